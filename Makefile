@@ -1,0 +1,60 @@
+# The two commands to know: `make demo` and `make test`. CMake does the work (CMakePresets.json).
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+DEPS = build/.dependencies-installed
+
+.PHONY: help demo test build bench asan tsan clang shared format format-check install clean
+help:
+	@echo "make demo      install what is missing, build, run the built-in regression, write report.html"
+	@echo "make test      install what is missing, build, run every test"
+	@echo "make build     the program at build/ttr and the library"
+	@echo "make bench     the kernel benchmarks"
+	@echo "make asan      build and test with the address and undefined-behaviour sanitizers (build-asan/)"
+	@echo "make tsan      build and test with the thread sanitizer (build-tsan/)"
+	@echo "make clang     build and test with clang (build-clang/)"
+	@echo "make shared    build and test the shared library (build-shared/)"
+	@echo "make format    format every source file; make format-check only looks"
+	@echo "make install   install to PREFIX=$(PREFIX)"
+	@echo "make clean     remove every build folder"
+
+$(DEPS): scripts/install-dependencies.sh
+	@bash scripts/install-dependencies.sh
+	@mkdir -p build && touch $@
+
+build: $(DEPS)
+	@cmake --preset release > build/configure.log || { cat build/configure.log; exit 1; }
+	@cmake --build --preset release -j $(JOBS)
+
+demo: build
+	build/ttr regress --report report.html
+	@echo "The report is at $(CURDIR)/report.html: open it in a browser."
+
+test: build
+	ctest --preset release -j $(JOBS)
+
+bench: $(DEPS)
+	cmake --preset bench
+	cmake --build --preset bench -j $(JOBS) --target ttr_kernels
+	build-bench/bench/ttr_kernels --benchmark_min_time=0.2
+
+asan tsan: $(DEPS)
+	cmake --preset $@
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --preset $@ -j $(JOBS)
+
+clang shared: $(DEPS)
+	cmake --preset $@
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --test-dir build-$@ --output-on-failure -j $(JOBS)
+
+SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cc' '*.h')
+format: $(DEPS)
+	clang-format-14 -i $(SOURCES)
+format-check: $(DEPS)
+	clang-format-14 --dry-run --Werror $(SOURCES)
+
+install: build
+	cmake --install build --prefix "$(PREFIX)"
+
+clean:
+	rm -rf build build-*

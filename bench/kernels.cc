@@ -1,0 +1,178 @@
+// Speed of the SIMD primitives and of the families, per instruction set. GFLOP/s counts the useful operations: 2 M N K
+// for a product (half of it for a triangle), and for a family those of the plain recurrence (decay 5 K V, delta 7 K V
+// per token and head), so that a form that does more work than needed is not rewarded for it.
+//
+//   kernels --benchmark_filter=f32/AVX2        one type and instruction set
+//
+// "tile" is a product whose operands never leave L1: what the machine can do. Compare ratios within one run only.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "families/decay.h"
+#include "families/delta.h"
+#include "families/least_squares.h"
+#include "simd/simd.h"
+
+namespace {
+
+using ttr::Form;
+using ttr::Simd;
+using ttr::Status;
+using ttr::view;
+using ttr::View;
+using ttr::Workspace;
+namespace fam = ttr::families;
+using Size = std::ptrdiff_t;
+
+template <class T>
+std::vector<T> normals(Size n, double scale = 1) {
+  std::mt19937 rng(1);
+  std::normal_distribution<double> normal(0, scale);
+  std::vector<T> x(n);
+  for (T& value : x) value = static_cast<T>(normal(rng));
+  return x;
+}
+
+void rate(benchmark::State& state, double flops) {
+  state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9 * double(state.iterations()), benchmark::Counter::kIsRate);
+}
+
+enum class Product { tile, nn, tn, nt, lower, trmm_nn, trmm_tn, solve_nn, solve_tn };
+const char* const kProducts[] = {"tile", "gemm_nn", "gemm_tn", "gemm_nt", "gemm_lower", "trmm_nn", "trmm_tn", "solve_nn", "solve_tn"};
+
+template <class T>
+void product(benchmark::State& state, const Simd<T>& s, Product kind, Size n) {
+  const bool triangle = kind >= Product::lower;
+  const Size depth = kind == Product::tile ? 1024 : n;
+  std::vector<T> A = normals<T>(n * depth, 0.01), B = normals<T>(n * depth), C = normals<T>(n * n);
+  for (auto _ : state) {
+    switch (kind) {
+      case Product::tile: s.gemm_nn(24, 2 * s.lanes, depth, 1, A.data(), 0, B.data(), 0, 1, C.data(), 2 * s.lanes); break;
+      case Product::nn: s.gemm_nn(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
+      case Product::tn: s.gemm_tn(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
+      case Product::nt: s.gemm_nt(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
+      case Product::lower: s.gemm_lower(n, n, 1, A.data(), n, B.data(), n, C.data(), n); break;
+      case Product::trmm_nn: s.trmm_nn(n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
+      case Product::trmm_tn: s.trmm_tn(n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
+      case Product::solve_nn: s.solve_nn(n, n, A.data(), n, C.data(), n); break;
+      case Product::solve_tn: s.solve_tn(n, n, A.data(), n, C.data(), n); break;
+    }
+    benchmark::ClobberMemory();
+  }
+  const double full = kind == Product::tile ? 2.0 * 24 * double(2 * s.lanes) * double(depth) : 2.0 * double(n * n * n);
+  rate(state, triangle ? full / 2 : full);
+}
+
+/// Inputs of a family: one sequence, 8 heads, unit keys, mild gates.
+template <class T>
+struct Inputs {
+  static constexpr int H = 8;
+  Size time;
+  int d;
+  std::vector<T> q, k, v, g, beta, o, state, d_o, d_q, d_k, d_v, d_g, d_beta;
+  fam::Sequence sequence;
+  Inputs(Size t, int dim)
+      : time(t), d(dim), q(normals<T>(t * H * d)), k(q), v(q), g(t * H, T(-0.02)), beta(t * H, T(0.5)), o(q),
+        state(H * d * d, T(0)), d_o(q), d_q(q), d_k(q), d_v(q), d_g(g), d_beta(beta), sequence{0, 0, t} {
+    for (Size i = 0; i < t * H; ++i) {
+      double norm = 0;
+      for (int j = 0; j < d; ++j) norm += double(k[i * d + j]) * double(k[i * d + j]);
+      for (int j = 0; j < d; ++j) k[i * d + j] = static_cast<T>(double(k[i * d + j]) / std::sqrt(norm));
+    }
+  }
+  View<T, 4> four(std::vector<T>& x) { return view(x.data(), 1, time, H, d); }
+  View<T, 3> three(std::vector<T>& x) { return view(x.data(), 1, time, H); }
+  fam::LinearProblem<T> problem() {
+    return {{&sequence, 1}, H,       H,          d,           d,           T(1), four(q), four(k),
+            four(v),        three(g), three(beta), state.data(), four(o)};
+  }
+  fam::LinearGradient<T> gradient() {
+    return {four(d_o), nullptr, four(d_q), four(d_k), four(d_v), three(d_g), three(d_beta), nullptr};
+  }
+};
+
+template <class T>
+void family(benchmark::State& state, const Simd<T>& s, bool delta, bool backward, Form form, Size time, int d) {
+  Inputs<T> in(time, d);
+  const std::size_t bytes = delta ? fam::delta::workspace_bytes<T>(d, d, time, form, 0, backward)
+                                  : fam::decay::workspace_bytes<T>(d, d, time, form, 0, backward);
+  std::vector<double> memory(bytes / 8 + 1);
+  const Workspace w{memory.data(), memory.size() * 8};
+  const auto p = in.problem();
+  const auto gradient = in.gradient();
+  for (auto _ : state) {
+    Status status;
+    if (backward)
+      status = delta ? fam::delta::backward(p, gradient, fam::Residual::decayed, form, 0, s, w)
+                     : fam::decay::backward(p, gradient, form, 0, s, w);
+    else
+      status = delta ? fam::delta::forward(p, fam::Residual::decayed, form, 0, s, w) : fam::decay::forward(p, form, 0, s, w);
+    if (status != Status::ok) state.SkipWithError("the kernel refused the problem");
+    benchmark::ClobberMemory();
+  }
+  rate(state, (delta ? 7.0 : 5.0) * double(d) * d * double(time) * in.H);
+  state.counters["tokens/s"] = benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
+}
+
+void least_squares(benchmark::State& state, Size time, int d) {
+  Inputs<double> in(time, d);
+  std::vector<double> h(in.H * d * d), f(in.H * d * d), ridge(in.H, 0.1);
+  std::vector<double> memory(fam::least_squares::workspace_bytes<double>(d, d, time, false) / 8 + 1);
+  fam::LeastSquaresProblem<double> p{in.problem(), {ridge.data(), {in.H, d}, {1, 0}}, h.data(), f.data()};
+  for (auto _ : state) {
+    if (fam::least_squares::forward(p, Form::best, {memory.data(), memory.size() * 8}) != Status::ok)
+      state.SkipWithError("the kernel refused the problem");
+    benchmark::ClobberMemory();
+  }
+  rate(state, double(time) * in.H * (double(d) * d * d / 3 + 10.0 * d * d));
+  state.counters["tokens/s"] = benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
+}
+
+template <class T>
+void add_type(const std::string& target, const std::string& type) {
+  const Simd<T>& s = ttr::simd<T>(target);
+  const std::string prefix = type + "/" + target + "/";
+  for (int kind = 0; kind <= static_cast<int>(Product::solve_tn); ++kind)
+    for (const Size n : {16, 32, 64, 128}) {
+      if (kind == 0 && n != 64) continue;
+      benchmark::RegisterBenchmark((prefix + kProducts[kind] + "/" + std::to_string(n)).c_str(),
+                                   [&s, kind, n](benchmark::State& state) { product<T>(state, s, static_cast<Product>(kind), n); });
+    }
+  for (const bool delta : {false, true})
+    for (const int d : {64, 128}) {
+      const std::string name = prefix + (delta ? "delta" : "decay") + "/";
+      const auto add = [&](const char* what, bool backward, Form form, Size time) {
+        benchmark::RegisterBenchmark((name + what + "/d" + std::to_string(d) + "/T" + std::to_string(time)).c_str(),
+                                     [&s, delta, backward, form, time, d](benchmark::State& state) {
+                                       family<T>(state, s, delta, backward, form, time, d);
+                                     });
+      };
+      add("step", false, Form::step, 1);
+      add("recurrent", false, Form::recurrent, 512);
+      add("chunk", false, Form::chunk, 2048);
+      add("backward", true, Form::chunk, 2048);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const std::string& target : ttr::simd_targets()) {
+    add_type<float>(target, "f32");
+    add_type<double>(target, "f64");
+  }
+  for (const int d : {16, 64})
+    benchmark::RegisterBenchmark(("least_squares/d" + std::to_string(d)).c_str(),
+                                 [d](benchmark::State& state) { least_squares(state, 64, d); });
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

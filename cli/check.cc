@@ -1,0 +1,446 @@
+// `ttr check`: every property of every layer, from the layer's table of inputs. One line per check; a line that failed
+// runs alone by its name:  ttr check 'rls(ridge=input):B2-T7-H1-K3-V5-f64-seed1'
+//
+//   forms      every form gives the recurrent form's outputs, final state and gradients
+//   oracle     outputs equal the literal solution of the recipe; gradients equal its reverse mode
+//   gradient   gradients equal central differences of the literal solution (double)
+//   split      a sequence cut anywhere, with the state carried over, equals the whole
+//   step       token by token equals the whole
+//   batch      a row of a batch equals the sequence alone, bit for bit
+//
+// Workspaces hold NaN before every call, so a kernel that reads what it did not write fails all of these.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "commands.h"
+#include "json.h"
+#include "progress.h"
+#include "runner.h"
+
+namespace ttr::cli {
+namespace {
+
+struct Case {
+  int batch = 1, time = 1, heads = 1, key_heads = 0, key_dim = 1, value_dim = 1, chunk = 0;
+  Type type = Type::f64;
+  std::uint64_t seed = 1;
+  bool differences = false;  // finite differences are slow: only small cases
+};
+
+std::string name_of(const Case& c) {
+  std::string name = fmt::format("B{}-T{}-H{}", c.batch, c.time, c.heads);
+  if (c.key_heads) name += fmt::format("-G{}", c.key_heads);
+  name += fmt::format("-K{}-V{}", c.key_dim, c.value_dim);
+  if (c.chunk) name += fmt::format("-C{}", c.chunk);
+  return name + fmt::format("-{}-seed{}", c.type == Type::f32 ? "f32" : "f64", c.seed);
+}
+
+// The standard cases: odd sizes, one token, groups of heads, chunks that do and do not divide the time.
+std::vector<Case> standard_cases() {
+  return {
+      {2, 7, 1, 0, 3, 5, 0, Type::f64, 1, true},    {1, 12, 4, 2, 4, 3, 5, Type::f64, 2, true},
+      {1, 1, 2, 0, 5, 4, 0, Type::f64, 3, false},   {2, 33, 2, 1, 8, 6, 16, Type::f64, 4, false},
+      {1, 40, 1, 0, 1, 1, 0, Type::f64, 5, false},  {1, 66, 2, 0, 17, 9, 32, Type::f64, 6, false},
+      {2, 7, 1, 0, 3, 5, 0, Type::f32, 7, false},   {1, 63, 3, 0, 16, 20, 0, Type::f32, 8, false},
+      {2, 31, 4, 2, 12, 8, 8, Type::f32, 9, false},
+  };
+}
+
+Case parse_case(const std::string& text) {
+  Case c;
+  bool has_type = false;
+  std::size_t at = 0;
+  while (at <= text.size()) {
+    const std::size_t dash = std::min(text.find('-', at), text.size());
+    const std::string word = text.substr(at, dash - at);
+    at = dash + 1;
+    if (word == "f32" || word == "f64") {
+      c.type = word == "f32" ? Type::f32 : Type::f64;
+      has_type = true;
+      continue;
+    }
+    const std::size_t letters = word.starts_with("seed") ? 4 : 1;
+    long number = -1;
+    const char* begin = word.data() + std::min(letters, word.size());
+    const auto [end, error] = std::from_chars(begin, word.data() + word.size(), number);
+    const std::string key = word.substr(0, letters);
+    const bool good = error == std::errc() && end == word.data() + word.size() && number >= 0 && number <= 1'000'000;
+    int* field = key == "B"   ? &c.batch
+                 : key == "T" ? &c.time
+                 : key == "H" ? &c.heads
+                 : key == "G" ? &c.key_heads
+                 : key == "K" ? &c.key_dim
+                 : key == "V" ? &c.value_dim
+                 : key == "C" ? &c.chunk
+                              : nullptr;
+    if (!good || (!field && key != "seed"))
+      throw Error(fmt::format("'{}' is not part of a case; a case reads B2-T7-H1-K3-V5-f64-seed1", word), "case " + text);
+    if (field)
+      *field = static_cast<int>(number);
+    else
+      c.seed = static_cast<std::uint64_t>(number);
+  }
+  if (!has_type) throw Error("the case has no type; a case reads B2-T7-H1-K3-V5-f64-seed1", "case " + text);
+  c.differences = c.type == Type::f64 && c.time <= 12 && c.key_dim <= 8;
+  return c;
+}
+
+// splitmix64: small, and the same everywhere.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  double uniform() {  // (0, 1)
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return (static_cast<double>((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
+  }
+  double normal() { return std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()); }
+
+ private:
+  std::uint64_t state_;
+};
+
+double softplus(double x) { return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0); }
+
+// Outputs and states as one set of arrays to compare.
+NamedNumbers all_of(const Forward& f) {
+  NamedNumbers all = f.outputs;
+  for (const auto& [name, numbers] : f.state) all["state." + name] = numbers;
+  return all;
+}
+NamedNumbers all_of(const Backward& b) {
+  NamedNumbers all = b.inputs;
+  for (const auto& [name, numbers] : b.state) all["state." + name] = numbers;
+  return all;
+}
+
+// Float tolerances between forms of one precision, from measured rounding (docs/HACKING.md): sums in another order.
+double form_tolerance(Type type, bool gradient) {
+  if (type == Type::f64) return gradient ? 1e-11 : 1e-12;
+  return gradient ? 1e-4 : 5e-6;
+}
+
+class LayerCheck {
+ public:
+  LayerCheck(const LayerInfo& info, std::string settings, const Case& c, CheckPrinter& printer)
+      : info_(info), text_(settings.empty() ? info.name : info.name + ":" + settings),
+        label_(settings.empty() ? info.name : info.name + "(" + settings + ")"), case_(c), printer_(printer) {}
+
+  void run() {
+    const Runner runner(make_plan(case_.batch, ""), case_.time);
+    const Plan& plan = runner.plan();
+    for (std::size_t i = 0; i < plan.inputs().size(); ++i)
+      inputs_[plan.inputs()[i].name] = random_input(plan, plan.inputs()[i], case_.time, case_.seed * 1000 + i);
+    Random random(case_.seed + 77);
+    for (const InputInfo& out : plan.outputs()) d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
+    if (!on_oracle(plan)) make_states(plan, random);
+
+    reference_ = runner.forward(inputs_, initial_, Form::recurrent);
+    d_reference_ = runner.backward(inputs_, initial_, d_outputs_, d_final_, Form::recurrent);
+    check_forms(runner);
+    check_pieces(runner);
+    if (case_.batch > 1) check_batch(runner);
+    check_oracle();
+    if (case_.differences) check_differences();
+  }
+
+ private:
+  static bool on_oracle(const Plan& plan) { return plan.kernel() == "oracle"; }
+  static Numbers normals(Random& random, std::size_t n) {
+    Numbers numbers(n);
+    for (double& x : numbers) x = static_cast<float>(random.normal());
+    return numbers;
+  }
+
+  Plan make_plan(int batch, const std::string& kernel) const {
+    Options options;
+    options.type = case_.type, options.chunk = case_.chunk, options.kernel = kernel;
+    return ttr::plan(text_, {batch, case_.heads, case_.key_heads, case_.key_dim, case_.value_dim}, options);
+  }
+
+  // A state that could have come from earlier tokens: information matrices are positive definite.
+  void make_states(const Plan& plan, Random& random) {
+    for (const StateInfo& part : plan.states()) {
+      const auto extent = plan.extents(part.shape, case_.time);
+      Numbers numbers = normals(random, count(plan, part.shape, case_.time));
+      const std::size_t n = extent.size(), side = static_cast<std::size_t>(extent[n - 1]);
+      if (part.shape.ends_with("K K")) {
+        for (std::size_t base = 0; base < numbers.size(); base += side * side) {
+          Numbers square(side * side);
+          for (std::size_t i = 0; i < side; ++i)
+            for (std::size_t j = 0; j < side; ++j) {
+              for (std::size_t l = 0; l < side; ++l)
+                square[i * side + j] += numbers[base + i * side + l] * numbers[base + j * side + l];
+            }
+          std::copy(square.begin(), square.end(), numbers.begin() + static_cast<std::ptrdiff_t>(base));
+        }
+      } else if (part.shape.ends_with("1 1")) {
+        for (double& x : numbers) x = std::abs(x) + 1;
+      }
+      initial_[part.name] = numbers;
+      d_final_[part.name] = normals(random, numbers.size());
+      if (part.shape.ends_with("K K"))
+        for (std::size_t base = 0; base < numbers.size(); base += side * side)
+          for (std::size_t i = 0; i < side; ++i)
+            for (std::size_t j = 0; j < i; ++j) d_final_[part.name][base + i * side + j] = d_final_[part.name][base + j * side + i];
+    }
+  }
+
+  void row(const std::string& check, Form form, double error, double tolerance, std::string note = {}) const {
+    printer_.add({label_, name_of(case_), check, std::string(to_string(form)), case_.type == Type::f32 ? "f32" : "f64", error,
+                  tolerance, error <= tolerance, std::move(note)});
+  }
+
+  void check_forms(const Runner& runner) const {
+    for (Form form : runner.plan().forms()) {
+      if (form == Form::step || form == Form::recurrent) continue;
+      row("forms", form, relative_error(all_of(runner.forward(inputs_, initial_, form)), all_of(reference_)),
+          form_tolerance(case_.type, false));
+      row("forms-gradient", form,
+          relative_error(all_of(runner.backward(inputs_, initial_, d_outputs_, d_final_, form)), all_of(d_reference_)),
+          form_tolerance(case_.type, true));
+    }
+  }
+
+  void check_pieces(const Runner& runner) const {
+    const double tolerance = form_tolerance(case_.type, false);
+    row("step", Form::step, relative_error(all_of(runner.step_by_step(inputs_, initial_)), all_of(reference_)), tolerance);
+    for (Form form : runner.plan().forms()) {
+      if (form == Form::step || case_.time < 2) continue;
+      double error = 0;
+      for (const std::vector<std::int64_t>& cuts :
+           {std::vector<std::int64_t>{1}, {case_.time / 2}, {case_.time / 3, case_.time - 1}, {0, case_.time}}) {
+        const Forward pieces = runner.in_pieces(inputs_, initial_, cuts, form);
+        error = std::max(error, relative_error(all_of(pieces), all_of(reference_)));
+      }
+      row("split", form, error, tolerance);
+    }
+  }
+
+  // Bit for bit: a row alone and a row of a batch go through the same operations in the same order.
+  void check_batch(const Runner& runner) const {
+    const Plan& plan = runner.plan();
+    const Runner alone(make_plan(1, ""), case_.time);
+    for (Form form : plan.forms()) {
+      if (form == Form::step) continue;
+      const Forward together = runner.forward(inputs_, initial_, form);
+      const Backward d_together = runner.backward(inputs_, initial_, d_outputs_, d_final_, form);
+      double error = 0;
+      for (int b = 0; b < case_.batch; ++b) {
+        const auto rows = [&](const NamedNumbers& numbers, auto infos) {
+          NamedNumbers result;
+          for (const auto& info : infos)
+            if (const auto found = numbers.find(info.name); found != numbers.end())
+              result[info.name] = row_of(plan, found->second, info.shape, case_.time, b);
+          return result;
+        };
+        const NamedNumbers in = rows(inputs_, plan.inputs()), start = rows(initial_, plan.states());
+        const Forward one = alone.forward(in, start, form);
+        error = std::max(error, relative_error(one.outputs, rows(together.outputs, plan.outputs())));
+        const Backward d_one = alone.backward(in, start, rows(d_outputs_, plan.outputs()), rows(d_final_, plan.states()), form);
+        for (const InputInfo& info : plan.inputs())
+          if (info.shape.starts_with("B"))
+            error = std::max(error, relative_error(d_one.inputs.at(info.name),
+                                                   row_of(plan, d_together.inputs.at(info.name), info.shape, case_.time, b)));
+      }
+      row("batch", form, error, 0);
+    }
+  }
+
+  double tolerance() const { return case_.type == Type::f64 ? info_.tolerance_f64 : info_.tolerance_f32; }
+
+  // From a fresh state: the literal solver keeps other things in its state than the kernels do.
+  void check_oracle() {
+    const Runner runner(make_plan(case_.batch, ""), case_.time), literal(make_plan(case_.batch, "oracle"), case_.time);
+    if (on_oracle(runner.plan())) return;
+    const Forward expected = literal.forward(inputs_, {}, Form::recurrent);
+    const Backward d_expected = literal.backward(inputs_, {}, d_outputs_, {}, Form::recurrent);
+    for (Form form : runner.plan().forms()) {
+      if (form == Form::step) continue;
+      row("oracle", form, relative_error(runner.forward(inputs_, {}, form).outputs, expected.outputs), tolerance());
+      row("oracle-gradient", form,
+          relative_error(runner.backward(inputs_, {}, d_outputs_, {}, form).inputs, d_expected.inputs), tolerance());
+    }
+  }
+
+  // Central differences of the literal solution, along a few coordinates of every input.
+  void check_differences() {
+    const Runner runner(make_plan(case_.batch, ""), case_.time), literal(make_plan(case_.batch, "oracle"), case_.time);
+    const Backward gradients = runner.backward(inputs_, {}, d_outputs_, {}, Form::best);
+    Random random(case_.seed + 5);
+    for (const InputInfo& info : runner.plan().inputs()) {
+      if (!info.differentiable) continue;
+      const Numbers& gradient = gradients.inputs.at(info.name);
+      double largest = 0, difference = 0;
+      for (double g : gradient) largest = std::max(largest, std::abs(g));
+      for (int trial = 0; trial < 6 && !gradient.empty(); ++trial) {
+        const std::size_t i = static_cast<std::size_t>(random.uniform() * static_cast<double>(gradient.size()));
+        NamedNumbers moved = inputs_;
+        // Five points, so that the step can be long enough for rounding not to matter.
+        const double step = 1e-3, x = moved[info.name][i];
+        const auto loss_at = [&](double offset) {
+          moved[info.name][i] = x + offset;
+          return loss(literal.forward(moved, {}, Form::recurrent));
+        };
+        const double slope =
+            (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
+        difference = std::max(difference, std::abs(slope - gradient[i]));
+      }
+      row("gradient", Form::best, largest == 0 ? difference : difference / largest, 1e-7, "of " + info.name);
+    }
+    if (on_oracle(runner.plan())) return;
+    // The initial state, against the kernel's own outputs (which agree with the oracle from a fresh state).
+    for (const StateInfo& part : runner.plan().states()) {
+      if (part.shape.ends_with("K K")) continue;  // one number alone would make it unsymmetric
+      const Numbers& gradient = d_reference_.state.at(part.name);
+      double largest = 0, difference = 0;
+      for (double g : gradient) largest = std::max(largest, std::abs(g));
+      for (int trial = 0; trial < 6; ++trial) {
+        const std::size_t i = static_cast<std::size_t>(random.uniform() * static_cast<double>(gradient.size()));
+        NamedNumbers moved = initial_;
+        const double step = 1e-3, x = moved[part.name][i];
+        const auto loss_at = [&](double offset) {
+          moved[part.name][i] = x + offset;
+          const Forward f = runner.forward(inputs_, moved, Form::recurrent);
+          double sum = loss(f);
+          for (const auto& [name, d] : d_final_)
+            for (std::size_t j = 0; j < d.size(); ++j) sum += d[j] * f.state.at(name)[j];
+          return sum;
+        };
+        const double slope =
+            (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
+        difference = std::max(difference, std::abs(slope - gradient[i]));
+      }
+      row("gradient", Form::recurrent, largest == 0 ? difference : difference / largest, 1e-7, "of initial state " + part.name);
+    }
+  }
+
+  double loss(const Forward& f) const {
+    double sum = 0;
+    for (const auto& [name, d] : d_outputs_)
+      for (std::size_t i = 0; i < d.size(); ++i) sum += d[i] * f.outputs.at(name)[i];
+    return sum;
+  }
+
+  const LayerInfo& info_;
+  std::string text_, label_;
+  Case case_;
+  CheckPrinter& printer_;
+  NamedNumbers inputs_, initial_, d_outputs_, d_final_;
+  Forward reference_;
+  Backward d_reference_;
+};
+
+void check_layer(const LayerInfo& info, const std::vector<std::string>& variants, const std::vector<Case>& cases,
+                 CheckPrinter& printer) {
+  for (const std::string& settings : variants)
+    for (const Case& c : cases) {
+      if (interrupted()) return;
+      try {
+        LayerCheck(info, settings, c, printer).run();
+      } catch (const Error& error) {
+        printer.add({settings.empty() ? info.name : info.name + "(" + settings + ")", name_of(c), "run", "best",
+                     c.type == Type::f32 ? "f32" : "f64", std::nan(""), 0, false, error.what()});
+      }
+    }
+}
+
+}  // namespace
+
+std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::int64_t time, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<double> numbers(count(plan, info.shape, time));
+  for (double& x : numbers) {
+    const double z = random.normal();
+    switch (info.range) {
+      case Range::normal:
+      case Range::unit: x = z; break;
+      case Range::sigmoid: x = 1 / (1 + std::exp(-z)); break;
+      case Range::log_gate: x = -softplus(-z - 2); break;
+      case Range::positive: x = softplus(z) + 0.1; break;
+      case Range::negative: x = -softplus(z); break;
+      case Range::small: x = z / 10; break;
+    }
+  }
+  const auto extent = plan.extents(info.shape, time);
+  const std::size_t last = extent.empty() ? 1 : static_cast<std::size_t>(extent.back());
+  if (info.range == Range::unit)
+    for (std::size_t base = 0; base < numbers.size(); base += last) {
+      double square = 0;
+      for (std::size_t i = 0; i < last; ++i) square += numbers[base + i] * numbers[base + i];
+      for (std::size_t i = 0; i < last; ++i) numbers[base + i] /= std::sqrt(square);
+    }
+  for (double& x : numbers) x = static_cast<float>(x);  // the same numbers in both precisions
+  return numbers;
+}
+
+void CheckPrinter::add(const CheckRow& row) {
+  (row.passed ? passed_ : failed_) += 1;
+  if (json_) {
+    rows_.push_back(row);
+    return;
+  }
+  if (quiet_ && row.passed) return;
+  fmt::print("{:<62} {:<15} {:<9} {:<4} error {:<8.1e} tolerance {:<7.0e} {}{}{}\n", row.layer + ":" + row.name, row.check,
+             row.form, row.dtype, row.error, row.tolerance, row.passed ? "ok" : "FAILED", row.note.empty() ? "" : "  ",
+             row.note);
+}
+
+int CheckPrinter::finish() {
+  if (json_) {
+    Json list = Json::array();
+    for (const CheckRow& row : rows_) {
+      Json j = Json::object();
+      j.set("layer", row.layer).set("case", row.name).set("check", row.check).set("form", row.form).set("dtype", row.dtype);
+      j.set("error", row.error).set("tolerance", row.tolerance).set("passed", row.passed);
+      if (!row.note.empty()) j.set("note", row.note);
+      list.push(j);
+    }
+    fmt::print("{}\n", list.dump());
+  } else {
+    fmt::print("{} passed, {} failed\n", passed_, failed_);
+  }
+  return failed_ == 0 ? 0 : 1;
+}
+
+int run_check(const CheckOptions& options) {
+  InterruptGuard guard;
+  CheckPrinter printer(options);
+  if (!options.golden.empty()) {
+    check_golden(options.golden, options.what, printer);
+    return printer.finish();
+  }
+  std::vector<std::string> wanted = options.what;
+  if (wanted.empty())
+    for (const LayerInfo& info : layers()) wanted.push_back(info.name);
+  for (const std::string& text : wanted) {
+    // LAYER[(settings)][:CASE]; the settings may contain no colon, so the last one separates the case.
+    const std::size_t close = text.find(')'), colon = text.find(':', close == std::string::npos ? 0 : close);
+    const std::string head = text.substr(0, colon);
+    const std::size_t open = head.find('(');
+    const LayerInfo& info = find_layer(head.substr(0, open));
+    std::vector<std::string> variants = {""};
+    variants.insert(variants.end(), info.variants.begin(), info.variants.end());
+    if (open != std::string::npos) {
+      if (head.back() != ')') throw Error("'" + head + "' has no closing parenthesis", "check " + text);
+      variants = {head.substr(open + 1, head.size() - open - 2)};
+    } else if (colon != std::string::npos) {
+      variants = {""};
+    }
+    const std::vector<Case> cases =
+        colon == std::string::npos ? standard_cases() : std::vector<Case>{parse_case(text.substr(colon + 1))};
+    check_layer(info, variants, cases, printer);
+    if (interrupted()) {
+      fmt::print(stderr, "ttr: interrupted; the lines above are complete\n");
+      printer.finish();
+      return 130;
+    }
+  }
+  return printer.finish();
+}
+
+}  // namespace ttr::cli

@@ -1,0 +1,55 @@
+// CSV rows, one at a time, from a buffer of one block: no allocation per row.
+//
+// Separator: tab if the first line has one outside quotes, else semicolon, else comma. Quotes as in RFC 4180: a
+// quoted field may hold separators, line ends and doubled quotes. Line ends \n, \r\n or a lone \r at the end of the
+// input; a byte-order mark is skipped; lines without any character are skipped.
+// Header: automatic = the first line is one if any field is neither a number, nor empty, nor a word for a missing
+// number (nan, inf, na, null, none); so a first row with a missing number is data, and reported as bad.
+// Trap: a stray quote swallows the rest of the input as one field; rows above 16 MB are refused.
+#pragma once
+
+#include "regress_input.h"
+
+namespace ttr::cli {
+
+class CsvReader : public RowSource {
+ public:
+  explicit CsvReader(ByteSource bytes, HeaderLine header = HeaderLine::automatic);
+
+  const std::vector<std::string>& names() const override { return names_; }
+  bool has_header() const override { return has_header_; }
+  void select(std::vector<int> columns) override { selected_ = std::move(columns); }
+  Read next(double* out) override;
+  const BadRow& bad() const override { return bad_; }
+  std::int64_t rows_read() const override { return rows_; }
+  bool ready() const override;
+  double share() const override;
+  const std::string& input_name() const override { return bytes_.name(); }
+  char separator() const { return separator_; }
+
+ private:
+  bool fill();                 // more bytes behind the buffered ones; false at the end of the input
+  bool read_fields();          // the next line that is not empty into fields_; false at the end
+  bool split_line();           // one line into fields_
+  void detect_separator();
+  Read refuse(std::string message, std::string where);
+
+  ByteSource bytes_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0, end_ = 0;   // the bytes not yet used
+  bool at_end_ = false;
+  bool pending_ = false;              // fields_ hold a row that next() has not delivered yet
+  bool open_quote_ = false;           // the line ended inside quotes
+  char separator_ = ',';
+  std::vector<std::string_view> fields_;
+  std::vector<std::string> names_;
+  bool has_header_ = false;
+  std::vector<int> selected_;
+  BadRow bad_;
+  std::int64_t rows_ = 0, line_ = 0, next_line_ = 1;  // line_: where the current row starts
+};
+
+/// A field as it must be written: quoted if it holds a separator, a quote or a line end.
+std::string csv_field(std::string_view text);
+
+}  // namespace ttr::cli

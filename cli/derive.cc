@@ -1,0 +1,70 @@
+// `ttr derive RECIPE`: the recipe worked out on paper.
+#include <fmt/core.h>
+
+#include <string_view>
+
+#include "commands.h"
+#include "json.h"
+
+namespace ttr::cli {
+namespace {
+
+// A label, then the text with its further lines under the first.
+void section(std::string_view label, std::string_view text) {
+  constexpr int indent = 12;
+  bool first = true;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    fmt::print("{:<{}}{}\n", first ? label : "", indent, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    first = false;
+  }
+}
+
+std::string lines(const std::vector<std::string>& list, std::string_view nothing) {
+  std::string text;
+  for (const std::string& line : list) text += (text.empty() ? "" : "\n") + line;
+  return text.empty() ? std::string(nothing) : text;
+}
+
+Json strings(const std::vector<std::string>& list) {
+  Json j = Json::array();
+  for (const std::string& line : list) j.push(line);
+  return j;
+}
+
+}  // namespace
+
+int run_derive(const DeriveOptions& options) {
+  const bool is_recipe = options.recipe.find('/') != std::string::npos;
+  const Recipe recipe = is_recipe ? parse_recipe(options.recipe) : plan(options.recipe, Shape{}).recipe();
+  const Derivation d = derive(recipe, options.latex ? Notation::latex : Notation::plain);
+  if (options.json) {
+    Json j = Json::object();
+    j.set("recipe", d.recipe).set("objective", d.objective).set("gradient", d.gradient).set("recurrence", d.recurrence);
+    j.set("readout", d.readout).set("state_size", d.state_size).set("cost_per_token", d.cost_per_token);
+    j.set("forms", strings(d.forms)).set("equals", strings(d.equals)).set("neighbours", strings(d.neighbours));
+    j.set("remarks", strings(d.remarks));
+    fmt::print("{}\n", j.dump());
+    return 0;
+  }
+  if (options.latex) {
+    fmt::print("% {}\n", d.recipe);
+    for (const std::string* text : {&d.objective, &d.gradient, &d.recurrence, &d.readout}) fmt::print("{}\n", *text);
+    return 0;
+  }
+  section("recipe", d.recipe);
+  section("objective", d.objective);
+  section("gradient", d.gradient);
+  section("recurrence", d.recurrence);
+  section("read-out", d.readout);
+  section("state", d.state_size);
+  section("cost", d.cost_per_token);
+  section("forms", lines(d.forms, "none"));
+  section("equals", lines(d.equals, "no named layer"));
+  section("near", lines(d.neighbours, "no named layer differs by one choice"));
+  if (!d.remarks.empty()) section("remarks", lines(d.remarks, ""));
+  return 0;
+}
+
+}  // namespace ttr::cli

@@ -1,0 +1,285 @@
+// `ttr check --golden DIR`: every <op>/<case>.safetensors below DIR against every form of the layer that claims the op,
+// in double and float: outputs, final states and gradients, relative to the tensor's largest magnitude.
+//
+// Tensors are named in.X, out.X, grad_out.X, grad_in.X. A layer's table (LayerInfo::golden) says what they are here:
+// inputs and outputs of the same name need no entry; "state.S" is a part of the state, with "^" its last two axes are
+// swapped, with "~" the gradient is symmetrised; "answer" is the regression map itself (S), read with unit queries.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "commands.h"
+#include "progress.h"
+#include "runner.h"
+#include "safetensors.h"
+
+namespace ttr::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Claim {
+  const LayerInfo* layer;
+  const GoldenInfo* golden;
+};
+
+const Claim* find_claim(const std::vector<Claim>& claims, const std::string& op) {
+  for (const Claim& claim : claims)
+    if (claim.golden->op == op) return &claim;
+  return nullptr;
+}
+
+// What a golden name means here.
+struct Meaning {
+  enum class Kind { tensor, state, answer } kind = Kind::tensor;
+  std::string name;
+  bool swapped = false, symmetric = false;
+};
+
+Meaning meaning_of(const GoldenInfo& golden, const std::string& name) {
+  Meaning meaning{Meaning::Kind::tensor, name, false, false};
+  for (const auto& [theirs, ours] : golden.tensors)
+    if (theirs == name) {
+      meaning.name = ours;
+      if (ours == "answer") meaning.kind = Meaning::Kind::answer;
+      if (ours.starts_with("state.")) {
+        meaning.kind = Meaning::Kind::state;
+        meaning.name = ours.substr(6);
+        while (meaning.name.ends_with("^") || meaning.name.ends_with("~")) {
+          (meaning.name.back() == '^' ? meaning.swapped : meaning.symmetric) = true;
+          meaning.name.pop_back();
+        }
+      }
+    }
+  return meaning;
+}
+
+StoredTensor swapped_last_axes(const StoredTensor& tensor) {
+  const std::size_t rank = tensor.shape.size();
+  if (rank < 2) return tensor;
+  StoredTensor result = tensor;
+  const std::size_t rows = static_cast<std::size_t>(tensor.shape[rank - 2]), cols = static_cast<std::size_t>(tensor.shape[rank - 1]);
+  std::swap(result.shape[rank - 2], result.shape[rank - 1]);
+  for (std::size_t base = 0; base < tensor.numbers.size(); base += rows * cols)
+    for (std::size_t i = 0; i < rows; ++i)
+      for (std::size_t j = 0; j < cols; ++j) result.numbers[base + j * rows + i] = tensor.numbers[base + i * cols + j];
+  return result;
+}
+
+Numbers symmetrised(Numbers numbers, std::size_t side) {
+  for (std::size_t base = 0; base < numbers.size(); base += side * side)
+    for (std::size_t i = 0; i < side; ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        double& a = numbers[base + i * side + j];
+        double& b = numbers[base + j * side + i];
+        a = b = (a + b) / 2;
+      }
+  return numbers;
+}
+
+// One file, read into the names of the layer.
+struct Golden {
+  std::string settings;
+  Shape shape;
+  std::int64_t time = 0;
+  NamedNumbers inputs, initial, outputs, final, d_outputs, d_final, d_inputs, d_initial;
+  NamedNumbers answer;
+  std::vector<std::string> symmetric;  // states whose gradient is compared symmetrised
+};
+
+std::string settings_of(const GoldenInfo& golden, const TensorFile& file) {
+  std::string settings;
+  for (const auto& [name, value] : golden.settings) {
+    std::string chosen = value;
+    if (value.starts_with("@")) {
+      const auto found = file.metadata.find(value.substr(1));
+      if (found == file.metadata.end() || found->second == "None") continue;
+      chosen = found->second;
+    } else if (value.starts_with("?")) {
+      if (!file.tensors.contains("in." + value.substr(1))) continue;
+      chosen = "input";
+    }
+    settings += (settings.empty() ? "" : ",") + name + "=" + chosen;
+  }
+  return settings;
+}
+
+std::string layer_text(const LayerInfo& layer, const std::string& settings) {
+  return settings.empty() ? layer.name : layer.name + ":" + settings;
+}
+
+// Extents by letter, from the shapes of the inputs.
+void infer_shape(const Plan& plan, const Claim& claim, const TensorFile& file, Golden& g) {
+  std::map<char, std::int64_t> extents;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!name.starts_with("in.")) continue;
+    const Meaning meaning = meaning_of(*claim.golden, name.substr(3));
+    std::string letters;
+    if (meaning.kind == Meaning::Kind::state) {
+      for (const StateInfo& info : plan.states())
+        if (info.name == meaning.name) letters = info.shape;
+    } else {
+      for (const InputInfo& info : plan.inputs())
+        if (info.name == meaning.name) letters = info.shape;
+    }
+    if (letters.empty()) throw Error("the layer " + plan.name() + " has no input for in." + name.substr(3));
+    const std::vector<std::int64_t> shape = meaning.swapped ? swapped_last_axes(tensor).shape : tensor.shape;
+    std::erase(letters, ' ');
+    if (letters.size() != shape.size())
+      throw Error(fmt::format("{} has {} axes, but {} has {}", name, shape.size(), meaning.name, letters.size()));
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      if (letters[i] == '1') continue;
+      const auto [found, fresh] = extents.emplace(letters[i], shape[i]);
+      if (!fresh && found->second != shape[i])
+        throw Error(fmt::format("axis {} of {} has extent {}, elsewhere it has {}", letters[i], name, shape[i], found->second));
+    }
+  }
+  const auto extent = [&](char letter, std::int64_t otherwise) {
+    const auto found = extents.find(letter);
+    return found == extents.end() ? otherwise : found->second;
+  };
+  const std::int64_t heads = extent('H', extent('G', 1));
+  g.shape = {static_cast<int>(extent('B', 1)), static_cast<int>(heads), static_cast<int>(extent('G', heads)),
+             static_cast<int>(extent('K', 1)), static_cast<int>(extent('V', 1))};
+  g.time = extent('T', 0);
+}
+
+Golden interpret(const Claim& claim, const TensorFile& file) {
+  Golden g;
+  g.settings = settings_of(*claim.golden, file);
+  const Plan small = plan(layer_text(*claim.layer, g.settings), {});  // for its tables
+  infer_shape(small, claim, file, g);
+  for (const auto& [full, stored] : file.tensors) {
+    const std::size_t dot = full.find('.');
+    if (dot == std::string::npos) throw Error("tensor " + full + " has no part before a dot");
+    const std::string part = full.substr(0, dot);
+    const Meaning meaning = meaning_of(*claim.golden, full.substr(dot + 1));
+    const Numbers numbers = meaning.swapped ? swapped_last_axes(stored).numbers : stored.numbers;
+    const bool state = meaning.kind == Meaning::Kind::state;
+    if (meaning.kind == Meaning::Kind::answer) {
+      if (part == "out") g.answer[full] = numbers;
+    } else if (part == "in") {
+      (state ? g.initial : g.inputs)[meaning.name] = numbers;
+    } else if (part == "out") {
+      (state ? g.final : g.outputs)[meaning.name] = numbers;
+    } else if (part == "grad_out") {
+      (state ? g.d_final : g.d_outputs)[meaning.name] = numbers;
+    } else if (part == "grad_in") {
+      (state ? g.d_initial : g.d_inputs)[meaning.name] = numbers;
+    } else {
+      throw Error("tensor " + full + " is none of in, out, grad_out, grad_in");
+    }
+    if (meaning.symmetric) g.symmetric.push_back(meaning.name);
+  }
+  return g;
+}
+
+struct Worst {
+  double error = 0;
+  std::string tensor;
+  void take(const std::string& name, double e) {
+    if (!(e <= error)) error = e, tensor = name;
+  }
+};
+
+void compare(Worst& worst, const std::string& prefix, const NamedNumbers& actual, const NamedNumbers& expected) {
+  for (const auto& [name, numbers] : expected) {
+    const auto found = actual.find(name);
+    worst.take(prefix + name, found == actual.end() ? INFINITY : relative_error(found->second, numbers));
+  }
+}
+
+// S, row by row: the last token's answer to the query e_i.
+Numbers answer_map(const Runner& runner, const Golden& g, Form form) {
+  const Shape& s = runner.plan().shape();
+  const std::size_t B = static_cast<std::size_t>(s.batch), H = static_cast<std::size_t>(s.heads),
+                    K = static_cast<std::size_t>(s.key_dim), V = static_cast<std::size_t>(s.value_dim),
+                    T = static_cast<std::size_t>(g.time);
+  Numbers map(B * H * K * V);
+  for (std::size_t i = 0; i < K; ++i) {
+    NamedNumbers inputs = g.inputs;
+    Numbers& q = inputs.at("q");
+    for (std::size_t b = 0; b < B; ++b)
+      for (std::size_t h = 0; h < H; ++h)
+        for (std::size_t j = 0; j < K; ++j) q[((b * T + T - 1) * H + h) * K + j] = i == j ? 1 / runner.plan().scale() : 0;
+    const Numbers o = runner.forward(inputs, g.initial, form).outputs.begin()->second;
+    for (std::size_t b = 0; b < B; ++b)
+      for (std::size_t h = 0; h < H; ++h)
+        for (std::size_t v = 0; v < V; ++v) map[((b * H + h) * K + i) * V + v] = o[((b * T + T - 1) * H + h) * V + v];
+  }
+  return map;
+}
+
+void check_file(const Claim& claim, const TensorFile& file, const std::string& op, const std::string& name,
+                CheckPrinter& printer) {
+  const Golden g = interpret(claim, file);
+  for (Type type : {Type::f64, Type::f32}) {
+    Options options;
+    options.type = type;
+    const Runner runner(plan(layer_text(*claim.layer, g.settings), g.shape, options), g.time);
+    const double tolerance = type == Type::f64 ? claim.layer->tolerance_f64 : claim.layer->tolerance_f32;
+    for (Form form : runner.plan().forms()) {
+      Worst worst;
+      std::string trouble;
+      try {
+        const Forward f = form == Form::step ? runner.step_by_step(g.inputs, g.initial) : runner.forward(g.inputs, g.initial, form);
+        compare(worst, "out.", f.outputs, g.outputs);
+        compare(worst, "out.", f.state, g.final);
+        if (!g.answer.empty() && form != Form::step)
+          worst.take("answer", relative_error(answer_map(runner, g, form), g.answer.begin()->second));
+        if (form != Form::step && !(g.d_outputs.empty() && g.d_final.empty())) {
+          Backward b = runner.backward(g.inputs, g.initial, g.d_outputs, g.d_final, form);
+          for (const std::string& state : g.symmetric)
+            if (b.state.contains(state))
+              b.state[state] = symmetrised(b.state[state], static_cast<std::size_t>(g.shape.key_dim));
+          compare(worst, "grad_in.", b.inputs, g.d_inputs);
+          compare(worst, "grad_in.", b.state, g.d_initial);
+        }
+      } catch (const Error& error) {
+        trouble = error.what();
+        worst.error = INFINITY;
+      }
+      const bool passed = trouble.empty() && worst.error <= tolerance;
+      printer.add({claim.layer->name, op + "/" + name, "golden", std::string(to_string(form)),
+                   type == Type::f64 ? "f64" : "f32", worst.error, tolerance, passed,
+                   !trouble.empty() ? trouble : passed ? "" : worst.tensor});
+    }
+  }
+}
+
+}  // namespace
+
+void check_golden(const std::string& folder, const std::vector<std::string>& ops, CheckPrinter& printer) {
+  std::error_code failed;
+  if (!fs::is_directory(folder, failed))
+    throw Error("the folder " + folder + " of golden vectors does not exist or cannot be read", "--golden " + folder);
+  std::vector<fs::path> files;
+  for (fs::recursive_directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed))
+    if (it->path().extension() == ".safetensors") files.push_back(it->path());
+  if (failed) throw Error("cannot read the folder " + folder + ": " + failed.message(), "--golden " + folder);
+  if (files.empty()) throw Error("there is no .safetensors file below " + folder, "--golden " + folder);
+  std::sort(files.begin(), files.end());
+  std::vector<Claim> claims;
+  for (const LayerInfo& layer : layers())
+    for (const GoldenInfo& golden : layer.golden) claims.push_back({&layer, &golden});
+  const auto wanted = [&](const std::string& op) { return ops.empty() || std::find(ops.begin(), ops.end(), op) != ops.end(); };
+  for (const std::string& op : ops)
+    if (std::none_of(files.begin(), files.end(), [&](const fs::path& p) { return p.parent_path().filename() == op; }))
+      throw Error("there is no golden op '" + op + "' below " + folder, "check " + op);
+  for (const fs::path& path : files) {
+    if (interrupted()) return;
+    const std::string op = path.parent_path().filename().string(), name = path.stem().string();
+    if (!wanted(op)) continue;
+    const Claim* claim = find_claim(claims, op);
+    try {
+      if (!claim) throw Error("no layer claims this operation");
+      check_file(*claim, read_safetensors(path.string()), op, name, printer);
+    } catch (const Error& error) {
+      printer.add({claim ? claim->layer->name : "-", op + "/" + name, "golden", "-", "-", INFINITY, 0, false, error.what()});
+    }
+  }
+}
+
+}  // namespace ttr::cli

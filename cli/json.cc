@@ -1,0 +1,79 @@
+#include "json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ttr/status.h"
+
+namespace ttr::cli {
+
+struct Json::Value {
+  nlohmann::ordered_json json;
+};
+
+Json::Json() : value_(std::make_unique<Value>()) {}
+Json::Json(double number) : Json() {
+  if (std::isfinite(number)) value_->json = number;
+}
+Json::Json(std::int64_t number) : Json() { value_->json = number; }
+Json::Json(bool flag) : Json() { value_->json = flag; }
+Json::Json(std::string_view text) : Json() { value_->json = std::string(text); }
+Json::Json(const Json& other) : value_(std::make_unique<Value>(*other.value_)) {}
+Json::Json(Json&& other) noexcept = default;
+Json& Json::operator=(Json other) noexcept {
+  std::swap(value_, other.value_);
+  return *this;
+}
+Json::~Json() = default;
+
+Json Json::object() {
+  Json j;
+  j.value_->json = nlohmann::ordered_json::object();
+  return j;
+}
+Json Json::array() {
+  Json j;
+  j.value_->json = nlohmann::ordered_json::array();
+  return j;
+}
+Json& Json::set(std::string_view key, const Json& value) {
+  value_->json[std::string(key)] = value.value_->json;
+  return *this;
+}
+Json& Json::push(const Json& value) {
+  value_->json.push_back(value.value_->json);
+  return *this;
+}
+std::string Json::dump(int indent) const {
+  return value_->json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+Header parse_safetensors_header(std::string_view text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) throw Error("the header is not a JSON object");
+  Header header;
+  for (const auto& [name, entry] : json.items()) {
+    if (name == "__metadata__") {
+      if (!entry.is_object()) throw Error("__metadata__ of the header is not an object");
+      for (const auto& [key, value] : entry.items())
+        header.metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
+      continue;
+    }
+    const auto shape = entry.find("shape"), offsets = entry.find("data_offsets"), type = entry.find("dtype");
+    const bool whole = entry.is_object() && shape != entry.end() && offsets != entry.end() && type != entry.end() &&
+                       type->is_string() && shape->is_array() && offsets->is_array() && offsets->size() == 2;
+    if (!whole) throw Error("tensor '" + name + "' of the header lacks dtype, shape or data_offsets");
+    HeaderTensor tensor{name, type->get<std::string>(), {}, 0, 0};
+    const auto integer = [&](const nlohmann::json& number) {
+      if (!number.is_number_unsigned() || number.get<std::uint64_t>() > (std::uint64_t{1} << 48))
+        throw Error("tensor '" + name + "' of the header has the impossible number " + number.dump());
+      return static_cast<std::int64_t>(number.get<std::uint64_t>());
+    };
+    for (const auto& extent : *shape) tensor.shape.push_back(integer(extent));
+    tensor.begin = integer((*offsets)[0]), tensor.end = integer((*offsets)[1]);
+    header.tensors.push_back(std::move(tensor));
+  }
+  return header;
+}
+
+}  // namespace ttr::cli

@@ -1,0 +1,54 @@
+// A thin front for nlohmann-json, so that its heavy header is included in one file only (json.cc).
+// Numbers that are not finite become null: JSON has no word for them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttr::cli {
+
+class Json {
+ public:
+  static Json object();
+  static Json array();
+  Json();  // null
+  Json(double);
+  Json(std::int64_t);
+  Json(int number) : Json(static_cast<std::int64_t>(number)) {}
+  Json(std::size_t number) : Json(static_cast<std::int64_t>(number)) {}
+  Json(bool);
+  Json(std::string_view);
+  Json(const char* text) : Json(std::string_view(text)) {}
+  Json(const std::string& text) : Json(std::string_view(text)) {}
+  Json(const Json&);
+  Json(Json&&) noexcept;
+  Json& operator=(Json) noexcept;
+  ~Json();
+
+  Json& set(std::string_view key, const Json& value);  // returns *this, to chain
+  Json& push(const Json& value);
+  std::string dump(int indent = 2) const;
+
+ private:
+  struct Value;
+  std::unique_ptr<Value> value_;
+};
+
+/// One tensor of a safetensors header.
+struct HeaderTensor {
+  std::string name, type;  // "in.q", "F32"
+  std::vector<std::int64_t> shape;
+  std::int64_t begin = 0, end = 0;
+};
+struct Header {
+  std::vector<HeaderTensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+/// Parses the JSON header of a safetensors file; throws ttr::Error.
+Header parse_safetensors_header(std::string_view text);
+
+}  // namespace ttr::cli

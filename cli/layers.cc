@@ -1,0 +1,137 @@
+// `ttr layers [NAME]`: the zoo as a table, or one layer explained.
+#include <fmt/core.h>
+
+#include "commands.h"
+#include "json.h"
+#include "text_table.h"
+
+namespace ttr::cli {
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string family_of(const Plan& p) {
+  const std::string kernel = p.kernel();
+  return kernel.substr(0, kernel.find('/'));
+}
+
+Plan plan_of(const LayerInfo& info, const LayersOptions& o) {
+  return plan(info.name, {.heads = o.heads, .key_dim = o.key_dim, .value_dim = o.value_dim});
+}
+
+bool grows(const Plan& p) { return p.tokens_kept({}) >= 0; }
+
+// Bytes of state per sequence; of one token for states that grow.
+std::size_t state_bytes(const Plan& p) {
+  return grows(p) ? p.footprint(2).state - p.footprint(1).state : p.footprint(1).state;
+}
+
+Json tables(std::span<const InputInfo> infos) {
+  Json list = Json::array();
+  for (const InputInfo& info : infos) {
+    Json j = Json::object();
+    j.set("name", info.name).set("shape", info.shape).set("meaning", info.meaning);
+    j.set("differentiable", info.differentiable).set("optional", info.optional);
+    list.push(j);
+  }
+  return list;
+}
+
+Json strings(const std::vector<std::string>& words) {
+  Json list = Json::array();
+  for (const std::string& word : words) list.push(word);
+  return list;
+}
+
+Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
+  const Plan p = plan_of(info, o);
+  Json j = Json::object();
+  j.set("name", info.name).set("recipe", info.recipe).set("paper", info.paper).set("family", family_of(p));
+  j.set("inputs", tables(p.inputs())).set("forms", strings(info.forms)).set("state_bytes", state_bytes(p));
+  j.set("state_grows", grows(p));
+  Json tolerance = Json::object();
+  tolerance.set("f64", info.tolerance_f64).set("f32", info.tolerance_f32);
+  j.set("tolerance", tolerance);
+  if (!whole) return j;
+  j.set("title", info.title).set("equation", info.equation).set("scale", info.scale).set("departure", info.departure);
+  j.set("traps", strings(info.traps)).set("outputs", tables(p.outputs()));
+  Json states = Json::array();
+  for (const StateInfo& s : p.states())
+    states.push(Json::object().set("name", s.name).set("shape", s.shape).set("meaning", s.meaning));
+  Json settings = Json::array();
+  for (const SettingInfo& s : info.settings)
+    settings.push(Json::object().set("name", s.name).set("meaning", s.meaning).set("stream_default", s.stream_default));
+  Json golden = Json::array();
+  for (const GoldenInfo& g : info.golden) golden.push(g.op);
+  j.set("states", states).set("settings", settings).set("golden", golden);
+  return j;
+}
+
+void explain(const LayerInfo& info, const LayersOptions& o) {
+  const Plan p = plan_of(info, o);
+  fmt::print("{}  ({})\n\n", info.name, info.title);
+  fmt::print("recipe     {}\n", info.recipe);
+  fmt::print("equation   {}\n", info.equation);
+  fmt::print("scale      {}\n", info.scale);
+  fmt::print("paper      {}\n", info.paper);
+  fmt::print("kernel     {}\n", p.kernel());
+  fmt::print("forms      {}\n", joined(info.forms));
+  if (!info.departure.empty()) fmt::print("departure  {}\n", info.departure);
+  fmt::print("tolerance  double {:.0e}, float {:.0e}{}\n", info.tolerance_f64, info.tolerance_f32,
+             info.tolerance_reason.empty() ? "" : " (" + info.tolerance_reason + ")");
+  fmt::print("state      {} bytes{} at H={} K={} V={} in float\n", state_bytes(p), grows(p) ? " per token (it grows)" : "",
+             o.heads, o.key_dim, o.value_dim);
+  const auto table = [](const char* title, std::span<const InputInfo> infos) {
+    fmt::print("\n{}\n", title);
+    for (const InputInfo& i : infos) fmt::print("  {:<10} [{}]  {}\n", i.name, i.shape, i.meaning);
+  };
+  table("inputs     (B batch, T time, H heads, G key heads, K key_dim, V value_dim)", p.inputs());
+  table("outputs", p.outputs());
+  fmt::print("\nstates\n");
+  for (const StateInfo& s : p.states()) fmt::print("  {:<10} [{}]  {}\n", s.name, s.shape, s.meaning);
+  fmt::print("\nsettings   (as in {}:{}=...)\n", info.name, info.settings.empty() ? "name" : info.settings.front().name);
+  for (const SettingInfo& s : info.settings)
+    fmt::print("  {:<10} {}{}\n", s.name, s.meaning, s.stream_default.empty() ? "" : "; on a stream " + s.stream_default);
+  fmt::print("\ntraps\n");
+  for (const std::string& trap : info.traps) fmt::print("  - {}\n", trap);
+}
+
+}  // namespace
+
+int run_layers(const LayersOptions& options) {
+  if (!options.name.empty()) {
+    const LayerInfo& info = find_layer(options.name);
+    if (options.json)
+      fmt::print("{}\n", as_json(info, options, true).dump());
+    else
+      explain(info, options);
+    return 0;
+  }
+  if (options.json) {
+    Json list = Json::array();
+    for (const LayerInfo& info : layers()) list.push(as_json(info, options, false));
+    fmt::print("{}\n", list.dump());
+    return 0;
+  }
+  std::size_t name = 4, recipe = 6, forms = 5;
+  for (const LayerInfo& info : layers()) {
+    name = std::max(name, info.name.size()), recipe = std::max(recipe, info.recipe.size());
+    forms = std::max(forms, joined(info.forms).size());
+  }
+  fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", "name", name, "recipe", recipe, "forms", forms, "state bytes", "paper");
+  for (const LayerInfo& info : layers()) {
+    const Plan p = plan_of(info, options);
+    const std::string bytes = std::to_string(state_bytes(p)) + (grows(p) ? " x T" : "");
+    fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", info.name, name, info.recipe, recipe, joined(info.forms), forms, bytes,
+               info.paper);
+  }
+  fmt::print("\nstate bytes at H={} K={} V={} in float (x T: per token, it grows). `ttr layers NAME` explains one.\n",
+             options.heads, options.key_dim, options.value_dim);
+  return 0;
+}
+
+}  // namespace ttr::cli

@@ -1,0 +1,362 @@
+// `ttr regress` without a file: the layers of the test-time regression paper's Figure 2 on its switching process,
+// averaged over seeds. Windows: [0, T/4) the first rule, [T/4, T/2) just after the switch, [T/2, T) settled.
+//
+// Tasks are (layer, seed) pairs taken from a counter by threads; every task writes to its own place, so the numbers
+// do not depend on the number of threads.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "atomic_file.h"
+#include "progress.h"
+#include "regress_parts.h"
+#include "report.h"
+#include "switching_process.h"
+#include "text_table.h"
+#include "ttr/status.h"
+#include "ttr/stream.h"
+
+namespace ttr::cli {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+struct Entry {
+  std::string label, recipe;  // no recipe: the naive forecast
+  int hue, dash;
+};
+
+/// Related layers share a hue. Linear layers and RLS see raw keys; linear attention's output is normalised, as in the
+/// paper; softmax and local linear attention see keys of norm sqrt(D) (RMS QKNorm).
+std::vector<Entry> paper_layers() {
+  return {{"linear attention", "equal / linear / gd(1) | normalise(unit)", 0, 0},
+          {"gated linear attention 0.98", "decay(0.98) / linear / gd(1) | normalise(unit)", 0, 1},
+          {"RLS, minimum norm", "equal / linear / exact", 1, 0},
+          {"RLS, ridge 1e-3", "equal / linear / exact(ridge=0.001)", 1, 1},
+          {"RLS, ridge 1e-2", "equal / linear / exact(ridge=0.01)", 1, 2},
+          {"weighted RLS 0.98, ridge 1e-2", "decay(0.98) / linear / exact(ridge=0.01)", 1, 3},
+          {"softmax, QKNorm", "near(exp) / constant / exact | keys(rms)", 2, 0},
+          {"local linear, ridge 0.1", "near(exp) / local(1) / exact(ridge=0.1, relative) | keys(rms)", 3, 0},
+          {"kernel regression exp(cos), ridge 1e-2", "equal / kernel(exp, scale=1) / exact(ridge=0.01) | keys(unit)", 6, 0},
+          {"DeltaNet, unit keys", "equal / linear / sgd(beta=1) | keys(unit)", 4, 0},
+          {"NLMS", "equal / linear / sgd(nlms=1)", 4, 1},
+          {"naive forecast", "", -1, 2}};
+}
+
+struct Result {
+  Entry entry;
+  std::optional<Plan> plan;
+  std::vector<std::vector<double>> losses;  // [seeds][T]; empty: not run
+  std::vector<double> seconds;
+  std::size_t state_bytes = 0;
+};
+
+struct Statistic {
+  double mean = nan, error = nan;  // standard error over seeds
+};
+
+class Switching {
+ public:
+  explicit Switching(const RegressOptions& options) : options_(options) {
+    spec_.time = options.time;
+    spec_.covariance = parse_covariance(options.covariance);
+  }
+  int run();
+
+ private:
+  void make_plans();
+  void run_tasks();
+  void run_task(Result& result, int seed);
+  Statistic window(const Result& result, int from, int to) const;
+  double overall(const Result& result) const { return window(result, 0, spec_.time).mean; }
+  double us_per_row(const Result& result) const;
+  Plot plot() const;
+  Report report() const;
+  std::string table() const;
+  Json json() const;
+  std::array<std::array<int, 2>, 3> windows() const {
+    const int T = spec_.time;
+    return {{{0, T / 4}, {T / 4, T / 2}, {T / 2, T}}};
+  }
+
+  const RegressOptions& options_;
+  SwitchingSpec spec_;
+  std::vector<Result> results_;
+  std::vector<SwitchingSequence> data_;  // [seeds]
+  int seeds_done_ = 0;                   // complete for every layer
+  double value_spread_ = 0;              // sum of squares of the values around their mean, for R2
+};
+
+void Switching::make_plans() {
+  std::vector<Entry> entries;
+  if (options_.layers.empty()) {
+    entries = paper_layers();
+  } else {
+    int n = 0;
+    for (const std::string& text : options_.layers) {
+      if (text == "naive") continue;
+      entries.push_back({text, stream_recipe(text), n % 7, n / 7 % 4});
+      ++n;
+    }
+    entries.push_back({"naive forecast", "", -1, 2});
+  }
+  for (Entry& entry : entries) {
+    Result result;
+    result.losses.resize(options_.seeds), result.seconds.resize(options_.seeds);
+    if (!entry.recipe.empty()) {
+      Options options;
+      options.type = Type::f64;
+      Shape shape;
+      shape.key_dim = shape.value_dim = spec_.dim;
+      result.plan.emplace(plan(entry.recipe, shape, options));
+      require_stream_inputs(*result.plan, entry.label);
+      result.state_bytes = result.plan->footprint(spec_.time).state;
+    } else {
+      result.state_bytes = static_cast<std::size_t>(spec_.dim) * sizeof(double);
+    }
+    result.entry = std::move(entry);
+    results_.push_back(std::move(result));
+  }
+}
+
+void Switching::run_task(Result& result, int seed) {
+  const int T = spec_.time, D = spec_.dim;
+  const SwitchingSequence& data = data_[seed];
+  std::vector<double> predictions(static_cast<std::size_t>(T) * D);
+  const auto start = std::chrono::steady_clock::now();
+  if (result.plan) {
+    const Plan& p = *result.plan;
+    const Footprint bytes = p.footprint(T);
+    const Buffer state(bytes.state), work(bytes.workspace);
+    Inputs in;
+    Outputs out;
+    in["k"] = view(data.keys.data(), 1, T, 1, D);
+    in["v"] = view(data.values.data(), 1, T, 1, D);
+    in["q"] = view(data.keys.data() + D, 1, T, 1, D);  // q_t = k_{t+1}
+    out["o"] = view(predictions.data(), 1, T, 1, D);
+    Status status = p.reset({state.data(), state.size()});
+    if (status == Status::ok) status = p.forward(in, {state.data(), state.size()}, out, {work.data(), work.size()});
+    if (status != Status::ok) {
+      std::string reason = p.diagnose(in, {state.data(), state.size()}, out, {work.data(), work.size()});
+      if (reason.empty()) reason = to_string(status);
+      throw Error(fmt::format("The layer '{}' cannot run: {}", result.entry.label, reason), "--layer");
+    }
+  } else {
+    std::copy_n(data.values.data(), predictions.size(), predictions.data());
+  }
+  result.seconds[seed] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::vector<double> losses(T);
+  for (int t = 0; t < T; ++t)
+    for (int i = 0; i < D; ++i) {
+      const double error = predictions[t * D + i] - data.values[(t + 1) * D + i];
+      losses[t] += error * error;
+    }
+  result.losses[seed] = std::move(losses);
+}
+
+void Switching::run_tasks() {
+  const int seeds = options_.seeds, layers = static_cast<int>(results_.size());
+  data_.reserve(seeds);
+  for (int s = 0; s < seeds; ++s) data_.push_back(switching_sequence(spec_, options_.seed, s));
+  // Seed by seed, so that an interrupted run has whole seeds for every layer.
+  std::atomic<int> next{0}, done{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  Progress progress("switching process", true);
+  auto work = [&](bool draws) {
+    for (int task; interrupted() == 0 && (task = next++) < seeds * layers;) {
+      try {
+        run_task(results_[task % layers], task / layers);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        next = seeds * layers;
+      }
+      ++done;
+      if (draws) progress.update(done, seeds * layers, fmt::format("{} of {} runs", done.load(), seeds * layers));
+    }
+  };
+  const int wanted = options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
+  std::vector<std::thread> threads;
+  for (int i = 1; i < std::min(std::max(wanted, 1), seeds * layers); ++i) threads.emplace_back(work, false);
+  work(true);
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+  while (seeds_done_ < seeds && std::all_of(results_.begin(), results_.end(), [&](const Result& r) {
+           return !r.losses[seeds_done_].empty();
+         }))
+    ++seeds_done_;
+  Spread spread(spec_.dim);
+  for (int s = 0; s < seeds_done_; ++s)
+    for (int t = 1; t <= spec_.time; ++t) spread.add(data_[s].values.data() + static_cast<std::size_t>(t) * spec_.dim);
+  value_spread_ = spread.sum_of_squares();
+}
+
+Statistic Switching::window(const Result& result, int from, int to) const {
+  const int n = seeds_done_;
+  if (n == 0) return {};
+  std::vector<double> means(n);
+  for (int s = 0; s < n; ++s) {
+    for (int t = from; t < to; ++t) means[s] += result.losses[s][t];
+    means[s] /= to - from;
+  }
+  Statistic out{0, 0};
+  for (double m : means) out.mean += m / n;
+  for (double m : means) out.error += (m - out.mean) * (m - out.mean);
+  out.error = n > 1 ? std::sqrt(out.error / (n - 1) / n) : nan;
+  return out;
+}
+
+double Switching::us_per_row(const Result& result) const {
+  double total = 0;
+  for (int s = 0; s < seeds_done_; ++s) total += result.seconds[s];
+  return seeds_done_ > 0 ? 1e6 * total / seeds_done_ / spec_.time : nan;
+}
+
+std::string window_name(const std::array<int, 2>& w) { return fmt::format("[{}, {})", w[0], w[1]); }
+
+std::string statistic_text(const Statistic& s) {
+  if (!std::isfinite(s.mean)) return "diverged";
+  return std::isfinite(s.error) ? fmt::format("{} \u00b1 {:.2g}", short_number(s.mean), s.error) : short_number(s.mean);
+}
+
+std::string Switching::table() const {
+  std::vector<std::string> header = {"layer"};
+  for (const auto& w : windows()) header.push_back(window_name(w));
+  header.push_back("us/row");
+  header.push_back("state");
+  TextTable out(header);
+  for (const Result& r : results_) {
+    std::vector<std::string> cells = {r.entry.label};
+    for (const auto& w : windows()) cells.push_back(statistic_text(window(r, w[0], w[1])));
+    cells.push_back(r.plan ? fmt::format("{:.3g}", us_per_row(r)) : "-");
+    cells.push_back(short_bytes(static_cast<double>(r.state_bytes)));
+    out.row(std::move(cells));
+  }
+  return fmt::format(
+      "Switching process, K = V = {}, T = {}, {} noise; the rule changes at t = {}.\n"
+      "Squared 2-norm loss, mean \u00b1 standard error over {} seeds, in three windows of time:\n\n{}",
+      spec_.dim, spec_.time, to_string(spec_.covariance), spec_.time / 4, seeds_done_, out.text());
+}
+
+Plot Switching::plot() const {
+  const int T = spec_.time, reach = std::max(1, T / 32);  // half the width of the moving mean
+  Plot plot;
+  plot.title = "A process that changes its rule: loss of each layer over time";
+  plot.x_label = "t, pairs in memory", plot.y_label = "squared 2-norm loss";
+  plot.log_y = plot.legend_by_end = true, plot.height = 520;
+  plot.marks.push_back({T / 4.0, "the rule changes"});
+  for (const Result& r : results_) {
+    std::vector<double> mean(T);
+    for (int s = 0; s < seeds_done_; ++s)
+      for (int t = 0; t < T; ++t) mean[t] += r.losses[s][t] / seeds_done_;
+    Line line;
+    line.label = r.entry.label, line.hue = r.entry.hue, line.dash = r.entry.dash;
+    for (int t = 0; t < T; ++t) {
+      // The mean never reaches over the switch, which would blur the one thing to see.
+      const int low = std::max(t < T / 4 ? 0 : T / 4, t - reach), high = std::min(t < T / 4 ? T / 4 - 1 : T - 1, t + reach);
+      double sum = 0;
+      for (int u = low; u <= high; ++u) sum += mean[u];
+      line.x.push_back(t), line.y.push_back(sum / (high - low + 1));
+    }
+    plot.lines.push_back(std::move(line));
+  }
+  return plot;
+}
+
+Report Switching::report() const {
+  Report out;
+  out.title = "The switching process";
+  out.subtitle = fmt::format(
+      "Keys follow k(t+1) = a k(t) + noise with a = 0.9 before t = {} and 0.999 after; values are the next key at length 1. "
+      "After every pair each memory predicts the next value. K = V = {}, T = {}, {} noise, {} seeds.",
+      spec_.time / 4, spec_.dim, spec_.time, to_string(spec_.covariance), seeds_done_);
+  Report::Table table;
+  table.header = {"layer"};
+  for (const auto& w : windows()) table.header.push_back(window_name(w));
+  table.header.insert(table.header.end(), {"us/row", "state"});
+  double best = std::numeric_limits<double>::infinity();
+  for (const Result& r : results_) {
+    std::vector<std::string> cells = {r.entry.label};
+    for (const auto& w : windows()) cells.push_back(statistic_text(window(r, w[0], w[1])));
+    cells.push_back(r.plan ? fmt::format("{:.3g}", us_per_row(r)) : "-");
+    cells.push_back(short_bytes(static_cast<double>(r.state_bytes)));
+    if (const double last = window(r, windows()[2][0], windows()[2][1]).mean; last < best)
+      best = last, table.emphasised = static_cast<int>(table.rows.size());
+    table.rows.push_back(std::move(cells));
+  }
+  table.caption = "Squared 2-norm loss, mean \u00b1 standard error over seeds, in three windows of t. Minimum-norm RLS has its "
+                  "double-descent peak where the pairs number as many as the key has entries, at the switch; single seeds "
+                  "dominate its mean there.";
+  out.tables.push_back(std::move(table));
+  out.figures.push_back({plot(), fmt::format("Mean over seeds, moving mean over {} steps that stops at the switch; log scale, lower "
+                                             "is better; peaks far above the other lines are cut off. The legend stands in the order in which the lines end.",
+                                             2 * std::max(1, spec_.time / 32) + 1)});
+  if (interrupted() != 0)
+    out.notes.push_back(fmt::format("The run was interrupted after {} of {} seeds.", seeds_done_, options_.seeds));
+  if (!options_.command.empty()) out.facts.emplace_back("command", options_.command);
+  out.facts.emplace_back("seed", fmt::format("{}", options_.seed));
+  for (const Result& r : results_)
+    out.facts.emplace_back(r.entry.label, r.plan ? r.entry.recipe : "the last value seen");
+  return out;
+}
+
+Json Switching::json() const {
+  Json out = Json::object(), list = Json::array(), bounds = Json::array();
+  for (const auto& w : windows()) bounds.push(Json::array().push(w[0]).push(w[1]));
+  const std::int64_t rows = static_cast<std::int64_t>(seeds_done_) * spec_.time;
+  for (const Result& r : results_) {
+    Json layer = Json::object(), means = Json::array(), errors = Json::array();
+    for (const auto& w : windows()) {
+      const Statistic s = window(r, w[0], w[1]);
+      means.push(s.mean), errors.push(s.error);
+    }
+    const double mse = overall(r);
+    layer.set("name", r.entry.label).set("recipe", r.plan ? r.entry.recipe : "the last value seen").set("mse", mse);
+    layer.set("r2", 1 - mse * static_cast<double>(rows) / value_spread_).set("windows", means);
+    layer.set("windows_standard_error", errors).set("us_per_row", us_per_row(r));
+    layer.set("state_bytes", r.state_bytes).set("kernel", r.plan ? r.plan->kernel() : "none");
+    list.push(layer);
+  }
+  out.set("rows", rows).set("loss", "squared 2-norm").set("process", "switching").set("seeds", seeds_done_);
+  out.set("time", spec_.time).set("covariance", to_string(spec_.covariance)).set("window_bounds", bounds);
+  return out.set("interrupted", interrupted() != 0).set("layers", list);
+}
+
+int Switching::run() {
+  const std::string path = options_.report.empty() ? "report.html" : options_.report;
+  make_plans();
+  AtomicFile report_file(path, "--report");
+  std::optional<AtomicFile> svg_file;
+  if (!options_.svg.empty()) svg_file.emplace(options_.svg, "--svg");
+  run_tasks();
+  const int signal = interrupted();
+  if (seeds_done_ > 0) {
+    report_file.write(report_html(report()));
+    report_file.commit();
+    if (svg_file) {
+      svg_file->write(plot_svg(plot(), true));
+      svg_file->commit();
+    }
+    print_out(options_.json ? json().dump(2) + "\n" : table() + fmt::format("\nThe report is in {}\n", path));
+  }
+  if (signal == 0) return 0;
+  fmt::print(stderr, "Interrupted by {} after {} of {} seeds. {}\n", signal_name(signal), seeds_done_, options_.seeds,
+             seeds_done_ > 0 ? fmt::format("{} holds these seeds.", path) : "Nothing was written.");
+  return 128 + signal;
+}
+
+}  // namespace
+
+int run_switching(const RegressOptions& options) { return Switching(options).run(); }
+
+}  // namespace ttr::cli

@@ -1,0 +1,285 @@
+#include "runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace ttr::cli {
+namespace {
+
+// Dense storage of the plan's type for one named tensor.
+class Buffer {
+ public:
+  Buffer(Type type, std::vector<std::ptrdiff_t> extent) : type_(type), extent_(std::move(extent)) {
+    std::size_t n = 1;
+    for (std::ptrdiff_t e : extent_) n *= static_cast<std::size_t>(e);
+    if (type_ == Type::f32)
+      floats_.resize(n);
+    else
+      doubles_.resize(n);
+  }
+  void write(const Numbers& numbers) {
+    if (type_ == Type::f32)
+      std::transform(numbers.begin(), numbers.end(), floats_.begin(), [](double x) { return static_cast<float>(x); });
+    else
+      doubles_ = numbers;
+  }
+  Numbers read() const { return type_ == Type::f32 ? Numbers(floats_.begin(), floats_.end()) : doubles_; }
+  Tensor tensor() {
+    Tensor t;
+    static double nothing = 0;  // tensors of zero tokens need an address that is not null
+    t.data = type_ == Type::f32 ? static_cast<void*>(floats_.data()) : doubles_.data();
+    if (!t.data) t.data = &nothing;
+    t.type = type_, t.rank = static_cast<int>(extent_.size());
+    std::ptrdiff_t stride = 1;
+    for (std::size_t d = extent_.size(); d-- > 0;) {
+      t.extent[d] = extent_[d], t.stride[d] = stride;
+      stride *= extent_[d];
+    }
+    return t;
+  }
+  std::size_t size() const { return type_ == Type::f32 ? floats_.size() : doubles_.size(); }
+
+ private:
+  Type type_;
+  std::vector<std::ptrdiff_t> extent_;
+  std::vector<float> floats_;
+  Numbers doubles_;
+};
+
+std::vector<std::ptrdiff_t> strides_of(const std::vector<std::ptrdiff_t>& extent) {
+  std::vector<std::ptrdiff_t> stride(extent.size());
+  std::ptrdiff_t step = 1;
+  for (std::size_t d = extent.size(); d-- > 0;) stride[d] = step, step *= extent[d];
+  return stride;
+}
+
+// The part of an array where one axis is cut to [begin, end).
+Numbers slice(const Numbers& numbers, const std::vector<std::ptrdiff_t>& extent, std::size_t axis, std::int64_t begin,
+              std::int64_t end) {
+  std::size_t outer = 1, inner = 1;
+  for (std::size_t d = 0; d < axis; ++d) outer *= static_cast<std::size_t>(extent[d]);
+  for (std::size_t d = axis + 1; d < extent.size(); ++d) inner *= static_cast<std::size_t>(extent[d]);
+  Numbers result;
+  for (std::size_t o = 0; o < outer; ++o) {
+    const auto from = numbers.begin() + static_cast<std::ptrdiff_t>(o * static_cast<std::size_t>(extent[axis]) * inner);
+    result.insert(result.end(), from + begin * static_cast<std::ptrdiff_t>(inner),
+                  from + end * static_cast<std::ptrdiff_t>(inner));
+  }
+  return result;
+}
+
+// Where `letter` stands in a shape such as "B T H K"; -1 if nowhere.
+int axis_of(std::string_view shape, char letter) {
+  int axis = 0;
+  for (char c : shape) {
+    if (c == ' ') continue;
+    if (c == letter) return axis;
+    ++axis;
+  }
+  return -1;
+}
+
+struct StateBuffer {
+  std::vector<double> memory;  // doubles, for alignment
+  State state() { return {memory.data(), memory.size() * sizeof(double)}; }
+};
+
+void write_state(const Plan& plan, State state, const NamedNumbers& parts) {
+  for (const auto& [name, numbers] : parts) {
+    const Tensor t = plan.state_tensor(state, name);
+    if (!t) throw Error("the state of " + plan.name() + " has no part '" + name + "'");
+    std::size_t n = 1;
+    for (int d = 0; d < t.rank; ++d) n *= static_cast<std::size_t>(t.extent[static_cast<std::size_t>(d)]);
+    if (n != numbers.size())
+      throw Error("state " + name + " has " + std::to_string(n) + " numbers, not " + std::to_string(numbers.size()));
+    for (std::size_t i = 0; i < n; ++i)
+      if (t.type == Type::f32)
+        static_cast<float*>(t.data)[i] = static_cast<float>(numbers[i]);
+      else
+        static_cast<double*>(t.data)[i] = numbers[i];
+  }
+}
+
+// The state's parts; histories are cut to the pairs they hold (of the first sequence).
+NamedNumbers read_state(const Plan& plan, State state) {
+  NamedNumbers parts;
+  const std::int64_t kept = plan.tokens_kept(state);
+  for (const StateInfo& info : plan.states()) {
+    const Tensor t = plan.state_tensor(state, info.name);
+    std::vector<std::ptrdiff_t> extent(t.extent.begin(), t.extent.begin() + t.rank);
+    std::size_t n = 1;
+    for (std::ptrdiff_t e : extent) n *= static_cast<std::size_t>(e);
+    Numbers numbers(n);
+    for (std::size_t i = 0; i < n; ++i)
+      numbers[i] = t.type == Type::f32 ? static_cast<const float*>(t.data)[i] : static_cast<const double*>(t.data)[i];
+    if (kept >= 0 && axis_of(info.shape, 'N') == 1) numbers = slice(numbers, extent, 1, 0, std::min<std::int64_t>(kept, extent[1]));
+    parts[info.name] = std::move(numbers);
+  }
+  return parts;
+}
+
+void expect_ok(const Plan& plan, Status status, const std::string& sentence) {
+  if (status != Status::ok)
+    throw Error(plan.name() + ": " + (sentence.empty() ? std::string(to_string(status)) : sentence));
+}
+
+// Initial states of plans that keep their pairs cannot be written from outside; they are always fresh.
+StateBuffer fresh_state(const Plan& plan, std::int64_t capacity, const NamedNumbers& initial) {
+  StateBuffer buffer;
+  buffer.memory.assign(plan.footprint(capacity).state / sizeof(double) + 1, 0.0);
+  expect_ok(plan, plan.reset(buffer.state()), "");
+  write_state(plan, buffer.state(), initial);
+  return buffer;
+}
+
+void fill_with_nan(std::vector<double>& memory) {
+  std::memset(memory.data(), 0xff, memory.size() * sizeof(double));  // all bits set is NaN in float and double
+}
+
+}  // namespace
+
+std::size_t count(const Plan& plan, std::string_view letters, std::int64_t time) {
+  std::size_t n = 1;
+  for (std::ptrdiff_t e : plan.extents(letters, time)) n *= static_cast<std::size_t>(e);
+  return n;
+}
+
+Numbers tokens_of(const Plan& plan, const Numbers& numbers, std::string_view shape, std::int64_t time, std::int64_t begin,
+                  std::int64_t end) {
+  const int axis = axis_of(shape, 'T');
+  if (axis < 0) return numbers;
+  return slice(numbers, plan.extents(shape, time), static_cast<std::size_t>(axis), begin, end);
+}
+
+Numbers row_of(const Plan& plan, const Numbers& numbers, std::string_view shape, std::int64_t time, int row) {
+  const int axis = axis_of(shape, 'B');
+  if (axis < 0) return numbers;
+  return slice(numbers, plan.extents(shape, time), static_cast<std::size_t>(axis), row, row + 1);
+}
+
+double relative_error(const Numbers& a, const Numbers& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double largest = 0, difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(b[i]));
+    difference = std::max(difference, std::abs(a[i] - b[i]));
+  }
+  return difference == 0 ? 0 : largest == 0 ? difference : difference / largest;
+}
+
+double relative_error(const NamedNumbers& actual, const NamedNumbers& expected) {
+  double error = 0;
+  for (const auto& [name, numbers] : expected) {
+    const auto found = actual.find(name);
+    error = std::max(error, found == actual.end() ? std::numeric_limits<double>::infinity()
+                                                  : relative_error(found->second, numbers));
+  }
+  return error;
+}
+
+Runner::Runner(Plan plan, std::int64_t time, std::int64_t capacity)
+    : plan_(std::move(plan)), time_(time), capacity_(std::max(time, capacity)) {}
+
+Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial, const std::vector<std::int64_t>& cuts,
+                          Form form) const {
+  StateBuffer state = fresh_state(plan_, capacity_, initial);
+  Forward result;
+  std::vector<std::int64_t> ends = cuts;
+  ends.push_back(time_);
+  NamedNumbers pieces;  // outputs, [B, T, ...]
+  for (const InputInfo& info : plan_.outputs()) pieces[info.name].resize(count(plan_, info.shape, time_));
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    const std::int64_t length = end - begin;
+    std::map<std::string, Buffer> buffers;
+    Inputs in;
+    Outputs out;
+    for (const InputInfo& info : plan_.inputs()) {
+      auto& buffer = buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length))).first->second;
+      const auto found = inputs.find(info.name);
+      if (found == inputs.end()) throw Error("the input " + info.name + " of " + plan_.name() + " is missing");
+      const Numbers piece = tokens_of(plan_, found->second, info.shape, time_, begin, end);
+      if (piece.size() != buffer.size())
+        throw Error("the input " + info.name + " of " + plan_.name() + " has " + std::to_string(piece.size()) +
+                    " numbers, not " + std::to_string(buffer.size()));
+      buffer.write(piece);
+      in[info.name] = buffer.tensor();
+    }
+    for (const InputInfo& info : plan_.outputs()) {
+      auto& buffer = buffers.emplace("-> " + info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length))).first->second;
+      out[info.name] = buffer.tensor();
+    }
+    const Form used = length == 1 && form == Form::step ? Form::step : form == Form::step ? Form::recurrent : form;
+    std::vector<double> work(plan_.footprint(length, used).workspace / sizeof(double) + 1);
+    fill_with_nan(work);
+    const Workspace workspace{work.data(), work.size() * sizeof(double)};
+    const Status status = plan_.forward(in, state.state(), out, workspace, used);
+    expect_ok(plan_, status, status == Status::ok ? "" : plan_.diagnose(in, state.state(), out, workspace, used));
+    for (const InputInfo& info : plan_.outputs()) {
+      const Numbers piece = buffers.at("-> " + info.name).read();
+      const std::vector<std::ptrdiff_t> whole = plan_.extents(info.shape, time_), part = plan_.extents(info.shape, length);
+      const std::size_t axis = static_cast<std::size_t>(axis_of(info.shape, 'T'));
+      const auto ws = strides_of(whole);
+      std::size_t outer = 1;
+      for (std::size_t d = 0; d < axis; ++d) outer *= static_cast<std::size_t>(whole[d]);
+      const std::size_t run = static_cast<std::size_t>(length * ws[axis]);
+      for (std::size_t o = 0; o < outer; ++o)
+        std::copy_n(piece.begin() + static_cast<std::ptrdiff_t>(o * run), run,
+                    pieces[info.name].begin() + static_cast<std::ptrdiff_t>(o) * whole[axis] * ws[axis] + begin * ws[axis]);
+    }
+    begin = end;
+  }
+  result.outputs = std::move(pieces);
+  result.state = read_state(plan_, state.state());
+  return result;
+}
+
+Forward Runner::forward(const NamedNumbers& inputs, const NamedNumbers& initial, Form form) const {
+  return in_pieces(inputs, initial, {}, form);
+}
+
+Forward Runner::step_by_step(const NamedNumbers& inputs, const NamedNumbers& initial) const {
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t t = 1; t < time_; ++t) cuts.push_back(t);
+  return in_pieces(inputs, initial, cuts, time_ > 0 ? Form::step : Form::recurrent);
+}
+
+Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initial, const NamedNumbers& d_outputs,
+                          const NamedNumbers& d_final, Form form) const {
+  StateBuffer state = fresh_state(plan_, capacity_, initial), d_end = fresh_state(plan_, capacity_, {}), d_start = d_end;
+  std::fill(d_end.memory.begin(), d_end.memory.end(), 0.0);
+  if (!d_final.empty()) write_state(plan_, d_end.state(), d_final);
+  const Type type = plan_.options().type;
+  std::map<std::string, Buffer> buffers;
+  Inputs in, d_out;
+  Outputs d_in;
+  for (const InputInfo& info : plan_.inputs()) {
+    auto& buffer = buffers.emplace(info.name, Buffer(type, plan_.extents(info.shape, time_))).first->second;
+    buffer.write(inputs.at(info.name));
+    in[info.name] = buffer.tensor();
+    auto& gradient = buffers.emplace("d " + info.name, Buffer(type, plan_.extents(info.shape, time_))).first->second;
+    d_in[info.name] = gradient.tensor();
+  }
+  for (const InputInfo& info : plan_.outputs())
+    if (const auto found = d_outputs.find(info.name); found != d_outputs.end()) {
+      auto& buffer = buffers.emplace("-> " + info.name, Buffer(type, plan_.extents(info.shape, time_))).first->second;
+      buffer.write(found->second);
+      d_out[info.name] = buffer.tensor();
+    }
+  std::vector<double> work(plan_.footprint(time_, form).backward / sizeof(double) + 1);
+  fill_with_nan(work);
+  const State d_initial = d_start.state();
+  const Status status =
+      plan_.backward(in, state.state(), d_out, d_final.empty() ? ConstState{} : ConstState(d_end.state()), d_in, d_initial,
+                     {work.data(), work.size() * sizeof(double)}, form);
+  expect_ok(plan_, status, "");
+  Backward result;
+  for (const InputInfo& info : plan_.inputs()) result.inputs[info.name] = buffers.at("d " + info.name).read();
+  if (plan_.tokens_kept(state.state()) < 0) result.state = read_state(plan_, d_initial);
+  return result;
+}
+
+}  // namespace ttr::cli

@@ -1,0 +1,60 @@
+// Runs a plan on numbers held in double, whatever the plan's type: what checks and golden vectors need.
+// Not for speed. Arrays are dense, in the shape that the plan's tables say.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ttr/ttr.h"
+
+namespace ttr::cli {
+
+using Numbers = std::vector<double>;
+using NamedNumbers = std::map<std::string, Numbers, std::less<>>;
+
+struct Forward {
+  NamedNumbers outputs, state;  // state parts by name: the final state
+};
+struct Backward {
+  NamedNumbers inputs, state;  // gradients
+};
+
+class Runner {
+ public:
+  /// `time` tokens per sequence; states that keep their pairs get room for `capacity` (at least `time`).
+  Runner(Plan plan, std::int64_t time, std::int64_t capacity = 0);
+
+  const Plan& plan() const { return plan_; }
+  std::int64_t time() const { return time_; }
+
+  // The workspace is filled with NaN before every call: nothing may depend on what it held.
+  Forward forward(const NamedNumbers& inputs, const NamedNumbers& initial, Form) const;
+  /// One token at a time through Plan::step.
+  Forward step_by_step(const NamedNumbers& inputs, const NamedNumbers& initial) const;
+  /// As several calls of `forward`, cut at the given tokens.
+  Forward in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial, const std::vector<std::int64_t>& cuts, Form) const;
+  Backward backward(const NamedNumbers& inputs, const NamedNumbers& initial, const NamedNumbers& d_outputs,
+                    const NamedNumbers& d_final, Form) const;
+
+ private:
+  Plan plan_;
+  std::int64_t time_, capacity_;
+};
+
+/// Elements of an array whose shape is given in letters.
+std::size_t count(const Plan&, std::string_view letters, std::int64_t time);
+
+/// Tokens [begin, end) of a dense array with letters `shape`; arrays without a time axis are returned whole.
+Numbers tokens_of(const Plan&, const Numbers&, std::string_view shape, std::int64_t time, std::int64_t begin,
+                  std::int64_t end);
+
+/// Batch row `row` of a dense array; arrays without a batch axis are returned whole.
+Numbers row_of(const Plan&, const Numbers&, std::string_view shape, std::int64_t time, int row);
+
+/// max |a - b| / max |b|; infinite where one has a number that is not finite, or the sizes differ.
+double relative_error(const Numbers& a, const Numbers& b);
+/// The largest over all arrays of `expected`.
+double relative_error(const NamedNumbers& actual, const NamedNumbers& expected);
+
+}  // namespace ttr::cli

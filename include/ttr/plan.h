@@ -1,0 +1,164 @@
+// Plan once, run many times.
+//
+//   ttr::Plan plan = ttr::plan("gated-deltanet", {.batch = 1, .heads = 4, .key_dim = 64, .value_dim = 64});
+//   ttr::Footprint bytes = plan.footprint(T);                    // the caller owns state and workspace
+//   std::vector<std::byte> state(bytes.state), work(bytes.workspace);
+//   plan.reset({state.data(), state.size()});
+//   ttr::Inputs in;
+//   in["q"] = ttr::view(q, 1, T, 4, 64);  in["k"] = ...;          // names: plan.inputs()
+//   ttr::Outputs out;
+//   out["o"] = ttr::view(o, 1, T, 4, 64);
+//   ttr::Status s = plan.forward(in, {state.data(), state.size()}, out, {work.data(), work.size()});
+//
+// A plan is immutable: share it between threads. step, forward and backward never throw, print or abort, and
+// allocate nothing unless kernel() is "oracle". Calls that use different states and workspaces may run at once.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ttr/layer.h"
+#include "ttr/recipe.h"
+#include "ttr/status.h"
+#include "ttr/view.h"
+
+namespace ttr {
+
+struct Shape {
+  int batch = 1;      // sequences, each with its own state
+  int heads = 1;      // heads of the state and of the output
+  int key_heads = 0;  // heads of the shared side of a group (0 = heads); divides heads, groups are contiguous
+  int key_dim = 1;
+  int value_dim = 1;
+};
+
+enum class Form { best, step, recurrent, chunk, parallel, scan };
+std::string_view to_string(Form) noexcept;
+
+struct Options {
+  Type type = Type::f32;
+  bool causal = true;
+  int chunk = 0;                                // tokens per chunk; 0 = chosen by the plan
+  std::optional<double> scale = {};             // factor on q; empty = the layer's own
+  std::map<std::string, std::string> settings = {};  // as in `rls:ridge=1e-3`; see LayerInfo::settings
+  std::string kernel = {};                      // "oracle" forces the literal solver; empty = the fastest
+  std::string target = {};                      // "AVX2", "SSE4", ... forces an instruction set; empty = the best
+                                                // (or the environment's TTR_TARGET)
+};
+
+struct Footprint {
+  std::size_t state = 0;      // bytes of state after `time` tokens
+  std::size_t workspace = 0;  // bytes of scratch for one step or forward of up to `time` tokens
+  std::size_t backward = 0;   // bytes of scratch for one backward of up to `time` tokens
+};
+
+/// The caller's memory, aligned to at least 8 bytes (64 is faster).
+struct State {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+struct ConstState {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  ConstState() = default;
+  ConstState(const void* d, std::size_t b) : data(d), bytes(b) {}
+  ConstState(State s) : data(s.data), bytes(s.bytes) {}
+};
+struct Workspace {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// A short list of named tensors; no allocation, names must outlive it (string literals do).
+template <class AnyTensor>
+class NamedTensors {
+ public:
+  static constexpr int capacity = 32;
+  /// The tensor of that name, added empty if it is not there; beyond the capacity, a tensor nobody reads.
+  AnyTensor& operator[](std::string_view name) noexcept {
+    for (int i = 0; i < count_; ++i)
+      if (names_[i] == name) return tensors_[i];
+    const int slot = count_ < capacity - 1 ? count_++ : capacity - 1;
+    names_[slot] = name;
+    return tensors_[slot];
+  }
+  /// The tensor of that name, or one without data.
+  AnyTensor get(std::string_view name) const noexcept {
+    for (int i = 0; i < count_; ++i)
+      if (names_[i] == name) return tensors_[i];
+    return {};
+  }
+  std::span<const std::string_view> names() const noexcept { return {names_.data(), static_cast<std::size_t>(count_)}; }
+  void clear() noexcept { count_ = 0, cu_seqlens = {}; }
+
+  /// Packed sequences: the tensors have B = 1 and sequence n is tokens cu_seqlens[n] .. cu_seqlens[n+1]-1, with
+  /// Shape::batch sequences in all. Empty: every batch row is one sequence. Read from the inputs only.
+  std::span<const std::int64_t> cu_seqlens;
+
+ private:
+  std::array<std::string_view, capacity> names_;
+  std::array<AnyTensor, capacity> tensors_{};
+  int count_ = 0;
+};
+using Inputs = NamedTensors<ConstTensor>;        // also the gradients of outputs
+using Outputs = NamedTensors<Tensor>;            // also the gradients of inputs
+
+class Plan {
+ public:
+  Footprint footprint(std::int64_t time, Form form = Form::best) const;
+  std::string kernel() const;                        // "delta/chunk/AVX2", "oracle"
+  const std::string& name() const noexcept;          // layer name, or the recipe's text
+  const Recipe& recipe() const noexcept;
+  const Shape& shape() const noexcept;
+  const Options& options() const noexcept;
+  double scale() const noexcept;
+  std::span<const InputInfo> inputs() const noexcept;
+  std::span<const InputInfo> outputs() const noexcept;
+  std::span<const StateInfo> states() const noexcept;
+  std::span<const Form> forms() const noexcept;      // the exact forms of this plan
+  Form best_form(std::int64_t time) const noexcept;
+
+  /// Extents of an input, output or state of this plan for `time` tokens.
+  std::vector<std::ptrdiff_t> extents(std::string_view shape_letters, std::int64_t time) const;
+
+  /// A fresh state: no pairs seen.
+  Status reset(State) const noexcept;
+  /// The part of a state that is called `name` ("S"), as a tensor that may be read and written.
+  Tensor state_tensor(State, std::string_view name) const noexcept;
+  /// Tokens seen so far by a state that keeps its pairs; -1 for states of fixed size.
+  std::int64_t tokens_kept(ConstState) const noexcept;
+  /// Moves a growing state into a larger buffer.
+  Status grow(ConstState from, State to) const noexcept;
+
+  /// One token: the tensors have T = 1.
+  Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;
+  /// A whole sequence, a batch, or packed sequences; continues from `state` and leaves the final state in it.
+  Status forward(const Inputs&, State, const Outputs&, Workspace, Form = Form::best) const noexcept;
+  /// Gradients of  sum <d_output, output> + <d_final, final state>  for every input named in `d_inputs` and for the
+  /// initial state (if `d_initial` has data). Written, not added. `d_final` may be empty: zero.
+  Status backward(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
+                  const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best) const noexcept;
+
+  /// What is wrong with these arguments, as a sentence; empty if nothing is.
+  std::string diagnose(const Inputs&, ConstState, const Outputs&, Workspace, Form = Form::best) const;
+
+  struct Body;
+  explicit Plan(std::shared_ptr<const Body> body) : body_(std::move(body)) {}
+
+ private:
+  std::shared_ptr<const Body> body_;
+};
+
+Plan plan(const Recipe&, const Shape&, const Options& = {});
+/// A layer name ("nlms"), a name with settings ("rls:decay=0.99,ridge=1e-3") or a recipe ("equal / linear / gd(1)").
+Plan plan(std::string_view layer_or_recipe, const Shape&, const Options& = {});
+
+}  // namespace ttr

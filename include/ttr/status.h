@@ -1,0 +1,42 @@
+// What can go wrong, and how it is said.
+//
+// Planning and reading files throw `ttr::Error` with a sentence a person can act on. The hot path
+// (`Plan::step`, `forward`, `backward`) is noexcept and returns a `Status`; `Plan::diagnose` turns a
+// failed call into a sentence that names the input and the number.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace ttr {
+
+enum class Status : int {
+  ok = 0,
+  missing_input,     // a required input or output has no data
+  bad_shape,         // an extent does not fit the plan
+  bad_type,          // float where the plan is double, or the reverse
+  small_state,       // the state buffer is smaller than footprint().state_bytes
+  state_full,        // a growing state (a history of pairs) has no room for the new tokens
+  small_workspace,   // the workspace is smaller than footprint().workspace_bytes
+  out_of_domain,     // a number for which the layer is not defined, e.g. a leak above one
+  not_supported,     // this form or this gradient does not exist for this plan
+  out_of_memory,     // the oracle could not allocate (kernels never allocate)
+};
+
+/// One sentence for a status; `Plan::diagnose` says more.
+std::string_view to_string(Status) noexcept;
+
+/// Thrown when planning, parsing or reading a file. `what()` is a sentence; `where()` names the place
+/// (a column of the recipe, a line of a file, an option) or is empty.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, std::string where = {})
+      : std::runtime_error(message), where_(std::move(where)) {}
+  const std::string& where() const noexcept { return where_; }
+
+ private:
+  std::string where_;
+};
+
+}  // namespace ttr

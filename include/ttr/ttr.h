@@ -1,0 +1,10 @@
+// ttr: test-time regression. This is the only header a user needs.
+#pragma once
+
+#include "ttr/layer.h"
+#include "ttr/plan.h"
+#include "ttr/recipe.h"
+#include "ttr/status.h"
+#include "ttr/stream.h"
+#include "ttr/version.h"
+#include "ttr/view.h"

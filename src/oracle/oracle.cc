@@ -1,0 +1,118 @@
+// forward: slices each head out of the inputs, solves it, and puts outputs and state back.
+//
+// fresh_state: everything zero, except the weights of networks (normal numbers of standard deviation 1/sqrt(fan in),
+// from a fixed seed that depends on head and layer only) and the covariance of kalman (the identity).
+#include "oracle/oracle.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "oracle/online.h"
+
+namespace ttr::oracle {
+namespace {
+
+/// SplitMix64 and Box-Muller: the same numbers on every machine with the same libm.
+class Normal {
+ public:
+  explicit Normal(std::uint64_t seed) : state_(seed) {}
+  double operator()() {
+    const double u = uniform(), v = uniform();
+    return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
+  }
+
+ private:
+  double uniform() {  // in (0, 1)
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    return (static_cast<double>(z >> 11) + 0.5) * 0x1p-53;
+  }
+  std::uint64_t state_;
+};
+
+Array zeros(const Design& design, const Sizes& sizes, const std::string& letters) {
+  Array array;
+  std::int64_t count = 1;
+  for (char c : letters)
+    if (c != ' ') {
+      array.extent.push_back(extent_of(c, design, sizes, 0, 0));
+      count *= array.extent.back();
+    }
+  array.data.assign(static_cast<std::size_t>(count), 0.0);
+  return array;
+}
+
+}  // namespace
+
+Arrays fresh_state(const Design& design, const Sizes& sizes) {
+  Arrays state;
+  for (const StateShape& shape : state_shapes(design)) state[shape.name] = zeros(design, sizes, shape.letters);
+  if (state.count("P")) {
+    Array& p = state["P"];
+    const std::int64_t F = p.extent[1];
+    for (int h = 0; h < sizes.heads; ++h)
+      for (std::int64_t a = 0; a < F; ++a) p.data[static_cast<std::size_t>((h * F + a) * F + a)] = 1;
+  }
+  if (is_linear_class(design.memory) || design.memory.kind == Memory::Class::kernel) {
+    for (auto& [name, array] : state)  // S = 0 has columns of length zero
+      if (name.rfind("norm_", 0) == 0) array.data.assign(array.data.size(), 0.0);
+    return state;
+  }
+  int layer = 0;
+  for (const ParameterInfo& p : parameters_of(design.memory, sizes.key_dim, sizes.value_dim)) {
+    ++layer;
+    if (p.bias || !state.count(p.name)) continue;
+    Array& w = state[p.name];
+    const std::size_t size = static_cast<std::size_t>(p.in) * p.out;
+    for (int h = 0; h < sizes.heads; ++h) {
+      Normal normal(static_cast<std::uint64_t>(h) * 1000003u + static_cast<std::uint64_t>(layer));
+      for (std::size_t c = 0; c < size; ++c) w.data[h * size + c] = normal() / std::sqrt(static_cast<double>(p.in));
+      if (state.count("norm_" + p.name))
+        for (int b = 0; b < p.out; ++b) {
+          double square = 0;
+          for (int a = 0; a < p.in; ++a) square += std::pow(w.data[h * size + static_cast<std::size_t>(a) * p.out + b], 2);
+          state["norm_" + p.name].data[static_cast<std::size_t>(h) * p.out + b] = std::sqrt(square);
+        }
+    }
+    if (state.count("start_" + p.name)) state["start_" + p.name].data = w.data;
+  }
+  return state;
+}
+
+Arrays forward(const Design& design, const Sizes& sizes, const Arrays& inputs, Arrays& state) {
+  const std::int64_t pairs = check_call(design, sizes, inputs, state);
+  Tensors<double> in, start;
+  for (const auto& [name, array] : inputs) in[name] = {array.extent, array.data};
+  for (const auto& [name, array] : state) start[name] = {array.extent, array.data};
+  Arrays out;
+  Array& o = out["o"];
+  o.extent = {sizes.time, sizes.heads, sizes.value_dim};
+  o.data.assign(static_cast<std::size_t>(sizes.time) * sizes.heads * sizes.value_dim, 0.0);
+  const std::vector<StateShape> shapes = state_shapes(design);
+  for (int h = 0; h < sizes.heads; ++h) {
+    Head<double> head = make_head<double>(design, sizes, h, pairs, in, start);
+    run_head(head);
+    for (int t = 0; t < head.time; ++t)
+      for (int b = 0; b < sizes.value_dim; ++b)
+        o.data[(static_cast<std::size_t>(t) * sizes.heads + h) * sizes.value_dim + b] = head.o(t, b);
+    for (const StateShape& shape : shapes) {
+      Array& array = state[shape.name];
+      const Matrix<double>& now = head.state.at(shape.name);
+      if (h == 0 && shape.letters[0] == 'N') {
+        array = zeros(design, sizes, "1" + shape.letters.substr(1));
+        array.extent[0] = now.rows;
+        array.data.assign(array.data.size() * static_cast<std::size_t>(now.rows), 0.0);
+      }
+      const Slice s = slice_of(array.extent, shape.letters);
+      const int g = head_of_group(h, sizes, s.heads);
+      for (int r = 0; r < s.rows; ++r)
+        for (int c = 0; c < s.width; ++c) array.data[s.at(r, g, c)] = now.data[static_cast<std::size_t>(r) * s.width + c];
+    }
+  }
+  return out;
+}
+
+}  // namespace ttr::oracle

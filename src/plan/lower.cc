@@ -1,0 +1,328 @@
+// From a design to a pipeline: which family claims it, and which per-token operations stand before and after.
+//
+// A family claims a design only if it computes exactly that; what nobody claims goes to the oracle.
+#include <algorithm>
+#include <cmath>
+
+#include "plan/pipeline.h"
+
+namespace ttr {
+namespace {
+
+using prepare::Op;
+
+std::string without_spaces(const std::string& letters) {
+  std::string axes;
+  for (char c : letters)
+    if (c != ' ') axes += c;
+  return axes;
+}
+
+class Builder {
+ public:
+  Builder(const Design& design, const zoo::Declaration* layer, const Shape& shape) : layer_(layer), shape_(shape) {
+    p_.design = design;
+    p_.canonical_info = canonical_inputs(design);
+    p_.inputs = layer ? layer->info.inputs : p_.canonical_info;
+    for (std::size_t i = 0; i < p_.inputs.size(); ++i) {
+      if (const InputInfo* info = canonical_info(p_.inputs[i].name); layer && info && p_.inputs[i].shape != info->shape)
+        p_.inputs[i].shape = info->shape;  // a setting changed it: ridge=token
+      add_value({p_.inputs[i].name, without_spaces(p_.inputs[i].shape), Value::From::input, static_cast<int>(i), {}});
+    }
+    // A setting may ask for an input the layer's table does not have (sink=input on another kernel, ...).
+    for (const InputInfo& info : p_.canonical_info)
+      if (layer && !produced(info.name) && !find(info.name)) {
+        p_.inputs.push_back(info);
+        add_value({info.name, without_spaces(info.shape), Value::From::input, static_cast<int>(p_.inputs.size()) - 1, {}});
+      }
+    p_.outputs = {layer ? layer->info.outputs.front() : zoo::output()};
+  }
+
+  Pipeline build(const Options& options, double scale) {
+    type_ = options.type, causal_ = options.causal, kernel_scale_ = options.scale.value_or(0);
+    prepare_inputs();
+    const Claim claim = options.kernel == "oracle" ? Claim::nobody : claimed_by(p_.design, options.causal);
+    int answer = claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale);
+    answer = finish(answer);
+    p_.output = answer;
+    p_.values[static_cast<std::size_t>(answer)].name = p_.outputs.front().name;
+    drop_unused_inputs();
+    return std::move(p_);
+  }
+
+ private:
+  enum class Claim { nobody, decay, delta, least_squares };
+
+  static Claim claimed_by(const Design& d, bool causal);
+
+  const InputInfo* canonical_info(const std::string& name) const {
+    for (const InputInfo& info : p_.canonical_info)
+      if (info.name == name) return &info;
+    return nullptr;
+  }
+  // Whether the layer makes this canonical input itself.
+  bool produced(const std::string& name) const {
+    if (!layer_) return false;
+    if (name == "g" && layer_->log_decay_of_head) return true;
+    for (const auto& [canonical, input] : layer_->feeds)
+      if (canonical == name) return true;
+    return std::any_of(layer_->prepare.begin(), layer_->prepare.end(),
+                       [&](const zoo::Stage& stage) { return stage.to == name; });
+  }
+  const Value* find(const std::string& name) const {
+    for (const Value& value : p_.values)
+      if (value.name == name) return &value;
+    return nullptr;
+  }
+  int index_of(const std::string& name) const {
+    for (std::size_t i = 0; i < p_.values.size(); ++i)
+      if (p_.values[i].name == name) return static_cast<int>(i);
+    throw Error("the layer's pipeline names '" + name + "', which is neither an input nor a result");
+  }
+  int add_value(Value value) {
+    p_.values.push_back(std::move(value));
+    return static_cast<int>(p_.values.size()) - 1;
+  }
+  int constant(double number) { return add_value({"", "", Value::From::constant, -1, {number}}); }
+  int operation(Op op, std::vector<int> from, std::string axes, double eps = 0, std::string name = {}) {
+    const int to = add_value({std::move(name), std::move(axes), Value::From::step, -1, {}});
+    Step step;
+    step.op = op, step.eps = eps, step.from = std::move(from), step.to = to;
+    p_.steps.push_back(std::move(step));
+    return to;
+  }
+
+  // Every canonical input gets a value: the caller's tensor of that name, of another name, or a result.
+  void prepare_inputs() {
+    for (const InputInfo& info : p_.canonical_info) p_.canonical.push_back(canonical_value(info));
+  }
+  int canonical_value(const InputInfo& info) {
+    if (layer_) {
+      if (info.name == "g" && layer_->log_decay_of_head)
+        return add_value({"g", "H", Value::From::table, -1, layer_->log_decay_of_head(shape_.heads)});
+      for (const auto& [canonical, input] : layer_->feeds)
+        if (canonical == info.name) return index_of(input);
+      for (const zoo::Stage& stage : layer_->prepare)
+        if (stage.to == info.name) {
+          std::vector<int> from;
+          for (const std::string& name : stage.from) from.push_back(index_of(name));
+          return operation(stage.op, from, without_spaces(info.shape), stage.eps, info.name);
+        }
+    }
+    return index_of(info.name);
+  }
+
+  int canonical(const std::string& name) const {
+    for (std::size_t i = 0; i < p_.canonical_info.size(); ++i)
+      if (p_.canonical_info[i].name == name) return p_.canonical[i];
+    return -1;
+  }
+
+  int kernel_step(KernelKind kind, std::vector<int> from, std::string axes, double scale, std::vector<StatePart> states) {
+    const int to = add_value({"o", std::move(axes), Value::From::step, -1, {}});
+    Step step;
+    step.is_kernel = true, step.kernel = kind, step.from = std::move(from), step.to = to, step.scale = scale;
+    step.state = static_cast<int>(p_.states.size());
+    for (StatePart& part : states) p_.states.push_back(std::move(part));
+    p_.steps.push_back(std::move(step));
+    return to;
+  }
+
+  int oracle_step(double scale) {
+    oracle::Sizes& sizes = p_.oracle_sizes;
+    sizes.heads = shape_.heads, sizes.key_heads = shape_.key_heads;
+    sizes.key_dim = shape_.key_dim, sizes.value_dim = shape_.value_dim;
+    sizes.causal = causal_;
+    const bool in_kernel = p_.design.keeps_pairs();  // the scale of near(..) and kernel(..) sits inside the kernel
+    sizes.scale = in_kernel ? 1 : scale;
+    sizes.kernel_scale = in_kernel ? kernel_scale_ : 0;
+    const oracle::Arrays fresh = oracle::fresh_state(p_.design, sizes);
+    std::vector<StatePart> states;
+    for (const oracle::StateShape& shape : oracle::state_shapes(p_.design)) {
+      const std::vector<std::int64_t>& extent = fresh.at(shape.name).extent;
+      StatePart part{{shape.name, "B " + shape.letters, shape.meaning}, {}, Type::f64, false};
+      part.history = !extent.empty() && extent.front() == 0;
+      p_.history |= part.history;
+      part.extent.assign(extent.begin() + (part.history ? 1 : 0), extent.end());
+      states.push_back(std::move(part));
+    }
+    return kernel_step(KernelKind::oracle, p_.canonical, "BTHV", scale, std::move(states));
+  }
+
+  // The factor in front of a quantity that is absent (-1), a constant, or an input.
+  int quantity(const Quantity& q, const std::string& input) {
+    if (q.is_input()) return canonical(input);
+    return q.is_constant() ? constant(q.value) : -1;
+  }
+
+  int normalised_keys(const std::string& name) {
+    const int value = canonical(name);
+    const auto keys = p_.design.extras.keys;
+    if (keys == Extras::Keys::raw) return value;
+    return operation(keys == Extras::Keys::unit ? Op::unit_norm : Op::rms_norm, {value},
+                     p_.values[static_cast<std::size_t>(value)].axes);
+  }
+
+  // Log decay of the weights: absent, a constant, an input per head or per token.
+  int log_fade() {
+    const Weights& w = p_.design.weights;
+    if (w.fade == Weights::Fade::equal) return -1;
+    if (w.decay.is_constant()) return w.decay.value == 1 ? -1 : constant(std::log(w.decay.value));
+    return canonical("g");
+  }
+  int importance() {
+    const Weights& w = p_.design.weights;
+    return w.importance == Weights::Importance::beta ? quantity(w.beta, "beta") : -1;
+  }
+
+  int family_step(Claim claim, double scale) {
+    const int q = normalised_keys("q"), k = normalised_keys("k"), v = canonical("v");
+    const std::ptrdiff_t H = shape_.heads, K = shape_.key_dim, V = shape_.value_dim;
+    if (claim == Claim::least_squares) {
+      const int ridge = quantity(p_.design.solver.ridge, "ridge");
+      return kernel_step(KernelKind::least_squares, {q, k, v, log_fade(), importance(), ridge}, "BTHV", scale,
+                         {{{"H", "B H K K", "sum of w k k'"}, {H, K, K}, Type::f64},
+                          {{"F", "B H K V", "sum of w k v'"}, {H, K, V}, Type::f64}});
+    }
+    const StatePart memory = {{"S", "B H K V", "the memory"}, {H, K, V}, type_};
+    if (claim == Claim::decay) return decay_step(q, k, v, scale, memory);
+    const auto [g, beta, undecayed] = delta_gates(k);
+    return kernel_step(undecayed ? KernelKind::delta_undecayed : KernelKind::delta, {q, k, v, g, beta, -1}, "BTHV", scale,
+                       {memory});
+  }
+
+  // gd(1) with a constant or automatic step, or sgd on the dot loss: S = a S + beta k v'.
+  int decay_step(int q, int k, int v, double scale, const StatePart& memory) {
+    const Solver& s = p_.design.solver;
+    if (s.kind == Solver::Kind::sgd) {
+      const int beta = quantity(s.step, "beta");
+      return kernel_step(KernelKind::decay, {q, k, v, decay_before(), beta, -1}, "BTHV", scale, {memory});
+    }
+    int beta = importance();
+    const int g = log_fade();
+    if (s.rule == Solver::Rule::plain && s.step.is_constant() && s.step.value != 1) {
+      const int step = constant(s.step.value);
+      beta = beta < 0 ? step : operation(Op::multiply, {beta, step}, "BTH");
+    }
+    const int answer = kernel_step(KernelKind::decay, {q, k, v, g, beta, -1}, "BTHV", scale, {memory});
+    if (s.rule != Solver::Rule::automatic) return answer;
+    // The step 1/sum w |k|^2 is a decayed sum of its own: the same kernel with one-dimensional keys and values.
+    const int energy = operation(Op::square_norm, {k}, "BTH1");
+    const int one = constant(1);
+    const int total = kernel_step(KernelKind::decay, {one, one, energy, g, beta, -1}, "BTH1", 1,
+                                  {{{"n", "B H 1 1", "sum of w |k|^2"}, {shape_.heads, 1, 1}, type_}});
+    return operation(Op::divide, {answer, total}, "BTHV");
+  }
+
+  int decay_before() {
+    const Solver& s = p_.design.solver;
+    if (s.decay_kind != Solver::Decay::before) return -1;
+    return s.decay.is_constant() ? constant(std::log1p(-s.decay.value)) : canonical("g");
+  }
+
+  struct DeltaGates {
+    int g, beta;
+    bool undecayed;
+  };
+  DeltaGates delta_gates(int k) {
+    const Solver& s = p_.design.solver;
+    const auto rule_step = [&](Op op, const char* input) {
+      const int step = s.step.given() ? quantity(s.step, input) : constant(1);
+      return operation(op, {step, k}, "BTH", s.eps);
+    };
+    int beta = -1;
+    switch (s.rule) {
+      case Solver::Rule::nlms: beta = rule_step(Op::nlms_step, "mu"); break;
+      case Solver::Rule::longhorn: beta = rule_step(Op::longhorn_step, "delta"); break;
+      case Solver::Rule::flow: beta = rule_step(Op::flow_step, "beta"); break;
+      default: beta = quantity(s.step, "beta");
+    }
+    if (s.decay_kind == Solver::Decay::leak) {
+      const int lam = quantity(s.decay, "lam");
+      return {operation(Op::leak_gate, {beta < 0 ? constant(1) : beta, lam}, "BTH"), beta, true};
+    }
+    if (s.decay_kind == Solver::Decay::shrink)
+      return {operation(Op::shrink_gate, {quantity(s.decay, "lam")}, "BTH"), beta, true};
+    return {decay_before(), beta, false};
+  }
+
+  int finish(int answer) {
+    const bool on_oracle = p_.steps.back().is_kernel && p_.steps.back().kernel == KernelKind::oracle;
+    if (!on_oracle) {  // the oracle normalises by itself
+      if (p_.design.extras.normalise == Extras::Normalise::unit) answer = operation(Op::unit_norm, {answer}, "BTHV");
+      if (p_.design.extras.normalise == Extras::Normalise::rms)
+        answer = operation(Op::rms_norm, {answer}, "BTHV", p_.design.extras.normalise_eps);
+    }
+    if (!layer_) return answer;
+    for (const zoo::Stage& stage : layer_->finish) {
+      std::vector<int> from;
+      for (const std::string& name : stage.from) from.push_back(name == "o" ? answer : index_of(name));
+      answer = operation(stage.op, from, "BTHV", stage.eps, stage.to);
+    }
+    return answer;
+  }
+
+  void drop_unused_inputs() {
+    std::vector<bool> used(p_.inputs.size(), false);
+    for (const Step& step : p_.steps)
+      for (int from : step.from)
+        if (from >= 0 && p_.values[static_cast<std::size_t>(from)].from == Value::From::input)
+          used[static_cast<std::size_t>(p_.values[static_cast<std::size_t>(from)].input)] = true;
+    std::vector<InputInfo> kept;
+    std::vector<int> renumbered(p_.inputs.size(), -1);
+    for (std::size_t i = 0; i < p_.inputs.size(); ++i)
+      if (used[i]) renumbered[i] = static_cast<int>(kept.size()), kept.push_back(p_.inputs[i]);
+    for (Value& value : p_.values)
+      if (value.from == Value::From::input) value.input = renumbered[static_cast<std::size_t>(value.input)];
+    p_.inputs = std::move(kept);
+  }
+
+  Pipeline p_;
+  const zoo::Declaration* layer_;
+  const Shape& shape_;
+  Type type_ = Type::f32;
+  bool causal_ = true;
+  double kernel_scale_ = 0;  // 0: the kernel's own
+};
+
+Builder::Claim Builder::claimed_by(const Design& d, bool causal) {
+  const Weights& w = d.weights;
+  const Solver& s = d.solver;
+  const Extras& x = d.extras;
+  const bool plain_weights = w.near == Kernel::none && w.window == 0 && !w.levels && !w.complex &&
+                             w.per == Weights::Per::token &&
+                             (w.importance == Weights::Importance::one || w.importance == Weights::Importance::beta);
+  const bool plain_memory = d.memory.kind == Memory::Class::linear && d.memory.feature == Memory::Feature::identity &&
+                            !d.memory.reverse;
+  const bool plain_read = !x.read_before && !x.bonus && !x.blend &&
+                          (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
+                           x.normalise == Extras::Normalise::rms);
+  const bool plain_step = s.steps == 1 && s.pairs == 1 && !s.momentum.given() && !s.feedback && !s.split && !s.dplr &&
+                          !s.precondition && !s.muon && !s.row_norm && s.q_norm == 0;
+  if (!causal || !plain_weights || !plain_memory || !plain_read) return Claim::nobody;
+  const bool squared = x.loss == Extras::Loss::squared, dot = x.loss == Extras::Loss::dot;
+
+  if (s.kind == Solver::Kind::gd && plain_step && (squared || dot) && !s.step.is_input() &&
+      s.decay_kind == Solver::Decay::none && (s.rule == Solver::Rule::plain || s.rule == Solver::Rule::automatic))
+    return Claim::decay;
+  if (s.kind == Solver::Kind::sgd && plain_step && w.importance == Weights::Importance::one &&
+      s.decay_per == Weights::Per::token) {
+    if (squared) return Claim::delta;
+    const bool no_leak = s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before;
+    if (dot && no_leak && s.rule == Solver::Rule::plain) return Claim::decay;
+  }
+  const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
+  if (s.kind == Solver::Kind::exact && squared && ridge && s.ridge_kind == Solver::RidgeKind::absolute &&
+      (s.ridge_per == Solver::RidgePer::head || s.ridge_per == Solver::RidgePer::key))
+    return Claim::least_squares;
+  return Claim::nobody;
+}
+
+}  // namespace
+
+Pipeline lower(const Design& design, const zoo::Declaration* layer, const Shape& shape, const Options& options,
+               double scale) {
+  return Builder(design, layer, shape).build(options, scale);
+}
+
+}  // namespace ttr

@@ -1,0 +1,212 @@
+// The oracle as a step of a pipeline: gathers the caller's strided tensors into dense double arrays, one sequence at a
+// time, and scatters what comes back. The only code on a plan's path that allocates.
+#include <new>
+
+#include "plan/bind.h"
+
+namespace ttr {
+namespace {
+
+using oracle::Array;
+using oracle::Arrays;
+
+// Visits every element of one sequence of a value: axis B is fixed to the sequence's row, axis T (or P, the pairs of
+// tokens) runs over its tokens. visit(offset, flat index) is called in row-major order.
+template <class Visit>
+void for_each(const std::string& axes, const std::array<std::ptrdiff_t, max_rank>& extent,
+              const std::array<std::ptrdiff_t, max_rank>& stride, const families::Sequence& sequence, std::ptrdiff_t pairs,
+              Visit&& visit) {
+  std::array<std::ptrdiff_t, max_rank> low{}, high{}, at{};
+  const std::size_t rank = axes.size();
+  for (std::size_t i = 0; i < rank; ++i) {
+    low[i] = axes[i] == 'B' ? sequence.row : axes[i] == 'T' ? sequence.begin : axes[i] == 'P' ? sequence.begin * pairs : 0;
+    high[i] = axes[i] == 'B'   ? sequence.row + 1
+              : axes[i] == 'T' ? sequence.end
+              : axes[i] == 'P' ? sequence.end * pairs
+                               : extent[i];
+    if (high[i] <= low[i]) return;
+  }
+  at = low;
+  for (std::size_t flat = 0;; ++flat) {
+    std::ptrdiff_t offset = 0;
+    for (std::size_t i = 0; i < rank; ++i) offset += at[i] * stride[i];
+    visit(offset, flat);
+    std::size_t i = rank;
+    while (i > 0 && ++at[i - 1] == high[i - 1]) at[i - 1] = low[i - 1], --i;
+    if (i == 0) return;
+  }
+}
+
+// The array of one sequence, without the batch axis.
+template <class T>
+Array gather(const Plan::Body& body, const Binding<T>& b, int index, const families::Sequence& sequence) {
+  const Value& value = body.pipeline.values[static_cast<std::size_t>(index)];
+  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
+  const std::ptrdiff_t tokens = sequence.end - sequence.begin, pairs = body.pipeline.design.solver.pairs;
+  Array array;
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < value.axes.size(); ++i) {
+    const char axis = value.axes[i];
+    if (axis == 'B') continue;
+    array.extent.push_back(axis == 'T' ? tokens : axis == 'P' ? tokens * pairs : bound.extent[i]);
+    count *= static_cast<std::size_t>(array.extent.back());
+  }
+  array.data.resize(count);
+  for_each(value.axes, bound.extent, bound.stride, sequence, pairs,
+           [&](std::ptrdiff_t offset, std::size_t flat) { array.data[flat] = static_cast<double>(bound.data[offset]); });
+  return array;
+}
+
+template <class T>
+Arrays gather_inputs(const Plan::Body& body, const Binding<T>& b, const families::Sequence& sequence) {
+  Arrays inputs;
+  for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i)
+    inputs[body.pipeline.canonical_info[i].name] = gather(body, b, body.pipeline.canonical[i], sequence);
+  return inputs;
+}
+
+std::int64_t* counts(State state) { return static_cast<std::int64_t*>(state.data); }
+const std::int64_t* counts(ConstState state) { return static_cast<const std::int64_t*>(state.data); }
+
+// Sequence n's share of a state buffer, as arrays of `count` pairs.
+Arrays read_state(const Plan::Body& body, ConstState state, std::size_t n, std::int64_t count) {
+  Arrays arrays;
+  for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
+    const StatePart& part = body.pipeline.states[i];
+    const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));
+    const std::size_t one = numbers(part), stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
+    const double* from =
+        reinterpret_cast<const double*>(static_cast<const std::byte*>(state.data) + place.offset) + n * stride;
+    Array array;
+    if (part.history) array.extent.push_back(count);
+    array.extent.insert(array.extent.end(), part.extent.begin(), part.extent.end());
+    array.data.assign(from, from + (part.history ? one * static_cast<std::size_t>(count) : one));
+    arrays[part.info.name] = std::move(array);
+  }
+  return arrays;
+}
+
+// Pairs in the histories of `arrays`, or -1 if it has none.
+std::int64_t pairs_in(const Plan::Body& body, const Arrays& arrays) {
+  for (const StatePart& part : body.pipeline.states)
+    if (part.history) return arrays.at(part.info.name).extent.front();
+  return -1;
+}
+
+void write_state(const Plan::Body& body, const Arrays& arrays, const char* prefix, State state, std::size_t n) {
+  for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
+    const StatePart& part = body.pipeline.states[i];
+    const auto found = arrays.find(prefix + part.info.name);
+    if (found == arrays.end()) continue;
+    const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));
+    const std::size_t one = numbers(part), stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
+    double* to = reinterpret_cast<double*>(static_cast<std::byte*>(state.data) + place.offset) + n * stride;
+    std::copy(found->second.data.begin(), found->second.data.end(), to);
+  }
+}
+
+std::int64_t count_of(const Plan::Body& body, ConstState state, std::size_t n) {
+  return body.pipeline.history ? counts(state)[n] : 0;
+}
+
+oracle::Sizes sizes_of(const Plan::Body& body, const families::Sequence& sequence) {
+  oracle::Sizes sizes = body.pipeline.oracle_sizes;
+  sizes.time = sequence.end - sequence.begin;
+  return sizes;
+}
+
+}  // namespace
+
+template <class T>
+Status oracle_forward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial, State final) noexcept try {
+  std::vector<Arrays> states;
+  const Value& out_value = body.pipeline.values[static_cast<std::size_t>(step.to)];
+  const Bound<T>& out = b.values[static_cast<std::size_t>(step.to)];
+  for (std::size_t n = 0; n < b.sequences.size(); ++n) {
+    const families::Sequence& sequence = b.sequences[n];
+    Arrays state = read_state(body, initial, n, count_of(body, initial, n));
+    const Arrays result = oracle::forward(body.pipeline.design, sizes_of(body, sequence),
+                                          gather_inputs(body, b, sequence), state);
+    if (const std::int64_t pairs = pairs_in(body, state); final.data && pairs >= 0)
+      for (std::size_t i = 0; i < body.pipeline.states.size(); ++i)
+        if (body.pipeline.states[i].history && body.state_place(final.bytes, static_cast<int>(i)).capacity < pairs)
+          return Status::state_full;
+    if (out.writable) {
+      const Array& o = result.at("o");
+      for_each(out_value.axes, out.extent, out.stride, sequence, 1,
+               [&](std::ptrdiff_t offset, std::size_t flat) { out.writable[offset] = static_cast<T>(o.data[flat]); });
+    }
+    states.push_back(std::move(state));
+  }
+  // Only now, when every sequence has an answer, is the caller's state changed.
+  if (final.data)
+    for (std::size_t n = 0; n < states.size(); ++n) {
+      write_state(body, states[n], "", final, n);
+      if (body.pipeline.history) counts(final)[n] = pairs_in(body, states[n]);
+    }
+  return Status::ok;
+} catch (const std::bad_alloc&) {
+  return Status::out_of_memory;
+} catch (...) {  // the oracle throws where the problem has no answer
+  return Status::out_of_domain;
+}
+
+template <class T>
+Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial, ConstState d_final,
+                       State d_initial) noexcept try {
+  const Value& out_value = body.pipeline.values[static_cast<std::size_t>(step.to)];
+  const Bound<T>& out = b.values[static_cast<std::size_t>(step.to)];
+  for (std::size_t n = 0; n < b.sequences.size(); ++n) {
+    const families::Sequence& sequence = b.sequences[n];
+    const oracle::Sizes sizes = sizes_of(body, sequence);
+    const Arrays inputs = gather_inputs(body, b, sequence);
+    const std::int64_t before = count_of(body, initial, n);
+    const Arrays state = read_state(body, initial, n, before);
+
+    Array d_o{{sizes.time, sizes.heads, sizes.value_dim}, {}};
+    d_o.data.assign(static_cast<std::size_t>(sizes.time * sizes.heads * sizes.value_dim), 0.0);
+    if (out.gradient_in)
+      for_each(out_value.axes, out.extent, out.gradient_stride, sequence, 1, [&](std::ptrdiff_t offset, std::size_t flat) {
+        d_o.data[flat] = static_cast<double>(out.gradient_in[offset]);
+      });
+    Arrays d_state;
+    if (d_final.data) {
+      std::int64_t after = 0;
+      if (body.pipeline.history) {  // how many pairs the final state holds
+        Arrays end = state;
+        oracle::forward(body.pipeline.design, sizes, inputs, end);
+        after = pairs_in(body, end);
+      }
+      d_state = read_state(body, d_final, n, after);
+    }
+    const Arrays gradients = oracle::backward(body.pipeline.design, sizes, inputs, state, d_o, d_state);
+    for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i) {
+      const int index = body.pipeline.canonical[i];
+      Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
+      const auto found = gradients.find(body.pipeline.canonical_info[i].name);
+      if (!bound.gradient || found == gradients.end()) continue;
+      for_each(body.pipeline.values[static_cast<std::size_t>(index)].axes, bound.extent, bound.gradient_stride, sequence,
+               body.pipeline.design.solver.pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
+                 bound.gradient[offset] += static_cast<T>(found->second.data[flat]);
+               });
+    }
+    if (d_initial.data) {
+      write_state(body, gradients, "state.", d_initial, n);
+      if (body.pipeline.history) counts(d_initial)[n] = before;
+    }
+  }
+  return Status::ok;
+} catch (const std::bad_alloc&) {
+  return Status::out_of_memory;
+} catch (...) {
+  return Status::out_of_domain;
+}
+
+template Status oracle_forward<float>(const Plan::Body&, const Step&, Binding<float>&, ConstState, State) noexcept;
+template Status oracle_forward<double>(const Plan::Body&, const Step&, Binding<double>&, ConstState, State) noexcept;
+template Status oracle_backward<float>(const Plan::Body&, const Step&, Binding<float>&, ConstState, ConstState,
+                                       State) noexcept;
+template Status oracle_backward<double>(const Plan::Body&, const Step&, Binding<double>&, ConstState, ConstState,
+                                        State) noexcept;
+
+}  // namespace ttr

@@ -1,0 +1,132 @@
+// A pipeline: the steps a token goes through, and back. Built once by lower(); run by run.h.
+//
+//   values   inputs of the caller, constants, and results of steps; each has a shape in letters
+//   steps    per-token operations (prepare/) and kernels (families/, oracle/), in order; a kernel owns a part of the
+//            state. Gradients walk the same list in reverse, so a layer's backward is composed, never written.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "oracle/oracle.h"
+#include "prepare/operations.h"
+#include "recipe/design.h"
+#include "simd/simd.h"
+#include "ttr/plan.h"
+#include "zoo/zoo.h"
+
+namespace ttr {
+
+struct Value {
+  std::string name;
+  std::string axes;  // letters without spaces: "BTGK"
+  enum class From { input, constant, table, step } from = From::input;
+  int input = -1;               // From::input: index into Pipeline::inputs
+  std::vector<double> numbers;  // From::constant: one; From::table: one per head
+};
+
+enum class KernelKind { decay, delta, delta_undecayed, least_squares, oracle };
+
+struct Step {
+  bool is_kernel = false;
+  prepare::Op op{};
+  double eps = 0;
+  KernelKind kernel{};
+  std::vector<int> from;  // operations: operands. Kernels: q k v g beta ridge, -1 = absent. Oracle: all canonical inputs
+  int to = -1;
+  double scale = 1;       // kernels: on q
+  int state = -1;         // kernels: index of the first state
+};
+
+/// One named array of the state. In the caller's buffer: if any part is a history, one 64-bit count of pairs per
+/// sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity, extent...] each, where
+/// the capacity is what the size of the buffer allows.
+struct StatePart {
+  StateInfo info;
+  std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
+  Type type = Type::f32;               // kernels of linear memories keep the plan's type, the others keep double
+  bool history = false;
+};
+
+/// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.
+struct StatePlace {
+  std::size_t offset = 0;
+  std::ptrdiff_t capacity = 0;
+};
+
+struct Pipeline {
+  Design design;
+  std::vector<InputInfo> inputs, outputs;
+  std::vector<Value> values;
+  std::vector<Step> steps;
+  std::vector<StatePart> states;
+  bool history = false;                 // a part of the state is a list of pairs (oracle)
+  oracle::Sizes oracle_sizes;           // but for the time
+  std::vector<int> canonical;           // oracle: value index of each canonical input
+  std::vector<InputInfo> canonical_info;
+  int output = -1;                      // value index of the output
+};
+
+/// Builds the pipeline of a design, with the layer's own stages around it if there is a declaration.
+Pipeline lower(const Design&, const zoo::Declaration*, const Shape&, const Options&, double scale);
+
+/// Numbers in one sequence's (or one pair's) share of a state part.
+inline std::size_t numbers(const StatePart& part) {
+  std::size_t n = 1;
+  for (std::ptrdiff_t extent : part.extent) n *= static_cast<std::size_t>(extent);
+  return n;
+}
+
+struct Plan::Body {
+  std::string name;
+  Recipe recipe;
+  Shape shape;
+  Options options;
+  double scale = 1;
+  int chunk = 0;
+  Pipeline pipeline;
+  std::vector<Form> forms;
+  std::vector<StateInfo> states;
+  const Simd<float>* simd_f32 = nullptr;
+  const Simd<double>* simd_f64 = nullptr;
+  std::vector<float> constants_f32;     // the numbers of all constant and table values, in order
+  std::vector<double> constants_f64;
+  std::vector<std::ptrdiff_t> constant_offset;  // per value
+
+  bool on_oracle() const { return pipeline.steps[main_kernel].kernel == KernelKind::oracle; }
+  int main_kernel = -1;                 // index of the step that is the regression itself
+
+  std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const;
+  std::size_t elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time) const;
+  /// Bytes of a state that has room for `time` tokens.
+  std::size_t state_bytes(std::int64_t time) const;
+  StatePlace state_place(std::size_t bytes, int index) const;
+};
+
+/// What is wrong with a call, found without allocating.
+struct Fault {
+  Status status = Status::ok;
+  std::string_view tensor;   // which one
+  char axis = 0;             // which axis of it (letter), or 0
+  std::ptrdiff_t got = 0, want = 0;
+};
+
+struct Call {
+  const Inputs* inputs = nullptr;
+  const Outputs* outputs = nullptr;       // forward
+  State state{};                          // forward: in and out; backward: initial
+  const Inputs* d_outputs = nullptr;      // backward
+  ConstState d_final{};
+  const Outputs* d_inputs = nullptr;
+  State d_initial{};
+  Workspace workspace{};
+  Form form = Form::best;
+};
+
+Fault check_call(const Plan::Body&, const Call&) noexcept;
+std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, Form, bool backward);
+Status run_forward(const Plan::Body&, const Call&) noexcept;
+Status run_backward(const Plan::Body&, const Call&) noexcept;
+
+}  // namespace ttr

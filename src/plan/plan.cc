@@ -1,0 +1,484 @@
+// The public face of a plan: planning, layouts, and what is wrong with a call.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "families/decay.h"
+#include "plan/bind.h"
+#include "plan/pipeline.h"
+#include "plan/text.h"
+
+namespace ttr {
+namespace {
+
+struct NamedForm {
+  Form form;
+  std::string_view name;
+};
+constexpr NamedForm form_names[] = {{Form::best, "best"},   {Form::step, "step"},         {Form::recurrent, "recurrent"},
+                                    {Form::chunk, "chunk"}, {Form::parallel, "parallel"}, {Form::scan, "scan"}};
+
+std::string describe(const Shape& s) {
+  return "batch " + std::to_string(s.batch) + ", heads " + std::to_string(s.heads) + ", key_heads " +
+         std::to_string(s.key_heads) + ", key_dim " + std::to_string(s.key_dim) + ", value_dim " +
+         std::to_string(s.value_dim);
+}
+
+Shape checked(Shape shape) {
+  if (shape.key_heads == 0) shape.key_heads = shape.heads;
+  const std::pair<const char*, int> numbers[] = {{"batch", shape.batch},
+                                                 {"heads", shape.heads},
+                                                 {"key_heads", shape.key_heads},
+                                                 {"key_dim", shape.key_dim},
+                                                 {"value_dim", shape.value_dim}};
+  for (const auto& [name, number] : numbers)
+    if (number < 1)
+      throw Error(std::string(name) + " is " + std::to_string(number) + "; it must be at least 1", std::string("shape.") + name);
+  if (shape.heads % shape.key_heads != 0)
+    throw Error("heads " + std::to_string(shape.heads) + " is not a multiple of key_heads " +
+                    std::to_string(shape.key_heads) + "; groups of heads must have the same size",
+                "shape.key_heads");
+  return shape;
+}
+
+std::string target_of(const Options& options) {
+  if (!options.target.empty()) return options.target;
+  const char* forced = std::getenv("TTR_TARGET");
+  return forced ? forced : "";
+}
+
+const char* family_name(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::decay: return "decay";
+    case KernelKind::delta:
+    case KernelKind::delta_undecayed: return "delta";
+    case KernelKind::least_squares: return "least_squares";
+    case KernelKind::oracle: return "oracle";
+  }
+  return "";
+}
+
+std::vector<Form> forms_of(const Pipeline& pipeline, bool causal) {
+  if (!causal) return {Form::parallel};
+  bool blocked = true;
+  for (const Step& step : pipeline.steps)
+    if (step.is_kernel && (step.kernel == KernelKind::oracle || step.kernel == KernelKind::least_squares)) blocked = false;
+  if (blocked) return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
+  return {Form::step, Form::recurrent};
+}
+
+Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, const Shape& shape, const Options& options) {
+  auto body = std::make_shared<Plan::Body>();
+  body->name = std::move(name);
+  body->recipe = std::move(recipe);
+  body->shape = checked(shape);
+  body->options = options;
+  if (!options.kernel.empty() && options.kernel != "oracle")
+    throw Error("there is no kernel '" + options.kernel + "' to force; 'oracle' is the literal solver, empty the fastest",
+                "options.kernel");
+  if (options.chunk < 0)
+    throw Error("chunk is " + std::to_string(options.chunk) + "; it must be positive, or 0 for the plan's choice", "options.chunk");
+  if (options.scale && !std::isfinite(*options.scale)) throw Error("scale is not a finite number", "options.scale");
+  const bool root = layer && layer->scale_by_root_key;
+  body->scale = options.scale.value_or(root ? 1 / std::sqrt(static_cast<double>(body->shape.key_dim)) : 1.0);
+  body->chunk = options.chunk > 0 ? options.chunk : families::default_chunk(body->shape.key_dim, body->shape.value_dim);
+  const Design design = interpret(body->recipe);
+  if (!options.causal && !oracle::keeps_history(design))
+    throw Error("'" + to_string(body->recipe) + "' answers token by token; only solvers that see all pairs at once "
+                "(gd, exact, cg) have a non-causal meaning", "options.causal");
+  body->pipeline = lower(design, layer, body->shape, options, body->scale);
+  if (body->pipeline.values.size() > static_cast<std::size_t>(max_values))
+    throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
+                std::to_string(max_values) + " fit");
+  const auto& steps = body->pipeline.steps;
+  body->main_kernel = static_cast<int>(
+      std::find_if(steps.begin(), steps.end(), [](const Step& step) { return step.is_kernel; }) - steps.begin());
+  body->forms = forms_of(body->pipeline, options.causal);
+  for (const StatePart& part : body->pipeline.states) body->states.push_back(part.info);
+  body->simd_f32 = &simd<float>(target_of(options));
+  body->simd_f64 = &simd<double>(target_of(options));
+  for (const Value& value : body->pipeline.values) {
+    body->constant_offset.push_back(static_cast<std::ptrdiff_t>(body->constants_f64.size()));
+    for (double number : value.numbers) {
+      body->constants_f64.push_back(number);
+      body->constants_f32.push_back(static_cast<float>(number));
+    }
+  }
+  return Plan(std::move(body));
+}
+
+const char* axis_name(char letter) {
+  switch (letter) {
+    case 'B': return "batch";
+    case 'T': return "time";
+    case 'P': return "time (pairs)";
+    case 'H': return "heads";
+    case 'G': return "key_heads";
+    case 'K': return "key_dim";
+    case 'V': return "value_dim";
+    case 'M': return "slots";
+    default: return "extent";
+  }
+}
+
+// Letters whose extent the caller chooses.
+bool is_free(char letter) { return letter == 'L'; }
+
+template <class AnyTensor>
+Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTensor& tensor, std::ptrdiff_t batch,
+                   std::ptrdiff_t time) noexcept {
+  if (tensor.type != body.options.type) return {Status::bad_type, info.name, 0, 0, 0};
+  int rank = 0;
+  for (char letter : info.shape) {
+    if (letter == ' ') continue;
+    if (rank < tensor.rank && !is_free(letter)) {
+      const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(rank)], want = body.extent(letter, batch, time);
+      if (got != want) return {Status::bad_shape, info.name, letter, got, want};
+    }
+    ++rank;
+  }
+  if (tensor.rank != rank) return {Status::bad_shape, info.name, 0, tensor.rank, rank};
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(Form form) noexcept {
+  for (const NamedForm& named : form_names)
+    if (named.form == form) return named.name;
+  return "?";
+}
+
+std::string_view to_string(Status status) noexcept {
+  switch (status) {
+    case Status::ok: return "ok";
+    case Status::missing_input: return "a required input has no data";
+    case Status::bad_shape: return "a tensor's extent does not fit the plan";
+    case Status::bad_type: return "a tensor is float where the plan is double, or the reverse";
+    case Status::small_state: return "the state buffer is smaller than footprint().state";
+    case Status::state_full: return "the state has no room for more pairs; give it a larger buffer with grow()";
+    case Status::small_workspace: return "the workspace is smaller than footprint() asks for";
+    case Status::out_of_domain: return "a number for which the layer is not defined";
+    case Status::not_supported: return "this form does not exist for this plan";
+    case Status::out_of_memory: return "no memory left";
+  }
+  return "unknown status";
+}
+
+std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const {
+  switch (letter) {
+    case 'B': return batch;
+    case 'T': return time;
+    case 'P': return time * pipeline.design.solver.pairs;
+    case 'H': return shape.heads;
+    case 'G': return shape.key_heads;
+    case 'K': return shape.key_dim;
+    case 'V': return shape.value_dim;
+    case 'M': return pipeline.design.memory.slots;
+    default: return 1;
+  }
+}
+
+std::size_t Plan::Body::elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time) const {
+  std::size_t count = 1;
+  for (char axis : axes) count *= static_cast<std::size_t>(extent(axis, batch, time));
+  return count;
+}
+
+std::size_t Plan::Body::state_bytes(std::int64_t time) const {
+  std::size_t bytes = pipeline.history ? static_cast<std::size_t>(shape.batch) * sizeof(std::int64_t) : 0;
+  std::int64_t pairs = time;
+  if (pipeline.design.weights.window > 0) pairs = std::min<std::int64_t>(pairs, pipeline.design.weights.window);
+  for (const StatePart& part : pipeline.states) {
+    const std::size_t one = numbers(part) * size_of(part.type) * static_cast<std::size_t>(shape.batch);
+    bytes += part.history ? one * static_cast<std::size_t>(pairs) : (one + 7) / 8 * 8;
+  }
+  return std::max<std::size_t>(bytes, 8);
+}
+
+StatePlace Plan::Body::state_place(std::size_t bytes, int index) const {
+  const std::size_t batch = static_cast<std::size_t>(shape.batch);
+  std::size_t fixed = pipeline.history ? batch * sizeof(std::int64_t) : 0, per_pair = 0;
+  for (const StatePart& part : pipeline.states) {
+    const std::size_t one = numbers(part) * size_of(part.type) * batch;
+    (part.history ? per_pair : fixed) += part.history ? one : (one + 7) / 8 * 8;
+  }
+  StatePlace place;
+  place.capacity = per_pair && bytes > fixed ? static_cast<std::ptrdiff_t>((bytes - fixed) / per_pair) : 0;
+  std::size_t fixed_at = pipeline.history ? batch * sizeof(std::int64_t) : 0, history_at = fixed;
+  for (int i = 0; i <= index; ++i) {
+    const StatePart& part = pipeline.states[static_cast<std::size_t>(i)];
+    const std::size_t one = numbers(part) * size_of(part.type) * batch;
+    std::size_t& at = part.history ? history_at : fixed_at;
+    place.offset = at;
+    at += part.history ? one * static_cast<std::size_t>(place.capacity) : (one + 7) / 8 * 8;
+  }
+  return place;
+}
+
+Footprint Plan::footprint(std::int64_t time, Form form) const {
+  if (time < 0) throw Error("footprint of " + std::to_string(time) + " tokens; time cannot be negative", "time");
+  const Form chosen = form == Form::best ? best_form(time) : form;
+  return {body_->state_bytes(time), workspace_bytes(*body_, time, chosen, false), workspace_bytes(*body_, time, chosen, true)};
+}
+
+std::string Plan::kernel() const {
+  const KernelKind kind = body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
+  if (kind == KernelKind::oracle) return "oracle";
+  const char* target = body_->options.type == Type::f32 ? body_->simd_f32->name : body_->simd_f64->name;
+  if (kind == KernelKind::least_squares) return "least_squares/recurrent";
+  return std::string(family_name(kind)) + "/" + std::string(to_string(best_form(4096))) + "/" + target;
+}
+
+const std::string& Plan::name() const noexcept { return body_->name; }
+const Recipe& Plan::recipe() const noexcept { return body_->recipe; }
+const Shape& Plan::shape() const noexcept { return body_->shape; }
+const Options& Plan::options() const noexcept { return body_->options; }
+double Plan::scale() const noexcept { return body_->scale; }
+std::span<const InputInfo> Plan::inputs() const noexcept { return body_->pipeline.inputs; }
+std::span<const InputInfo> Plan::outputs() const noexcept { return body_->pipeline.outputs; }
+std::span<const StateInfo> Plan::states() const noexcept { return body_->states; }
+std::span<const Form> Plan::forms() const noexcept { return body_->forms; }
+
+Form Plan::best_form(std::int64_t time) const noexcept {
+  const auto& forms = body_->forms;
+  if (forms.size() == 1) return forms.front();
+  const bool chunk = std::find(forms.begin(), forms.end(), Form::chunk) != forms.end();
+  return chunk && time >= 8 ? Form::chunk : Form::recurrent;  // below that a chunk is mostly overhead
+}
+
+std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time) const {
+  std::vector<std::ptrdiff_t> result;
+  for (char letter : letters)
+    if (letter != ' ') result.push_back(body_->extent(letter, body_->shape.batch, time));
+  return result;
+}
+
+Status Plan::reset(State state) const noexcept try {
+  if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
+  std::memset(state.data, 0, state.bytes);
+  if (!body_->on_oracle()) return Status::ok;
+  const oracle::Arrays fresh = oracle::fresh_state(body_->pipeline.design, body_->pipeline.oracle_sizes);
+  for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
+    const StatePart& part = body_->pipeline.states[i];
+    if (part.history) continue;
+    const std::vector<double>& numbers_of_part = fresh.at(part.info.name).data;
+    double* to = reinterpret_cast<double*>(static_cast<std::byte*>(state.data) +
+                                           body_->state_place(state.bytes, static_cast<int>(i)).offset);
+    for (int n = 0; n < body_->shape.batch; ++n) to = std::copy(numbers_of_part.begin(), numbers_of_part.end(), to);
+  }
+  return Status::ok;
+} catch (const std::bad_alloc&) {
+  return Status::out_of_memory;
+}
+
+Tensor Plan::state_tensor(State state, std::string_view name) const noexcept {
+  Tensor tensor;
+  for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
+    const StatePart& part = body_->pipeline.states[i];
+    if (part.info.name != name || !state.data) continue;
+    const StatePlace place = body_->state_place(state.bytes, static_cast<int>(i));
+    tensor.data = static_cast<std::byte*>(state.data) + place.offset;
+    tensor.type = part.type;
+    tensor.extent[static_cast<std::size_t>(tensor.rank++)] = body_->shape.batch;
+    if (part.history) tensor.extent[static_cast<std::size_t>(tensor.rank++)] = place.capacity;
+    for (std::ptrdiff_t extent : part.extent) tensor.extent[static_cast<std::size_t>(tensor.rank++)] = extent;
+    std::ptrdiff_t stride = 1;
+    for (int d = tensor.rank; d-- > 0;) {
+      tensor.stride[static_cast<std::size_t>(d)] = stride;
+      stride *= tensor.extent[static_cast<std::size_t>(d)];
+    }
+  }
+  return tensor;
+}
+
+std::int64_t Plan::tokens_kept(ConstState state) const noexcept {
+  if (!body_->pipeline.history) return -1;
+  return state.data && state.bytes >= sizeof(std::int64_t) ? *static_cast<const std::int64_t*>(state.data) : 0;
+}
+
+Status Plan::grow(ConstState from, State to) const noexcept {
+  if (!from.data || !to.data || to.bytes < from.bytes) return Status::small_state;
+  if (!body_->pipeline.history) {
+    std::memcpy(to.data, from.data, from.bytes);
+    return Status::ok;
+  }
+  std::memset(to.data, 0, to.bytes);
+  std::memcpy(to.data, from.data, static_cast<std::size_t>(body_->shape.batch) * sizeof(std::int64_t));
+  for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
+    const StatePart& part = body_->pipeline.states[i];
+    const StatePlace old = body_->state_place(from.bytes, static_cast<int>(i));
+    const StatePlace now = body_->state_place(to.bytes, static_cast<int>(i));
+    const std::size_t one = numbers(part) * size_of(part.type);
+    const std::size_t old_size = part.history ? one * static_cast<std::size_t>(old.capacity) : one;
+    const std::size_t new_size = part.history ? one * static_cast<std::size_t>(now.capacity) : one;
+    for (std::size_t n = 0; n < static_cast<std::size_t>(body_->shape.batch); ++n)
+      std::memcpy(static_cast<std::byte*>(to.data) + now.offset + n * new_size,
+                  static_cast<const std::byte*>(from.data) + old.offset + n * old_size, old_size);
+  }
+  return Status::ok;
+}
+
+Fault check_call(const Plan::Body& body, const Call& call) noexcept {
+  const auto cu = call.inputs->cu_seqlens;
+  std::ptrdiff_t time = -1;
+  const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
+  for (const InputInfo& info : body.pipeline.inputs) {
+    const ConstTensor tensor = call.inputs->get(info.name);
+    if (!tensor && time != 0) {
+      // Tensors of zero tokens may have no data.
+      if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
+    }
+    if (time < 0) {
+      int axis = 0;
+      for (char letter : info.shape) {
+        if (letter == ' ') continue;
+        if (letter == 'T' && axis < tensor.rank) time = tensor.extent[static_cast<std::size_t>(axis)];
+        ++axis;
+      }
+    }
+    if (const Fault fault = check_tensor(body, info, tensor, batch, std::max<std::ptrdiff_t>(time, 0));
+        fault.status != Status::ok)
+      return fault;
+    std::ptrdiff_t count = 1;
+    for (int d = 0; d < tensor.rank; ++d) count *= tensor.extent[static_cast<std::size_t>(d)];
+    if (!tensor && count != 0) return {Status::missing_input, info.name, 0, 0, 0};
+  }
+  if (!cu.empty()) {
+    if (cu.size() != static_cast<std::size_t>(body.shape.batch) + 1)
+      return {Status::bad_shape, "cu_seqlens", 'B', static_cast<std::ptrdiff_t>(cu.size()) - 1, body.shape.batch};
+    for (std::size_t i = 0; i + 1 < cu.size(); ++i)
+      if (cu[i] > cu[i + 1]) return {Status::bad_shape, "cu_seqlens", 0, cu[i + 1], cu[i]};
+    if (cu.front() != 0) return {Status::bad_shape, "cu_seqlens", 0, cu.front(), 0};
+    if (cu.back() != time) return {Status::bad_shape, "cu_seqlens", 'T', cu.back(), time};
+  }
+  const InputInfo& output = body.pipeline.outputs.front();
+  if (call.outputs)
+    if (const Tensor tensor = call.outputs->get(output.name))
+      if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
+  if (call.d_outputs)
+    if (const ConstTensor tensor = call.d_outputs->get(output.name))
+      if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
+  if (call.d_inputs)
+    for (const InputInfo& info : body.pipeline.inputs)
+      if (const Tensor tensor = call.d_inputs->get(info.name))
+        if (const Fault f = check_tensor(body, info, tensor, batch, time); f.status != Status::ok) return f;
+
+  const std::size_t state_needed = body.state_bytes(0);
+  if (!call.state.data || call.state.bytes < state_needed)
+    return {Status::small_state, "state", 0, static_cast<std::ptrdiff_t>(call.state.bytes),
+            static_cast<std::ptrdiff_t>(state_needed)};
+  for (const ConstState other : {call.d_final, ConstState(call.d_initial)})
+    if (other.data && other.bytes < state_needed)
+      return {Status::small_state, "gradient of the state", 0, static_cast<std::ptrdiff_t>(other.bytes),
+              static_cast<std::ptrdiff_t>(state_needed)};
+  if (std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
+    return {Status::not_supported, to_string(call.form), 0, 0, 0};
+  const std::size_t needed = workspace_bytes(body, time, call.form, call.d_inputs != nullptr);
+  if (call.workspace.bytes < needed || (!call.workspace.data && needed))
+    return {Status::small_workspace, "workspace", 0, static_cast<std::ptrdiff_t>(call.workspace.bytes),
+            static_cast<std::ptrdiff_t>(needed)};
+  if (call.form == Form::step && time != 1) return {Status::bad_shape, "step", 'T', time, 1};
+  return {};
+}
+
+namespace {
+
+// The number of tokens a call is about, as far as it can be told.
+std::int64_t tokens(const Plan::Body& body, const Inputs& inputs) noexcept {
+  for (const InputInfo& info : body.pipeline.inputs) {
+    const ConstTensor tensor = inputs.get(info.name);
+    int axis = 0;
+    for (char letter : info.shape) {
+      if (letter == ' ') continue;
+      if (letter == 'T' && axis < tensor.rank) return tensor.extent[static_cast<std::size_t>(axis)];
+      ++axis;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Status Plan::step(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace) const noexcept {
+  return forward(inputs, state, outputs, workspace, Form::step);
+}
+
+Status Plan::forward(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace,
+                     Form form) const noexcept {
+  Call call;
+  call.inputs = &inputs, call.outputs = &outputs, call.state = state, call.workspace = workspace;
+  call.form = form == Form::best ? best_form(tokens(*body_, inputs)) : form;
+  if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
+  return run_forward(*body_, call);
+}
+
+Status Plan::backward(const Inputs& inputs, ConstState initial, const Inputs& d_outputs, ConstState d_final,
+                      const Outputs& d_inputs, State d_initial, Workspace workspace, Form form) const noexcept {
+  Call call;
+  call.inputs = &inputs, call.d_outputs = &d_outputs, call.d_inputs = &d_inputs;
+  call.state = {const_cast<void*>(initial.data), initial.bytes};  // only read
+  call.d_final = d_final, call.d_initial = d_initial, call.workspace = workspace;
+  call.form = form == Form::best ? best_form(tokens(*body_, inputs)) : form;
+  if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
+  return run_backward(*body_, call);
+}
+
+std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs& outputs, Workspace workspace,
+                           Form form) const {
+  Call call;
+  call.inputs = &inputs, call.outputs = &outputs, call.workspace = workspace;
+  call.state = {const_cast<void*>(state.data), state.bytes};
+  call.form = form == Form::best ? best_form(tokens(*body_, inputs)) : form;
+  for (const std::string_view given : inputs.names()) {
+    const auto& known = body_->pipeline.inputs;
+    if (std::none_of(known.begin(), known.end(), [&](const InputInfo& info) { return info.name == given; })) {
+      std::string list;
+      for (const InputInfo& info : known) list += (list.empty() ? "" : ", ") + info.name;
+      return name() + " has no input '" + std::string(given) + "'; its inputs are " + list;
+    }
+  }
+  const Fault fault = check_call(*body_, call);
+  const std::string tensor(fault.tensor), got = std::to_string(fault.got), want = std::to_string(fault.want);
+  switch (fault.status) {
+    case Status::ok: return {};
+    case Status::missing_input: return "the input " + tensor + " of " + name() + " is missing";
+    case Status::bad_type:
+      return tensor + " is " + (body_->options.type == Type::f32 ? "double" : "float") + " but the plan is " +
+             (body_->options.type == Type::f32 ? "float" : "double") + "; set Options::type";
+    case Status::bad_shape:
+      if (tensor == "cu_seqlens" && !fault.axis) return "cu_seqlens must begin with 0 and never fall";
+      if (!fault.axis) return tensor + " has " + got + " axes, not " + want;
+      if (tensor == "step") return "step takes one token, not " + got + "; use forward";
+      return std::string(axis_name(fault.axis)) + " " + got + " of " + tensor + " does not match " + want +
+             (fault.axis == 'T' ? " of the other inputs" : " of the plan (" + describe(shape()) + ")");
+    case Status::not_supported: {
+      std::string list;
+      for (Form f : forms()) list += (list.empty() ? "" : ", ") + std::string(to_string(f));
+      return name() + " has no form '" + tensor + "'; it has " + list;
+    }
+    case Status::small_state:
+    case Status::small_workspace:
+      return "the " + tensor + " has " + got + " bytes but " + want + " are needed; ask footprint()";
+    default: return std::string(to_string(fault.status));
+  }
+}
+
+Plan plan(const Recipe& recipe, const Shape& shape, const Options& options) {
+  Recipe changed = recipe;
+  apply_settings(changed, nullptr, options.settings);
+  validate(changed);
+  std::string text = to_string(changed);
+  return make_plan(std::move(text), std::move(changed), nullptr, shape, options);
+}
+
+Plan plan(std::string_view text, const Shape& shape, const Options& options) {
+  LayerText read = read_layer_text(text);
+  if (!read.layer) return plan(read.recipe, shape, options);
+  for (const auto& [name, value] : options.settings) read.settings[name] = value;
+  apply_settings(read.recipe, read.layer, read.settings);
+  return make_plan(read.layer->info.name, std::move(read.recipe), read.layer, shape, options);
+}
+
+}  // namespace ttr

@@ -1,0 +1,304 @@
+#include "plan/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "plan/pipeline.h"
+#include "ttr/stream.h"
+
+namespace ttr {
+namespace {
+
+std::string trimmed(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return std::string(text);
+}
+
+std::optional<double> as_number(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
+// How many single-letter changes turn one word into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+Argument word_argument(const std::string& key) { return {key, {}, 0}; }
+
+Argument* find(Term& term, std::string_view key) {
+  for (Argument& argument : term.arguments)
+    if (argument.key == key) return &argument;
+  return nullptr;
+}
+void remove(Term& term, std::string_view key) {
+  std::erase_if(term.arguments, [&](const Argument& argument) { return argument.key == key; });
+}
+// key=value, or the bare key for the value "input".
+void set(Term& term, const std::string& key, const std::string& value) {
+  Argument argument = word_argument(key);
+  if (const auto number = as_number(value))
+    argument.value = *number;
+  else if (value != "input")
+    argument.value = Term{value, {}, 0};
+  if (Argument* old = find(term, key))
+    *old = argument;
+  else
+    term.arguments.push_back(argument);
+}
+
+bool is_fade(const Term& term) { return term.word == "equal" || term.word == "decay" || term.word == "gate"; }
+
+// The term of the weights that says how pairs fade; `equal` if only others (near, window) stand there.
+Term* fade(Recipe& recipe) {
+  for (Term& term : recipe.weights)
+    if (is_fade(term)) return &term;
+  return nullptr;
+}
+
+void set_fade(Recipe& recipe, const std::string& value) {
+  Term changed;
+  if (const auto number = as_number(value)) {
+    changed.word = "decay";
+    changed.arguments.push_back({"", *number, 0});
+  } else if (value == "input") {
+    changed.word = "gate";
+  } else {
+    throw Error("decay takes a number in (0, 1] or the word input, not '" + value + "'", "setting decay");
+  }
+  Term* term = fade(recipe);
+  if (term && term->has("beta")) changed.arguments.push_back(*term->find("beta"));
+  if (term)
+    *term = changed;
+  else
+    recipe.weights.push_back(changed);
+}
+
+void set_window(Recipe& recipe, const std::string& value) {
+  std::erase_if(recipe.weights, [](const Term& term) { return term.word == "window"; });
+  const auto number = as_number(value);
+  if (!number) throw Error("window takes a number of pairs, not '" + value + "'", "setting window");
+  if (*number == 0) {
+    if (recipe.weights.empty()) recipe.weights.push_back({"equal", {}, 0});
+    return;
+  }
+  Term term{"window", {{"", *number, 0}}, 0};
+  if (recipe.weights.size() == 1 && recipe.weights.front() == Term{"equal", {}, 0}) recipe.weights.clear();
+  recipe.weights.insert(recipe.weights.begin(), term);
+}
+
+void set_extra(Recipe& recipe, const std::string& word, const std::string& value, std::string_view nothing) {
+  std::erase_if(recipe.extras, [&](const Term& term) { return term.word == word; });
+  if (value != nothing) recipe.extras.push_back({word, {word_argument(value)}, 0});
+}
+
+// The term that holds the kernel: near(...) of the weights or kernel(...) of the memory.
+Term& kernel_term(Recipe& recipe, const std::string& setting) {
+  for (Term& term : recipe.weights)
+    if (term.word == "near") return term;
+  if (recipe.memory.word == "kernel") return recipe.memory;
+  throw Error("the recipe " + to_string(recipe) + " has no kernel to set", "setting " + setting);
+}
+
+void set_ridge(Recipe& recipe, const std::string& value) {
+  const auto number = as_number(value);
+  if (number && *number == 0) {
+    for (const char* key : {"ridge", "relative", "frobenius", "fading"}) remove(recipe.solver, key);
+  } else if (value == "token" || value == "key") {
+    Argument argument = word_argument("ridge");
+    argument.value = Term{"ridge", {word_argument(value)}, 0};
+    if (Argument* old = find(recipe.solver, "ridge"))
+      *old = argument;
+    else
+      recipe.solver.arguments.insert(recipe.solver.arguments.begin(), argument);
+  } else {
+    set(recipe.solver, "ridge", value);
+  }
+}
+
+bool steps_per_pair(const Recipe& recipe) {
+  const std::string& word = recipe.solver.word;
+  return word == "sgd" || word == "minibatch" || word == "descend";
+}
+
+// What a stream uses for a quantity of the solver that a model would learn.
+struct StreamDefault {
+  const char* key;
+  const char* value;
+};
+constexpr StreamDefault stream_defaults[] = {
+    {"beta", "0.5"},  {"nlms", "0.5"},     {"longhorn", "1"},  {"flow", "1"},        {"decay", "0.01"}, {"leak", "0.01"},
+    {"shrink", "0.01"}, {"momentum", "0.5"}, {"ridge", "0.001"}, {"mu", "0.5"},        {"process", "0.001"},
+    {"noise", "1"},   {"step", "auto"},    {"rate", "0.1"}};
+
+void fill_stream_defaults(Recipe& recipe) {
+  for (Term& term : recipe.weights) {
+    if (term.word == "gate" || (term.word == "decay" && !(term.arguments.size() && term.arguments.front().is_number())))
+      term = {"decay", {{"", 0.98, 0}}, 0};
+    if (is_fade(term)) remove(term, "beta");
+    if (term.word == "near")
+      for (const char* key : {"bandwidth", "sink"})
+        if (const Argument* argument = term.find(key); argument && !argument->is_number()) remove(term, key);
+  }
+  for (Term& extra : recipe.extras)
+    if (extra.word == "huber")
+      if (Argument* c = find(extra, "c"); c && !c->is_number()) set(extra, "c", "1");
+  for (Argument& argument : recipe.solver.arguments) {
+    if (argument.is_number() || argument.key.empty()) continue;
+    if (std::holds_alternative<Term>(argument.value) && argument.key == "step") continue;
+    for (const StreamDefault& d : stream_defaults)
+      if (argument.key == d.key) {
+        const std::string key = argument.key;
+        set(recipe.solver, key, d.value);
+        break;
+      }
+  }
+}
+
+}  // namespace
+
+const zoo::Declaration& find_declaration(std::string_view name) {
+  const auto all = zoo::declarations();
+  for (const zoo::Declaration& d : all)
+    if (d.info.name == name) return d;
+  std::string nearest;
+  std::size_t best = name.size() / 2 + 1;
+  for (const zoo::Declaration& d : all)
+    if (const std::size_t distance = edit_distance(name, d.info.name); distance < best)
+      best = distance, nearest = d.info.name;
+  throw Error("there is no layer '" + std::string(name) + "'" +
+                  (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
+                  (nearest.empty() ? "; `ttr layers` lists them, and a recipe such as 'equal / linear / gd(1)' works too"
+                                   : " `ttr layers` lists them all"),
+              "layer " + std::string(name));
+}
+
+LayerText read_layer_text(std::string_view text) {
+  const std::string whole = trimmed(text);
+  LayerText result;
+  if (whole.find('/') != std::string::npos) {
+    result.recipe = parse_recipe(whole);
+    return result;
+  }
+  const std::size_t colon = whole.find(':');
+  result.layer = &find_declaration(trimmed(whole.substr(0, colon)));
+  result.recipe = parse_recipe(result.layer->info.recipe);
+  if (colon == std::string::npos) return result;
+  std::string_view rest = std::string_view(whole).substr(colon + 1);
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string setting = trimmed(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw Error("'" + setting + "' is not a setting; write name=value, as in rls:ridge=1e-3", "layer " + whole);
+    const std::string name = trimmed(setting.substr(0, equals));
+    if (!result.settings.emplace(name, trimmed(setting.substr(equals + 1))).second)
+      throw Error("the setting " + name + " is given twice", "layer " + whole);
+  }
+  return result;
+}
+
+void apply_setting(Recipe& recipe, const std::string& name, const std::string& value) {
+  if (value.empty()) throw Error("the setting " + name + " has no value", "setting " + name);
+  if (name == "keys") return set_extra(recipe, "keys", value, "raw");
+  if (name == "normalise") return set_extra(recipe, "normalise", value, "none");
+  if (name == "window") return set_window(recipe, value);
+  if (name == "ridge") return set_ridge(recipe, value);
+  if (name == "ridge_kind") {
+    for (const char* key : {"relative", "frobenius", "fading"}) remove(recipe.solver, key);
+    if (value != "absolute") recipe.solver.arguments.push_back(word_argument(value));
+    return;
+  }
+  if (name == "decay" && !steps_per_pair(recipe)) return set_fade(recipe, value);
+  if (name == "importance") {
+    Term* term = fade(recipe);
+    if (!term) throw Error("these weights take no importance", "setting importance");
+    remove(*term, "beta");
+    if (value != "one") set(*term, "beta", value);
+    return;
+  }
+  if (name == "order") {
+    recipe.memory = {"local", {}, 0};
+    const auto number = as_number(value);
+    if (!number) throw Error("order takes a number, not '" + value + "'", "setting order");
+    recipe.memory.arguments.push_back({"", *number, 0});
+    return;
+  }
+  if (name == "kernel") {
+    Term& term = kernel_term(recipe, name);
+    if (term.arguments.empty())
+      term.arguments.push_back(word_argument(value));
+    else
+      term.arguments.front() = word_argument(value);
+    return;
+  }
+  if (name == "scale" || name == "bandwidth" || name == "sink") return set(kernel_term(recipe, name), name, value);
+  const std::string key = name == "mu" && recipe.solver.word == "sgd" ? "nlms" : name == "delta" ? "longhorn" : name;
+  set(recipe.solver, key, value);
+}
+
+void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Settings& settings) {
+  for (const auto& [name, value] : settings) {
+    if (layer) {
+      const auto& known = layer->info.settings;
+      if (std::none_of(known.begin(), known.end(), [&](const SettingInfo& info) { return info.name == name; })) {
+        std::string list;
+        for (const SettingInfo& info : known) list += (list.empty() ? "" : ", ") + info.name;
+        throw Error(layer->info.name + " has no setting '" + name + "'; it has " + list, "layer " + layer->info.name);
+      }
+    }
+    apply_setting(recipe, name, value);
+  }
+  if (settings.empty()) return;
+  try {
+    validate(recipe);
+  } catch (const Error& error) {
+    throw Error(std::string(error.what()) + " (the settings make the recipe '" + to_string(recipe) + "')",
+                layer ? "layer " + layer->info.name : error.where());
+  }
+}
+
+std::string stream_recipe(std::string_view text) {
+  LayerText read = read_layer_text(text);
+  Settings settings = read.settings;
+  if (read.layer)
+    for (const SettingInfo& info : read.layer->info.settings)
+      if (!info.stream_default.empty()) settings.emplace(info.name, info.stream_default);
+  apply_settings(read.recipe, read.layer, settings);
+  fill_stream_defaults(read.recipe);
+  validate(read.recipe);
+
+  for (const InputInfo& info : canonical_inputs(interpret(read.recipe)))
+    if (info.name != "q" && info.name != "k" && info.name != "v")
+      throw Error("on a stream '" + to_string(read.recipe) + "' would need the input " + info.name + " (" + info.meaning +
+                      ") for every row; give it as a number, or choose a recipe without it",
+                  "layer " + std::string(text));
+  const bool keeps_pairs = plan(read.recipe, Shape{}, Options{.type = Type::f64}).tokens_kept({}) >= 0;
+  const bool windowed = std::any_of(read.recipe.weights.begin(), read.recipe.weights.end(),
+                                    [](const Term& term) { return term.word == "window"; });
+  if (keeps_pairs && !windowed && read.recipe.solver.word != "apa") {
+    set_window(read.recipe, std::to_string(stream_window));
+    validate(read.recipe);
+  }
+  return to_string(read.recipe);
+}
+
+}  // namespace ttr

@@ -1,0 +1,280 @@
+// A term against the table of words: unknown words and options, wrong types, numbers out of range, options given
+// twice or that exclude one another. Every message quotes the word, stands at its column and says what would do.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "recipe/words.h"
+#include "ttr/status.h"
+
+namespace ttr {
+namespace {
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) out.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+std::string list(const std::vector<std::string>& items) {
+  std::string out;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += i + 1 == items.size() ? " or " : ", ";
+    out += "`" + items[i] + "`";
+  }
+  return out;
+}
+
+std::string axis_phrase(Axis axis) {
+  switch (axis) {
+    case Axis::weights:
+      return "the weights (before the first `/`)";
+    case Axis::memory:
+      return "the memory (between the slashes)";
+    case Axis::solver:
+      return "the solver (after the second `/`)";
+    case Axis::extra:
+      return "the extras (after `|`)";
+  }
+  return "";
+}
+
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest_word(word, candidates);
+  return near.empty() ? "" : "; did you mean `" + near + "`?";
+}
+
+[[noreturn]] void unknown_word(Axis axis, const Term& term) {
+  std::vector<std::string> valid;
+  for (const WordInfo& info : words())
+    if (info.axis == axis) valid.emplace_back(info.word);
+  std::string message = quoted(term.word) + " is not a word for " + axis_phrase(axis);
+  std::string elsewhere;
+  for (const WordInfo& info : words())
+    if (info.axis != axis && info.word == term.word) elsewhere = axis_phrase(info.axis);
+  if (!elsewhere.empty()) message += "; it belongs to " + elsewhere;
+  else message += suggestion(term.word, valid);
+  fail_at(term.column, message + (message.back() == '?' ? " Valid here: " : "; valid here: ") + list(valid));
+}
+
+std::string options_of(const WordInfo& info) {
+  if (info.options.empty()) return "`" + std::string(info.word) + "` takes no options";
+  std::string out = "`" + std::string(info.word) + "` takes ";
+  for (std::size_t i = 0; i < info.options.size(); ++i) {
+    if (i > 0) out += i + 1 == info.options.size() ? " and " : ", ";
+    out += "`" + spelling(info.options[i]) + "`";
+  }
+  return out;
+}
+
+const OptionInfo* option_named(const WordInfo& info, std::string_view name) {
+  for (const OptionInfo& option : info.options)
+    if (option.name == name && (option.written & ~as_number) != 0) return &option;
+  return nullptr;
+}
+
+const OptionInfo* bare_number(const WordInfo& info) {
+  for (const OptionInfo& option : info.options)
+    if (option.written & as_number) return &option;
+  return nullptr;
+}
+
+void check_number(const WordInfo& info, const OptionInfo& option, double x, int column) {
+  const bool inside = std::isfinite(x) && (option.above_low ? x > option.low : x >= option.low) && x <= option.high &&
+                      (!option.integer || x == std::floor(x));
+  if (inside) return;
+  const std::string written = option.written & as_number
+                                  ? std::string(info.word) + "(" + shortest(x) + ")"
+                                  : std::string(info.word) + "(" + std::string(option.name) + "=" + shortest(x) + ")";
+  fail_at(column, "`" + written + "`: " + shortest(x) + " should be " + range_in_words(option));
+}
+
+const OptionInfo& check_argument(const WordInfo& info, const Argument& a) {
+  if (a.key.empty()) {
+    if (!a.is_number()) fail_at(a.column, "an option of " + quoted(info.word) + " has neither a name nor a number");
+    const OptionInfo* option = bare_number(info);
+    if (option == nullptr)
+      fail_at(a.column, "the number " + shortest(a.number()) + " means nothing to " + quoted(info.word) + "; " +
+                            options_of(info));
+    check_number(info, *option, a.number(), a.column);
+    return *option;
+  }
+  const OptionInfo* option = option_named(info, a.key);
+  if (option == nullptr) {
+    const OptionInfo* number = bare_number(info);
+    std::vector<std::string> valid;
+    for (const OptionInfo& o : info.options)
+      if (o.written & ~as_number) valid.emplace_back(o.name);
+    std::string hint = suggestion(a.key, valid);
+    if (number != nullptr && hint.empty() && number->required)
+      fail_at(a.column, quoted(a.key) + " is not an option of " + quoted(info.word) + ", which wants " +
+                            range_in_words(*number) + "; " + options_of(info));
+    if (!hint.empty())
+      fail_at(a.column, quoted(a.key) + " is not an option of " + quoted(info.word) + hint + " " + options_of(info));
+    fail_at(a.column, quoted(a.key) + " is not an option of " + quoted(info.word) + "; " + options_of(info));
+  }
+  const std::string right = "; write `" + spelling(*option) + "`";
+  if (a.is_number()) {
+    if (!(option->written & as_value))
+      fail_at(a.column, quoted(a.key) + " of " + quoted(info.word) + " takes no number" + right);
+    check_number(info, *option, a.number(), a.column);
+  } else if (const Term* inner = std::get_if<Term>(&a.value)) {
+    const bool call = inner->word == a.key && !inner->arguments.empty();
+    if (!call && !(option->written & as_word)) {
+      const bool infinite = inner->word == "inf" || inner->word == "nan" || inner->word == "infinity";
+      if (infinite && (option->written & as_value))
+        fail_at(inner->column, quoted(inner->word) + " is not a finite number; " + quoted(a.key) + " should be " +
+                                   range_in_words(*option));
+      fail_at(inner->column, quoted(a.key + "=" + inner->word) + " is not a way to write this option of " +
+                                 quoted(info.word) + right);
+    }
+    if (call && !(option->written & as_call))
+      fail_at(inner->column, quoted(a.key) + " of " + quoted(info.word) + " takes no parentheses" + right);
+    const std::vector<std::string> valid = split(option->words);
+    const auto check_choice = [&](std::string_view word, int column) {
+      if (std::find(valid.begin(), valid.end(), word) == valid.end())
+        fail_at(column, quoted(word) + " is not a choice of " + quoted(a.key) + "; valid: " + list(valid));
+    };
+    if (!call) {
+      check_choice(inner->word, inner->column);
+    } else {
+      const Argument& choice = inner->arguments.front();
+      if (inner->arguments.size() > 1)
+        fail_at(inner->arguments[1].column,
+                quoted(a.key) + " takes a single word in its parentheses: " + list(valid));
+      if (choice.key.empty() || !std::holds_alternative<std::monostate>(choice.value))
+        fail_at(choice.column, quoted(a.key) + " takes one of the words " + list(valid) + " in its parentheses" +
+                                   (option->written & as_value ? "; a number is written `" + a.key + "=x`" : ""));
+      check_choice(choice.key, choice.column);
+    }
+  } else if (!(option->written & as_flag)) {
+    fail_at(a.column, quoted(a.key) + " of " + quoted(info.word) + " needs a value" + right);
+  }
+  return *option;
+}
+
+}  // namespace
+
+void check_against_table(Axis axis, const Term& term) {
+  const WordInfo* info = find_word(axis, term.word);
+  if (info == nullptr) unknown_word(axis, term);
+  std::vector<std::pair<const OptionInfo*, const Argument*>> seen;
+  for (const Argument& a : term.arguments) {
+    const OptionInfo& option = check_argument(*info, a);
+    for (const auto& [other, where] : seen) {
+      if (other == &option)
+        fail_at(a.column,
+                (a.key.empty() ? "a second number, " + shortest(a.number()) + "," : quoted(a.key) + " again") +
+                    " in the options of " + quoted(term.word) + "; give it once");
+      if (!option.group.empty() && other->group == option.group) {
+        const std::string first = where->key.empty() ? shortest(where->number()) : where->key;
+        const std::string second = a.key.empty() ? shortest(a.number()) : a.key;
+        fail_at(a.column, quoted(second) + " and " + quoted(first) + " exclude one another in the options of " +
+                              quoted(term.word) + "; keep one of them");
+      }
+    }
+    seen.emplace_back(&option, &a);
+  }
+  for (const OptionInfo& option : info->options) {
+    if (!option.required) continue;
+    const bool given = std::any_of(seen.begin(), seen.end(), [&](const auto& s) {
+      return s.first == &option || (!option.group.empty() && s.first->group == option.group);
+    });
+    if (given) continue;
+    std::vector<std::string> choices;
+    for (const OptionInfo& other : info->options)
+      if (&other == &option || (!option.group.empty() && other.group == option.group))
+        choices.push_back(term.word + "(" + spelling(other) + ")");
+    fail_at(term.column, quoted(term.word) + " needs an option: " + list(choices) +
+                             (option.written & as_number ? ", " + range_in_words(option) : ""));
+  }
+}
+
+std::string nearest_word(std::string_view word, std::span<const std::string> candidates) {
+  std::string best;
+  if (word.size() > 64) return best;
+  std::size_t best_distance = word.size() <= 3 ? 2 : word.size() / 3 + 2;  // found distances must be below
+  for (const std::string& candidate : candidates) {
+    std::vector<std::size_t> row(candidate.size() + 1);
+    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= word.size(); ++i) {
+      std::size_t diagonal = std::exchange(row[0], i);
+      for (std::size_t j = 1; j < row.size(); ++j) {
+        const std::size_t substitute = diagonal + (word[i - 1] != candidate[j - 1]);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+      }
+    }
+    const bool prefix = word.size() >= 3 && candidate.substr(0, word.size()) == word;
+    const std::size_t distance = prefix ? std::min<std::size_t>(row.back(), 1) : row.back();
+    if (distance < best_distance && distance < candidate.size()) best = candidate, best_distance = distance;
+  }
+  return best;
+}
+
+std::string spelling(const OptionInfo& option) {
+  const std::string name(option.name);
+  std::string out;
+  const auto add = [&out](const std::string& way) { out += (out.empty() ? "" : ", ") + way; };
+  if (option.written & as_number) add(name);
+  if (option.written & as_flag) add(name);
+  if (option.written & as_value) add(name + "=" + (option.integer ? "n" : "x"));
+  std::string choices;
+  for (const std::string& word : split(option.words)) choices += (choices.empty() ? "" : "|") + word;
+  if (option.written & as_word) add(name + "=" + choices);
+  if (option.written & as_call) add(name + "(" + choices + ")");
+  return out;
+}
+
+std::string range_in_words(const OptionInfo& option) {
+  if (!(option.written & (as_value | as_number))) return "";
+  const std::string kind = option.integer ? "a whole number" : "a number";
+  const bool low = std::isfinite(option.low), high = std::isfinite(option.high);
+  if (low && high && option.above_low)
+    return kind + " above " + shortest(option.low) + " and at most " + shortest(option.high);
+  if (low && high) return kind + " from " + shortest(option.low) + " to " + shortest(option.high);
+  if (low && option.above_low) return kind + " above " + shortest(option.low);
+  if (low) return kind + " of at least " + shortest(option.low);
+  return kind;
+}
+
+void fail_at(int column, const std::string& message) {
+  throw Error(message, column > 0 ? "column " + std::to_string(column) + " of the recipe" : "the recipe");
+}
+
+std::string quoted(std::string_view word) {
+  constexpr std::size_t kLongest = 40;
+  const bool cut = word.size() > kLongest;
+  std::string out = "`";
+  for (const char c : word.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      out += c;
+    } else {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out + (cut ? "...`" : "`");
+}
+
+std::string shortest(double value) {
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  if (error != std::errc()) return "nan";
+  std::string text(buffer, end);
+  // 1e-06 and 1e+20 become 1e-6 and 1e20, as people write them.
+  const std::size_t e = text.find('e');
+  if (e == std::string::npos || e + 1 >= text.size()) return text;
+  std::string exponent = text.substr(e + 1);
+  const bool minus = exponent.front() == '-';
+  exponent.erase(0, exponent.find_first_not_of("+-0"));
+  return text.substr(0, e + 1) + (minus ? "-" : "") + (exponent.empty() ? "0" : exponent);
+}
+
+}  // namespace ttr

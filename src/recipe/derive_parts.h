@@ -1,0 +1,52 @@
+// The pieces of a derivation, in the markup of recipe/markup.h. Orientation: S [K, V], o = S' q.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "recipe/design.h"
+
+namespace ttr::derivation {
+
+/// A number inside a formula (1e-6 must not read as a product).
+std::string numeral(double);
+/// The constant, or the symbol of the input.
+std::string number_or(const Quantity&, const std::string& symbol);
+
+/// `e^\top`, in parentheses unless it has them.
+std::string transposed(const std::string& e);
+
+/// Symbols shared by all pieces.
+struct Symbols {
+  explicit Symbols(const Design&);
+  const Design& d;
+
+  std::string key(const std::string& index) const;         // k_i, \phi(k_i) or 1
+  std::string query() const;                               // q_t, \phi(q_t) or 1
+  std::string features() const;                            // K, or the number of features
+  std::string prediction(const std::string& index) const;  // S^\top k_i
+  std::string loss(const std::string& index) const;        // \tfrac12\lVert v_i - S^\top k_i\rVert^2
+  std::string error(const std::string& index, const std::string& predicted) const;  // minus the loss's derivative
+  std::string weight() const;                                                       // w_i(t) written out
+  std::string w(const std::string& index) const;                                    // w_i(t) as a factor, empty for 1
+  std::string faded(const std::string& state) const;       // e^{g_t} S_{t-1}: what the weights do to a stored sum
+  std::string importance(const std::string& index) const;  // \beta_i, empty for 1
+  std::string range() const;                               // i \le t
+  std::string ridge() const;                               // \lambda written out; empty if there is none
+  std::string step(const std::string& key) const;          // step size of the solver
+  bool fades() const;                                      // the weights change with age
+  bool one_step() const;                                   // gd(1)
+  bool affine() const;                                     // per-pair rules: the new state is affine in the old one
+  bool closed_sums() const;                                // batch solvers: H and F say all there is to know
+  bool by_query() const { return d.weights.near != Kernel::none; }
+};
+
+std::string objective(const Symbols&);
+std::string gradient(const Symbols&);
+std::string recurrence(const Symbols&);
+std::string readout(const Symbols&);
+std::string state_size(const Symbols&);
+std::string cost(const Symbols&);
+std::vector<std::string> forms(const Symbols&);
+
+}  // namespace ttr::derivation

@@ -1,0 +1,307 @@
+// Numbers of state and multiplications per token and head, and the exact forms with the reasons for those that do
+// not exist. t is the number of pairs kept, n the steps, L the live levels, P the weights of a network.
+#include "recipe/combine.h"
+#include "recipe/derive_parts.h"
+
+namespace ttr::derivation {
+
+using Class = Memory::Class;
+using Kind = Solver::Kind;
+using Importance = Weights::Importance;
+using Loss = Extras::Loss;
+
+namespace {
+
+/// Pairs a design keeps: all of them or a window.
+std::string kept(const Design& d) { return d.weights.window > 0 ? std::to_string(d.weights.window) : "t"; }
+
+/// A coefficient in front of a letter: 1 is not written.
+std::string coefficient(int n) { return n == 1 ? "" : std::to_string(n); }
+
+std::string network_weights(const Memory& m) {
+  const std::string width = m.width > 0 ? std::to_string(m.width) : "4K";
+  const std::string side = m.width > 0 ? width + "\\," : "4K";
+  if (m.kind == Class::layernorm_linear) return m.bias ? "KV + V" : "KV";
+  if (m.kind == Class::swiglu) return side + "(2K + V)";
+  if (m.depth == 1) return m.bias ? "KV + V" : "KV";
+  const long long n = m.width;
+  std::string out = side + "(K + V)";
+  if (m.depth > 2)
+    out += " + " + (n > 0 ? std::to_string((m.depth - 2) * n * n) : std::to_string(16 * (m.depth - 2)) + "K^2");
+  if (m.bias)
+    out += " + " + (n > 0 ? std::to_string((m.depth - 1) * n) : std::to_string(4 * (m.depth - 1)) + "K") + " + V";
+  return out;
+}
+
+bool keeps_pairs_for_descent(const Symbols& y) {
+  const Kind kind = y.d.solver.kind;
+  return (kind == Kind::gd || kind == Kind::descend) && !y.one_step() && !y.closed_sums();
+}
+
+bool rank_one_inverse(const Symbols& y) {
+  const Solver& s = y.d.solver;
+  return s.ridge_per != Solver::RidgePer::token &&
+         (s.ridge_kind == Solver::RidgeKind::fading || (!y.fades() && s.ridge_kind == Solver::RidgeKind::absolute));
+}
+
+}  // namespace
+
+std::string state_size(const Symbols& y) {
+  const Design& d = y.d;
+  const Solver& s = d.solver;
+  const std::string f = y.features(), matrix = f + "V", t = kept(d);
+  const std::string pairs = t + (t == "t" ? "" : "\\,") + "(K + V)";
+  if (y.by_query()) {
+    std::string extra;
+    if (d.weights.fade == Weights::Fade::gate) extra += " + " + t + (d.weights.per == Weights::Per::key ? "K" : "");
+    if (d.weights.transport) extra += " + " + t + "(K + 1)";
+    return "$" + pairs + extra + "$ (the pairs themselves)";
+  }
+  switch (d.memory.kind) {
+    case Class::slots:
+      return "$" + coefficient(d.memory.slots) + (d.memory.slots == 1 ? "" : "\\,") + "(K + V)$";
+    case Class::vector:
+      return d.weights.window > 0 ? "$V + " + t + "\\,V$" : d.weights.complex ? "$2V$" : "$V$";
+    case Class::kernel:
+      return s.kind == Kind::exact ? "$" + pairs + " + " + t + "^2/2$ (pairs and a triangular factor)"
+                                   : "$" + pairs + "$ (the pairs themselves)";
+    case Class::constant: {
+      if (s.kind == Kind::sgd) return s.momentum.given() ? "$2V$" : "$V$";
+      if (keeps_pairs_for_descent(y)) return "$tV$ (the values themselves)";
+      const std::string window = d.weights.window > 0 ? " + " + t + "\\,V" : "";
+      return d.memory.per_channel ? "$3V" + window + "$ (two sums and a running maximum per channel)"
+                                  : "$V + 1" + window + "$";
+    }
+    case Class::linear:
+      break;
+    case Class::local:
+      return "$" + pairs + "$";
+    default: {
+      std::string out = "$P = " + network_weights(d.memory) + "$";
+      if (s.momentum.given() || s.q_norm > 0)
+        out += ", and $P$ more for the " + std::string(s.momentum.given() ? "momentum" : "accumulator");
+      if (s.kind == Kind::minibatch) out += ", and $P$ for the gradients of an unfinished block";
+      if (s.kind == Kind::gd || s.kind == Kind::descend) out += ", and $" + pairs + "$ for the pairs";
+      return out;
+    }
+  }
+  const std::string window = d.weights.window > 0 && !sees_newest_only(d) ? " + " + pairs : "";
+  switch (s.kind) {
+    case Kind::gd:
+      if (keeps_pairs_for_descent(y)) return "$" + pairs + "$ (the pairs themselves)";
+      if (s.steps == 1) {
+        if (d.weights.levels) return "$L\\," + matrix + "$ with $L\\le 1+\\log_2 t$ live levels";
+        std::string out = d.weights.complex ? "2" + matrix : matrix;
+        if (d.weights.importance == Importance::trapezoid) out += " + K + V";
+        if (d.extras.normalise == Extras::Normalise::keysum || d.extras.normalise == Extras::Normalise::max_one)
+          out += " + " + f;
+        if (s.rule == Solver::Rule::automatic) out += " + 1";
+        return "$" + out + window + "$";
+      }
+      return "$" + f + "^2 + " + matrix + window + "$ ($H$ and $F$)";
+    case Kind::descend: {
+      const int answers = 1 + s.momentum.given() + (s.q_norm > 0);
+      if (keeps_pairs_for_descent(y)) return "$" + coefficient(answers) + matrix + " + " + pairs + "$";
+      return "$" + f + "^2 + " + coefficient(answers + 1) + matrix + window + "$ (the answer, $H$ and $F$)";
+    }
+    case Kind::sgd:
+    case Kind::minibatch: {
+      std::string out = coefficient(1 + s.momentum.given() + (s.q_norm > 0) + (s.kind == Kind::minibatch)) + matrix;
+      if (s.precondition) out += " + K";
+      return "$" + out + "$" + (s.kind == Kind::minibatch ? " (with the gradients of an unfinished block)" : "");
+    }
+    case Kind::apa:
+      return "$" + matrix + (s.batch > 1 ? " + " + coefficient(s.batch - 1) + "(" + f + " + V)" : "") + "$";
+    default:
+      return "$" + f + "^2 + " + matrix + window + "$";
+  }
+}
+
+std::string cost(const Symbols& y) {
+  const Design& d = y.d;
+  const Solver& s = d.solver;
+  const std::string f = y.features(), matrix = f + "V", t = kept(d), n = std::to_string(s.steps);
+  const std::string t_times = t == "t" ? "t" : t + "\\,";
+  const std::string twice_steps =
+      t == "t" ? std::to_string(2LL * s.steps) + "t" : std::to_string(2LL * s.steps * d.weights.window) + "\\,";
+  if (y.by_query()) {
+    if (is_deltaformer(d)) return "$2t(K + V)$";
+    if (d.memory.kind == Class::constant || s.kind == Kind::given || d.memory.order == 0) {
+      const std::string slope = s.kind == Kind::given ? " + " + t_times + "(K + V)" : "";
+      const std::string carried = d.weights.transport ? " + 2" + t_times + "K" : "";
+      if (d.memory.kind != Class::linear) return "$" + t_times + "(K + V)" + slope + carried + "$";
+    }
+    const std::string m = d.memory.kind == Class::local
+                              ? (d.memory.order == 1 ? "K"
+                                                     : "\\binom{K+" + std::to_string(d.memory.order) + "}{" +
+                                                           std::to_string(d.memory.order) + "}")
+                              : f;
+    if (s.kind == Kind::cg || s.kind == Kind::gd) return "$" + t_times + "(K + V) + " + twice_steps + m + "$";
+    return "$" + t_times + "(" + m + "^2/2 + K + V) + " + m + "^3/6$ (one solve per query)";
+  }
+  switch (d.memory.kind) {
+    case Class::slots:
+      return "$" + std::to_string((y.fades() ? 3 : 2) * d.memory.slots) + "(K + V)$";
+    case Class::vector:
+      return d.weights.complex ? "$4V$" : y.fades() ? "$V$" : "$0$ (additions only)";
+    case Class::kernel:
+      if (s.kind == Kind::gd && s.steps == 1) return "$" + t_times + "(K + V)$";
+      if (s.kind == Kind::sgd) return "$2" + t_times + (s.steps > 1 ? "(K + " + n + "\\,V)" : "(K + V)") + "$";
+      if (s.kind == Kind::exact)
+        return y.fades() && s.ridge.given() ? "$" + t + "^3/6 + " + t_times + "(K + V)$"
+                                            : "$" + t + "^2 + " + t_times + "(2K + V)$";
+      return "$" + n + "\\," + t + "^2 + " + t_times + "(2K + V)$";
+    case Class::constant:
+      if (keeps_pairs_for_descent(y)) return "$" + n + "\\," + t_times + "V$";
+      return s.kind == Kind::sgd ? s.steps > 1 ? "$" + n + "V$" : "$V$" : "$2V$";
+    case Class::linear:
+      break;
+    case Class::local:
+      return "$t(K + V)$";
+    default: {
+      const std::string p = "P = " + network_weights(d.memory);
+      if (s.kind == Kind::gd || s.kind == Kind::descend)
+        return "$" +
+               (t == "t" ? std::to_string(3LL * s.steps) + "tP + P"
+                         : std::to_string(3LL * s.steps * d.weights.window + 1) + "P") +
+               "$ with $" + p + "$";
+      return "$" + std::to_string(4LL * s.steps + 1) + "P$ with $" + p + "$" +
+             (s.muon ? ", and five Newton-Schulz products per update" : "");
+    }
+  }
+  const bool gated = y.fades() && !sees_newest_only(d);
+  switch (s.kind) {
+    case Kind::gd:
+      if (keeps_pairs_for_descent(y)) return "$" + twice_steps + matrix + "$";
+      if (s.steps == 1) {
+        if (d.weights.levels) return "$(L + 2)" + matrix + "$ on average, $L\\le 1+\\log_2 t$";
+        const int passes = (gated ? 3 : 2) + (d.weights.window > 0 ? 1 : 0) +
+                           (d.weights.importance == Importance::trapezoid ? 1 : 0);
+        return "$" + std::to_string(d.weights.complex ? passes + 4 : passes) + matrix + "$";
+      }
+      return "$" + std::to_string(s.steps + 1) + f + "^2 + 3" + matrix +
+             "$: the steps are taken on the query, $o = F_t^\\top x$";
+    case Kind::descend:
+      if (keeps_pairs_for_descent(y)) return "$" + twice_steps + matrix + "$";
+      return "$" + coefficient(s.steps) + f + "^2 V + 2" + f + "^2 + 3" + matrix + "$";
+    case Kind::sgd: {
+      int passes = s.steps > 1 && !y.affine() ? 2 * s.steps + 1 : 3;
+      if (s.pairs > 1) passes = 2 * s.pairs + 1;
+      if (s.decay_kind != Solver::Decay::none) ++passes;
+      if (s.momentum.given()) ++passes;
+      return "$" + std::to_string(passes) + matrix + "$" + (s.muon ? ", and five Newton-Schulz products" : "");
+    }
+    case Kind::minibatch:
+      return "$" + std::to_string(s.momentum.given() ? 4 : 3) + matrix + "$" +
+             (s.muon ? ", and five Newton-Schulz products per block" : "");
+    case Kind::exact:
+      if (rank_one_inverse(y))
+        return "$2" + f + "^2 + 3" + matrix + "$" + (d.weights.window > 0 ? ", twice for the pair that leaves" : "");
+      return "$" + f + "^3/6 + 2" + f + "^2 + 3" + matrix + "$ (a factorisation per token)";
+    case Kind::cg:
+    case Kind::chebyshev:
+      return "$" + std::to_string(s.steps + 2) + f + "^2 + 3" + matrix + "$";
+    case Kind::apa: {
+      const std::string p = std::to_string(s.batch),
+                        square = std::to_string(static_cast<long long>(s.batch) * s.batch);
+      if (s.batch == 1) return "$" + f + " + 3" + matrix + "$";
+      return "$" + square + "(" + f + " + V) + " + p + "^3/6 + " + std::to_string(2LL * s.batch + 1) + matrix + "$";
+    }
+    default:
+      return "$2" + f + "^2 + 3" + matrix + "$";
+  }
+}
+
+std::vector<std::string> forms(const Symbols& y) {
+  const Design& d = y.d;
+  const Solver& s = d.solver;
+  std::vector<std::string> out = {"step", "recurrent"};
+  const auto all = [&out] { out.insert(out.end(), {"chunk", "parallel", "scan"}); };
+  const auto lack = [&out](std::initializer_list<const char*> names, const std::string& reason) {
+    for (const char* name : names) out.push_back("no " + std::string(name) + ": " + reason);
+  };
+  if (y.by_query() || d.memory.kind == Class::local || d.memory.kind == Class::kernel) {
+    out.push_back("parallel");
+    lack({"chunk", "scan"}, "the state is the list of pairs, which no fixed-size map stands for");
+    return out;
+  }
+  if (is_network(d.memory)) {
+    const std::string reason = "the update is nonlinear in the weights";
+    if (s.kind == Kind::minibatch) {
+      out.push_back("chunk");
+      lack({"parallel", "scan"}, reason);
+    } else {
+      lack({"chunk", "parallel", "scan"}, reason);
+    }
+    return out;
+  }
+  if (d.memory.kind == Class::slots) {
+    all();
+    return out;
+  }
+  const bool newest = sees_newest_only(d);
+  if (!newest && d.weights.window > 0) {
+    if (y.one_step()) out.push_back("parallel");
+    else lack({"parallel"}, "every token solves a problem of its own");
+    lack({"chunk", "scan"}, "pairs leave the window, which a map of the state alone cannot know");
+    return out;
+  }
+  if (d.memory.kind == Class::vector || d.weights.per == Weights::Per::full) {
+    out.push_back("scan");
+    if (d.memory.kind == Class::vector)
+      lack({"chunk", "parallel"}, "the state is elementwise: there is no key to make a matrix product with");
+    else
+      lack({"chunk", "parallel"},
+           "the gate is not a product of a key and a value factor that a matrix product could carry");
+    return out;
+  }
+  if (d.weights.levels) {
+    out.insert(out.end(), {"chunk", "parallel"});
+    lack({"scan"}, "the level of a pair depends on the position of the token");
+    return out;
+  }
+  if (newest || s.kind == Kind::descend) {
+    if (!y.affine() || (s.kind == Kind::descend && keeps_pairs_for_descent(y))) {
+      const std::string reason = d.extras.loss != Loss::squared && d.extras.loss != Loss::dot
+                                     ? "the clipped or powered residual is nonlinear in the state"
+                                     : "orthogonalising or rescaling the update is nonlinear in the state";
+      if (s.kind == Kind::minibatch) {
+        out.push_back("chunk");
+        lack({"parallel", "scan"}, reason);
+      } else {
+        lack({"chunk", "parallel", "scan"}, reason);
+      }
+      return out;
+    }
+    switch (s.kind) {
+      case Kind::kalman:
+        lack({"chunk", "parallel", "scan"}, "the gain depends on a covariance that is not a sum over pairs");
+        return out;
+      case Kind::apa:
+      case Kind::descend:
+        out.push_back("scan");
+        lack({"chunk", "parallel"}, "each token multiplies the state by a dense map of its own");
+        return out;
+      case Kind::minibatch:
+        out.insert(out.end(), {"chunk", "scan"});
+        lack({"parallel"}, "gradients belong to the start of their block, so blocks follow one another");
+        return out;
+      default:
+        all();
+        return out;
+    }
+  }
+  if (keeps_pairs_for_descent(y)) {
+    lack({"chunk", "parallel", "scan"}, "the loss is not quadratic, so sums over pairs do not hold the gradient");
+    return out;
+  }
+  if (s.kind == Kind::exact && d.memory.kind == Class::linear) {
+    out.insert(out.end(), {"chunk", "scan"});
+    lack({"parallel"}, "every row needs a solve with its own matrix");
+    return out;
+  }
+  all();
+  return out;
+}
+
+}  // namespace ttr::derivation

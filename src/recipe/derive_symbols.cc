@@ -1,0 +1,475 @@
+// Symbols of a derivation: weights, keys, losses and steps as formulas; then the objective and its gradient.
+#include "recipe/combine.h"
+#include "recipe/derive_parts.h"
+#include "recipe/words.h"
+
+namespace ttr::derivation {
+
+using Class = Memory::Class;
+using Feature = Memory::Feature;
+using Kind = Solver::Kind;
+using Per = Weights::Per;
+using Importance = Weights::Importance;
+using Loss = Extras::Loss;
+
+namespace {
+
+std::string similarity(Kernel kernel, double scale, const Quantity& bandwidth, int degree, const std::string& x,
+                       const std::string& y) {
+  switch (kernel) {
+    case Kernel::exponential:
+      return "e^{" + (scale > 0 ? numeral(scale) : "s") + "\\, " + x + "^\\top " + y + "}";
+    case Kernel::gaussian:
+      return "e^{-\\lVert " + x + " - " + y + "\\rVert^2/" + number_or(bandwidth, "h") + "}";
+    case Kernel::linear:
+      return x + "^\\top " + y;
+    case Kernel::polynomial:
+      return "(1 + " + x + "^\\top " + y + ")^{" + std::to_string(degree) + "}";
+    case Kernel::none:
+      break;
+  }
+  return "1";
+}
+
+std::string kernel_note(Kernel kernel, double scale, const Quantity& bandwidth) {
+  if (kernel == Kernel::exponential && scale <= 0) return ", $s = 1/\\sqrt{K}$";
+  if (kernel == Kernel::gaussian && !bandwidth.given()) return ", $h = 2\\sqrt{K}$";
+  if (kernel == Kernel::gaussian && bandwidth.is_input()) return ", $h$ the input bandwidth";
+  return "";
+}
+
+std::string network(const Memory& m) {
+  std::string inner;
+  if (m.kind == Class::swiglu) {
+    inner = "W_1^\\top(\\operatorname{silu}(W_0^\\top x)\\odot W_2^\\top x)";
+  } else if (m.kind == Class::layernorm_linear) {
+    inner = m.bias ? "S^\\top x + b" : "S^\\top x";
+  } else {
+    constexpr const char* kNames[] = {"gelu", "gelu", "relu", "silu", "tanh"};
+    const std::string act = kNames[static_cast<int>(m.activation)];
+    inner = "x";
+    for (int layer = 0; layer < m.depth; ++layer) {
+      if (m.depth > 3 && layer == 1) {
+        inner = "\\cdots\\,\\operatorname{" + act + "}(" + inner + ")";
+        layer = m.depth - 1;
+      } else if (layer > 0) {
+        inner = "\\operatorname{" + act + "}(" + inner + ")";
+      }
+      const std::string l = std::to_string(layer);
+      inner = "W_{" + l + "}^\\top " + inner + (m.bias ? " + b_{" + l + "}" : "");
+    }
+  }
+  if (m.layernorm) inner = "\\operatorname{LN}(" + inner + ")";
+  return m.residual ? "x + " + inner : inner;
+}
+
+}  // namespace
+
+std::string numeral(double x) {
+  const std::string text = shortest(x);
+  return text.find('e') == std::string::npos ? text : "\\mathrm{" + text + "}";
+}
+
+std::string number_or(const Quantity& q, const std::string& symbol) {
+  return q.is_constant() ? numeral(q.value) : symbol;
+}
+
+std::string transposed(const std::string& e) {
+  const bool enclosed = e.front() == '(' && e.find(')', e.find("^\\top ")) == e.size() - 1;
+  const bool single = e.find(' ') == std::string::npos && e.find('(') == std::string::npos;
+  return (enclosed || single ? e : "(" + e + ")") + "^\\top";
+}
+
+Symbols::Symbols(const Design& design) : d(design) {}
+
+std::string Symbols::key(const std::string& i) const {
+  if (d.memory.kind == Class::constant) return "1";
+  return d.memory.feature == Feature::identity ? "k_{" + i + "}" : "\\phi(k_{" + i + "})";
+}
+
+std::string Symbols::query() const {
+  if (d.memory.kind == Class::constant) return "1";
+  return d.memory.feature == Feature::identity ? "q_t" : "\\phi(q_t)";
+}
+
+std::string Symbols::features() const {
+  switch (d.memory.feature) {
+    case Feature::taylor2:
+      return "(1 + K + K(K+1)/2)";
+    case Feature::dpfp:
+      return "(" + std::to_string(2 * d.memory.degree) + "K)";
+    case Feature::polynomial:
+      return "\\binom{K+" + std::to_string(d.memory.degree) + "}{" + std::to_string(d.memory.degree) + "}";
+    default:
+      return "K";
+  }
+}
+
+std::string Symbols::prediction(const std::string& i) const {
+  switch (d.memory.kind) {
+    case Class::linear:
+      return "S^\\top " + key(i);
+    case Class::constant:
+      return "y";
+    case Class::local:
+      if (d.memory.order == 0) return "c";
+      if (d.memory.order == 1) return "(c + B^\\top(k_{" + i + "} - q_t))";
+      return "\\sum_{|\\alpha|\\le " + std::to_string(d.memory.order) + "} b_{\\alpha} (k_{" + i +
+             "} - q_t)^{\\alpha}";
+    case Class::kernel:
+      return "f(k_{" + i + "})";
+    case Class::vector:
+      return "h";
+    case Class::slots:
+      return "m(k_{" + i + "})";
+    default:
+      return "m_W(k_{" + i + "})";
+  }
+}
+
+std::string Symbols::loss(const std::string& i) const {
+  const std::string v = "v_{" + i + "}", e = v + " - " + prediction(i);
+  if (d.memory.reverse) return "\\tfrac12\\lVert k_{" + i + "} - S v_{" + i + "}\\rVert^2";
+  switch (d.extras.loss) {
+    case Loss::squared:
+      return "\\tfrac12\\lVert " + e + "\\rVert^2";
+    case Loss::dot:
+      return "(-" + v + "^\\top " + prediction(i) + ")";
+    case Loss::huber:
+      return "\\rho_c(\\lVert " + e + "\\rVert)";
+    case Loss::huber_coordinate:
+      return "\\sum_j \\rho_c((" + e + ")_j)";
+    case Loss::lp: {
+      const std::string p = numeral(d.extras.loss_parameter.value);
+      return "\\sum_j |" + e + "|_j^{" + p + "} / " + p;
+    }
+  }
+  return {};
+}
+
+std::string Symbols::error(const std::string& i, const std::string& predicted) const {
+  const std::string v = "v_{" + i + "}", rest = predicted == "0" ? v : v + " - " + predicted, e = "(" + rest + ")";
+  const std::string c = number_or(d.extras.loss_parameter, "c_{" + i + "}");
+  switch (d.extras.loss) {
+    case Loss::squared:
+      return predicted == "0" ? v : e;
+    case Loss::dot:
+      return v;
+    case Loss::huber:
+      return e + "\\,\\min(1, " + c + "/\\lVert " + rest + "\\rVert)";
+    case Loss::huber_coordinate:
+      return "\\operatorname{clip}(" + rest + ", -" + c + ", " + c + ")";
+    case Loss::lp:
+      return "\\operatorname{sign}" + e + "\\odot|" + rest + "|^{" + numeral(d.extras.loss_parameter.value - 1) + "}";
+  }
+  return {};
+}
+
+std::string Symbols::importance(const std::string& i) const {
+  switch (d.weights.importance) {
+    case Importance::one:
+      return "";
+    case Importance::beta:
+      return number_or(d.weights.beta, "\\beta_{" + i + "}") + "\\,";
+    case Importance::exponential:
+      return "e^{\\iota_{" + i + "}}\\,";
+    case Importance::trapezoid:
+      return "\\omega_{" + i + "}\\,";
+  }
+  return {};
+}
+
+std::string Symbols::weight() const {
+  const Weights& w = d.weights;
+  std::string out = importance("i");
+  if (w.fade == Weights::Fade::decay)
+    out += w.decay.is_constant() ? numeral(w.decay.value) + "^{t-i}\\," : "e^{g (t-i)}\\,";
+  const bool inside = w.near != Kernel::none && w.per == Per::key;  // the key fades inside the similarity
+  if (w.fade == Weights::Fade::gate && !inside) out += "\\prod_{j=i+1}^{t} a_j\\,";
+  if (w.near != Kernel::none) {
+    const std::string k = w.transport ? "H_t \\cdots H_{i+1} k_i"
+                          : inside    ? "(k_i\\odot\\prod_{j=i+1}^{t} a_j)"
+                                      : "k_i";
+    out += similarity(w.near, w.near_scale, w.bandwidth, 2, "q_t", k) + "\\,";
+  }
+  if (w.levels) out += "\\lambda_t^{(\\ell(t,i))}\\,";
+  if (out.empty()) return "1";
+  return out.substr(0, out.size() - 2);  // without the last thin space
+}
+
+std::string Symbols::w(const std::string& i) const { return weight() == "1" ? "" : "w_{" + i + "}(t)\\, "; }
+
+std::string Symbols::faded(const std::string& state) const {
+  const Weights& w = d.weights;
+  if (w.fade == Weights::Fade::equal) return state;
+  if (w.fade == Weights::Fade::decay)
+    return (w.decay.is_constant() ? numeral(w.decay.value) : "e^{g}") + "\\, " + state;
+  const std::string phase = w.complex ? " + \\mathrm{i}\\theta_t" : "";
+  switch (w.per) {
+    case Per::key:
+      return "\\operatorname{diag}(e^{\\mathrm{gk}_t" + phase + "}) " + state;
+    case Per::value:
+      if (d.memory.kind == Class::vector || d.memory.kind == Class::constant)
+        return "e^{\\mathrm{gv}_t" + phase + "}\\odot " + state;
+      return state + " \\operatorname{diag}(e^{\\mathrm{gv}_t})";
+    case Per::key_value:
+      return "\\operatorname{diag}(e^{\\mathrm{gk}_t}) " + state + " \\operatorname{diag}(e^{\\mathrm{gv}_t})";
+    case Per::full:
+      return "e^{\\mathrm{gkv}_t}\\odot " + state;
+    default:
+      return "e^{g_t}\\, " + state;
+  }
+}
+
+std::string Symbols::range() const {
+  return d.weights.window > 0 ? "t-" + std::to_string(d.weights.window) + "<i\\le t" : "i\\le t";
+}
+
+std::string Symbols::ridge() const {
+  const Solver& s = d.solver;
+  if (!s.ridge.given()) return "";
+  std::string value = number_or(s.ridge, s.ridge_per == Solver::RidgePer::token ? "\\lambda_t" : "\\lambda");
+  if (s.ridge_per == Solver::RidgePer::key) value = "\\operatorname{diag}(\\lambda)";
+  switch (s.ridge_kind) {
+    case Solver::RidgeKind::relative:
+      return value + "\\sum_i w_i(t)";
+    case Solver::RidgeKind::frobenius:
+      return value + "\\lVert H_t\\rVert_F";
+    case Solver::RidgeKind::fading:
+      return fades() ? value + "\\prod_{j\\le t} a_j" : value;
+    case Solver::RidgeKind::absolute:
+      break;
+  }
+  return value;
+}
+
+std::string Symbols::step(const std::string& k) const {
+  const Solver& s = d.solver;
+  const std::string square =
+      d.memory.kind == Class::kernel ? "\\kappa(" + k + "," + k + ")" : "\\lVert " + k + "\\rVert^2";
+  switch (s.rule) {
+    case Solver::Rule::nlms: {
+      const std::string mu = s.step.given() ? number_or(s.step, "\\mu_t") : "1";
+      return mu + "/" + (s.eps > 0 ? "(" + numeral(s.eps) + " + " + square + ")" : square);
+    }
+    case Solver::Rule::longhorn: {
+      const std::string delta = number_or(s.step, "\\delta_t");
+      return delta + "/(1 + " + delta + square + ")";
+    }
+    case Solver::Rule::flow:
+      return "(1 - e^{-" + number_or(s.step, "\\beta_t") + square + "})/" + square;
+    case Solver::Rule::automatic:
+      return "1/\\sum_i w_i(t)\\lVert " + key("i") + "\\rVert^2";
+    case Solver::Rule::plain:
+      break;
+  }
+  if (!s.step.given()) return "1";
+  const char* symbol = s.kind == Kind::apa ? "\\mu_t" : s.kind == Kind::minibatch ? "\\mathrm{rate}_t" : "\\beta_t";
+  return number_or(s.step, symbol);
+}
+
+bool Symbols::fades() const { return d.weights.fade != Weights::Fade::equal; }
+bool Symbols::one_step() const { return d.solver.kind == Kind::gd && d.solver.steps == 1; }
+
+bool Symbols::affine() const {
+  const Solver& s = d.solver;
+  const bool linear_class = d.memory.kind == Class::linear || d.memory.kind == Class::constant;
+  return linear_class && (d.extras.loss == Loss::squared || d.extras.loss == Loss::dot) && !s.muon && !s.row_norm &&
+         s.q_norm == 0;
+}
+
+bool Symbols::closed_sums() const {
+  return (d.memory.kind == Class::linear || d.memory.kind == Class::constant) && !by_query() &&
+         (d.extras.loss == Loss::squared || d.extras.loss == Loss::dot);
+}
+
+namespace {
+
+std::string where(const Symbols& y) {
+  const Design& d = y.d;
+  const Weights& w = d.weights;
+  std::string out;
+  const auto say = [&out](const std::string& text) { out += (out.empty() ? ", with " : "; ") + text; };
+  if (!sees_newest_only(d)) {
+    if (d.memory.kind == Class::slots) say("a gate and a write strength per slot");
+    else if (y.weight() != "1") say("$w_i(t) = " + y.weight() + "$");
+    if (w.near != Kernel::none) out += kernel_note(w.near, w.near_scale, w.bandwidth);
+    if (w.fade == Weights::Fade::gate && d.memory.kind != Class::slots) {
+      if (w.per == Per::token) say("$a_j = e^{g_j}$");
+      if (w.per == Per::key) say("one $a_j = e^{\\mathrm{gk}_j}$ per key channel");
+      if (w.per == Per::value) say("one $a_j = e^{\\mathrm{gv}_j}$ per value channel");
+      if (w.per == Per::key_value) say("$a_j = e^{\\mathrm{gk}_j} (e^{\\mathrm{gv}_j})^\\top$ per entry of $S$");
+      if (w.per == Per::full) say("one $a_j = e^{\\mathrm{gkv}_j}$ per entry of $S$");
+      if (w.complex) say("the factors turned by a phase $e^{\\mathrm{i}\\theta_j}$");
+    }
+    if (w.importance == Importance::exponential) say("$\\iota_i$ the log importance");
+    if (w.importance == Importance::trapezoid)
+      say("$\\omega_t = \\lambda_t \\Delta_t$ and $\\omega_i = \\lambda_i \\Delta_i + (1-\\lambda_{i+1}) "
+          "\\Delta_{i+1}$ for $i<t$, "
+          "$\\lambda = \\operatorname{sigmoid}(\\mathrm{trap})$, $\\Delta = \\mathrm{dt}$");
+    if (w.transport) say("$H_j = I - b_j u_j u_j^\\top$ Householder maps with vectors $u$ and steps $b$");
+    if (w.levels) say("$\\ell(t,i)$ the level of the age of pair $i$ in a binary hierarchy");
+  }
+  if (d.memory.kind == Class::kernel)
+    say("$\\kappa(x,y) = " +
+        similarity(d.memory.kernel, d.memory.kernel_scale, d.memory.bandwidth, d.memory.degree, "x", "y") + "$" +
+        kernel_note(d.memory.kernel, d.memory.kernel_scale, d.memory.bandwidth));
+  if (is_network(d.memory)) say("$m_W(x) = " + network(d.memory) + "$");
+  if (d.memory.feature != Feature::identity) {
+    constexpr const char* kNames[] = {"identity", "elu + 1", "ReLU", "SiLU", "second-order Taylor",
+                                      "monomial", "DPFP"};
+    say("$\\phi$ the " + std::string(kNames[static_cast<int>(d.memory.feature)]) + " feature map");
+  }
+  if (d.extras.loss == Loss::huber || d.extras.loss == Loss::huber_coordinate)
+    say("$\\rho_c(e) = e^2/2$ for $|e|\\le c$, else $c|e| - c^2/2$");
+  if (d.extras.keys != Extras::Keys::raw)
+    say(d.extras.keys == Extras::Keys::unit ? "$q$ and $k$ scaled to length 1"
+                                            : "$q$ and $k$ scaled to length $\\sqrt{K}$");
+  return out;
+}
+
+std::string unknown(const Symbols& y) {
+  switch (y.d.memory.kind) {
+    case Class::linear:
+      return "S";
+    case Class::constant:
+      return "y";
+    case Class::local:
+      return y.d.memory.order == 0 ? "c" : y.d.memory.order == 1 ? "c, B" : "b";
+    case Class::kernel:
+      return "f";
+    case Class::vector:
+      return "h";
+    default:
+      return "W";
+  }
+}
+
+}  // namespace
+
+std::string objective(const Symbols& y) {
+  const Design& d = y.d;
+  if (d.memory.kind == Class::slots)
+    return "Two regressions that share the slots $j$: $\\min_{Km,Vm} -\\sum_{i\\le t} \\sum_j w_{ij}(t)\\, "
+           "(k_i^\\top Km_j + v_i^\\top "
+           "Vm_j)$ one gradient step from zero, $w_{ij}(t) = s_{ij} \\prod_{l=i+1}^{t} " +
+           std::string(y.fades() ? "e^{\\mathrm{gs}_{lj}}" : "1") + "$" + where(y) + ".";
+  if (sees_newest_only(d)) {
+    std::string what = d.solver.kind == Kind::apa
+                           ? "the newest $p=" + std::to_string(d.solver.batch) +
+                                 "$ pairs: $\\min_S \\tfrac12\\lVert S - S_{t-1}\\rVert_F^2$ subject to $S^\\top " +
+                                 y.key("i") + " = v_i$"
+                       : d.solver.kind == Kind::minibatch
+                           ? "the block of $b=" + std::to_string(d.solver.batch) +
+                                 "$ tokens that holds $t$: $\\min_{" + unknown(y) + "} \\sum_i " + y.loss("i") + "$"
+                       : d.solver.kind == Kind::kalman
+                           ? "the posterior of a drifting $S$: $\\min_S "
+                             "\\tfrac12\\operatorname{tr}((S-S_{t-1})^\\top P^{-1} (S-S_{t-1})) + "
+                             "\\lVert v_t - S^\\top " +
+                                 y.key("t") + "\\rVert^2/(2r_t)$"
+                           : "the newest pair: $\\min_{" + unknown(y) + "} " + y.loss("t") +
+                                 (d.solver.decay_kind == Solver::Decay::leak
+                                      ? " + \\tfrac12 " + number_or(d.solver.decay, "\\lambda_t") + "\\lVert " +
+                                            unknown(y) + "\\rVert^2"
+                                      : "") +
+                                 "$";
+    return "At token $t$, " + what + where(y) + ".";
+  }
+  std::string ridge = y.ridge();
+  if (!ridge.empty()) {
+    if (d.solver.ridge_per == Solver::RidgePer::key)
+      ridge = " + \\tfrac12\\operatorname{tr}(S^\\top " + ridge + "\\, S)";
+    else
+      ridge = " + \\tfrac12 " + ridge + "\\lVert " +
+              (d.memory.kind == Class::local ? d.memory.order == 1 ? "B" : "b_{\\ne 0}" : unknown(y)) + "\\rVert^2";
+  }
+  const std::string weight = y.w("i");
+  return "$\\min_{" + unknown(y) + "} \\sum_{" + y.range() + "} " + weight + y.loss("i") + ridge + "$" + where(y) +
+         ".";
+}
+
+std::string gradient(const Symbols& y) {
+  const Design& d = y.d;
+  const Solver& s = d.solver;
+  const std::string weight = sees_newest_only(d) ? "" : y.w("i");
+  const std::string sum = "\\sum_{" + y.range() + "} " + weight;
+  const std::string x = y.key("i");
+  const std::string ridge =
+      y.ridge().empty() ? "" : " + " + y.ridge() + (s.ridge_per == Solver::RidgePer::key ? "" : "\\, I");
+  const std::string hf = "$H_t = " + sum + x + " " + x + "^\\top$, $F_t = " + sum + x + " v_i^\\top$";
+  switch (d.memory.kind) {
+    case Class::slots:
+      return "$\\nabla_{Km} = -\\sum_i k_i w_i(t)^\\top$ and $\\nabla_{Vm} = -\\sum_i w_i(t) v_i^\\top$: one step "
+             "from zero stores both sums.";
+    case Class::vector:
+      return "$\\nabla_h$ at $h=0$ is $-" + sum + "v_i$: one step from zero stores the weighted sum of the values.";
+    case Class::kernel:
+      if (s.kind == Kind::sgd)
+        return "$\\nabla_f = -e_t\\, \\kappa(k_t,\\cdot)$ with $e_t = " + y.error("t", "f_{t-1}(k_t)") + "$.";
+      if (s.kind == Kind::gd)
+        return "$\\nabla_f = -" + sum + "e_i\\, \\kappa(k_i,\\cdot)$ with $e_i = " + y.error("i", "f(k_i)") + "$.";
+      return "By the representer theorem $f = \\sum_i c_i\\, \\kappa(k_i,\\cdot)$ with $(G" +
+             (y.ridge().empty()
+                  ? std::string()
+                  : " + " + y.ridge() + (y.weight() == "1" ? "\\, I" : "\\, \\operatorname{diag}(w)^{-1}")) +
+             ")\\, C = V$, $G_{ij} = \\kappa(k_i,k_j)$.";
+    case Class::local:
+      if (s.kind == Kind::given)
+        return "The normal equations would give $r_t = \\operatorname{Cov}_p(k,k)^{-1}(E_p[k] - q_t)$, $p$ the "
+               "weights scaled to sum 1; here $r_t$ is an input instead.";
+      if (d.memory.order == 0) return "$(\\sum_i w_i)\\, c = \\sum_i w_i v_i$.";
+      return "Normal equations in the features $z_i$ (monomials of $k_i - q_t$ up to degree " +
+             std::to_string(d.memory.order) + "): $(\\sum_i w_i z_i z_i^\\top" +
+             (y.ridge().empty() ? "" : " + " + y.ridge() + " \\operatorname{diag}(0,1,\\ldots,1)") +
+             ")\\, b = \\sum_i w_i z_i v_i^\\top$" + (y.ridge().empty() ? "." : "; the constant term is not shrunk.");
+    case Class::constant:
+      if (s.kind == Kind::sgd && !y.by_query()) return "$\\nabla_y = -" + y.error("t", "y") + "$.";
+      if (is_deltaformer(d))
+        return "The gradient at token $t$ is $-(v_t - \\tilde{v}_t)$ with $\\tilde{v}_t$ the weighted mean of what "
+               "is stored before token $t$.";
+      if (s.kind == Kind::gd) return "$\\nabla_y = -" + sum + y.error("i", "y") + "$.";
+      return "Normal equation: $(\\sum_{" + y.range() + "} " + (weight.empty() ? "1" : "w_i(t)") +
+             (y.ridge().empty() ? "" : " + " + y.ridge()) + ")\\, y = " + sum + "v_i$.";
+    case Class::linear:
+      break;
+    default:
+      return "$\\nabla_W = -" + (sees_newest_only(d) ? std::string() : sum) + "(\\partial m_W(k_{" +
+             (sees_newest_only(d) ? "t" : "i") + "})/\\partial W)^\\top\\, " +
+             y.error(sees_newest_only(d) ? "t" : "i", y.prediction(sees_newest_only(d) ? "t" : "i")) +
+             "$, by back-propagation through " +
+             (d.memory.kind == Class::swiglu             ? std::string("three matrices")
+              : d.memory.kind == Class::layernorm_linear ? "the norm and one matrix"
+                                                         : std::to_string(d.memory.depth) + " matrices") +
+             ".";
+  }
+  if (s.kind == Kind::kalman)
+    return "$P^{-1}(S - S_{t-1}) = " + y.key("t") + "(v_t - S^\\top " + y.key("t") + ")^\\top/r_t$.";
+  if (s.kind == Kind::apa)
+    return "Multipliers: $(K_w K_w^\\top" + std::string(s.eps > 0 ? " + " + numeral(s.eps) + " I" : "") +
+           ")\\, L = V_w - K_w S_{t-1}$, $S = S_{t-1} + K_w^\\top L$; the rows of $K_w$, $V_w$ are the newest pairs.";
+  if (sees_newest_only(d)) {
+    if (d.memory.reverse) return "$\\nabla_S = -(k_t - S v_t)\\, v_t^\\top$.";
+    if (s.dplr)
+      return "The rule generalises $\\nabla_S = -k_t(v_t - S^\\top k_t)^\\top$: read key $a_t$, erase key $b_t$, "
+             "write key $k_t$.";
+    if (s.split)
+      return "$-k_t\\,(\\mathrm{write}_t\\odot v_t - S^\\top(\\mathrm{erase}_t\\odot k_t))^\\top$ in place of the "
+             "gradient.";
+    const std::string leak =
+        s.decay_kind == Solver::Decay::leak ? " + " + number_or(s.decay, "\\lambda_t") + "\\, S" : "";
+    const std::string read = s.feedback ? "p_t" : y.key("t");
+    return "$\\nabla_S = -" + y.key("t") + "\\, " + transposed(y.error("t", "S^\\top " + read)) + leak + "$" +
+           (s.feedback ? ", with the residual read by $p_t$." : ".");
+  }
+  if (s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev)
+    return "Normal equations $" + (ridge.empty() ? "H_t S" : "(H_t" + ridge + ")\\, S") + " = F_t$, " + hf + ".";
+  if (d.extras.loss == Loss::dot) return "$\\nabla_S = -F_t$ whatever $S$, $F_t = " + sum + x + " v_i^\\top$.";
+  if (d.extras.loss != Loss::squared)
+    return "$\\nabla_S = -" + sum + x + "\\, " + transposed(y.error("i", "S^\\top " + x)) + "$.";
+  if (y.one_step())
+    return "$\\nabla_S = -" + sum + x + "(v_i - S^\\top " + x + ")^\\top$; at $S = 0$ it is $-F_t = -" + sum + x +
+           " v_i^\\top$.";
+  return "$\\nabla_S = H_t S - F_t$, " + hf + ".";
+}
+
+}  // namespace ttr::derivation

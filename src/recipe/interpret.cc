@@ -1,0 +1,346 @@
+// Recipe -> Design: what the words mean. The table (recipe/words.h) has the say on single terms; here are the
+// options that depend on one another inside a term. Whether weights, memory, solver and extras mean something
+// *together* is recipe/combine.cc.
+#include "recipe/combine.h"
+#include "recipe/design.h"
+#include "recipe/words.h"
+#include "ttr/status.h"
+
+namespace ttr {
+namespace {
+
+int column_of(const Term& term, std::string_view key) {
+  const Argument* a = term.find(key);
+  return a != nullptr && a->column > 0 ? a->column : term.column;
+}
+
+Quantity quantity(const Argument* a) {
+  if (a == nullptr) return {};
+  if (a->is_number()) return {Quantity::From::constant, a->number()};
+  return {Quantity::From::input, 0};
+}
+Quantity quantity(const Term& term, std::string_view key) { return quantity(term.find(key)); }
+
+double number(const Term& term, std::string_view key, double otherwise) {
+  const Argument* a = term.find(key);
+  return a != nullptr && a->is_number() ? a->number() : otherwise;
+}
+
+int count(const Term& term, std::string_view key, int otherwise) {
+  return static_cast<int>(number(term, key, otherwise));
+}
+
+/// The number without a name, which is the argument with the empty key.
+constexpr std::string_view kBare = "";
+
+/// The word in the parentheses of `key(word)`, or empty.
+std::string_view choice(const Term& term, std::string_view key) {
+  const Argument* a = term.find(key);
+  const Term* inner = a != nullptr ? std::get_if<Term>(&a->value) : nullptr;
+  if (inner == nullptr) return {};
+  return inner->arguments.empty() ? std::string_view(inner->word) : std::string_view(inner->arguments.front().key);
+}
+
+void only_with(const Term& term, std::string_view option, std::initializer_list<std::string_view> partners) {
+  if (!term.has(option)) return;
+  std::string names;
+  for (const std::string_view partner : partners) {
+    if (term.has(partner)) return;
+    names += (names.empty() ? "`" : " or `") + std::string(partner) + "`";
+  }
+  fail_at(column_of(term, option), quoted(option) + " of " + quoted(term.word) +
+                                       " means something only together with " + names + "; add it or leave " +
+                                       quoted(option) + " out");
+}
+
+Kernel kernel_of(const Term& term) {
+  if (term.has("exp")) return Kernel::exponential;
+  if (term.has("gauss")) return Kernel::gaussian;
+  if (term.has("linear")) return Kernel::linear;
+  return Kernel::polynomial;
+}
+
+void read_fade(const Term& term, Weights& w) {
+  if (term.word == "decay") {
+    w.fade = Weights::Fade::decay;
+    w.decay = term.has(kBare) ? quantity(term, kBare) : Quantity{Quantity::From::input, 0};
+  } else if (term.word == "gate") {
+    w.fade = Weights::Fade::gate;
+    w.decay = {Quantity::From::input, 0};
+    const bool key = term.has("key"), value = term.has("value");
+    if (term.has("full")) {
+      if (key || value)
+        fail_at(column_of(term, key ? "key" : "value"),
+                "`full` already has a gate for every entry of the state; drop " + quoted(key ? "key" : "value"));
+      w.per = Weights::Per::full;
+    } else if (key || value) {
+      w.per = key && value ? Weights::Per::key_value : key ? Weights::Per::key : Weights::Per::value;
+    }
+    only_with(term, "complex", {"key", "value"});
+    w.complex = term.has("complex");
+    if (w.complex && w.per != Weights::Per::key && w.per != Weights::Per::value)
+      fail_at(column_of(term, "complex"),
+              "`complex` turns either key or value channels; keep one of `key` and `value`");
+  }
+  if (term.has("beta")) w.importance = Weights::Importance::beta, w.beta = quantity(term, "beta");
+  if (term.has("exponential")) w.importance = Weights::Importance::exponential;
+  if (term.has("trapezoid")) w.importance = Weights::Importance::trapezoid;
+}
+
+void read_near(const Term& term, Weights& w) {
+  only_with(term, "scale", {"exp"});
+  only_with(term, "sink", {"exp"});
+  only_with(term, "transport", {"exp"});
+  only_with(term, "bandwidth", {"gauss"});
+  w.near = kernel_of(term);
+  w.near_scale = number(term, "scale", 0);
+  w.bandwidth = quantity(term, "bandwidth");
+  w.sink = term.has("sink");
+  w.transport = term.has("transport");
+}
+
+Weights read_weights(const std::vector<Term>& terms) {
+  Weights w;
+  const Term* fade = nullptr;
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    const Term& term = terms[i];
+    check_against_table(Axis::weights, term);
+    for (std::size_t j = 0; j < i; ++j)
+      if (terms[j].word == term.word)
+        fail_at(term.column, quoted(term.word) + " stands twice in the weights; give it once");
+    if (term.word == "window") {
+      w.window = count(term, kBare, 1);
+    } else if (term.word == "near") {
+      read_near(term, w);
+    } else if (term.word == "levels") {
+      w.levels = true;
+    } else {
+      if (fade != nullptr)
+        fail_at(term.column,
+                quoted(term.word) + " and " + quoted(fade->word) +
+                    " both say how pairs fade; keep one (a product joins a fade with `window`, `near` or "
+                    "`levels`)");
+      fade = &term;
+      read_fade(term, w);
+    }
+  }
+  return w;
+}
+
+Memory read_memory(const Term& term) {
+  check_against_table(Axis::memory, term);
+  Memory m;
+  using Class = Memory::Class;
+  using Feature = Memory::Feature;
+  using Activation = Memory::Activation;
+  if (term.word == "linear") {
+    only_with(term, "degree", {"polynomial", "dpfp"});
+    constexpr std::pair<std::string_view, Feature> kFeatures[] = {
+        {"elu1", Feature::elu1},       {"relu", Feature::relu}, {"silu", Feature::silu},
+        {"taylor2", Feature::taylor2}, {"dpfp", Feature::dpfp}, {"polynomial", Feature::polynomial}};
+    for (const auto& [word, feature] : kFeatures)
+      if (term.has(word)) m.feature = feature;
+    m.degree = count(term, "degree", 2);
+    m.reverse = term.has("reverse");
+    if (m.reverse && m.feature != Feature::identity)
+      fail_at(column_of(term, "reverse"),
+              "`reverse` maps values to keys and takes no feature map of the key; drop one");
+  } else if (term.word == "constant") {
+    m.kind = Class::constant;
+    m.per_channel = term.has("channel");
+  } else if (term.word == "local") {
+    m.kind = Class::local;
+    m.order = count(term, kBare, 0);
+  } else if (term.word == "kernel") {
+    only_with(term, "scale", {"exp"});
+    only_with(term, "bandwidth", {"gauss"});
+    only_with(term, "degree", {"polynomial"});
+    m.kind = Class::kernel;
+    m.kernel = kernel_of(term);
+    m.kernel_scale = number(term, "scale", 0);
+    m.bandwidth = quantity(term, "bandwidth");
+    m.degree = count(term, "degree", 2);
+  } else if (term.word == "mlp") {
+    constexpr std::pair<std::string_view, Activation> kActivations[] = {{"gelu", Activation::gelu},
+                                                                        {"gelu_tanh", Activation::gelu_tanh},
+                                                                        {"relu", Activation::relu},
+                                                                        {"silu", Activation::silu},
+                                                                        {"tanh", Activation::tanh}};
+    m.kind = Class::mlp;
+    m.depth = count(term, kBare, 2);
+    m.width = count(term, "width", 0);
+    for (const auto& [word, activation] : kActivations)
+      if (term.has(word)) m.activation = activation;
+    m.bias = term.has("bias"), m.residual = term.has("residual"), m.layernorm = term.has("layernorm");
+  } else if (term.word == "swiglu") {
+    m.kind = Class::swiglu;
+    m.activation = Activation::silu;
+    m.width = count(term, "width", 0);
+  } else if (term.word == "layernorm") {
+    m.kind = Class::layernorm_linear;
+    m.depth = 1;
+    m.bias = term.has("bias"), m.residual = term.has("residual"), m.layernorm = true;
+  } else if (term.word == "slots") {
+    m.kind = Class::slots;
+    m.slots = count(term, kBare, 1);
+  } else {
+    m.kind = Class::vector;
+  }
+  return m;
+}
+
+void read_step(const Term& term, Solver& s) {
+  if (choice(term, "step") == "auto") {
+    s.rule = Solver::Rule::automatic;
+    return;
+  }
+  constexpr std::pair<std::string_view, Solver::Rule> kRules[] = {
+      {"step", Solver::Rule::plain}, {"beta", Solver::Rule::plain}, {"rate", Solver::Rule::plain},
+      {"mu", Solver::Rule::plain},   {"nlms", Solver::Rule::nlms},  {"longhorn", Solver::Rule::longhorn},
+      {"flow", Solver::Rule::flow}};
+  for (const auto& [word, rule] : kRules)
+    if (term.has(word)) s.rule = rule, s.step = quantity(term, word);
+}
+
+/// What sgd, minibatch and descend share.
+void read_descent(const Term& term, Solver& s) {
+  for (const std::string_view word : {"decay", "leak", "shrink"}) {
+    if (!term.has(word)) continue;
+    s.decay_kind = word == "decay"  ? Solver::Decay::before
+                   : word == "leak" ? Solver::Decay::leak
+                                    : Solver::Decay::shrink;
+    s.decay = quantity(term, word);
+  }
+  if (choice(term, "decay") == "key") s.decay_per = Weights::Per::key;
+  if (choice(term, "decay") == "value") s.decay_per = Weights::Per::value;
+  only_with(term, "nesterov", {"momentum"});
+  s.momentum = quantity(term, "momentum");
+  s.nesterov = term.has("nesterov");
+  s.muon = term.has("muon");
+  s.row_norm = term.has("rownorm");
+  s.q_norm = number(term, "qnorm", 0);
+}
+
+void read_sgd(const Term& term, Solver& s) {
+  only_with(term, "eps", {"nlms"});
+  s.eps = number(term, "eps", 0);
+  s.pairs = count(term, "pairs", 1);
+  s.feedback = term.has("feedback");
+  s.split = term.has("split");
+  s.dplr = term.has("dplr");
+  s.precondition = term.has("precondition");
+  if (s.split || s.dplr) {
+    const std::string rule = s.split ? "split" : "dplr";
+    const std::string why =
+        s.split ? "; the gates `erase` and `write` are its step" : "; the keys `a`, `b` and `k` carry its step";
+    for (const std::string_view word :
+         {"beta", "nlms", "longhorn", "flow", "precondition", "momentum", "leak", "shrink", "pairs", "muon", "qnorm"})
+      if (term.has(word)) fail_at(column_of(term, word), quoted(word) + " does not go with " + quoted(rule) + why);
+  }
+  const bool many = s.steps > 1 || s.pairs > 1;
+  if (s.steps > 1 && s.pairs > 1)
+    fail_at(column_of(term, "pairs"), "either several steps on one pair or several pairs, not both; drop one");
+  for (const std::string_view word :
+       {"momentum", "split", "dplr", "precondition", "muon", "qnorm", "shrink", "feedback"})
+    if (many && term.has(word))
+      fail_at(column_of(term, word), quoted(word) +
+                                         " is defined for one step on one pair per token; drop it or the " +
+                                         (s.steps > 1 ? "number of steps" : "`pairs`"));
+  if (s.feedback && (s.rule == Solver::Rule::longhorn || s.rule == Solver::Rule::flow))
+    fail_at(column_of(term, "feedback"),
+            "the longhorn and flow steps are solved for a residual read with k itself; use `beta` with `feedback`");
+}
+
+Solver read_solver(const Term& term) {
+  check_against_table(Axis::solver, term);
+  Solver s;
+  using Kind = Solver::Kind;
+  constexpr std::pair<std::string_view, Kind> kKinds[] = {
+      {"gd", Kind::gd},       {"descend", Kind::descend},     {"sgd", Kind::sgd},
+      {"exact", Kind::exact}, {"minibatch", Kind::minibatch}, {"cg", Kind::cg},
+      {"apa", Kind::apa},     {"chebyshev", Kind::chebyshev}, {"kalman", Kind::kalman},
+      {"given", Kind::given}};
+  for (const auto& [word, kind] : kKinds)
+    if (term.word == word) s.kind = kind;
+  const int bare = count(term, kBare, 1);
+  (s.kind == Kind::minibatch || s.kind == Kind::apa ? s.batch : s.steps) = bare;
+  read_step(term, s);
+  if (s.kind == Kind::sgd || s.kind == Kind::minibatch || s.kind == Kind::descend) read_descent(term, s);
+  if (s.kind == Kind::sgd) read_sgd(term, s);
+  if (s.kind == Kind::apa) s.eps = number(term, "eps", 0);
+  if (s.kind == Kind::kalman) s.process = quantity(term, "process"), s.noise = quantity(term, "noise");
+  if (s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev) {
+    s.ridge = quantity(term, "ridge");
+    if (choice(term, "ridge") == "key") s.ridge_per = Solver::RidgePer::key;
+    if (choice(term, "ridge") == "token") s.ridge_per = Solver::RidgePer::token;
+    constexpr std::pair<std::string_view, Solver::RidgeKind> kRidgeKinds[] = {
+        {"relative", Solver::RidgeKind::relative},
+        {"frobenius", Solver::RidgeKind::frobenius},
+        {"fading", Solver::RidgeKind::fading}};
+    for (const auto& [word, kind] : kRidgeKinds) {
+      only_with(term, word, {"ridge"});
+      if (term.has(word)) s.ridge_kind = kind;
+    }
+    if (s.kind == Kind::chebyshev && (!s.ridge.given() || (s.ridge.is_constant() && s.ridge.value == 0)))
+      fail_at(term.column,
+              "`chebyshev` needs a ridge: it bounds the spectrum from below; write `chebyshev(30, ridge)`");
+  }
+  return s;
+}
+
+Extras read_extras(const std::vector<Term>& terms) {
+  Extras e;
+  const Term* loss = nullptr;
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    const Term& term = terms[i];
+    check_against_table(Axis::extra, term);
+    for (std::size_t j = 0; j < i; ++j)
+      if (terms[j].word == term.word)
+        fail_at(term.column, quoted(term.word) + " stands twice among the extras; give it once");
+    if (term.word == "normalise") {
+      only_with(term, "eps", {"keysum", "rms", "unit"});
+      e.normalise = term.has("keysum") ? Extras::Normalise::keysum
+                    : term.has("rms")  ? Extras::Normalise::rms
+                    : term.has("unit") ? Extras::Normalise::unit
+                                       : Extras::Normalise::max_one;
+      e.normalise_eps = number(term, "eps", 0);
+    } else if (term.word == "read") {
+      e.read_before = true;
+      e.bonus = term.has("bonus");
+    } else if (term.word == "blend") {
+      e.blend = true;
+    } else if (term.word == "keys") {
+      e.keys = term.has("unit") ? Extras::Keys::unit : Extras::Keys::rms;
+    } else {
+      if (loss != nullptr)
+        fail_at(term.column, quoted(term.word) + " and " + quoted(loss->word) + " are both losses; keep one");
+      loss = &term;
+      if (term.word == "dot") e.loss = Extras::Loss::dot;
+      if (term.word == "lp") e.loss = Extras::Loss::lp, e.loss_parameter = quantity(term, kBare);
+      if (term.word == "huber") {
+        e.loss = term.has("coordinate") ? Extras::Loss::huber_coordinate : Extras::Loss::huber;
+        e.loss_parameter = quantity(term, "c");
+      }
+    }
+  }
+  return e;
+}
+
+}  // namespace
+
+Design interpret(const Recipe& recipe) {
+  if (recipe.weights.empty())
+    fail_at(0, "the recipe has no weights; a recipe is `weights / memory / solver`, e.g. `equal / linear / gd(1)`");
+  Design design;
+  design.weights = read_weights(recipe.weights);
+  design.memory = read_memory(recipe.memory);
+  design.solver = read_solver(recipe.solver);
+  design.extras = read_extras(recipe.extras);
+  if (design.memory.kind == Memory::Class::slots) design.weights.per = Weights::Per::slot;
+  check_combination(recipe, design);
+  return design;
+}
+
+std::vector<std::string> validate(const Recipe& recipe) { return remarks_on(recipe, interpret(recipe)); }
+
+}  // namespace ttr

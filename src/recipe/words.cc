@@ -1,0 +1,364 @@
+// The table of words. A row is one option: how it is written, its formula, its meaning, its range.
+#include "recipe/words.h"
+
+namespace ttr {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kMaxCount = 1 << 20;
+
+constexpr OptionInfo flag(std::string_view name, std::string_view formula, std::string_view meaning,
+                          std::string_view group = {}) {
+  return {.name = name, .written = as_flag, .formula = formula, .meaning = meaning, .group = group};
+}
+constexpr OptionInfo needed(OptionInfo option) {
+  option.required = true;
+  return option;
+}
+constexpr OptionInfo count(std::string_view name, std::string_view formula, std::string_view meaning,
+                           double high = kMaxCount) {
+  return {.name = name,
+          .written = as_number,
+          .formula = formula,
+          .meaning = meaning,
+          .low = 1,
+          .high = high,
+          .integer = true};
+}
+constexpr OptionInfo named_count(std::string_view name, std::string_view formula, std::string_view meaning,
+                                 double high = kMaxCount) {
+  OptionInfo option = count(name, formula, meaning, high);
+  option.written = as_value;
+  return option;
+}
+/// `name` is an input, `name=x` a constant in [low, high].
+constexpr OptionInfo quantity(std::string_view name, std::string_view formula, std::string_view meaning, double low,
+                              double high, std::string_view group = {}) {
+  return {.name = name,
+          .written = as_flag | as_value,
+          .formula = formula,
+          .meaning = meaning,
+          .group = group,
+          .low = low,
+          .high = high};
+}
+constexpr OptionInfo constant(std::string_view name, std::string_view formula, std::string_view meaning, double low,
+                              double high, bool above_low = false) {
+  return {.name = name,
+          .written = as_value,
+          .formula = formula,
+          .meaning = meaning,
+          .low = low,
+          .high = high,
+          .above_low = above_low};
+}
+constexpr OptionInfo positive(OptionInfo option) {
+  option.above_low = true;
+  return option;
+}
+constexpr OptionInfo callable(OptionInfo option, std::string_view words) {
+  option.written |= as_call;
+  option.words = words;
+  return option;
+}
+
+constexpr OptionInfo kImportanceBeta =
+    quantity("beta", "w_i = beta_i ...", "importance of a pair when it is stored, input `beta` [B T H]", 0, kInfinity,
+             "importance");
+constexpr OptionInfo kImportanceExponential =
+    flag("exponential", "w_i = exp(i_i) ...", "importance given by its log, input `i` [B T H] (mLSTM)", "importance");
+
+constexpr OptionInfo kEqual[] = {kImportanceBeta, kImportanceExponential};
+constexpr OptionInfo kDecay[] = {
+    {.name = "x",
+     .written = as_number,
+     .formula = "w_i = x^(t-i)",
+     .meaning = "the factor per token as a constant, `decay(0.98)`",
+     .group = "factor",
+     .low = 0,
+     .high = 1,
+     .above_low = true},
+    flag("g", "w_i = exp(g (t-i))", "the log of the factor as an input `g` [H]; the same as `decay` alone", "factor"),
+    kImportanceBeta,
+    kImportanceExponential};
+constexpr OptionInfo kGate[] = {
+    flag("key", "S[c,:] fades by exp(gk_t[c])", "one gate per key channel, input `gk` [B T H K]"),
+    flag("value", "S[:,d] fades by exp(gv_t[d])", "one gate per value channel, input `gv` [B T H V]"),
+    flag("full", "S[c,d] fades by exp(gkv_t[c,d])",
+         "one gate per entry of the state, input `gkv` [B T H K V] (Mamba-1)"),
+    flag("complex", "factor exp(gk_t + i theta_t)",
+         "with `key` (linear) or `value` (vector): a phase `theta` turns the state; the real part is read"),
+    kImportanceBeta,
+    kImportanceExponential,
+    flag("trapezoid", "lam_t dt_t k_t v_t' + (1-lam_t) dt_t a_t k_{t-1} v_{t-1}', lam = sigmoid(trap)",
+         "each write is shared between two tokens, inputs `trap`, `dt` [B T H] (Mamba-3)", "importance")};
+constexpr OptionInfo kWindow[] = {
+    needed(count("n", "w_i = 0 unless t-n < i <= t", "how many of the newest pairs count"))};
+constexpr OptionInfo kNear[] = {
+    needed(flag("exp", "w_i = exp(s q_t.k_i), s = 1/sqrt(K)", "softmax weights", "kernel")),
+    needed(flag("gauss", "w_i = exp(-|q_t-k_i|^2 / h), h = 2 sqrt(K)", "Gaussian weights", "kernel")),
+    constant("scale", "s = x", "with `exp`: the factor on q.k", 0, kInfinity, true),
+    positive(
+        quantity("bandwidth", "h = x", "with `gauss`: the bandwidth, or an input `bandwidth` [H]", 0, kInfinity)),
+    flag("sink", "denominator + exp(sink)", "with `exp`: a pair of value zero, input `sink` [H]"),
+    flag("transport", "q_t' H_t ... H_{i+1} k_i, H_j = I - beta_t w_t w_t'",
+         "with `exp`: keys carried by Householder maps, inputs `w_t` [B T G K], `beta_t` [B T G] (PaTH)")};
+
+constexpr OptionInfo kLinear[] = {
+    flag("elu1", "phi(x) = x+1 if x > 0, else exp(x)", "feature map of linear attention", "feature"),
+    flag("relu", "phi(x) = max(x, 0)", "feature map", "feature"),
+    flag("silu", "phi(x) = x sigmoid(x)", "feature map, not positive", "feature"),
+    flag("taylor2", "phi(q).phi(k) = 1 + s + s^2/2, s = q.k/sqrt(K)", "feature map of Based", "feature"),
+    flag("dpfp", "phi = r * roll(r, j), j = 1..degree, r = [relu(x); relu(-x)]",
+         "deterministic parameter-free projection", "feature"),
+    flag("polynomial", "all monomials up to `degree`", "polynomial regression", "feature"),
+    named_count("degree", "degree = n", "of `polynomial` (default 2) or nu of `dpfp` (default 2)", 8),
+    flag("reverse", "m: v -> k, residual k - S v", "with `sgd`: a map from value to key (Oja's rule)")};
+constexpr OptionInfo kConstant[] = {
+    flag("channel", "one weighted mean per value channel", "weights `gv` and `i` have a value axis (RWKV-4)")};
+constexpr OptionInfo kLocal[] = {needed({.name = "p",
+                                         .written = as_number,
+                                         .formula = "m(x) = sum over monomials of x - q_t up to degree p",
+                                         .meaning = "order of the local polynomial",
+                                         .low = 0,
+                                         .high = 3,
+                                         .integer = true})};
+constexpr OptionInfo kKernel[] = {
+    needed(flag("exp", "kappa(x,y) = exp(s x.y), s = 1/sqrt(K)", "exponential kernel", "kernel")),
+    needed(flag("gauss", "kappa(x,y) = exp(-|x-y|^2 / h), h = 2 sqrt(K)", "Gaussian kernel", "kernel")),
+    needed(flag("linear", "kappa(x,y) = x.y", "linear kernel", "kernel")),
+    needed(flag("polynomial", "kappa(x,y) = (1 + x.y)^degree", "polynomial kernel", "kernel")),
+    constant("scale", "s = x", "with `exp`: the factor on x.y", 0, kInfinity, true),
+    constant("bandwidth", "h = x", "with `gauss`", 0, kInfinity, true),
+    named_count("degree", "degree = n", "with `polynomial` (default 2)", 8)};
+constexpr OptionInfo kWidthDefault = flag("4x", "width = 4 K", "the default width, said out loud", "width");
+constexpr OptionInfo kWidth = {.name = "width",
+                               .written = as_value,
+                               .formula = "width = n",
+                               .meaning = "hidden width (default 4 K)",
+                               .group = "width",
+                               .low = 1,
+                               .high = kMaxCount,
+                               .integer = true};
+constexpr OptionInfo kMlp[] = {
+    count("n", "W_{n-1} s(... s(W_0 x))", "number of weight matrices (default 2)", 16),
+    kWidthDefault,
+    kWidth,
+    flag("gelu", "s = gelu (erf)", "activation (the default)", "activation"),
+    flag("gelu_tanh", "s = gelu (tanh approximation)", "activation of TTT-MLP", "activation"),
+    flag("relu", "s = relu", "activation", "activation"),
+    flag("silu", "s = silu", "activation", "activation"),
+    flag("tanh", "s = tanh", "activation", "activation"),
+    flag("bias", "W x + b", "every matrix has a bias"),
+    flag("residual", "x + m(x)", "adds the input; needs K = V"),
+    flag("layernorm", "LN(m(x))", "normalises the output, before the residual is added")};
+constexpr OptionInfo kSwiglu[] = {kWidthDefault, kWidth};
+constexpr OptionInfo kLayernorm[] = {needed(flag("linear", "LN(S' x)", "the memory that is normalised")),
+                                     flag("bias", "LN(S' x + b)", "adds a bias"),
+                                     flag("residual", "x + LN(S' x)", "adds the input; needs K = V")};
+constexpr OptionInfo kSlots[] = {needed(count("m", "keys Km [K,m], values Vm [m,V]", "number of slots"))};
+
+constexpr OptionInfo kStep = {.name = "step",
+                              .written = as_flag | as_value | as_word,
+                              .formula = "S <- S - step * gradient",
+                              .meaning =
+                                  "step size: input `beta` [B T H], a constant, or `step=auto` for "
+                                  "1 / sum_i w_i |k_i|^2 (default 1)",
+                              .words = "auto",
+                              .low = 0,
+                              .high = kInfinity,
+                              .above_low = true};
+constexpr OptionInfo kBetaStep =
+    quantity("beta", "step = beta_t", "step size, input `beta` [B T H] (no step given: 1)", 0, kInfinity, "step");
+constexpr OptionInfo kEps = constant("eps", "eps", "added to the denominator of the step (default 0)", 0, kInfinity);
+constexpr OptionInfo kDecayBefore = callable(
+    quantity("decay", "S <- exp(g_t) S, then the step; decay=x: S <- (1-x) S",
+             "forgets before the step, input `g` [B T H]; decay(key): `gk`, decay(value): `gv`", 0, 1, "decay"),
+    "key value");
+constexpr OptionInfo kLeak = quantity("leak", "loss + lam/2 |S|^2",
+                                      "weight decay inside the loss, input `lam` [B T H]", 0, kInfinity, "decay");
+constexpr OptionInfo kShrink = quantity("shrink", "S <- (1-lam_t) S + step taken at the undecayed S",
+                                        "weight decay beside the step, input `lam` [B T H]", 0, 1, "decay");
+constexpr OptionInfo kMomentum =
+    quantity("momentum", "Z <- momentum_t Z - step * gradient, S <- S + Z",
+             "heavy ball: keeps a part of the last update, input `momentum` [B T H]", 0, 1);
+constexpr OptionInfo kNesterov =
+    flag("nesterov", "gradient at S + momentum Z", "with `momentum`: looks ahead before it takes the gradient");
+constexpr OptionInfo kMuon =
+    flag("muon", "update <- NS5(update)", "orthogonalises the update by five Newton-Schulz steps");
+constexpr OptionInfo kRownorm =
+    flag("rownorm", "|w_j| <- its initial value", "the weights of every output unit get back their initial length");
+constexpr OptionInfo kQnorm =
+    constant("qnorm", "W = A / |A|_q^(q-2)", "keeps an accumulator A and reads its q-norm dual (Moneta)", 2, 64);
+
+constexpr OptionInfo kGd[] = {count("n", "n steps", "gradient steps per token (default 1)"), kStep};
+constexpr OptionInfo kDescend[] = {count("n", "n steps", "gradient steps per token (default 1)"),
+                                   kStep,
+                                   kDecayBefore,
+                                   kLeak,
+                                   kShrink,
+                                   kMomentum,
+                                   kNesterov,
+                                   kMuon,
+                                   kRownorm,
+                                   kQnorm};
+constexpr OptionInfo kSgd[] = {
+    count("n", "n steps", "gradient steps per pair (default 1)"),
+    kBetaStep,
+    quantity("nlms", "step = mu_t / (eps + |k|^2)", "normalised LMS, Kaczmarz; input `mu` [B T H]", 0, kInfinity,
+             "step"),
+    quantity("longhorn", "step = delta_t / (1 + delta_t |k|^2)", "implicit step; input `delta` [B T H]", 0, kInfinity,
+             "step"),
+    quantity("flow", "step = (1 - exp(-beta_t |k|^2)) / |k|^2", "exact gradient flow for time beta; input `beta`", 0,
+             kInfinity, "step"),
+    kEps,
+    kDecayBefore,
+    kLeak,
+    kShrink,
+    kMomentum,
+    kNesterov,
+    named_count("pairs", "n pairs per token", "k, v and beta have T n rows, one step for each (DeltaProduct)", 64),
+    flag("feedback", "residual v - S' p, S undecayed",
+         "the residual is read with another key, input `p` [B T G K] (Comba)", "rule"),
+    flag("split", "S + k (write*v - S'(erase*k))'",
+         "separate gates instead of one step, inputs `erase` [B T H K], `write` [B T H V] (GDN-2)", "rule"),
+    flag("dplr", "diag(exp(gk)) S + b (a' S) + k v'",
+         "read key `a`, erase key `b` [B T H K]; `a` reads the undecayed state (RWKV-7)", "rule"),
+    flag("precondition", "write key D*k, A <- exp(g) A + step k*k, r = log(A + 1e-6) + 0.2, D = 1.5^(-r/(1+|r|))",
+         "diagonal quasi-Newton step; A fades with `decay` and grows with the step"),
+    kMuon,
+    kRownorm,
+    kQnorm};
+constexpr OptionInfo kMinibatch[] = {
+    needed(count("b", "blocks of b tokens", "gradients are taken at the weights of the start of the block")),
+    quantity("rate", "step = rate_t", "step of every token, input `rate` [B T H] (not given: 1)", 0, kInfinity),
+    kDecayBefore,
+    kLeak,
+    kShrink,
+    kMomentum,
+    kNesterov,
+    kMuon,
+    kRownorm,
+    kQnorm};
+constexpr OptionInfo kRidge = callable(
+    quantity("ridge", "+ ridge/2 |S|^2", "input `ridge` [H]; ridge(key): [H K], ridge(token): [B T H]", 0, kInfinity),
+    "key token");
+constexpr OptionInfo kRelative =
+    flag("relative", "ridge * sum_i w_i", "the ridge is relative to the sum of the weights", "ridge kind");
+constexpr OptionInfo kFrobenius =
+    flag("frobenius", "ridge * |H|_F", "the ridge is relative to the Frobenius norm of H", "ridge kind");
+constexpr OptionInfo kFading =
+    flag("fading", "ridge * prod_j a_j", "the ridge is forgotten like a pair of age t (RLS)", "ridge kind");
+constexpr OptionInfo kExact[] = {kRidge, kRelative, kFrobenius, kFading};
+constexpr OptionInfo kCg[] = {needed(count("n", "n steps", "conjugate gradient steps per token")), kRidge, kRelative,
+                              kFrobenius, kFading};
+constexpr OptionInfo kChebyshev[] = {needed(count("n", "n steps", "Chebyshev steps per token; needs a ridge")),
+                                     kRidge, kRelative, kFrobenius, kFading};
+constexpr OptionInfo kApa[] = {needed(count("p", "p newest pairs", "pairs projected on at once", 4096)),
+                               quantity("mu", "step = mu_t", "input `mu` [B T H] (not given: 1)", 0, kInfinity),
+                               kEps};
+constexpr OptionInfo kKalman[] = {
+    quantity("process", "P <- P + process I", "drift of the true S per token, input `process` [B T H] (not given: 0)",
+             0, kInfinity),
+    positive(
+        quantity("noise", "r = noise", "variance of a value, input `noise` [B T H] (not given: 1)", 0, kInfinity))};
+
+constexpr OptionInfo kHuber[] = {
+    needed(positive(quantity("c", "rho(e) = |e|^2/2 if |e| <= c, else c |e| - c^2/2",
+                             "threshold, input `c` [B T H] or a constant", 0, kInfinity))),
+    flag("coordinate", "rho applied to each e[d]", "every value channel is clipped alone")};
+constexpr OptionInfo kLp[] = {needed({.name = "p",
+                                      .written = as_number,
+                                      .formula = "sum_d |e[d]|^p / p",
+                                      .meaning = "the power",
+                                      .low = 1,
+                                      .high = 64})};
+constexpr OptionInfo kNormalise[] = {
+    needed(flag("keysum", "o / (phi(q).z_t + eps), z_t = sum_i w_i phi(k_i)", "divides by the sum of the weights",
+                "norm")),
+    needed(flag("rms", "o / sqrt(mean(o*o) + eps)", "root mean square of the output is 1", "norm")),
+    needed(flag("unit", "o / sqrt(sum(o*o) + eps)", "length of the output is 1", "norm")),
+    needed(flag("max", "o / max(|q.z_t|, 1)", "as keysum, never below 1 (mLSTM)", "norm")),
+    constant("eps", "eps", "added where the formula says (default 0)", 0, kInfinity)};
+constexpr OptionInfo kRead[] = {
+    needed(flag("before", "o_t = m_{t-1}(q_t)", "reads before token t is stored")),
+    flag("bonus", "o_t = m_{t-1}(q_t) + (sum_c q[c] bonus[c] k[c]) v_t",
+         "token t counts with its own weight, input `bonus` [H K] (RWKV-4: log weight, [H V])")};
+constexpr OptionInfo kKeys[] = {needed(flag("unit", "x / |x|", "q and k have length 1", "norm")),
+                                needed(flag("rms", "x / sqrt(mean(x*x))", "q and k have length sqrt(K)", "norm"))};
+
+constexpr WordInfo kWords[] = {
+    {Axis::weights, "equal", "w_i = 1", "every pair counts the same", kEqual},
+    {Axis::weights, "decay", "w_i = exp(g (t-i))", "older pairs fade at a constant rate", kDecay},
+    {Axis::weights, "gate", "w_i = prod_{j=i+1..t} a_j, a_j = exp(g_j)",
+     "older pairs fade by a factor that each token chooses, input `g` [B T H]", kGate},
+    {Axis::weights, "window", "w_i = 0 for i <= t-n", "only the newest pairs count", kWindow},
+    {Axis::weights, "near", "w_i = similarity of k_i to q_t", "pairs near the query count more", kNear},
+    {Axis::weights,
+     "levels",
+     "w_i = levels_t[l(t,i)]",
+     "one scale per level of a binary hierarchy of ages, input `levels` [B T H L] (log-linear attention)",
+     {}},
+    {Axis::memory, "linear", "m(x) = S' phi(x)", "a matrix S [K, V], phi the identity unless named", kLinear},
+    {Axis::memory, "constant", "m(x) = c", "one value, whatever the key", kConstant},
+    {Axis::memory, "local", "m(x) = polynomial in x - q_t", "a polynomial fitted around the query", kLocal},
+    {Axis::memory, "kernel", "m(x) = sum_i c_i kappa(k_i, x)", "a function of the kernel's Hilbert space", kKernel},
+    {Axis::memory, "mlp", "m(x) = W_1 s(W_0 x)", "a multilayer perceptron", kMlp},
+    {Axis::memory, "swiglu", "m(x) = W_1 (silu(W_0 x) * (W_2 x))", "a gated perceptron", kSwiglu},
+    {Axis::memory, "layernorm", "m(x) = LN(S' x)", "a normalised linear map (TTT-Linear)", kLayernorm},
+    {Axis::memory, "slots", "m(q) = Vm' softmax(Km' q)", "m slots, written by `s` and forgotten by `gs` [B T H M]",
+     kSlots},
+    {Axis::memory, "vector", "m = h [V]", "an elementwise state without keys (HGRN, LRU)", {}},
+    {Axis::solver, "gd", "S = -step * gradient at 0, n times", "n steps on the whole objective, from zero", kGd},
+    {Axis::solver, "descend", "S <- S - step * gradient, n times",
+     "n steps on the whole objective, from the last answer", kDescend},
+    {Axis::solver, "sgd", "S <- S + step * k (v - S' k)'", "steps on the newest pair, from the last answer", kSgd},
+    {Axis::solver, "minibatch", "S <- S - sum over the block of step * gradient",
+     "gradient steps whose gradients belong to the start of a block", kMinibatch},
+    {Axis::solver, "exact", "(H + ridge I) S = F", "the minimum itself (least norm if there are many)", kExact},
+    {Axis::solver, "cg", "(H + ridge I) x = q by n steps, o = F' x", "n conjugate gradient steps from zero", kCg},
+    {Axis::solver, "chebyshev", "(H + ridge I) x = q by n steps, o = F' x", "n Chebyshev steps", kChebyshev},
+    {Axis::solver, "apa", "S <- S + mu Kw' (Kw Kw' + eps I)^-1 (Vw - Kw S)",
+     "affine projection on the newest p pairs", kApa},
+    {Axis::solver, "kalman", "kap = P k / (r + k' P k), S <- S + kap (v - S' k)'",
+     "Kalman filter with a drifting S, P = I at the start", kKalman},
+    {Axis::solver, "given", "slope = r", "the slope of local(1) is an input `r` [B T H K] (Parallax)", {}},
+    {Axis::extra, "squared", "|v - m(k)|^2 / 2", "loss: the default", {}},
+    {Axis::extra, "dot", "-v.m(k)", "loss: negative inner product", {}},
+    {Axis::extra, "huber", "rho_c(|v - m(k)|)", "loss: linear for large residuals", kHuber},
+    {Axis::extra, "lp", "sum_d |v - m(k)|^p / p", "loss: another power", kLp},
+    {Axis::extra, "normalise", "o / norm", "read-out: divides the output", kNormalise},
+    {Axis::extra, "read", "o_t = m_{t-1}(q_t)", "read-out: which state is read", kRead},
+    {Axis::extra,
+     "blend",
+     "o = F'(q + blend (x - q))",
+     "read-out: between the gated sum (0) and the solve (1), input `blend` [B T H]",
+     {}},
+    {Axis::extra, "keys", "q, k normalised", "norm of q and k before everything else", kKeys},
+};
+
+}  // namespace
+
+std::span<const WordInfo> words() { return kWords; }
+
+std::string_view to_string(Axis axis) {
+  switch (axis) {
+    case Axis::weights:
+      return "weights";
+    case Axis::memory:
+      return "memory";
+    case Axis::solver:
+      return "solver";
+    case Axis::extra:
+      return "extra";
+  }
+  return "";
+}
+
+const WordInfo* find_word(Axis axis, std::string_view word) {
+  for (const WordInfo& info : kWords)
+    if (info.axis == axis && info.word == word) return &info;
+  return nullptr;
+}
+
+}  // namespace ttr

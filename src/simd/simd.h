@@ -1,0 +1,93 @@
+// A small closed set of SIMD primitives, compiled once per instruction set and chosen once, when planning.
+//
+//   const Simd<float>& s = simd<float>("");            // the best of this machine; "AVX2" forces that one
+//   s.gemm_nn(M, N, K, 1, A, lda, B, ldb, 0, C, ldc);  // C [M,N] = A [M,K] B [K,N]
+//
+// Matrices are row-major with a leading dimension in elements. Sizes may be zero. No pointer needs an alignment
+// and nothing outside the named elements is read or written, so a result depends on the numbers alone, never on
+// where they lie or on what lies beside them. Products accumulate in ascending order of the summed index with one
+// fused (or, below AVX2, separate) multiply-add per term.
+//
+// In gemm-like primitives  C = alpha (product) + beta C ; with beta = 0 the old C is not read (it may hold NaN).
+// C must not overlap A or B.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ttr {
+
+template <class T>
+struct Simd {
+  using Size = std::ptrdiff_t;
+
+  const char* name;  // as Highway spells it: "AVX3", "AVX2", "SSE4", "SSSE3", "EMU128", "SCALAR"
+  int lanes;         // numbers per vector
+
+  /// C [M,N] = alpha A B + beta C, A [M,K], B [K,N]
+  using Gemm = void (*)(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T beta, T* C,
+                        Size ldc);
+  Gemm gemm_nn;
+  Gemm gemm_tn;  // A is stored [K,M]
+  Gemm gemm_nt;  // B is stored [N,K]
+  /// As gemm_nn with M = N, but only C_ij with j <= i is defined; other entries may be overwritten with anything.
+  void (*gemm_lower)(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T* C, Size ldc);
+
+  /// C [M,N] = alpha tril(L) B + beta C and alpha tril(L)' B + beta C; L [M,M] is not read above its diagonal, and
+  /// row i of tril(L) B does not touch rows of B below i.
+  using Trmm = void (*)(Size M, Size N, T alpha, const T* L, Size ldl, const T* B, Size ldb, T beta, T* C, Size ldc);
+  Trmm trmm_nn, trmm_tn;
+
+  /// X [M,N] <- (I + stril(L))^{-1} X and (I + stril(L))^{-T} X; L is read below its diagonal only.
+  using Solve = void (*)(Size M, Size N, const T* L, Size ldl, T* X, Size ldx);
+  Solve solve_nn, solve_tn;
+
+  /// B [N,M] = A' for A [M,N]
+  void (*transpose)(Size M, Size N, const T* A, Size lda, T* B, Size ldb);
+  /// Y_i = s_i X_i for the rows of X [M,N]; X = Y is allowed.
+  void (*scale_rows)(Size M, Size N, const T* s, const T* X, Size ldx, T* Y, Size ldy);
+  /// out_i = X_i . Y_i for rows of length N
+  void (*row_dots)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* out);
+
+  /// D_ij = exp(g_{j+1} + .. + g_i) for j <= i, D [C,C]; nothing above the diagonal is written. The exponents are sums,
+  /// never differences of sums: no cancellation under strong gates, and g = -inf is a closed gate. `sums` [C] is scratch.
+  void (*gate_matrix)(Size C, const T* g, T* sums, T* D, Size ldd);
+  /// X_ij <- s_i D_{i-shift,j} X_ij for j <= i (strict: j < i; then the diagonal becomes 0). s = null: 1, D = null: 1.
+  /// shift is 0 or, with strict, 1.
+  void (*gate_lower)(Size C, bool strict, Size shift, const T* s, const T* D, Size ldd, T* X, Size ldx);
+
+  void (*axpy)(Size n, T a, const T* x, T* y);     // y += a x
+  void (*scale)(Size n, T a, const T* x, T* y);    // y = a x
+  T (*dot)(Size n, const T* x, const T* y);
+  void (*exp)(Size n, const T* x, T* y);           // 0 below the smallest normal number, inf above the largest
+
+  /// y [V] = S' x and y [K] = S x for S [K,V]
+  void (*vec_mat)(Size K, Size V, const T* x, const T* S, Size lds, T* y);
+  void (*mat_vec)(Size K, Size V, const T* S, Size lds, const T* x, T* y);
+  /// S <- a S + k u'
+  void (*rank_one)(Size K, Size V, T a, const T* k, const T* u, T* S, Size lds);
+  /// S <- a S + k u' ;  o = S' q, in one sweep over S
+  void (*step)(Size K, Size V, T a, const T* k, const T* u, const T* q, T* S, Size lds, T* o);
+  /// u = beta (v - b S' k) ;  S <- a S + k u' ;  o = S' q, panel of columns by panel so that S is fetched once.
+  /// u [V] is an output.
+  void (*step_delta)(Size K, Size V, T a, T b, T beta, const T* k, const T* v, const T* q, T* S, Size lds, T* u, T* o);
+};
+
+/// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.
+template <class T>
+const Simd<T>& simd(std::string_view target);
+
+/// Instruction sets compiled in and runnable on this machine, best first.
+std::vector<std::string> simd_targets();
+
+namespace simd_detail {
+/// The table compiled for a Highway target bit, or null.
+template <class T>
+const Simd<T>* table(long long target);
+/// Highway target bits compiled in and runnable, best first.
+std::vector<long long> runnable();
+}  // namespace simd_detail
+
+}  // namespace ttr

@@ -1,0 +1,295 @@
+// Register-blocked matrix products, compiled once per instruction set (included by simd_f32.cc and simd_f64.cc).
+//
+// Every product is made of tiles of R rows by NV vectors: accumulators stay in registers, a row of B is loaded, an
+// element of A is broadcast. 6 x 2 fills the 16 registers of AVX2, 8 x 2 leaves AVX-512 room. B is used where it lies:
+// a panel of 2 vectors by K rows fits L1 at the sizes of a chunk. Accumulator arrays forbid scalable vectors (SVE, RVV).
+#if defined(TTR_SIMD_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_SIMD_TILES_INL_H_
+#undef TTR_SIMD_TILES_INL_H_
+#else
+#define TTR_SIMD_TILES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "hwy/highway.h"
+
+#undef TTR_UNROLL
+#if HWY_COMPILER_CLANG
+#define TTR_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TTR_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ttr::simd_detail {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Size = std::ptrdiff_t;
+
+template <class T>
+using Tag = hn::ScalableTag<T>;
+template <class T>
+using Vec = hn::Vec<Tag<T>>;
+template <class T>
+HWY_INLINE constexpr Size Width() {
+  return static_cast<Size>(hn::MaxLanes(Tag<T>()));
+}
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+constexpr int kRows = 4;
+#elif HWY_CAP_GE512
+constexpr int kRows = 8;
+#else
+constexpr int kRows = 6;
+#endif
+
+// The masked loads of AVX2 and AVX-512 touch only the lanes they name; elsewhere a masked load may read the whole vector.
+#undef TTR_MASKS_ARE_SAFE
+#define TTR_MASKS_ARE_SAFE (HWY_TARGET == HWY_AVX2 || HWY_CAP_GE512)
+
+template <class T>
+HWY_INLINE Vec<T> LoadPart(const T* p, Size n) {
+  const Tag<T> d;
+#if TTR_MASKS_ARE_SAFE
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, p);
+#else
+  HWY_ALIGN T buffer[hn::MaxLanes(d)] = {};
+  std::memcpy(buffer, p, static_cast<size_t>(n) * sizeof(T));
+  return hn::Load(d, buffer);
+#endif
+}
+
+template <class T>
+HWY_INLINE void StorePart(Vec<T> v, T* p, Size n) {
+  const Tag<T> d;
+#if TTR_MASKS_ARE_SAFE
+  hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, p);
+#else
+  HWY_ALIGN T buffer[hn::MaxLanes(d)];
+  hn::Store(v, d, buffer);
+  std::memcpy(p, buffer, static_cast<size_t>(n) * sizeof(T));
+#endif
+}
+
+template <bool kPart, class T>
+HWY_INLINE Vec<T> LoadMaybe(const T* p, Size n) {
+  if constexpr (kPart) return LoadPart(p, n);
+  return hn::LoadU(Tag<T>(), p);
+}
+template <bool kPart, class T>
+HWY_INLINE void StoreMaybe(Vec<T> v, T* p, Size n) {
+  if constexpr (kPart)
+    StorePart(v, p, n);
+  else
+    hn::StoreU(v, Tag<T>(), p);
+}
+
+enum class Op { gemm, trmm, solve };
+
+template <class T>
+struct Product {
+  Size M, K;
+  T alpha;
+  const T* A;
+  Size lda;
+  const T* B;
+  Size ldb;
+  T beta;
+  T* C;
+  Size ldc;
+};
+
+// One tile: rows i0 .. i0+R-1 and NV vectors of columns starting at column j (part: the one vector has n lanes).
+// gemm sums over all p; trmm and solve over the rows of B that the triangle reaches, the tile's own R rows last (nn) or
+// first (tn), so that the order is ascending either way.
+template <Op op, bool kTransA, int R, int NV, bool kPart, class T>
+HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
+  static_assert(!kPart || NV == 1);
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  const Size row = kTransA ? 1 : x.lda, col = kTransA ? x.lda : 1;
+  const T* const A = x.A + i0 * row;
+  const T* const B = x.B + j;
+  const Size ldb = x.ldb;
+
+  Vec<T> acc[R][NV];
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d);
+  }
+
+  const auto diagonal = [&]() HWY_ATTR {
+    TTR_UNROLL for (int s = 0; s < R; ++s) {
+      Vec<T> b[NV];
+      TTR_UNROLL for (int v = 0; v < NV; ++v) b[v] = LoadMaybe<kPart>(B + (i0 + s) * ldb + v * L, n);
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        if (kTransA ? r > s : r < s) continue;
+        const Vec<T> a = hn::Set(d, A[r * row + (i0 + s) * col]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
+      }
+    }
+  };
+  if constexpr (op == Op::trmm && kTransA) diagonal();
+
+  const Size begin = op != Op::gemm && kTransA ? i0 + R : 0;
+  const Size end = op != Op::gemm && !kTransA ? i0 : x.K;
+  const T* a_p = A + begin * col;
+  const T* b_p = B + begin * ldb;
+  for (Size p = begin; p < end; ++p, a_p += col, b_p += ldb) {
+    Vec<T> b[NV];
+    TTR_UNROLL for (int v = 0; v < NV; ++v) b[v] = LoadMaybe<kPart>(b_p + v * L, n);
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      const Vec<T> a = hn::Set(d, a_p[r * row]);
+      TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
+    }
+  }
+  if constexpr (op == Op::trmm && !kTransA) diagonal();
+
+  T* const C = x.C + i0 * x.ldc + j;
+  if constexpr (op == Op::solve) {
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      TTR_UNROLL for (int v = 0; v < NV; ++v)
+        acc[r][v] = hn::Sub(LoadMaybe<kPart>(C + r * x.ldc + v * L, n), acc[r][v]);
+    }
+    TTR_UNROLL for (int step = 1; step < R; ++step) {
+      const int r = kTransA ? R - 1 - step : step;
+      TTR_UNROLL for (int done = 0; done < step; ++done) {
+        const int s = kTransA ? R - 1 - done : done;
+        const Vec<T> a = hn::Set(d, A[r * row + (i0 + s) * col]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::NegMulAdd(a, acc[s][v], acc[r][v]);
+      }
+    }
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(acc[r][v], C + r * x.ldc + v * L, n);
+    }
+  } else {
+    const Vec<T> alpha = hn::Set(d, x.alpha), beta = hn::Set(d, x.beta);
+    const bool read = x.beta != T(0);
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        T* const c = C + r * x.ldc + v * L;
+        Vec<T> y = hn::Mul(alpha, acc[r][v]);
+        if (read) y = hn::MulAdd(beta, LoadMaybe<kPart>(c, n), y);
+        StoreMaybe<kPart>(y, c, n);
+      }
+    }
+  }
+}
+
+// All row tiles of one column panel; rows left over take tiles of 4, 2 and 1. `from` skips rows above it (gemm_lower).
+template <Op op, bool kTransA, int NV, bool kPart, class T>
+HWY_INLINE void Panel(const Product<T>& x, Size from, Size j, Size n) {
+  if constexpr (op == Op::solve && kTransA) {
+    Size i = x.M;
+    for (; i >= kRows; i -= kRows) Tile<op, kTransA, kRows, NV, kPart>(x, i - kRows, j, n);
+    if (i >= 4) Tile<op, kTransA, 4, NV, kPart>(x, i - 4, j, n), i -= 4;
+    if (i >= 2) Tile<op, kTransA, 2, NV, kPart>(x, i - 2, j, n), i -= 2;
+    if (i >= 1) Tile<op, kTransA, 1, NV, kPart>(x, i - 1, j, n);
+  } else {
+    Size i = from;
+    for (; i + kRows <= x.M; i += kRows) Tile<op, kTransA, kRows, NV, kPart>(x, i, j, n);
+    if (x.M - i >= 4) Tile<op, kTransA, 4, NV, kPart>(x, i, j, n), i += 4;
+    if (x.M - i >= 2) Tile<op, kTransA, 2, NV, kPart>(x, i, j, n), i += 2;
+    if (x.M - i >= 1) Tile<op, kTransA, 1, NV, kPart>(x, i, j, n);
+  }
+}
+
+template <Op op, bool kTransA, bool kLower, class T>
+HWY_INLINE void Panels(const Product<T>& x, Size N) {
+  constexpr Size L = Width<T>();
+  // Tiles keep the row grid of the full product, so an entry is computed the same way in gemm_lower and gemm_nn.
+  const auto from = [&](Size j) { return kLower ? std::min(j / kRows * kRows, x.M) : Size{0}; };
+  Size j = 0;
+  for (; j + 2 * L <= N; j += 2 * L) Panel<op, kTransA, 2, false>(x, from(j), j, L);
+  if (j + L <= N) Panel<op, kTransA, 1, false>(x, from(j), j, L), j += L;
+  if (j < N) Panel<op, kTransA, 1, true>(x, from(j), j, N - j);
+}
+
+template <class T>
+void GemmNN(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  Panels<Op::gemm, false, false>(Product<T>{M, K, alpha, A, lda, B, ldb, beta, C, ldc}, N);
+}
+template <class T>
+void GemmTN(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  Panels<Op::gemm, true, false>(Product<T>{M, K, alpha, A, lda, B, ldb, beta, C, ldc}, N);
+}
+template <class T>
+void GemmLower(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T* C, Size ldc) {
+  Panels<Op::gemm, false, true>(Product<T>{M, K, alpha, A, lda, B, ldb, T(0), C, ldc}, M);
+}
+template <class T>
+void TrmmNN(Size M, Size N, T alpha, const T* L, Size ldl, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  Panels<Op::trmm, false, false>(Product<T>{M, M, alpha, L, ldl, B, ldb, beta, C, ldc}, N);
+}
+template <class T>
+void TrmmTN(Size M, Size N, T alpha, const T* L, Size ldl, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  Panels<Op::trmm, true, false>(Product<T>{M, M, alpha, L, ldl, B, ldb, beta, C, ldc}, N);
+}
+template <class T>
+void SolveNN(Size M, Size N, const T* L, Size ldl, T* X, Size ldx) {
+  Panels<Op::solve, false, false>(Product<T>{M, M, T(1), L, ldl, X, ldx, T(0), X, ldx}, N);
+}
+template <class T>
+void SolveTN(Size M, Size N, const T* L, Size ldl, T* X, Size ldx) {
+  Panels<Op::solve, true, false>(Product<T>{M, M, T(1), L, ldl, X, ldx, T(0), X, ldx}, N);
+}
+
+// 128-bit blocks: 4 x 4 floats or 2 x 2 doubles per round of shuffles.
+template <class T>
+void Transpose(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
+  [[maybe_unused]] constexpr Size W = 16 / sizeof(T);
+  Size i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<T, W> d;
+  for (; i + W <= M; i += W) {
+    Size j = 0;
+    for (; j + W <= N; j += W) {
+      const T* const a = A + i * lda + j;
+      T* const b = B + j * ldb + i;
+      const auto r0 = hn::LoadU(d, a), r1 = hn::LoadU(d, a + lda);
+      if constexpr (W == 4) {
+        const auto r2 = hn::LoadU(d, a + 2 * lda), r3 = hn::LoadU(d, a + 3 * lda);
+        const auto l01 = hn::InterleaveLower(d, r0, r1), l23 = hn::InterleaveLower(d, r2, r3);
+        const auto u01 = hn::InterleaveUpper(d, r0, r1), u23 = hn::InterleaveUpper(d, r2, r3);
+        hn::StoreU(hn::ConcatLowerLower(d, l23, l01), d, b);
+        hn::StoreU(hn::ConcatUpperUpper(d, l23, l01), d, b + ldb);
+        hn::StoreU(hn::ConcatLowerLower(d, u23, u01), d, b + 2 * ldb);
+        hn::StoreU(hn::ConcatUpperUpper(d, u23, u01), d, b + 3 * ldb);
+      } else {
+        hn::StoreU(hn::InterleaveLower(d, r0, r1), d, b);
+        hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, b + ldb);
+      }
+    }
+    for (; j < N; ++j)
+      for (Size r = 0; r < W; ++r) B[j * ldb + i + r] = A[(i + r) * lda + j];
+  }
+#endif
+  for (; i < M; ++i)
+    for (Size j = 0; j < N; ++j) B[j * ldb + i] = A[i * lda + j];
+}
+
+// B' is made panel by panel in a buffer on the stack (16 KB at most); every element of B is moved once.
+template <class T>
+void GemmNT(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  constexpr Size L = Width<T>(), kDepth = 128;
+  HWY_ALIGN T buffer[kDepth * 2 * L];
+  if (K == 0) return GemmNN<T>(M, N, 0, alpha, A, lda, B, ldb, beta, C, ldc);
+  for (Size j = 0; j < N; j += 2 * L) {
+    const Size n = std::min(2 * L, N - j);
+    for (Size p = 0; p < K; p += kDepth) {
+      const Size depth = std::min(kDepth, K - p);
+      Transpose<T>(n, depth, B + j * ldb + p, ldb, buffer, 2 * L);
+      const Product<T> x{M, depth, alpha, A + p, lda, buffer, 2 * L, p == 0 ? beta : T(1), C + j, ldc};
+      Panels<Op::gemm, false, false>(x, n);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ttr::simd_detail
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard that flips with the target

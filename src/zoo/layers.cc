@@ -1,0 +1,24 @@
+// The list of layers: one line each, in the order of the documentation.
+#include "zoo/zoo.h"
+
+namespace ttr::zoo {
+
+std::span<const Declaration> declarations() {
+  static const std::vector<Declaration> all = {
+      linear_attention(),
+      retnet(),
+      mamba_2(),
+      deltanet(),
+      gated_deltanet(),
+      nlms(),
+      longhorn(),
+      leaky_lms(),
+      rls(),
+      softmax_attention(),
+      local_linear_attention(),
+      kernel_regression(),
+  };
+  return all;
+}
+
+}  // namespace ttr::zoo

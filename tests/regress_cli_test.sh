@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Black-box test of `ttr regress`:   bash regress_cli_test.sh path/to/ttr
+# Every check prints one line; the script fails if any check does.
+set -u
+ttr=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+ok() { printf 'ok      %s\n' "$1"; }
+bad() { printf 'FAILED  %s\n' "$1"; failures=$((failures + 1)); }
+check() { local name=$1; shift; if "$@"; then ok "$name"; else bad "$name"; fi; }
+# A number of the JSON output: field NAME FILE -> the first value of that name.
+field() { grep -o "\"$1\": *[^,}]*" "$2" | head -1 | sed 's/.*: *//; s/ *$//'; }
+near() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { if (a !~ /^-?[0-9]/ || b !~ /^-?[0-9]/) exit 1; d = a - b; if (d < 0) d = -d; exit !(d <= t) }'; }
+nothing_left() { [ -z "$(find . -name '.*.??????' -o -name 'bad_out*' | head -1)" ]; }
+
+# refuses NAME PATTERN ARGS...: exit 2, a sentence on standard error that matches, nothing on standard output or disk.
+refuses() {
+  local name=$1 pattern=$2; shift 2
+  rm -f bad_out* .bad_out*
+  timeout 60 "$ttr" regress "$@" --out bad_out.csv --report bad_out.html >stdout.txt 2>stderr.txt </dev/null
+  local code=$?
+  if [ $code -ne 2 ]; then bad "$name: exit $code instead of 2: $(head -c 300 stderr.txt)"; return; fi
+  if ! grep -qE -- "$pattern" stderr.txt; then bad "$name: message is: $(head -c 300 stderr.txt)"; return; fi
+  if [ -s stdout.txt ]; then bad "$name: wrote to standard output"; return; fi
+  if ! nothing_left; then bad "$name: left files behind"; return; fi
+  ok "$name"
+}
+
+awk 'BEGIN { srand(7); print "a,b,y"; for (t = 0; t < 400; t++) { a = rand() - 0.5; b = rand() - 0.5; printf "%.6f,%.6f,%.6f\n", a, b, 2 * a - 3 * b } }' >linear.csv
+awk 'BEGIN { print "wave"; for (t = 0; t < 300; t++) printf "%.6f\n", 5 + sin(t / 5) }' >wave.csv
+
+# --- what must work ---
+"$ttr" regress linear.csv --layer nlms --json >a.json 2>a.err
+check "exit 0 on plain data" test $? -eq 0
+check "rows are counted" test "$(field rows a.json)" = 400
+check "nlms learns a linear map" near "$(field r2 a.json)" 1 0.05
+for name in mse r2 windows us_per_row state_bytes recipe; do check "json has $name" grep -q "\"$name\"" a.json; done
+
+# An independent NLMS in awk gives the same mean squared error: predictions use earlier rows only.
+expected=$(awk -F, 'NR > 1 { p = w1 * $1 + w2 * $2; e = $3 - p; s += e * e; n++; k = $1 * $1 + $2 * $2; if (k > 0) { w1 += e * $1 / k; w2 += e * $2 / k } } END { printf "%.12g", s / n }' linear.csv)
+check "nlms agrees with a literal loop ($expected)" near "$(field mse a.json)" "$expected" 1e-9
+lagged=$(awk -F, 'BEGIN { n = 0 } NR > 1 { x[n++] = $1 } END { for (t = 1; t + 1 < n; t++) { p = w1 * x[t] + w2 * x[t-1]; e = x[t+1] - p; s += e * e; c++; k = x[t]^2 + x[t-1]^2; w1 += e * x[t] / k; w2 += e * x[t-1] / k } printf "%.12g", s / c }' wave.csv)
+"$ttr" regress wave.csv --lags 2 --layer nlms --json >a.json 2>a.err
+check "--lags 2 agrees with a literal loop ($lagged)" near "$(field mse a.json)" "$lagged" 1e-9
+ahead=$(awk -F, 'BEGIN { n = 0 } NR > 1 { a[n] = $1; b[n] = $2; y[n++] = $3 } END { for (t = 0; t < n; t++) { if (t >= 3) { j = t - 3; e = y[t] - p[t]; s += e * e; c++; q = w1 * a[j] + w2 * b[j]; k = a[j]^2 + b[j]^2; w1 += (y[t] - q) * a[j] / k; w2 += (y[t] - q) * b[j] / k } p[t + 3] = w1 * a[t] + w2 * b[t] } printf "%.12g", s / c }' linear.csv)
+"$ttr" regress linear.csv --horizon 3 --layer nlms --json >a.json 2>a.err
+check "--horizon 3 agrees with a literal loop ($ahead)" near "$(field mse a.json)" "$ahead" 1e-9
+
+"$ttr" regress linear.csv >table.txt 2>a.err
+check "default layers: nlms, rls and the naive forecast" sh -c 'grep -q ^nlms table.txt && grep -q ^rls table.txt && grep -q ^naive table.txt'
+check "no report unless asked" test ! -e report.html
+
+"$ttr" regress linear.csv --keys b,1 --values y --layer nlms --layer 'equal / linear / sgd(beta=0.5, decay=0.01)' --bias --standardize \
+  --out p.csv --report r.html --svg s.svg >a.txt 2>a.err
+check "names and numbers, recipe, bias, standardize" test $? -eq 0
+check "one line per row and a header" test "$(wc -l <p.csv)" = 401
+check "header names the layers" grep -q '^row,nlms,"equal / linear / sgd(beta=0.5, decay=0.01)",actual$' p.csv
+check "report is self-contained" sh -c 'grep -q "<svg" r.html && grep -q prefers-color-scheme r.html && ! grep -qE "<script|<link|src=|@import|https?://[^w]" r.html'
+check "svg alone" sh -c 'head -c 4 s.svg | grep -q "<svg"'
+
+"$ttr" regress linear.csv --layer nlms --out p.npy >a.txt 2>a.err
+check "npy out" sh -c 'head -c 6 p.npy | tail -c 5 | grep -q NUMPY && head -c 128 p.npy | grep -aq "(400, 3)"'
+"$ttr" regress p.npy --layer nlms --json >a.json 2>a.err
+check "npy in" test "$(field rows a.json)" = 400
+
+"$ttr" regress wave.csv --lags 6 --bias --layer nlms --horizon 2 --out p.csv >a.txt 2>a.err
+check "lags and horizon: the last rows have no value yet" sh -c '[ "$(wc -l <p.csv)" = 296 ] && tail -1 p.csv | grep -qE "^302,.*,$" && sed -n 2p p.csv | grep -q "^8,"'
+
+printf '1,2,3\n' >one.csv
+"$ttr" regress one.csv --layer nlms --json >a.json 2>a.err
+check "a single row" test "$(field rows a.json)" = 1
+awk 'BEGIN { for (t = 0; t < 50; t++) print "7," t ",5" }' >constant.csv
+"$ttr" regress constant.csv --layer nlms --standardize --json >a.json 2>a.err
+check "constant columns" test "$(field rows a.json)" = 50
+printf '\xef\xbb\xbf"x, the ""key""";"y\r\nvalue"\r\n"1.5";2\r\n2;+4e0\r\n\r\n 3 ;6\r\n' >windows.csv
+"$ttr" regress windows.csv --keys 'x, the "key"' --layer nlms --json >a.json 2>a.err
+check "byte-order mark, quotes, semicolons, Windows line ends" test "$(field rows a.json)" = 3
+printf '1\t2\n3\t4' >tab.csv
+"$ttr" regress tab.csv --layer nlms --json >a.json 2>a.err
+check "tabs, no header, no last line end" test "$(field rows a.json)" = 2
+printf 'a,y\n1,2\nx,3\n2,4\n3\n4,nan\n5,10\n' >dirty.csv
+"$ttr" regress dirty.csv --layer nlms --on-bad skip --json >a.json 2>a.err
+check "--on-bad skip counts" sh -c 'grep -q "\"rows\": 3" a.json && grep -q "\"skipped\": 3" a.json'
+printf 'day,a,y\nmon,1,2\ntue,2,4\n' >days.csv
+"$ttr" regress days.csv --keys a --values y --layer nlms --json >a.json 2>a.err
+check "text in a column that is not used" test "$(field rows a.json)" = 2
+
+# --- bad input ---
+printf '' >empty.csv; printf '\n\n\n' >blank.csv; printf 'a,b\n' >header.csv; printf 'a,b\n1,2\n3,4,5\n' >ragged.csv
+printf 'a,b\n1,2\n3,four\n' >text.csv; printf 'a,b\n1,2\nnan,4\n' >nan.csv; printf 'a,b\n1,2\n3,-inf\n' >inf.csv
+printf 'a,b\n1,2\n3,1e999\n' >huge.csv; printf 'a,b\n1,2\n3,\n' >missing.csv; printf 'a,b\n1,2\n3,"4\n' >quote.csv
+head -c 5000 /dev/zero | tr '\0' '\001' >binary.csv; head -c 4000 "$ttr" >program.csv
+printf '\x93NUMPY\x01\x00\x10' >cut.npy
+refuses "missing file" "no file .*nowhere.csv" nowhere.csv
+refuses "a folder" "folder" .
+refuses "empty file" "empty" empty.csv
+refuses "only empty lines" "no row" blank.csv
+refuses "header only" "no row" header.csv
+refuses "ragged row" "[Ll]ine 3 .*3 fields .*2" ragged.csv
+refuses "text where a number belongs" "'four' on line 3, column 'b'.* not a number" text.csv
+refuses "NaN" "'nan' on line 3, column 'a'.* not finite" nan.csv
+refuses "Inf" "'-inf' on line 3, column 'b'.* not finite" inf.csv
+refuses "a number beyond double" "'1e999' on line 3, column 'b'.* too large" huge.csv
+refuses "an empty field" "line 3, column 'b'.* empty" missing.csv
+refuses "an open quote" "[Ll]ine 3 .*quote" quote.csv
+refuses "binary rubbish" "line|Line|column" binary.csv
+refuses "a program as data" "zero byte|line|Line|column" program.csv
+refuses "a cut-off npy" "cut off" cut.npy
+refuses "unknown column" "no column 'z'.* a, b, y" linear.csv --keys z
+refuses "column number out of range" "no column '9'" linear.csv --keys 9
+refuses "keys overlap values" "'b' is both a key and a value" linear.csv --keys a,b --values b
+refuses "a column twice" "'a' is named twice" linear.csv --keys a,a
+refuses "unknown layer" "no-such-layer" linear.csv --layer no-such-layer
+refuses "a recipe with an unknown word" "lienar" linear.csv --layer 'equal / lienar / gd(1)'
+refuses "one column without lags" "--lags" wave.csv
+refuses "lags out of range" "--lags" wave.csv --lags -1
+refuses "more lags than rows" "300 usable rows.*--lags 500" wave.csv --lags 500
+refuses "horizon out of range" "--horizon" linear.csv --horizon -5
+refuses "horizon 0 with lags" "--horizon" wave.csv --lags 3 --horizon 0
+check "text: message is JSON under --json" sh -c '"$0" regress text.csv --json 2>e.json >/dev/null; [ $? -eq 2 ] && grep -q "\"error\"" e.json && grep -q "\"where\": \"line 3, column .b.\"" e.json' "$ttr"
+"$ttr" regress linear.csv --out nowhere/p.csv >stdout.txt 2>stderr.txt
+check "output folder that does not exist" sh -c '[ '$?' -eq 2 ] && grep -q "folder .nowhere. does not exist" stderr.txt'
+"$ttr" regress linear.csv --out linear.csv >stdout.txt 2>stderr.txt
+check "output over the input" test $? -eq 2
+"$ttr" regress --covariance round >stdout.txt 2>stderr.txt
+check "unknown covariance" sh -c '[ '$?' -eq 2 ] && grep -q "covariance .round." stderr.txt && [ ! -e report.html ]'
+"$ttr" regress --lags 3 >stdout.txt 2>stderr.txt
+check "options of a file without a file" sh -c '[ '$?' -eq 2 ] && grep -q -- "--lags" stderr.txt'
+echo keep >old.csv
+"$ttr" regress text.csv --out old.csv >stdout.txt 2>stderr.txt
+check "a failed run leaves an old output alone" sh -c '[ "$(cat old.csv)" = keep ]'
+
+# --- live streams ---
+mkfifo in.pipe out.pipe
+"$ttr" regress - --layer nlms <in.pipe >out.pipe 2>live.err &
+pid=$!
+exec 3>in.pipe 4<out.pipe
+printf 'x,y\n1,2\n' >&3
+read -r -t 20 header <&4; read -r -t 20 first <&4
+check "live: header" test "$header" = row,nlms,actual
+check "live: the first prediction comes before the second row" test "$first" = 1,0,2
+printf '2,4\n\n' >&3; read -r -t 20 second <&4
+check "live: the second row is predicted from the first" test "$second" = 2,4,4
+exec 3>&- 4<&-
+wait $pid; check "live: end of input" test $? -eq 0
+
+"$ttr" regress - --layer nlms --out live.csv --report live.html <in.pipe >a.txt 2>live.err &
+pid=$!
+exec 3>in.pipe
+printf '1,2\n2,4\n3,6\n4,' >&3
+sleep 1
+kill -INT $pid; wait $pid; code=$?
+exec 3>&-
+check "Ctrl-C: exit 130" test $code -eq 130
+check "Ctrl-C: whole rows are kept" sh -c '[ "$(wc -l <live.csv)" = 4 ] && grep -q "</html>" live.html'
+check "Ctrl-C: says so" grep -q "Interrupted by Ctrl-C after 3 rows" live.err
+
+yes 1,2 | head -200000 | "$ttr" regress - --layer nlms 2>pipe.err | head -1 >a.txt
+codes=("${PIPESTATUS[@]}")
+check "closed pipe: quiet, exit 0" test "${codes[2]}" -eq 0 -a ! -s pipe.err
+check "no temporary files left" test -z "$(find . -name '.*.??????')"
+
+# --- the built-in process ---
+"$ttr" regress --seeds 2 --time 64 --layer nlms --threads 1 >one.txt 2>a.err
+check "built-in process: exit 0 and report.html" sh -c '[ '$?' -eq 0 ] && grep -q "</html>" report.html'
+"$ttr" regress --seeds 2 --time 64 --layer nlms --json --threads 1 2>a.err | grep -v us_per_row >t1.json
+"$ttr" regress --seeds 2 --time 64 --layer nlms --json --threads 4 2>a.err | grep -v us_per_row >t4.json
+check "built-in process: the same numbers for any number of threads" cmp -s t1.json t4.json
+
+echo
+if [ $failures -gt 0 ]; then echo "$failures checks failed"; exit 1; fi
+echo "all checks passed"
