@@ -1,6 +1,6 @@
-// Speed of the SIMD primitives and of the families, per instruction set. GFLOP/s counts the useful operations: 2 M N K
-// for a product (half of it for a triangle), and for a family those of the plain recurrence (decay 5 K V, delta 7 K V
-// per token and head), so that a form that does more work than needed is not rewarded for it.
+// Speed of the SIMD primitives and of the families, per instruction set. GFLOP/s counts the useful operations: 2 M N
+// K for a product (half of it for a triangle), and for a family those of the plain recurrence (decay 5 K V, delta 7 K
+// V per token and head), so that a form that does more work than needed is not rewarded for it.
 //
 //   kernels --benchmark_filter=f32/AVX2        one type and instruction set
 //
@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <random>
 #include <string>
 #include <type_traits>
@@ -40,11 +41,13 @@ std::vector<T> normals(Size n, double scale = 1) {
 }
 
 void rate(benchmark::State& state, double flops) {
-  state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9 * double(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(flops * 1e-9 * double(state.iterations()), benchmark::Counter::kIsRate);
 }
 
 enum class Product { tile, nn, tn, nt, lower, trmm_nn, trmm_tn, solve_nn, solve_tn };
-const char* const kProducts[] = {"tile", "gemm_nn", "gemm_tn", "gemm_nt", "gemm_lower", "trmm_nn", "trmm_tn", "solve_nn", "solve_tn"};
+const char* const kProducts[] = {"tile",    "gemm_nn", "gemm_tn",  "gemm_nt", "gemm_lower",
+                                 "trmm_nn", "trmm_tn", "solve_nn", "solve_tn"};
 
 template <class T>
 void product(benchmark::State& state, const Simd<T>& s, Product kind, Size n) {
@@ -53,19 +56,38 @@ void product(benchmark::State& state, const Simd<T>& s, Product kind, Size n) {
   std::vector<T> A = normals<T>(n * depth, 0.01), B = normals<T>(n * depth), C = normals<T>(n * n);
   for (auto _ : state) {
     switch (kind) {
-      case Product::tile: s.gemm_nn(24, 2 * s.lanes, depth, 1, A.data(), 0, B.data(), 0, 1, C.data(), 2 * s.lanes); break;
-      case Product::nn: s.gemm_nn(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
-      case Product::tn: s.gemm_tn(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
-      case Product::nt: s.gemm_nt(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
-      case Product::lower: s.gemm_lower(n, n, 1, A.data(), n, B.data(), n, C.data(), n); break;
-      case Product::trmm_nn: s.trmm_nn(n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
-      case Product::trmm_tn: s.trmm_tn(n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n); break;
-      case Product::solve_nn: s.solve_nn(n, n, A.data(), n, C.data(), n); break;
-      case Product::solve_tn: s.solve_tn(n, n, A.data(), n, C.data(), n); break;
+      case Product::tile:
+        s.gemm_nn(24, 2 * s.lanes, depth, 1, A.data(), 0, B.data(), 0, 1, C.data(), 2 * s.lanes);
+        break;
+      case Product::nn:
+        s.gemm_nn(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n);
+        break;
+      case Product::tn:
+        s.gemm_tn(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n);
+        break;
+      case Product::nt:
+        s.gemm_nt(n, n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n);
+        break;
+      case Product::lower:
+        s.gemm_lower(n, n, 1, A.data(), n, B.data(), n, C.data(), n);
+        break;
+      case Product::trmm_nn:
+        s.trmm_nn(n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n);
+        break;
+      case Product::trmm_tn:
+        s.trmm_tn(n, n, 1, A.data(), n, B.data(), n, 0, C.data(), n);
+        break;
+      case Product::solve_nn:
+        s.solve_nn(n, n, A.data(), n, C.data(), n);
+        break;
+      case Product::solve_tn:
+        s.solve_tn(n, n, A.data(), n, C.data(), n);
+        break;
     }
     benchmark::ClobberMemory();
   }
-  const double full = kind == Product::tile ? 2.0 * 24 * double(2 * s.lanes) * double(depth) : 2.0 * double(n * n * n);
+  const double full =
+      kind == Product::tile ? 2.0 * 24 * double(2 * s.lanes) * double(depth) : 2.0 * double(n * n * n);
   rate(state, triangle ? full / 2 : full);
 }
 
@@ -75,22 +97,37 @@ struct Inputs {
   static constexpr int H = 8;
   Size time;
   int d;
-  std::vector<T> q, k, v, g, beta, o, state, d_o, d_q, d_k, d_v, d_g, d_beta;
+  std::vector<T> q, k, v, g, beta, o, memory, d_o, d_q, d_k, d_v, d_g, d_beta;
   fam::Sequence sequence;
   Inputs(Size t, int dim)
-      : time(t), d(dim), q(normals<T>(t * H * d)), k(q), v(q), g(t * H, T(-0.02)), beta(t * H, T(0.5)), o(q),
-        state(H * d * d, T(0)), d_o(q), d_q(q), d_k(q), d_v(q), d_g(g), d_beta(beta), sequence{0, 0, t} {
+      : time(t),
+        d(dim),
+        q(normals<T>(t * H * d)),
+        k(q),
+        v(q),
+        g(t * H, T(-0.02)),
+        beta(t * H, T(0.5)),
+        o(q),
+        memory(H * d * d + 64 / sizeof(T), T(0)),
+        d_o(q),
+        d_q(q),
+        d_k(q),
+        d_v(q),
+        d_g(g),
+        d_beta(beta),
+        sequence{0, 0, t} {
     for (Size i = 0; i < t * H; ++i) {
       double norm = 0;
       for (int j = 0; j < d; ++j) norm += double(k[i * d + j]) * double(k[i * d + j]);
       for (int j = 0; j < d; ++j) k[i * d + j] = static_cast<T>(double(k[i * d + j]) / std::sqrt(norm));
     }
   }
+  /// 64-byte aligned, as the documentation of State advises.
+  T* state() { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / sizeof(T); }
   View<T, 4> four(std::vector<T>& x) { return view(x.data(), 1, time, H, d); }
   View<T, 3> three(std::vector<T>& x) { return view(x.data(), 1, time, H); }
   fam::LinearProblem<T> problem() {
-    return {{&sequence, 1}, H,       H,          d,           d,           T(1), four(q), four(k),
-            four(v),        three(g), three(beta), state.data(), four(o)};
+    return {{&sequence, 1}, H, H, d, d, T(1), four(q), four(k), four(v), three(g), three(beta), state(), four(o)};
   }
   fam::LinearGradient<T> gradient() {
     return {four(d_o), nullptr, four(d_q), four(d_k), four(d_v), three(d_g), three(d_beta), nullptr};
@@ -112,12 +149,14 @@ void family(benchmark::State& state, const Simd<T>& s, bool delta, bool backward
       status = delta ? fam::delta::backward(p, gradient, fam::Residual::decayed, form, 0, s, w)
                      : fam::decay::backward(p, gradient, form, 0, s, w);
     else
-      status = delta ? fam::delta::forward(p, fam::Residual::decayed, form, 0, s, w) : fam::decay::forward(p, form, 0, s, w);
+      status = delta ? fam::delta::forward(p, fam::Residual::decayed, form, 0, s, w)
+                     : fam::decay::forward(p, form, 0, s, w);
     if (status != Status::ok) state.SkipWithError("the kernel refused the problem");
     benchmark::ClobberMemory();
   }
   rate(state, (delta ? 7.0 : 5.0) * double(d) * d * double(time) * in.H);
-  state.counters["tokens/s"] = benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["tokens/s"] =
+      benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
 }
 
 void least_squares(benchmark::State& state, Size time, int d) {
@@ -131,7 +170,8 @@ void least_squares(benchmark::State& state, Size time, int d) {
     benchmark::ClobberMemory();
   }
   rate(state, double(time) * in.H * (double(d) * d * d / 3 + 10.0 * d * d));
-  state.counters["tokens/s"] = benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["tokens/s"] =
+      benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
 }
 
 template <class T>
@@ -141,8 +181,9 @@ void add_type(const std::string& target, const std::string& type) {
   for (int kind = 0; kind <= static_cast<int>(Product::solve_tn); ++kind)
     for (const Size n : {16, 32, 64, 128}) {
       if (kind == 0 && n != 64) continue;
-      benchmark::RegisterBenchmark((prefix + kProducts[kind] + "/" + std::to_string(n)).c_str(),
-                                   [&s, kind, n](benchmark::State& state) { product<T>(state, s, static_cast<Product>(kind), n); });
+      benchmark::RegisterBenchmark(
+          (prefix + kProducts[kind] + "/" + std::to_string(n)).c_str(),
+          [&s, kind, n](benchmark::State& state) { product<T>(state, s, static_cast<Product>(kind), n); });
     }
   for (const bool delta : {false, true})
     for (const int d : {64, 128}) {
@@ -154,7 +195,7 @@ void add_type(const std::string& target, const std::string& type) {
                                      });
       };
       add("step", false, Form::step, 1);
-      add("recurrent", false, Form::recurrent, 512);
+      add("recurrent", false, Form::recurrent, 2048);
       add("chunk", false, Form::chunk, 2048);
       add("backward", true, Form::chunk, 2048);
     }

@@ -22,7 +22,7 @@ void write_all(int descriptor, std::string_view bytes, const std::string& name) 
     const ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) throw ClosedPipe{};
-    if (n < 0) throw Error(fmt::format("Cannot write {}: {}.", name, std::strerror(errno)), name);
+    if (n < 0) throw Error(fmt::format("cannot write {}: {}", name, std::strerror(errno)), name);
     bytes.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -35,10 +35,8 @@ Writer::Writer(int descriptor, std::string name) : descriptor_(descriptor), name
 
 void Writer::write(std::string_view bytes) {
   if (buffer_.size() + bytes.size() > buffer_bytes) flush();
-  if (bytes.size() > buffer_bytes)
-    write_all(descriptor_, bytes, name_);
-  else
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  if (bytes.size() > buffer_bytes) write_all(descriptor_, bytes, name_);
+  else buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
 }
 
 void Writer::flush() {
@@ -52,19 +50,25 @@ void Writer::flush() {
 
 AtomicFile::AtomicFile(const std::string& path, const std::string& option) : path_(path), target_(path) {
   namespace fs = std::filesystem;
-  if (path.empty()) throw Error(fmt::format("{} needs a file name.", option), option);
+  if (path.empty()) throw Error(fmt::format("{} needs a file name", option), option);
   std::error_code ignored;
-  if (path == "-") {
+  // "/dev/stdout > file" names that file, which must not be renamed over.
+  struct stat named {
+  }, standard{};
+  const bool is_stdout = ::stat(path.c_str(), &named) == 0 && ::fstat(STDOUT_FILENO, &standard) == 0 &&
+                         named.st_dev == standard.st_dev && named.st_ino == standard.st_ino &&
+                         !S_ISCHR(named.st_mode);
+  if (path == "-" || path == "/dev/stdout" || is_stdout) {
     descriptor_ = STDOUT_FILENO;
     writer_ = std::make_unique<Writer>(descriptor_, "standard output");
     return;
   }
   if (fs::is_directory(path, ignored))
-    throw Error(fmt::format("Cannot write '{}': it is a folder; give a file name.", path), option);
-  if (path.back() == '/') throw Error(fmt::format("Cannot write '{}': that is the name of a folder.", path), option);
+    throw Error(fmt::format("cannot write '{}': it is a folder; give a file name", path), option);
+  if (path.back() == '/') throw Error(fmt::format("cannot write '{}': that is the name of a folder", path), option);
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
     descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (descriptor_ < 0) throw Error(fmt::format("Cannot write '{}': {}.", path, std::strerror(errno)), option);
+    if (descriptor_ < 0) throw Error(fmt::format("cannot write '{}': {}", path, std::strerror(errno)), option);
     owns_descriptor_ = true;
     writer_ = std::make_unique<Writer>(descriptor_, "'" + path + "'");
     return;
@@ -74,12 +78,12 @@ AtomicFile::AtomicFile(const std::string& path, const std::string& option) : pat
     if (const fs::path real = fs::weakly_canonical(path, ignored); !ignored) target_ = real.string();
   const fs::path folder = fs::path(target_).has_parent_path() ? fs::path(target_).parent_path() : fs::path(".");
   if (!fs::exists(folder, ignored))
-    throw Error(fmt::format("Cannot write '{}': the folder '{}' does not exist; create it first.", path,
-                            folder.string()),
-                option);
+    throw Error(
+        fmt::format("cannot write '{}': the folder '{}' does not exist; create it first", path, folder.string()),
+        option);
   std::string pattern = (folder / ("." + fs::path(target_).filename().string() + ".XXXXXX")).string();
   descriptor_ = ::mkostemp(pattern.data(), O_CLOEXEC);
-  if (descriptor_ < 0) throw Error(fmt::format("Cannot write '{}': {}.", path, std::strerror(errno)), option);
+  if (descriptor_ < 0) throw Error(fmt::format("cannot write '{}': {}", path, std::strerror(errno)), option);
   temporary_ = pattern, owns_descriptor_ = true;
   struct stat old {};
   const mode_t mask = ::umask(0);
@@ -97,7 +101,7 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::rewrite_start(std::string_view bytes) {
   flush();
   if (::lseek(descriptor_, 0, SEEK_SET) != 0)
-    throw Error(fmt::format("Cannot go back to the start of '{}': {}.", path_, std::strerror(errno)), path_);
+    throw Error(fmt::format("cannot go back to the start of '{}': {}", path_, std::strerror(errno)), path_);
   write(bytes);
   flush();
   ::lseek(descriptor_, 0, SEEK_END);
@@ -109,7 +113,7 @@ void AtomicFile::commit() {
   // Some file systems report a full disk only when the file is closed.
   owns_descriptor_ = false;
   if (::close(descriptor_) != 0 || ::rename(temporary_.c_str(), target_.c_str()) != 0)
-    throw Error(fmt::format("Cannot write '{}': {}.", path_, std::strerror(errno)), path_);
+    throw Error(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)), path_);
   temporary_.clear();
 }
 

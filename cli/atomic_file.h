@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <unistd.h>
+
 namespace ttr::cli {
 
 /// The reader of a pipe has gone away; the run should end quietly.
@@ -40,6 +42,7 @@ class AtomicFile {
   void flush() { writer_->flush(); }
   /// Overwrites bytes at the start of the file (a header that knew not yet how many rows would follow).
   void rewrite_start(std::string_view bytes);
+  bool is_standard_output() const { return descriptor_ == STDOUT_FILENO; }
   bool can_rewrite() const { return !temporary_.empty(); }
   /// Puts the file in its place.
   void commit();

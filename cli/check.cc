@@ -124,6 +124,9 @@ double form_tolerance(Type type, bool gradient) {
   return gradient ? 1e-4 : 5e-6;
 }
 
+// All data are of order one, so gradients below this are zero but for rounding and have no relative error of their own.
+constexpr double gradient_floor = 1e-2;
+
 class LayerCheck {
  public:
   LayerCheck(const LayerInfo& info, std::string settings, const Case& c, CheckPrinter& printer)
@@ -201,7 +204,8 @@ class LayerCheck {
       row("forms", form, relative_error(all_of(runner.forward(inputs_, initial_, form)), all_of(reference_)),
           form_tolerance(case_.type, false));
       row("forms-gradient", form,
-          relative_error(all_of(runner.backward(inputs_, initial_, d_outputs_, d_final_, form)), all_of(d_reference_)),
+          relative_error(all_of(runner.backward(inputs_, initial_, d_outputs_, d_final_, form)), all_of(d_reference_),
+                         gradient_floor),
           form_tolerance(case_.type, true));
     }
   }
@@ -263,7 +267,8 @@ class LayerCheck {
       if (form == Form::step) continue;
       row("oracle", form, relative_error(runner.forward(inputs_, {}, form).outputs, expected.outputs), tolerance());
       row("oracle-gradient", form,
-          relative_error(runner.backward(inputs_, {}, d_outputs_, {}, form).inputs, d_expected.inputs), tolerance());
+          relative_error(runner.backward(inputs_, {}, d_outputs_, {}, form).inputs, d_expected.inputs, gradient_floor),
+          tolerance());
     }
   }
 
@@ -290,7 +295,7 @@ class LayerCheck {
             (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
         difference = std::max(difference, std::abs(slope - gradient[i]));
       }
-      row("gradient", Form::best, largest == 0 ? difference : difference / largest, 1e-7, "of " + info.name);
+      row("gradient", Form::best, difference / std::max(largest, gradient_floor), 1e-7, "of " + info.name);
     }
     if (on_oracle(runner.plan())) return;
     // The initial state, against the kernel's own outputs (which agree with the oracle from a fresh state).
@@ -315,7 +320,7 @@ class LayerCheck {
             (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
         difference = std::max(difference, std::abs(slope - gradient[i]));
       }
-      row("gradient", Form::recurrent, largest == 0 ? difference : difference / largest, 1e-7, "of initial state " + part.name);
+      row("gradient", Form::recurrent, difference / std::max(largest, gradient_floor), 1e-7, "of initial state " + part.name);
     }
   }
 

@@ -30,10 +30,9 @@ CsvReader::CsvReader(ByteSource bytes, HeaderLine header) : bytes_(std::move(byt
   }
   if (end_ >= 3 && std::memcmp(buffer_.data(), "\xef\xbb\xbf", 3) == 0) begin_ = 3;
   detect_separator();
-  if (!read_fields())
-    throw Error(fmt::format("{} holds no row, only empty lines.", bytes_.name()), bytes_.name());
+  if (!read_fields()) throw Error(fmt::format("{} holds no row, only empty lines", bytes_.name()), bytes_.name());
   if (std::any_of(fields_.begin(), fields_.end(), [](auto f) { return f.find('\0') != f.npos; }))
-    throw Error(fmt::format("{} does not look like text: line {} holds a zero byte. Give a CSV or .npy file.",
+    throw Error(fmt::format("{} does not look like text: line {} holds a zero byte; give a CSV or .npy file",
                             bytes_.name(), line_),
                 fmt::format("line {}", line_));
   const bool any_text = std::any_of(fields_.begin(), fields_.end(), [](std::string_view field) {
@@ -90,11 +89,11 @@ bool CsvReader::split_line() {
     if (position == end_) {
       const std::size_t offset = position - begin_;
       if (offset > longest_row)
-        throw Error(fmt::format("The row that starts on line {} of {} is longer than 16 MB{}. Is this a CSV file?",
+        throw Error(fmt::format("the row that starts on line {} of {} is longer than 16 MB{}; is this a CSV file?",
                                 next_line_, bytes_.name(), in_quotes ? " (a quote was opened and not closed)" : ""),
                     fmt::format("line {}", next_line_));
       const bool more = fill();
-      position = begin_ + offset;  // fill moves what is buffered
+      position = begin_ + offset;                     // fill moves what is buffered
       if (!more && interrupted() != 0) return false;  // half a row is not a row
       if (!more) break;
     }
@@ -173,13 +172,13 @@ CsvReader::Read CsvReader::next(double* out) {
   pending_ = false;
   ++rows_;
   if (open_quote_)
-    return refuse(fmt::format("Line {} of {} opens a quote that is never closed.", line_, bytes_.name()),
+    return refuse(fmt::format("line {} of {} opens a quote that is never closed", line_, bytes_.name()),
                   fmt::format("line {}", line_));
   if (fields_.size() != names_.size())
-    return refuse(fmt::format("Line {} of {} has {} field{} where {} has {}.", line_, bytes_.name(), fields_.size(),
-                              fields_.size() == 1 ? "" : "s", has_header_ ? "the header" : "the first row",
-                              names_.size()),
-                  fmt::format("line {}", line_));
+    return refuse(
+        fmt::format("line {} of {} has {} field{} where {} has {}", line_, bytes_.name(), fields_.size(),
+                    fields_.size() == 1 ? "" : "s", has_header_ ? "the header" : "the first row", names_.size()),
+        fmt::format("line {}", line_));
   for (int column : selected_) {
     const std::string_view field = fields_[static_cast<std::size_t>(column)];
     const Parsed parsed = parse_number(field, *out++);
@@ -187,9 +186,10 @@ CsvReader::Read CsvReader::next(double* out) {
     const std::string where = has_header_ ? fmt::format("line {}, column '{}'", line_, names_[column])
                                           : fmt::format("line {}, column {}", line_, column + 1);
     if (parsed == Parsed::empty)
-      return refuse(fmt::format("The value on {} of {} is empty; a number belongs there.", where, bytes_.name()), where);
+      return refuse(fmt::format("the value on {} of {} is empty; a number belongs there", where, bytes_.name()),
+                    where);
     const bool comma = parsed == Parsed::text && separator_ != ',' && field.find(',') != field.npos;
-    return refuse(fmt::format("The value {} on {} of {} {}{}.", quoted(field), where, bytes_.name(), why(parsed),
+    return refuse(fmt::format("the value {} on {} of {} {}{}", shown_value(field), where, bytes_.name(), why(parsed),
                               comma ? " (numbers are written with a point, not a comma)" : ""),
                   where);
   }

@@ -28,18 +28,18 @@ class CsvReader : public RowSource {
   char separator() const { return separator_; }
 
  private:
-  bool fill();                 // more bytes behind the buffered ones; false at the end of the input
-  bool read_fields();          // the next line that is not empty into fields_; false at the end
-  bool split_line();           // one line into fields_
+  bool fill();         // more bytes behind the buffered ones; false at the end of the input
+  bool read_fields();  // the next line that is not empty into fields_; false at the end
+  bool split_line();   // one line into fields_
   void detect_separator();
   Read refuse(std::string message, std::string where);
 
   ByteSource bytes_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0, end_ = 0;   // the bytes not yet used
+  std::size_t begin_ = 0, end_ = 0;  // the bytes not yet used
   bool at_end_ = false;
-  bool pending_ = false;              // fields_ hold a row that next() has not delivered yet
-  bool open_quote_ = false;           // the line ended inside quotes
+  bool pending_ = false;     // fields_ hold a row that next() has not delivered yet
+  bool open_quote_ = false;  // the line ended inside quotes
   char separator_ = ',';
   std::vector<std::string_view> fields_;
   std::vector<std::string> names_;

@@ -47,7 +47,8 @@ NpyReader::NpyReader(ByteSource bytes) : bytes_(std::move(bytes)) { read_header(
 void NpyReader::read_exactly(char* data, std::size_t count) {
   while (count > 0) {
     const std::size_t n = bytes_.read(data, count);
-    if (n == 0) throw Error(fmt::format("{} ends inside its .npy header; the file is cut off.", bytes_.name()), "header");
+    if (n == 0)
+      throw Error(fmt::format("{} ends inside its .npy header; the file is cut off", bytes_.name()), "header");
     data += n, count -= n;
   }
 }
@@ -62,29 +63,31 @@ void NpyReader::read_header() {
     read_exactly(reinterpret_cast<char*>(more), 2);
     length |= static_cast<std::size_t>(more[0]) << 16 | static_cast<std::size_t>(more[1]) << 24;
   } else if (start[6] != 1) {
-    throw refuse(fmt::format("is .npy version {}; versions 1, 2 and 3 are known.", start[6]));
+    throw refuse(fmt::format("is .npy version {}; versions 1, 2 and 3 are known", start[6]));
   }
-  if (length > longest_header) throw refuse(fmt::format("claims a .npy header of {} bytes; it is damaged.", length));
+  if (length > longest_header) throw refuse(fmt::format("claims a .npy header of {} bytes; it is damaged", length));
   std::string dict(length, '\0');
   read_exactly(dict.data(), length);
 
   const std::string_view descr = dict_value(dict, "descr"), order = dict_value(dict, "fortran_order"),
                          shape = dict_value(dict, "shape");
   if (descr.empty() || order.empty() || shape.empty() || shape[0] != '(')
-    throw refuse("has a .npy header without descr, fortran_order and shape; it is damaged.");
+    throw refuse("has a .npy header without descr, fortran_order and shape; it is damaged");
   if (descr[0] != '\'' && descr[0] != '"')
-    throw refuse("holds records with named fields; save a plain 2-D array of numbers.");
+    throw refuse("holds records with named fields; save a plain 2-D array of numbers");
   const std::string type(descr.substr(1, std::min(descr.find(descr[0], 1), descr.size()) - 1));
-  const std::pair<std::string_view, Kind> kinds[] = {{"f4", Kind::f4}, {"f8", Kind::f8}, {"i4", Kind::i4}, {"i8", Kind::i8}};
+  const std::pair<std::string_view, Kind> kinds[] = {
+      {"f4", Kind::f4}, {"f8", Kind::f8}, {"i4", Kind::i4}, {"i8", Kind::i8}};
   const auto found = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& k) {
     return type == "<" + std::string(k.first) || type == "=" + std::string(k.first);
   });
   if (found == std::end(kinds))
-    throw refuse(type.starts_with(">")
-                     ? fmt::format("is big endian ({}); save it with array.astype('<f8').", quoted(type))
-                     : fmt::format("holds numbers of type {}; float32, float64, int32 and int64 are read. Save it with "
-                                   "array.astype('f8').",
-                                   quoted(type)));
+    throw refuse(
+        type.starts_with(">")
+            ? fmt::format("is big endian ({}); save it with array.astype('<f8')", shown_value(type))
+            : fmt::format("holds numbers of type {}; float32, float64, int32 and int64 are read; save it with "
+                          "array.astype('f8')",
+                          shown_value(type)));
   kind_ = found->second;
   item_bytes_ = kind_ == Kind::f4 || kind_ == Kind::i4 ? 4 : 8;
 
@@ -96,20 +99,21 @@ void NpyReader::read_header() {
     }
     std::int64_t extent = 0;
     const auto [end, error] = std::from_chars(shape.data() + i, shape.data() + shape.size(), extent);
-    if (error != std::errc() || extent < 0) throw refuse("has a .npy header with an unreadable shape; it is damaged.");
+    if (error != std::errc() || extent < 0) throw refuse("has a .npy header with an unreadable shape; it is damaged");
     extents.push_back(extent);
     i = static_cast<std::size_t>(end - shape.data());
   }
   if (extents.size() != 1 && extents.size() != 2)
-    throw refuse(fmt::format("is an array of {} axes; rows and columns are two. Save it with array.reshape(len(array), -1).",
-                             extents.size()));
+    throw refuse(
+        fmt::format("is an array of {} axes; rows and columns are two; save it with array.reshape(len(array), -1)",
+                    extents.size()));
   total_rows_ = extents[0];
   const std::int64_t columns = extents.size() == 2 ? extents[1] : 1;
   if (order.starts_with("True") && columns > 1 && total_rows_ > 1)
-    throw refuse("is in Fortran order, column after column; save it with numpy.ascontiguousarray(array).");
+    throw refuse("is in Fortran order, column after column; save it with numpy.ascontiguousarray(array)");
   if (total_rows_ == 0 || columns == 0)
-    throw refuse(fmt::format("is an empty array ({} x {}); there is no row to learn from.", total_rows_, columns));
-  if (columns > (std::int64_t{1} << 24)) throw refuse(fmt::format("claims {} columns; it is damaged.", columns));
+    throw refuse(fmt::format("is an empty array ({} x {}); there is no row to learn from", total_rows_, columns));
+  if (columns > (std::int64_t{1} << 24)) throw refuse(fmt::format("claims {} columns; it is damaged", columns));
   for (std::int64_t c = 1; c <= columns; ++c) names_.push_back(std::to_string(c));
   row_bytes_ = static_cast<std::size_t>(columns) * item_bytes_;
   buffer_.resize(std::max(block_bytes, row_bytes_));
@@ -128,7 +132,7 @@ NpyReader::Read NpyReader::next(double* out) {
   while (end_ - begin_ < row_bytes_)
     if (!fill()) {
       if (interrupted() != 0) return Read::end;
-      throw Error(fmt::format("{} is cut off: its header promises {} rows, but it ends after row {}.", bytes_.name(),
+      throw Error(fmt::format("{} is cut off: its header promises {} rows, but it ends after row {}", bytes_.name(),
                               total_rows_, rows_),
                   fmt::format("row {}", rows_ + 1));
     }
@@ -139,14 +143,22 @@ NpyReader::Read NpyReader::next(double* out) {
     const char* item = row + static_cast<std::size_t>(column) * item_bytes_;
     double number = 0;
     switch (kind_) {
-      case Kind::f4: number = load<float>(item); break;
-      case Kind::f8: number = load<double>(item); break;
-      case Kind::i4: number = load<std::int32_t>(item); break;
-      case Kind::i8: number = load<std::int64_t>(item); break;
+      case Kind::f4:
+        number = load<float>(item);
+        break;
+      case Kind::f8:
+        number = load<double>(item);
+        break;
+      case Kind::i4:
+        number = load<std::int32_t>(item);
+        break;
+      case Kind::i8:
+        number = load<std::int64_t>(item);
+        break;
     }
     if (!std::isfinite(number)) {
       bad_.where = fmt::format("row {}, column {}", rows_, column + 1);
-      bad_.message = fmt::format("The value '{}' in {} of {} is not finite.", number, bad_.where, bytes_.name());
+      bad_.message = fmt::format("the value '{}' in {} of {} is not finite", number, bad_.where, bytes_.name());
       return Read::bad;
     }
     *out++ = number;

@@ -21,7 +21,9 @@ class NpyReader : public RowSource {
   const BadRow& bad() const override { return bad_; }
   std::int64_t rows_read() const override { return rows_; }
   bool ready() const override { return end_ - begin_ >= row_bytes_; }
-  double share() const override { return total_rows_ > 0 ? static_cast<double>(rows_) / static_cast<double>(total_rows_) : -1; }
+  double share() const override {
+    return total_rows_ > 0 ? static_cast<double>(rows_) / static_cast<double>(total_rows_) : -1;
+  }
   const std::string& input_name() const override { return bytes_.name(); }
   std::int64_t rows() const { return total_rows_; }
 

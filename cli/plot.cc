@@ -11,6 +11,7 @@
 namespace ttr::cli {
 namespace {
 
+constexpr const char* lone_point = "m-4 0h8";  // a line of one point would not be seen
 constexpr const char* dashes[] = {"", "7 4", "1.5 3.5", "9 3 2 3"};
 
 struct Axis {
@@ -18,7 +19,7 @@ struct Axis {
   bool log = false;
   double at(double value) const {  // 0..1, clamped
     const double a = log ? std::log10(low) : low, b = log ? std::log10(high) : high;
-    const double v = log ? std::log10(std::max(value, low)) : value;
+    const double v = log ? std::log10(std::max(value, low)) : std::clamp(value, -1e301, 1e301);
     return std::clamp((v - a) / (b - a), -0.05, 1.05);
   }
 };
@@ -62,7 +63,7 @@ Axis y_axis(const Plot& plot) {
     if (reach > 0) axis.high = std::min(axis.high, high + reach), axis.low = std::max(axis.low, low - reach);
     double margin = 0.05 * (axis.high - axis.low);
     if (!(margin > 0) || !std::isfinite(margin)) margin = std::max(0.5, 0.1 * std::abs(axis.high));
-    axis.low -= margin, axis.high += margin;
+    axis.low = std::max(axis.low - margin, -1e300), axis.high = std::min(axis.high + margin, 1e300);
   }
   return axis;
 }
@@ -87,7 +88,7 @@ std::string tick_text(double value, double step) {
 }
 
 std::string log_text(double value) {
-  if (value >= 0.0009 && value < 1e5) return fmt::format("{:g}", value);
+  if (value >= 0.0009 && value < 1e5) return fmt::format("{:.3g}", value);
   const int exponent = static_cast<int>(std::floor(std::log10(value) + 1e-9));
   return fmt::format("{:.0f}e{}", value / std::pow(10, exponent), exponent);
 }
@@ -109,12 +110,14 @@ std::vector<double> linear_ticks(double low, double high, int about) {
       break;
     }
   std::vector<double> ticks;
-  for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && ticks.size() < 50; ++k) ticks.push_back(k * step);
+  for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && ticks.size() < 50; ++k)
+    ticks.push_back(k * step);
   return ticks;
 }
 
 std::vector<double> log_ticks(double low, double high) {
-  const int first = static_cast<int>(std::floor(std::log10(low))), last = static_cast<int>(std::ceil(std::log10(high)));
+  const int first = static_cast<int>(std::floor(std::log10(low))),
+            last = static_cast<int>(std::ceil(std::log10(high)));
   const double decades = std::log10(high / low);
   const int stride = std::max(1, static_cast<int>(std::ceil(decades / 8)));
   std::vector<double> ticks;
@@ -124,26 +127,40 @@ std::vector<double> log_ticks(double low, double high) {
       const double tick = m * std::pow(10, e);
       if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push_back(tick);
     }
-  return ticks;
+  return ticks.size() < 3 && decades < 1.5 ? linear_ticks(low, high, 4) : ticks;
 }
 
 std::string escape_markup(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    const std::size_t length = byte < 0x80 ? 1 : byte >= 0xc2 && byte < 0xe0 ? 2 : (byte & 0xf0) == 0xe0 ? 3 : byte >= 0xf0 && byte < 0xf5 ? 4 : 0;
+    const std::size_t length = byte < 0x80                   ? 1
+                               : byte >= 0xc2 && byte < 0xe0 ? 2
+                               : (byte & 0xf0) == 0xe0       ? 3
+                               : byte >= 0xf0 && byte < 0xf5 ? 4
+                                                             : 0;
     bool valid = length > 0 && i + length <= text.size();
-    for (std::size_t j = 1; valid && j < length; ++j) valid = (static_cast<unsigned char>(text[i + j]) & 0xc0) == 0x80;
+    for (std::size_t j = 1; valid && j < length; ++j)
+      valid = (static_cast<unsigned char>(text[i + j]) & 0xc0) == 0x80;
     if (!valid || (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
       out += '?', ++i;
       continue;
     }
     switch (text[i]) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += text.substr(i, length);
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += text.substr(i, length);
     }
     i += length;
   }
@@ -165,7 +182,7 @@ std::string plot_css() {
 )";
 }
 
-std::string plot_svg(const Plot& plot, bool standalone) {
+std::string plot_svg(const Plot& plot, bool standalone, int number) {
   std::size_t longest = 0;
   for (const Line& line : plot.lines) longest = std::max(longest, display_width(line.label));
   const int legend = std::clamp(static_cast<int>(7 * longest) + 56, 120, 330);
@@ -181,55 +198,63 @@ std::string plot_svg(const Plot& plot, bool standalone) {
                        *dash ? fmt::format(" stroke-dasharray=\"{}\"", dash) : std::string());
   };
 
-  static int serial = 0;  // clip paths need names that are unique within a page
-  const std::string clip = fmt::format("clip{}", standalone ? 0 : ++serial);
+  const std::string clip = fmt::format("clip{}", number);
   std::string s = fmt::format(
-      "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" role=\"img\" "
+      "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" "
+      "role=\"img\" "
       "aria-label=\"{}\">\n",
-      plot.width, plot.height, plot.width, plot.height, escape_markup(plot.title.empty() ? plot.y_label : plot.title));
+      plot.width, plot.height, plot.width, plot.height,
+      escape_markup(plot.title.empty() ? plot.y_label : plot.title));
   if (standalone)
     s += "<style>" + plot_css() + "</style>\n" +
          fmt::format("<rect width=\"{}\" height=\"{}\" style=\"fill: var(--paper)\"/>\n", plot.width, plot.height);
   if (!plot.title.empty())
     s += fmt::format("<text class=\"title\" x=\"{}\" y=\"24\">{}</text>\n", left, escape_markup(plot.title));
-  s += fmt::format("<clipPath id=\"{}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>\n", clip, left, top, w, h);
+  s += fmt::format("<clipPath id=\"{}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>\n", clip,
+                   left, top, w, h);
 
   const std::vector<double> xt = linear_ticks(ax.low, ax.high, std::max(2, w / 90));
-  const std::vector<double> yt = ay.log ? log_ticks(ay.low, ay.high) : linear_ticks(ay.low, ay.high, std::max(2, h / 55));
+  const std::vector<double> yt =
+      ay.log ? log_ticks(ay.low, ay.high) : linear_ticks(ay.low, ay.high, std::max(2, h / 55));
   for (double x : xt)
-    s += fmt::format("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text x=\"{0:.1f}\" y=\"{3}\" "
-                     "text-anchor=\"middle\">{4}</text>\n",
-                     px(x), top, top + h, top + h + 17, tick_text(x, xt.size() > 1 ? xt[1] - xt[0] : 1));
+    s += fmt::format(
+        "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text x=\"{0:.1f}\" y=\"{3}\" "
+        "text-anchor=\"middle\">{4}</text>\n",
+        px(x), top, top + h, top + h + 17, tick_text(x, xt.size() > 1 ? xt[1] - xt[0] : 1));
   for (double y : yt)
-    s += fmt::format("<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3}\" y=\"{4:.1f}\" "
-                     "text-anchor=\"end\">{5}</text>\n",
-                     left, left + w, py(y), left - 7, py(y) + 4,
-                     ay.log ? log_text(y) : tick_text(y, yt.size() > 1 ? yt[1] - yt[0] : 1));
+    s += fmt::format(
+        "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3}\" y=\"{4:.1f}\" "
+        "text-anchor=\"end\">{5}</text>\n",
+        left, left + w, py(y), left - 7, py(y) + 4,
+        ay.log ? log_text(y) : tick_text(y, yt.size() > 1 ? yt[1] - yt[0] : 1));
   s += fmt::format("<rect class=\"edge\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", left, top, w, h);
   s += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", left + w / 2,
                    plot.height - 10, escape_markup(plot.x_label));
-  s += fmt::format("<text class=\"soft\" transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-                   top + h / 2, escape_markup(plot.y_label));
+  s += fmt::format(
+      "<text class=\"soft\" transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
+      top + h / 2, escape_markup(plot.y_label));
   for (const Plot::Mark& mark : plot.marks)
-    s += fmt::format("<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text class=\"soft\" x=\"{3:.1f}\" "
-                     "y=\"{4}\">{5}</text>\n",
-                     px(mark.x), top, top + h, px(mark.x) + 5, top + h - 8, escape_markup(mark.label));
+    s += fmt::format(
+        "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text class=\"soft\" "
+        "x=\"{3:.1f}\" "
+        "y=\"{4}\">{5}</text>\n",
+        px(mark.x), top, top + h, px(mark.x) + 5, top + h - 8, escape_markup(mark.label));
 
   s += fmt::format("<g clip-path=\"url(#{})\">\n", clip);
   for (const Line& line : plot.lines) {
     std::string path;
     bool pen_down = false;
-    std::size_t run = 0;  // points since the pen came down: a lone one is drawn as a dot
+    std::size_t run = 0;  // points since the pen came down
     for (std::size_t i = 0; i < line.x.size() && i < line.y.size(); ++i) {
       if (!std::isfinite(line.y[i])) {
-        if (run == 1) path += "h.01";
+        if (run == 1) path += lone_point;
         pen_down = false, run = 0;
         continue;
       }
       path += fmt::format("{}{:.1f} {:.1f}", pen_down ? "L" : "M", px(line.x[i]), py(line.y[i]));
       pen_down = true, ++run;
     }
-    if (run == 1) path += "h2";
+    if (run == 1) path += lone_point;
     if (!path.empty())
       s += fmt::format("<path {} d=\"{}\"><title>{}</title></path>\n", stroke(line), path, escape_markup(line.label));
   }
@@ -238,8 +263,10 @@ std::string plot_svg(const Plot& plot, bool standalone) {
   // In the order in which the lines end, top to bottom, eye and line meet.
   std::vector<std::size_t> order(plot.lines.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  if (plot.legend_by_end) std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return last_finite(plot.lines[a]) > last_finite(plot.lines[b]); });
+  if (plot.legend_by_end)
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return last_finite(plot.lines[a]) > last_finite(plot.lines[b]);
+    });
   const double pitch = std::min(22.0, static_cast<double>(h) / std::max<std::size_t>(order.size(), 1));
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Line& line = plot.lines[order[i]];
@@ -251,8 +278,9 @@ std::string plot_svg(const Plot& plot, bool standalone) {
         shown += (static_cast<unsigned char>(label[cut++]) & 0xc0) != 0x80;
       label = label.substr(0, cut) + "\u2026";
     }
-    s += fmt::format("<path {} d=\"M{} {:.1f}h30\"/><text x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>\n", stroke(line),
-                     left + w + 12, y, left + w + 48, y + 4, escape_markup(label), escape_markup(line.label));
+    s += fmt::format("<path {} d=\"M{} {:.1f}h30\"/><text x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>\n",
+                     stroke(line), left + w + 12, y, left + w + 48, y + 4, escape_markup(label),
+                     escape_markup(line.label));
   }
   return s + "</svg>\n";
 }

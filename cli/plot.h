@@ -34,7 +34,8 @@ struct Plot {
 /// The colours, as CSS custom properties and classes for plot_svg's elements; for the head of a page.
 std::string plot_css();
 /// The plot; `standalone` gives a complete file with its own colours and background.
-std::string plot_svg(const Plot&, bool standalone = false);
+/// Plots on one page need different numbers.
+std::string plot_svg(const Plot&, bool standalone = false, int number = 1);
 
 /// Places of ticks that cover [low, high] without crowding.
 std::vector<double> linear_ticks(double low, double high, int about);

@@ -1,6 +1,7 @@
 #include "progress.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 
@@ -12,7 +13,8 @@
 namespace ttr::cli {
 namespace {
 
-volatile sig_atomic_t g_signal = 0;
+std::atomic<int> g_signal{0};  // lock-free, so a handler may touch it
+static_assert(std::atomic<int>::is_always_lock_free);
 int g_pipe[2] = {-1, -1};
 
 extern "C" void on_signal(int signal) {

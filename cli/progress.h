@@ -22,7 +22,8 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction old_int_ {}, old_term_ {}, old_pipe_ {};
+  struct sigaction old_int_ {
+  }, old_term_{}, old_pipe_{};
 };
 
 /// 0, or the number of the signal that asked the run to end.

@@ -15,36 +15,42 @@ void require(bool condition, const std::string& message, const std::string& opti
 }
 
 void check(const RegressOptions& o) {
-  require(o.lags >= 0 && o.lags <= 100000, fmt::format("--lags {} is out of range; give 1 to 100000 rows.", o.lags),
+  require(o.lags >= 0 && o.lags <= 100000, fmt::format("--lags {} is out of range; give 1 to 100000 rows", o.lags),
           "--lags");
   require(o.horizon >= -1 && o.horizon <= 1000000,
-          fmt::format("--horizon {} is out of range; give 0 to 1000000 rows.", o.horizon), "--horizon");
+          fmt::format("--horizon {} is out of range; give 0 to 1000000 rows", o.horizon), "--horizon");
   require(o.lags == 0 || o.horizon != 0,
-          "--horizon 0 with --lags would ask for a row that is among its own keys; give --horizon 1 or more.", "--horizon");
-  require(o.window >= 0, fmt::format("--window {} is out of range; give a number of rows, at least 1.", o.window), "--window");
+          "--horizon 0 with --lags would ask for a row that is among its own keys; give --horizon 1 or more",
+          "--horizon");
+  require(o.window >= 0, fmt::format("--window {} is out of range; give a number of rows, at least 1", o.window),
+          "--window");
   require(o.on_bad == "error" || o.on_bad == "skip",
-          fmt::format("--on-bad '{}' is unknown; it is error or skip.", o.on_bad), "--on-bad");
+          fmt::format("--on-bad '{}' is unknown; it is error or skip", o.on_bad), "--on-bad");
   require(o.header == "auto" || o.header == "yes" || o.header == "no",
-          fmt::format("--header '{}' is unknown; it is auto, yes or no.", o.header), "--header");
-  require(o.seeds >= 1 && o.seeds <= 100000, fmt::format("--seeds {} is out of range; give 1 to 100000.", o.seeds), "--seeds");
-  require(o.time >= 4 && o.time <= 100000, fmt::format("--time {} is out of range; give 4 to 100000 steps.", o.time), "--time");
-  require(o.threads >= 0, fmt::format("--threads {} is out of range; give 1 or more.", o.threads), "--threads");
+          fmt::format("--header '{}' is unknown; it is auto, yes or no", o.header), "--header");
+  require(o.seeds >= 1 && o.seeds <= 100000, fmt::format("--seeds {} is out of range; give 1 to 100000", o.seeds),
+          "--seeds");
+  require(o.time >= 4 && o.time <= 100000, fmt::format("--time {} is out of range; give 4 to 100000 steps", o.time),
+          "--time");
+  require(o.threads >= 0, fmt::format("--threads {} is out of range; give 1 or more", o.threads), "--threads");
   const std::string* outputs[] = {&o.out, &o.report, &o.svg};
   for (int a = 0; a < 3; ++a)
     for (int b = a + 1; b < 3; ++b)
       require(outputs[a]->empty() || *outputs[a] != *outputs[b],
-              fmt::format("Two outputs would be written to '{}'; give each its own file.", *outputs[a]), "--out");
+              fmt::format("two outputs would be written to '{}'; give each its own file", *outputs[a]), "--out");
   if (o.file.empty()) {
-    require(o.keys.empty() && o.values.empty() && !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0,
-            "--keys, --values, --bias, --standardize, --lags and --horizon are about a file of rows, and none was given; "
-            "write `ttr regress data.csv ...`.",
-            "ttr regress");
-    require(o.out.empty(), "--out is about a file of rows, and none was given; write `ttr regress data.csv --out preds.csv`.",
+    require(
+        o.keys.empty() && o.values.empty() && !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0,
+        "--keys, --values, --bias, --standardize, --lags and --horizon are about a file of rows, and none was given; "
+        "write `ttr regress data.csv ...`",
+        "ttr regress");
+    require(o.out.empty(),
+            "--out is about a file of rows, and none was given; write `ttr regress data.csv --out preds.csv`",
             "--out");
   } else {
     for (const std::string* output : outputs)
       require(output->empty() || *output == "-" || !same_file(o.file, *output),
-              fmt::format("The output '{}' is the input file itself; choose another name.", *output), "--out");
+              fmt::format("the output '{}' is the input file itself; choose another name", *output), "--out");
   }
 }
 
@@ -57,6 +63,12 @@ int run_regress(const RegressOptions& options) {
     return options.file.empty() ? run_switching(options) : run_stream(options);
   } catch (const ClosedPipe&) {
     return 0;
+  } catch (const Error&) {
+    // Input that ended early because it was interrupted is not bad input.
+    const int signal = interrupted();
+    if (signal == 0) throw;
+    fmt::print(stderr, "Interrupted by {} before the first row. Nothing was written.\n", signal_name(signal));
+    return 128 + signal;
   }
 }
 

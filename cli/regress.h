@@ -9,29 +9,29 @@
 namespace ttr::cli {
 
 struct RegressOptions {
-  std::string file;                    // empty: the built-in process; "-": standard input
-  std::vector<std::string> keys;       // column names, numbers from 1 or ranges "2-5"; empty: all but the values
-  std::vector<std::string> values;     // empty: the last column (with lags: all)
-  std::vector<std::string> layers;     // "nlms", "rls:decay=0.99,ridge=1e-3" or a recipe; empty: nlms and rls
-  bool bias = false;                   // a further key that is always 1
-  bool standardize = false;            // running mean and deviation of keys and values
-  std::int64_t lags = 0;               // keys = the last `lags` rows, value = the next row; 0: off
-  std::int64_t horizon = -1;           // the value belongs to the row so many rows later; -1: 0, or 1 with lags
-  std::int64_t window = 0;             // rows per window of the windowed loss; 0: at most eight windows
-  std::string out;                     // predictions, .csv or .npy; "-": standard output
-  std::string report;                  // HTML; the built-in process writes report.html if empty
-  std::string svg;                     // the plot of the losses alone
-  std::string on_bad = "error";        // or "skip"
-  std::string header = "auto";         // or "yes", "no"
+  std::string file;                 // empty: the built-in process; "-": standard input
+  std::vector<std::string> keys;    // column names, numbers from 1 or ranges "2-5"; empty: all but the values
+  std::vector<std::string> values;  // empty: the last column (with lags: all)
+  std::vector<std::string> layers;  // "nlms", "rls:decay=0.99,ridge=1e-3" or a recipe; empty: nlms and rls
+  bool bias = false;                // a further key that is always 1
+  bool standardize = false;         // running mean and deviation of keys and values
+  std::int64_t lags = 0;            // keys = the last `lags` rows, value = the next row; 0: off
+  std::int64_t horizon = -1;        // the value belongs to the row so many rows later; -1: 0, or 1 with lags
+  std::int64_t window = 0;          // rows per window of the windowed loss; 0: at most eight windows
+  std::string out;                  // predictions, .csv or .npy; "-": standard output
+  std::string report;               // HTML; the built-in process writes report.html if empty
+  std::string svg;                  // the plot of the losses alone
+  std::string on_bad = "error";     // or "skip"
+  std::string header = "auto";      // or "yes", "no"
   bool json = false;
   // The built-in process only.
   int seeds = 24;
   int time = 256;
   std::uint64_t seed = 2025;
   std::string covariance = "equicorrelation";
-  int threads = 0;                     // 0: as many as the machine has; the numbers do not depend on it
+  int threads = 0;  // 0: as many as the machine has; the numbers do not depend on it
 
-  std::string command;                 // the command line, for the report
+  std::string command;  // the command line, for the report
 };
 
 /// Returns the exit status: 0, or 130 after Ctrl-C. Throws Error for anything the user can put right.

@@ -29,8 +29,8 @@ ByteSource::ByteSource(const std::string& path) {
     descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor_ < 0) {
       const int reason = errno;
-      throw Error(reason == ENOENT ? fmt::format("There is no file {}.", name_)
-                                   : fmt::format("Cannot read {}: {}.", name_, std::strerror(reason)),
+      throw Error(reason == ENOENT ? fmt::format("there is no file {}", name_)
+                                   : fmt::format("cannot read {}: {}", name_, std::strerror(reason)),
                   path);
     }
   }
@@ -38,7 +38,7 @@ ByteSource::ByteSource(const std::string& path) {
   if (::fstat(descriptor_, &info) != 0) return;
   if (S_ISDIR(info.st_mode)) {
     if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
-    throw Error(fmt::format("{} is a folder; give a CSV or .npy file.", name_), path);
+    throw Error(fmt::format("{} is a folder; give a CSV or .npy file", name_), path);
   }
   if (S_ISREG(info.st_mode)) size_ = info.st_size;
 }
@@ -84,7 +84,8 @@ std::size_t ByteSource::read(char* data, std::size_t capacity) {
       position_ += n;
       return static_cast<std::size_t>(n);
     }
-    if (errno != EINTR && errno != EAGAIN) throw Error(fmt::format("Cannot read {}: {}.", name_, std::strerror(errno)), name_);
+    if (errno != EINTR && errno != EAGAIN)
+      throw Error(fmt::format("cannot read {}: {}", name_, std::strerror(errno)), name_);
   }
 }
 
@@ -122,16 +123,21 @@ Parsed parse_number(std::string_view field, double& number) {
 
 std::string_view why(Parsed parsed) {
   switch (parsed) {
-    case Parsed::number: return "is a number";
-    case Parsed::empty: return "is empty";
-    case Parsed::text: return "is not a number";
-    case Parsed::not_finite: return "is not finite";
-    case Parsed::overflow: return "is too large for a double (1.8e308)";
+    case Parsed::number:
+      return "is a number";
+    case Parsed::empty:
+      return "is empty";
+    case Parsed::text:
+      return "is not a number";
+    case Parsed::not_finite:
+      return "is not finite";
+    case Parsed::overflow:
+      return "is too large for a double (1.8e308)";
   }
   return "";
 }
 
-std::string quoted(std::string_view value) {
+std::string shown_value(std::string_view value) {
   std::string out = "'";
   std::size_t shown = 0;
   for (char c : value) {
@@ -141,10 +147,8 @@ std::string quoted(std::string_view value) {
       break;
     }
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f)
-      out += fmt::format("\\x{:02x}", byte);
-    else
-      out += c;
+    if (byte < 0x20 || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
+    else out += c;
   }
   return out + "'";
 }
@@ -164,25 +168,30 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
     return list + (count > 20 ? ", ..." : "");
   };
   std::vector<int> out;
-  std::vector<std::string> words;
-  for (const std::string& word : wanted) {
-    // A list in one piece ("a,b,c") is cut up, unless a column is called that.
-    if (std::find(names.begin(), names.end(), word) != names.end() || word.find(',') == word.npos) {
-      words.push_back(word);
-      continue;
-    }
-    for (std::size_t from = 0; from <= word.size();) {
-      const std::size_t to = std::min(word.find(',', from), word.size());
-      words.push_back(word.substr(from, to - from));
+  // The list is cut at commas, unless pieces that follow each other make up a name that has commas itself.
+  std::vector<std::string> pieces, words;
+  for (const std::string& text : wanted)
+    for (std::size_t from = 0; from <= text.size();) {
+      const std::size_t to = std::min(text.find(',', from), text.size());
+      pieces.push_back(text.substr(from, to - from));
       from = to + 1;
     }
+  for (std::size_t i = 0; i < pieces.size();) {
+    std::string joined = pieces[i], word = joined;
+    std::size_t next = i + 1;
+    for (std::size_t j = i + 1; j < pieces.size() && joined.size() < 10000; ++j) {
+      joined += "," + pieces[j];
+      if (std::find(names.begin(), names.end(), joined) != names.end()) word = joined, next = j + 1;
+    }
+    words.push_back(word);
+    i = next;
   }
   for (const std::string& word : words) {
     if (source.has_header()) {
       const auto found = std::find(names.begin(), names.end(), word);
       if (found != names.end()) {
         if (std::find(found + 1, names.end(), word) != names.end())
-          throw Error(fmt::format("Two columns of {} are called '{}'; give the number of the one you mean.",
+          throw Error(fmt::format("two columns of {} are called '{}'; give the number of the one you mean",
                                   source.input_name(), word),
                       option);
         out.push_back(static_cast<int>(found - names.begin()));
@@ -194,9 +203,9 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
     const int last = dash == std::string::npos ? first : number_of(std::string_view(word).substr(dash + 1));
     if (first < 1 || last < first || last > count)
       throw Error(source.has_header()
-                      ? fmt::format("{} has no column '{}'; its {} columns are {}.", source.input_name(), word, count,
+                      ? fmt::format("{} has no column '{}'; its {} columns are {}", source.input_name(), word, count,
                                     all_names())
-                      : fmt::format("{} has no column '{}': it has no header, so columns are numbers from 1 to {}.",
+                      : fmt::format("{} has no column '{}': it has no header, so columns are numbers from 1 to {}",
                                     source.input_name(), word, count),
                   option);
     for (int c = first; c <= last; ++c) out.push_back(c - 1);
@@ -204,7 +213,7 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
   for (std::size_t i = 0; i < out.size(); ++i)
     if (std::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(i), out[i]) !=
         out.begin() + static_cast<std::ptrdiff_t>(i))
-      throw Error(fmt::format("Column '{}' is named twice.", names[out[i]]), option);
+      throw Error(fmt::format("column '{}' is named twice", names[out[i]]), option);
   return out;
 }
 
@@ -213,8 +222,8 @@ std::unique_ptr<RowSource> open_rows(const std::string& path, HeaderLine header)
   const std::string start(bytes.peek(6));
   const std::string where = path == "-" ? "standard input" : path;
   if (start.empty()) {
-    if (interrupted() != 0) throw Error("Interrupted before the first row.", where);
-    throw Error(fmt::format("{} is empty; there is no row to learn from.", bytes.name()), where);
+    if (interrupted() != 0) throw Error("interrupted before the first row", where);
+    throw Error(fmt::format("{} is empty; there is no row to learn from", bytes.name()), where);
   }
   if (start == "\x93NUMPY") return std::make_unique<NpyReader>(std::move(bytes));
   struct Known {
@@ -223,14 +232,15 @@ std::unique_ptr<RowSource> open_rows(const std::string& path, HeaderLine header)
   const Known known[] = {{"\x1f\x8b", "gzip-compressed", "unpack it first: zcat FILE | ttr regress -"},
                          {"BZh", "bzip2-compressed", "unpack it first: bzcat FILE | ttr regress -"},
                          {"\x28\xb5\x2f\xfd", "zstd-compressed", "unpack it first: zstdcat FILE | ttr regress -"},
-                         {"\xfd" "7zXZ", "xz-compressed", "unpack it first: xzcat FILE | ttr regress -"},
+                         {"\xfd"
+                          "7zXZ",
+                          "xz-compressed", "unpack it first: xzcat FILE | ttr regress -"},
                          {"PK\x03\x04", "a zip archive (.npz or .xlsx?)", "save the table as CSV or .npy"},
                          {"PAR1", "a Parquet file", "save the table as CSV or .npy"},
                          {"\xff\xfe", "UTF-16 text", "save it as UTF-8"},
                          {"\xfe\xff", "UTF-16 text", "save it as UTF-8"}};
   for (const Known& k : known)
-    if (start.starts_with(k.magic))
-      throw Error(fmt::format("{} is {}; {}.", bytes.name(), k.what, k.remedy), where);
+    if (start.starts_with(k.magic)) throw Error(fmt::format("{} is {}; {}", bytes.name(), k.what, k.remedy), where);
   return std::make_unique<CsvReader>(std::move(bytes), header);
 }
 

@@ -31,9 +31,9 @@ class ByteSource {
   /// Up to `count` (at most 16) of the next bytes, which read() will still return.
   std::string_view peek(std::size_t count);
 
-  const std::string& name() const { return name_; }     // "'data.csv'" or "standard input"
-  std::int64_t size() const { return size_; }           // -1 if unknown
-  std::int64_t position() const { return position_; }   // bytes handed out so far
+  const std::string& name() const { return name_; }    // "'data.csv'" or "standard input"
+  std::int64_t size() const { return size_; }          // -1 if unknown
+  std::int64_t position() const { return position_; }  // bytes handed out so far
 
  private:
   ByteSource() = default;
@@ -87,6 +87,6 @@ Parsed parse_number(std::string_view field, double& number);
 std::string_view why(Parsed);
 
 /// A value as it may appear in a message: shortened, without control characters.
-std::string quoted(std::string_view value);
+std::string shown_value(std::string_view value);
 
 }  // namespace ttr::cli

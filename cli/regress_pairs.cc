@@ -88,7 +88,8 @@ bool PairBuilder::add(const double* x, const double* y, Block& block, double* sh
   } else {
     const std::size_t K = static_cast<std::size_t>(key_dim_);
     const bool known = keys_made_ >= spec_.horizon;
-    double* slot = queue_.data() + static_cast<std::size_t>(keys_made_ % spec_.horizon) * K;  // holds k_{t-h} until now
+    double* slot =
+        queue_.data() + static_cast<std::size_t>(keys_made_ % spec_.horizon) * K;  // holds k_{t-h} until now
     complete(known ? slot : nullptr, y);
     if (has_key_) {
       ask(block, shift, scale, last_value);

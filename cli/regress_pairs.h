@@ -48,7 +48,7 @@ class PairBuilder {
   bool add(const double* x, const double* y, Block& block, double* shift, double* scale, double* last_value);
 
  private:
-  void make_key(const double* x);           // into key_; has_key_ says whether there is one
+  void make_key(const double* x);                     // into key_; has_key_ says whether there is one
   void complete(const double* key, const double* y);  // the pending pair
   void ask(Block& block, double* shift, double* scale, double* last_value);
 

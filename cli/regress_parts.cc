@@ -21,8 +21,8 @@ Buffer::Buffer(std::size_t bytes)
 void require_stream_inputs(const ttr::Plan& plan, const std::string& name) {
   for (const InputInfo& input : plan.inputs()) {
     if (input.name == "q" || input.name == "k" || input.name == "v" || input.optional) continue;
-    throw Error(fmt::format("The layer '{}' needs the input '{}' ({}) for every token, which a stream does not have; "
-                            "write it as a constant: {}=0.5.",
+    throw Error(fmt::format("the layer '{}' needs the input '{}' ({}) for every token, which a stream does not have; "
+                            "write it as a constant: {}=0.5",
                             name, input.name, input.meaning, input.name),
                 "--layer");
   }
@@ -47,7 +47,7 @@ StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim)
   const Footprint bytes = plan_.footprint(capacity_, Form::step);
   state_ = Buffer(bytes.state), work_ = Buffer(bytes.workspace);
   if (const Status status = plan_.reset({state_.data(), state_.size()}); status != Status::ok)
-    throw Error(fmt::format("The layer '{}' cannot start: {}", name_, to_string(status)), "--layer");
+    throw Error(fmt::format("the layer '{}' cannot start: {}", name_, to_string(status)), "--layer");
 }
 
 bool StreamLayer::enlarge() {
@@ -95,9 +95,10 @@ void StreamLayer::run(const Block& block, double* predictions) {
       std::fill_n(prediction, V, std::numeric_limits<double>::quiet_NaN());
       continue;
     }
-    std::string reason = plan_.diagnose(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()}, Form::step);
+    std::string reason =
+        plan_.diagnose(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()}, Form::step);
     if (reason.empty()) reason = to_string(status);
-    throw Error(fmt::format("The layer '{}' cannot go on: {}", name_, reason), "--layer");
+    throw Error(fmt::format("the layer '{}' cannot go on: {}", name_, reason), "--layer");
   }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -155,6 +156,10 @@ void Spread::add(const double* values) {
 
 double Spread::r2(double squared_error) const {
   return sum_ > 0 ? 1 - squared_error / sum_ : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string counted(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::string join(const std::vector<std::string>& words) {

@@ -120,6 +120,8 @@ class Spread {
 int run_switching(const RegressOptions&);
 int run_stream(const RegressOptions&);
 
+/// "1 row", "2 rows"
+std::string counted(std::int64_t count, std::string_view what);
 /// "a, b and c"
 std::string join(const std::vector<std::string>& words);
 /// Prints to standard output and flushes; false if nobody reads any more.

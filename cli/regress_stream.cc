@@ -52,7 +52,7 @@ class Stream {
   std::vector<std::string> header_row() const;
   std::size_t width() const { return (layers_.size() + 1) * V_; }  // predictions per row: layers, then naive
   bool live() const { return options_.file == "-" && options_.out.empty() && !options_.json; }
-  bool predictions_on_stdout() const { return live() || options_.out == "-"; }
+  bool predictions_on_stdout() const { return out_ && out_->is_standard_output(); }
 
   const RegressOptions& options_;
   std::unique_ptr<RowSource> source_;
@@ -66,6 +66,8 @@ class Stream {
   std::optional<Spread> spread_;
 
   Block block_;
+  std::size_t block_limit_ =
+      1;  // rows of the next block: more while layers are quick, so that Ctrl-C is always heard
   struct BlockRow {
     std::int64_t number;  // in the file, from 1
     bool asks;
@@ -99,7 +101,9 @@ void Stream::choose_columns() {
   spec_.horizon = options_.horizon >= 0 ? options_.horizon : options_.lags > 0 ? 1 : 0;
   spec_.bias = options_.bias, spec_.standardize = options_.standardize;
 
-  auto contains = [](const std::vector<int>& list, int c) { return std::find(list.begin(), list.end(), c) != list.end(); };
+  auto contains = [](const std::vector<int>& list, int c) {
+    return std::find(list.begin(), list.end(), c) != list.end();
+  };
   if (options_.lags > 0) {
     for (int c = 0; c < count; ++c) {
       if (options_.keys.empty()) key_columns_.push_back(c);
@@ -111,31 +115,35 @@ void Stream::choose_columns() {
       for (int c = 0; c < count; ++c)
         if (!contains(value_columns_, c)) key_columns_.push_back(c);
     if (key_columns_.empty() && !options_.bias)
-      throw Error(fmt::format("{} has {}, so nothing is left to predict it from; for a time series say --lags 8 (predict "
-                              "each row from the 8 before it).",
-                              source_->input_name(), count == 1 ? "one column" : "no column besides the values"),
-                  "--lags");
+      throw Error(
+          fmt::format("{} has {}, so nothing is left to predict it from; for a time series say --lags 8 (predict "
+                      "each row from the 8 before it)",
+                      source_->input_name(), count == 1 ? "one column" : "no column besides the values"),
+          "--lags");
     if (spec_.horizon == 0)
       for (int c : key_columns_)
         if (contains(value_columns_, c))
-          throw Error(fmt::format("Column '{}' is both a key and a value; it would predict itself. Take it out of --keys or "
-                                  "--values, or predict later rows with --horizon or --lags.",
-                                  source_->names()[c]),
-                      "--keys");
+          throw Error(
+              fmt::format("column '{}' is both a key and a value and would predict itself; take it out of --keys or "
+                          "--values, or predict later rows with --horizon or --lags",
+                          source_->names()[c]),
+              "--keys");
   }
   for (int c : value_columns_) value_names_.push_back(source_->names()[c]);
   spec_.key_columns = static_cast<int>(key_columns_.size());
   spec_.value_columns = static_cast<int>(value_columns_.size());
   V_ = value_columns_.size();
-  const double key_numbers = static_cast<double>(spec_.key_columns) * static_cast<double>(std::max<std::int64_t>(spec_.lags, 1));
+  const double key_numbers =
+      static_cast<double>(spec_.key_columns) * static_cast<double>(std::max<std::int64_t>(spec_.lags, 1));
   if (key_numbers > 1e6)
-    throw Error(fmt::format("{} columns with {} lags are {:.0f} keys; at most 1000000 are possible.", spec_.key_columns,
-                            spec_.lags, key_numbers),
+    throw Error(fmt::format("{} columns with {} lags are {:.0f} keys; at most 1000000 are possible",
+                            spec_.key_columns, spec_.lags, key_numbers),
                 "--lags");
   if ((key_numbers + 1) * static_cast<double>(spec_.horizon) > 1e8)
-    throw Error(fmt::format("--horizon {} with {:.0f} keys would hold back more than 800 MB; choose a shorter horizon.",
-                            spec_.horizon, key_numbers),
-                "--horizon");
+    throw Error(
+        fmt::format("--horizon {} with {:.0f} keys would hold back more than 800 MB; choose a shorter horizon",
+                    spec_.horizon, key_numbers),
+        "--horizon");
   std::vector<int> selected = key_columns_;
   if (key_columns_ != value_columns_) selected.insert(selected.end(), value_columns_.begin(), value_columns_.end());
   raw_.resize(selected.size());
@@ -167,7 +175,8 @@ void Stream::make_layers() {
   const std::size_t K = static_cast<std::size_t>(pairs_->key_dim()), n = live() ? 1 : block_rows;
   block_.key_dim = pairs_->key_dim(), block_.value_dim = static_cast<int>(V_);
   block_.keys.resize(n * K), block_.queries.resize(n * K), block_.values.resize(n * V_), block_.has_pair.resize(n);
-  actual_.resize(n * V_), shift_.resize(n * V_), scale_.resize(n * V_), naive_.resize(n * V_), layer_out_.resize(n * V_);
+  actual_.resize(n * V_), shift_.resize(n * V_), scale_.resize(n * V_), naive_.resize(n * V_),
+      layer_out_.resize(n * V_);
   predictions_.resize(n * width());
   rows_.reserve(n);
 }
@@ -187,8 +196,10 @@ void Stream::open_outputs() {
   if (!options_.out.empty()) {
     npy_ = options_.out.ends_with(".npy");
     out_.emplace(options_.out, "--out");
+    if (out_->is_standard_output() && options_.json)
+      throw Error("--json and --out - both want standard output; write the predictions to a file", "--out");
     if (npy_ && !out_->can_rewrite())
-      throw Error(fmt::format("'{}' cannot hold an .npy array, whose header is written last; give a file or use CSV.",
+      throw Error(fmt::format("'{}' cannot hold an .npy array, whose header is written last; give a file or use CSV",
                               options_.out),
                   "--out");
   } else if (live()) {
@@ -209,16 +220,15 @@ void Stream::open_outputs() {
 bool Stream::read_block() {
   block_.rows = 0;
   rows_.clear();
-  const std::size_t capacity = block_.has_pair.size();
   const bool shared = key_columns_ == value_columns_;
-  while (rows_.size() < capacity) {
+  while (rows_.size() < block_limit_) {
     const RowSource::Read read = source_->next(raw_.data());
     if (read == RowSource::Read::end) return false;
     if (read == RowSource::Read::bad) {
       if (options_.on_bad == "error") {
         // Rows before the bad one are complete: a live reader gets their predictions.
         if (live()) process_block();
-        throw Error(source_->bad().message + " Use --on-bad skip to leave such rows out.", source_->bad().where);
+        throw Error(source_->bad().message + "; --on-bad skip leaves such rows out", source_->bad().where);
       }
       if (skipped_++ == 0) first_bad_ = source_->bad();
       if (skipped_ % 4096 == 0 && interrupted() != 0) return false;
@@ -267,17 +277,20 @@ void Stream::process_block() {
     const double* prediction = predictions_.data() + query++ * W;
     ++asked_;
     if (spec_.horizon == 0) score(rows_[r].number, prediction, actual);
-    if (spec_.horizon == 0 || live()) emit(rows_[r].number + spec_.horizon, prediction, spec_.horizon == 0 ? actual : nullptr);
+    if (spec_.horizon == 0 || live())
+      emit(rows_[r].number + spec_.horizon, prediction, spec_.horizon == 0 ? actual : nullptr);
   }
   if (live()) out_->flush();
 }
 
 void Stream::score(std::int64_t row, const double* predictions, const double* actual) {
   spread_->add(actual);
-  for (std::size_t l = 0; l < scores_.size(); ++l) scores_[l].add(row, predictions + l * V_, actual, static_cast<int>(V_));
+  for (std::size_t l = 0; l < scores_.size(); ++l)
+    scores_[l].add(row, predictions + l * V_, actual, static_cast<int>(V_));
   if (!report_) return;
   if (shown_.size() < shown_rows) {
-    shown_.push_back({row, std::vector<double>(predictions, predictions + width()), std::vector<double>(actual, actual + V_)});
+    shown_.push_back(
+        {row, std::vector<double>(predictions, predictions + width()), std::vector<double>(actual, actual + V_)});
     return;
   }
   Shown entry = std::move(shown_.front());
@@ -306,10 +319,8 @@ void Stream::emit(std::int64_t row, const double* predictions, const double* act
     to = fmt::format_to(to, FMT_STRING(",{}"), std::isnan(predictions[i]) ? nan : predictions[i]);
   if (!live() || spec_.horizon == 0)
     for (std::size_t v = 0; v < V_; ++v) {
-      if (actual)
-        to = fmt::format_to(to, FMT_STRING(",{}"), actual[v]);
-      else
-        line_.push_back(',');
+      if (actual) to = fmt::format_to(to, FMT_STRING(",{}"), actual[v]);
+      else line_.push_back(',');
     }
   line_.push_back('\n');
   out_->write({line_.data(), line_.size()});
@@ -326,7 +337,11 @@ void Stream::read_all() {
   try {
     for (bool more = true; more;) {
       more = read_block();
+      const auto before = std::chrono::steady_clock::now();
       process_block();
+      const auto took = std::chrono::steady_clock::now() - before;
+      if (took < std::chrono::milliseconds(20)) block_limit_ = std::min(2 * block_limit_, block_.has_pair.size());
+      if (took > std::chrono::milliseconds(100)) block_limit_ = std::max<std::size_t>(block_limit_ / 2, 1);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       if (seconds > 1) {
         const double share = source_->share();
@@ -353,9 +368,11 @@ Plot Stream::loss_plot() const {
     Line line;
     line.label = naive ? "naive (last value)" : scores_[l].name;
     line.hue = naive ? -1 : static_cast<int>(l % 7), line.dash = naive ? 2 : static_cast<int>(l / 7 % 4);
-    const double first = static_cast<double>(options_.lags > 0 ? options_.lags - 1 : 0) + static_cast<double>(spec_.horizon);
+    const double first =
+        static_cast<double>(options_.lags > 0 ? options_.lags - 1 : 0) + static_cast<double>(spec_.horizon);
     for (std::size_t i = 0; i < curve.size(); ++i) {
-      line.x.push_back(first + static_cast<double>(curve.width()) * static_cast<double>(i) + 0.5 * static_cast<double>(curve.count(i) + 1));
+      line.x.push_back(first + static_cast<double>(curve.width()) * static_cast<double>(i) +
+                       0.5 * static_cast<double>(curve.count(i) + 1));
       line.y.push_back(curve.mean(i));
     }
     plot.lines.push_back(std::move(line));
@@ -370,18 +387,20 @@ std::vector<std::string> summary_cells(const Score& s, double r2, std::size_t va
           std::isfinite(r2) ? fmt::format("{:.4f}", r2) : "-",
           s.windows.size() > 0 ? short_number(s.windows.mean(0)) : "-",
           short_number(s.windows.last_full()),
-          s.us_per_row > 0 ? fmt::format("{:.3g}", s.us_per_row) : "-",
+          s.us_per_row > 0 ? short_number(s.us_per_row) : "-",
           short_bytes(static_cast<double>(s.state_bytes))};
 }
 
 std::vector<std::string> summary_header(std::int64_t window) {
-  return {"layer", "MSE", "R2", fmt::format("first {} rows", window), fmt::format("last {} rows", window), "us/row", "state"};
+  return {"layer",  "MSE",  "R2", "first " + counted(window, "row"), "last " + counted(window, "row"),
+          "us/row", "state"};
 }
 
 std::string Stream::summary() const {
-  std::string text = fmt::format("{} rows of {}: {} key{}, {} value{}{}. Each row is predicted from the rows before it.\n\n",
-                                 good_rows_, source_->input_name(), pairs_->key_dim(), pairs_->key_dim() == 1 ? "" : "s", V_,
-                                 V_ == 1 ? "" : "s", spec_.horizon > 0 ? fmt::format(", {} ahead", spec_.horizon) : "");
+  std::string text = fmt::format("{} of {}: {}, {}{}. Each row is predicted from the rows before it.\n\n",
+                                 counted(good_rows_, "row"), source_->input_name(), counted(pairs_->key_dim(), "key"),
+                                 counted(static_cast<std::int64_t>(V_), "value"),
+                                 spec_.horizon > 0 ? fmt::format(", {} ahead", spec_.horizon) : "");
   TextTable table(summary_header(scores_[0].windows.width()));
   for (const Score& s : scores_) {
     std::vector<std::string> cells = summary_cells(s, spread_->r2(s.squared_error), V_);
@@ -390,7 +409,7 @@ std::string Stream::summary() const {
   }
   text += table.text();
   if (skipped_ > 0)
-    text += fmt::format("\nLeft out {} bad row{}. The first: {}\n", skipped_, skipped_ == 1 ? "" : "s", first_bad_.message);
+    text += fmt::format("\nLeft out {}. The first: {}.\n", counted(skipped_, "bad row"), first_bad_.message);
   return text;
 }
 
@@ -409,10 +428,8 @@ Json Stream::json() const {
     layer.set("r2", spread_->r2(s.squared_error)).set("windows", windows).set("us_per_row", s.us_per_row);
     layer.set("state_bytes", s.state_bytes).set("kernel", s.kernel);
     layer.set("diverged_at", s.diverged_at > 0 ? Json(s.diverged_at) : Json());
-    if (l + 1 < scores_.size())
-      list.push(layer);
-    else
-      baseline = layer;
+    if (l + 1 < scores_.size()) list.push(layer);
+    else baseline = layer;
   }
   return out.set("layers", list).set("baseline", baseline);
 }
@@ -420,9 +437,10 @@ Json Stream::json() const {
 Report Stream::make_report() const {
   Report report;
   report.title = "Online regression: " + (options_.file == "-" ? std::string("standard input") : options_.file);
-  report.subtitle = fmt::format("{} rows, {} keys, {} value{}. Each row is predicted from the memory built on the rows before it{}.",
-                                good_rows_, pairs_->key_dim(), V_, V_ == 1 ? "" : "s",
-                                spec_.horizon > 0 ? fmt::format(", {} row{} ahead", spec_.horizon, spec_.horizon == 1 ? "" : "s") : "");
+  report.subtitle = fmt::format("{}, {}, {}. Each row is predicted from the memory built on the rows before it{}.",
+                                counted(good_rows_, "row"), counted(pairs_->key_dim(), "key"),
+                                counted(static_cast<std::int64_t>(V_), "value"),
+                                spec_.horizon > 0 ? ", " + counted(spec_.horizon, "row") + " ahead" : "");
   Report::Table table;
   table.header = summary_header(scores_[0].windows.width());
   double best = std::numeric_limits<double>::infinity();
@@ -431,15 +449,18 @@ Report Stream::make_report() const {
     if (scores_[l].squared_error < best) best = scores_[l].squared_error, table.emphasised = static_cast<int>(l);
   }
   table.rows.back()[0] = "naive (last value)";
-  table.caption = "MSE: mean squared error over all rows and values, the first rows included. R2: share of the variance of the "
-                  "values that is explained. us/row: time of the layer alone.";
+  table.caption =
+      "MSE: mean squared error over all rows and values, the first rows included. R2: share of the variance of the "
+      "values that is explained. us/row: time of the layer alone.";
   report.tables.push_back(std::move(table));
-  report.figures.push_back({loss_plot(), fmt::format("Mean squared error over consecutive {} rows, on a log scale; lower is better.",
-                                                     scores_[0].curve.width())});
+  report.figures.push_back(
+      {loss_plot(), fmt::format("Squared error, averaged over {} at a time, on a log scale; lower is better.",
+                                counted(scores_[0].curve.width(), "row"))});
   for (std::size_t v = 0; v < std::min<std::size_t>(V_, 3); ++v) {
     Plot plot;
-    plot.title = "Predictions: " + value_names_[v];
-    plot.x_label = "row", plot.y_label = value_names_[v];
+    const std::string name = source_->has_header() ? value_names_[v] : "column " + value_names_[v];
+    plot.title = "Predictions: " + name;
+    plot.x_label = "row", plot.y_label = name;
     plot.height = 360;
     Line actual;
     actual.label = "actual", actual.hue = -1, actual.width = 2.6;
@@ -447,15 +468,22 @@ Report Stream::make_report() const {
     plot.lines.push_back(std::move(actual));
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       Line line;
-      line.label = scores_[l].name, line.hue = static_cast<int>(l % 7), line.dash = static_cast<int>(l / 7 % 4), line.width = 1.4;
-      for (const Shown& s : shown_) line.x.push_back(static_cast<double>(s.row)), line.y.push_back(s.predictions[l * V_ + v]);
+      line.label = scores_[l].name, line.hue = static_cast<int>(l % 7), line.dash = static_cast<int>(l / 7 % 4),
+      line.width = 1.4;
+      for (const Shown& s : shown_)
+        line.x.push_back(static_cast<double>(s.row)), line.y.push_back(s.predictions[l * V_ + v]);
       plot.lines.push_back(std::move(line));
     }
-    report.figures.push_back({std::move(plot), fmt::format("The last {} rows that have both a prediction and a value.", shown_.size())});
+    report.figures.push_back(
+        {std::move(plot), fmt::format("The last {} with both a prediction and a value.",
+                                      counted(static_cast<std::int64_t>(shown_.size()), "row"))});
   }
   if (V_ > 3) report.notes.push_back(fmt::format("The first 3 of {} values are drawn.", V_));
-  if (skipped_ > 0) report.notes.push_back(fmt::format("{} bad rows were left out. The first: {}", skipped_, first_bad_.message));
-  if (interrupted() != 0) report.notes.push_back(fmt::format("The run was interrupted after {} rows.", good_rows_));
+  if (skipped_ > 0)
+    report.notes.push_back(
+        fmt::format("Left out {}. The first: {}.", counted(skipped_, "bad row"), first_bad_.message));
+  if (interrupted() != 0)
+    report.notes.push_back(fmt::format("The run was interrupted after {}.", counted(good_rows_, "row")));
   if (!options_.command.empty()) report.facts.emplace_back("command", options_.command);
   for (const Score& s : scores_) report.facts.emplace_back(s.name == s.recipe ? "recipe" : s.name, s.recipe);
   return report;
@@ -477,7 +505,9 @@ void Stream::finish_files() {
 }
 
 int Stream::run() {
-  const HeaderLine header = options_.header == "yes" ? HeaderLine::yes : options_.header == "no" ? HeaderLine::no : HeaderLine::automatic;
+  const HeaderLine header = options_.header == "yes"  ? HeaderLine::yes
+                            : options_.header == "no" ? HeaderLine::no
+                                                      : HeaderLine::automatic;
   source_ = open_rows(options_.file, header);
   choose_columns();
   make_layers();
@@ -487,17 +517,18 @@ int Stream::run() {
   const int signal = interrupted();
   if (signal == 0 && !closed_) {
     if (good_rows_ == 0)
-      throw Error(skipped_ > 0 ? fmt::format("All {} rows of {} are bad. The first: {}", skipped_, source_->input_name(), first_bad_.message)
-                               : fmt::format("{} has a header but no row of data.", source_->input_name()),
+      throw Error(skipped_ > 0 ? fmt::format("all {} rows of {} are bad; the first: {}", skipped_,
+                                             source_->input_name(), first_bad_.message)
+                               : fmt::format("{} has a header but no row of data", source_->input_name()),
                   source_->input_name());
     const std::int64_t needed = std::max<std::int64_t>(spec_.lags, 1) + spec_.horizon;
     if (good_rows_ < needed)
-      throw Error(fmt::format("{} has {} usable row{}, but {} needs at least {}.", source_->input_name(), good_rows_,
-                              good_rows_ == 1 ? "" : "s",
-                              spec_.lags > 0 ? fmt::format("--lags {} with a horizon of {}", spec_.lags, spec_.horizon)
-                                             : fmt::format("--horizon {}", spec_.horizon),
-                              needed),
-                  spec_.lags > 0 ? "--lags" : "--horizon");
+      throw Error(
+          fmt::format("{} has {}, but {} needs at least {}", source_->input_name(), counted(good_rows_, "usable row"),
+                      spec_.lags > 0 ? fmt::format("--lags {} with a horizon of {}", spec_.lags, spec_.horizon)
+                                     : fmt::format("--horizon {}", spec_.horizon),
+                      needed),
+          spec_.lags > 0 ? "--lags" : "--horizon");
   }
   const bool anything = good_rows_ > 0;
   if (anything) {
@@ -510,18 +541,15 @@ int Stream::run() {
   }
   if (closed_) return signal != 0 ? 128 + signal : 0;
   if (anything) {
-    if (options_.json)
-      print_out(json().dump(2) + "\n");
-    else if (predictions_on_stdout())
-      fmt::print(stderr, "\n{}", summary());
-    else
-      print_out(summary());
+    if (options_.json) print_out(json().dump(2) + "\n");
+    else if (predictions_on_stdout()) fmt::print(stderr, "\n{}", summary());
+    else print_out(summary());
   }
   if (signal != 0) {
     std::vector<std::string> kept;
     for (const std::string& path : {options_.out, options_.report, options_.svg})
       if (anything && !path.empty() && path != "-") kept.push_back(path);
-    fmt::print(stderr, "Interrupted by {} after {} rows. {}\n", signal_name(signal), good_rows_,
+    fmt::print(stderr, "Interrupted by {} after {}. {}\n", signal_name(signal), counted(good_rows_, "row"),
                kept.empty() ? std::string("The numbers above are of these rows.")
                             : fmt::format("{} hold{} these rows.", join(kept), kept.size() == 1 ? "s" : ""));
     return 128 + signal;

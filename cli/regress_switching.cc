@@ -46,7 +46,8 @@ std::vector<Entry> paper_layers() {
           {"weighted RLS 0.98, ridge 1e-2", "decay(0.98) / linear / exact(ridge=0.01)", 1, 3},
           {"softmax, QKNorm", "near(exp) / constant / exact | keys(rms)", 2, 0},
           {"local linear, ridge 0.1", "near(exp) / local(1) / exact(ridge=0.1, relative) | keys(rms)", 3, 0},
-          {"kernel regression exp(cos), ridge 1e-2", "equal / kernel(exp, scale=1) / exact(ridge=0.01) | keys(unit)", 6, 0},
+          {"kernel regression exp(cos), ridge 1e-2", "equal / kernel(exp, scale=1) / exact(ridge=0.01) | keys(unit)",
+           6, 0},
           {"DeltaNet, unit keys", "equal / linear / sgd(beta=1) | keys(unit)", 4, 0},
           {"NLMS", "equal / linear / sgd(nlms=1)", 4, 1},
           {"naive forecast", "", -1, 2}};
@@ -148,7 +149,7 @@ void Switching::run_task(Result& result, int seed) {
     if (status != Status::ok) {
       std::string reason = p.diagnose(in, {state.data(), state.size()}, out, {work.data(), work.size()});
       if (reason.empty()) reason = to_string(status);
-      throw Error(fmt::format("The layer '{}' cannot run: {}", result.entry.label, reason), "--layer");
+      throw Error(fmt::format("the layer '{}' cannot run: {}", result.entry.label, reason), "--layer");
     }
   } else {
     std::copy_n(data.values.data(), predictions.size(), predictions.data());
@@ -191,13 +192,13 @@ void Switching::run_tasks() {
   work(true);
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
-  while (seeds_done_ < seeds && std::all_of(results_.begin(), results_.end(), [&](const Result& r) {
-           return !r.losses[seeds_done_].empty();
-         }))
+  while (seeds_done_ < seeds && std::all_of(results_.begin(), results_.end(),
+                                            [&](const Result& r) { return !r.losses[seeds_done_].empty(); }))
     ++seeds_done_;
   Spread spread(spec_.dim);
   for (int s = 0; s < seeds_done_; ++s)
-    for (int t = 1; t <= spec_.time; ++t) spread.add(data_[s].values.data() + static_cast<std::size_t>(t) * spec_.dim);
+    for (int t = 1; t <= spec_.time; ++t)
+      spread.add(data_[s].values.data() + static_cast<std::size_t>(t) * spec_.dim);
   value_spread_ = spread.sum_of_squares();
 }
 
@@ -226,7 +227,9 @@ std::string window_name(const std::array<int, 2>& w) { return fmt::format("[{}, 
 
 std::string statistic_text(const Statistic& s) {
   if (!std::isfinite(s.mean)) return "diverged";
-  return std::isfinite(s.error) ? fmt::format("{} \u00b1 {:.2g}", short_number(s.mean), s.error) : short_number(s.mean);
+  if (!std::isfinite(s.error)) return short_number(s.mean);
+  return short_number(s.mean) + " \u00b1 " +
+         (s.error < 10 ? fmt::format("{:.2g}", s.error) : fmt::format("{:.0f}", s.error));
 }
 
 std::string Switching::table() const {
@@ -238,7 +241,7 @@ std::string Switching::table() const {
   for (const Result& r : results_) {
     std::vector<std::string> cells = {r.entry.label};
     for (const auto& w : windows()) cells.push_back(statistic_text(window(r, w[0], w[1])));
-    cells.push_back(r.plan ? fmt::format("{:.3g}", us_per_row(r)) : "-");
+    cells.push_back(r.plan ? short_number(us_per_row(r)) : "-");
     cells.push_back(short_bytes(static_cast<double>(r.state_bytes)));
     out.row(std::move(cells));
   }
@@ -263,7 +266,8 @@ Plot Switching::plot() const {
     line.label = r.entry.label, line.hue = r.entry.hue, line.dash = r.entry.dash;
     for (int t = 0; t < T; ++t) {
       // The mean never reaches over the switch, which would blur the one thing to see.
-      const int low = std::max(t < T / 4 ? 0 : T / 4, t - reach), high = std::min(t < T / 4 ? T / 4 - 1 : T - 1, t + reach);
+      const int low = std::max(t < T / 4 ? 0 : T / 4, t - reach),
+                high = std::min(t < T / 4 ? T / 4 - 1 : T - 1, t + reach);
       double sum = 0;
       for (int u = low; u <= high; ++u) sum += mean[u];
       line.x.push_back(t), line.y.push_back(sum / (high - low + 1));
@@ -277,7 +281,8 @@ Report Switching::report() const {
   Report out;
   out.title = "The switching process";
   out.subtitle = fmt::format(
-      "Keys follow k(t+1) = a k(t) + noise with a = 0.9 before t = {} and 0.999 after; values are the next key at length 1. "
+      "Keys follow k(t+1) = a k(t) + noise with a = 0.9 before t = {} and 0.999 after; values are the next key at "
+      "length 1. "
       "After every pair each memory predicts the next value. K = V = {}, T = {}, {} noise, {} seeds.",
       spec_.time / 4, spec_.dim, spec_.time, to_string(spec_.covariance), seeds_done_);
   Report::Table table;
@@ -288,19 +293,22 @@ Report Switching::report() const {
   for (const Result& r : results_) {
     std::vector<std::string> cells = {r.entry.label};
     for (const auto& w : windows()) cells.push_back(statistic_text(window(r, w[0], w[1])));
-    cells.push_back(r.plan ? fmt::format("{:.3g}", us_per_row(r)) : "-");
+    cells.push_back(r.plan ? short_number(us_per_row(r)) : "-");
     cells.push_back(short_bytes(static_cast<double>(r.state_bytes)));
     if (const double last = window(r, windows()[2][0], windows()[2][1]).mean; last < best)
       best = last, table.emphasised = static_cast<int>(table.rows.size());
     table.rows.push_back(std::move(cells));
   }
-  table.caption = "Squared 2-norm loss, mean \u00b1 standard error over seeds, in three windows of t. Minimum-norm RLS has its "
-                  "double-descent peak where the pairs number as many as the key has entries, at the switch; single seeds "
-                  "dominate its mean there.";
+  table.caption =
+      "Squared 2-norm loss, mean \u00b1 standard error over seeds, in three windows of t. Minimum-norm RLS has its "
+      "double-descent peak where the pairs number as many as the key has entries, at the switch; single seeds "
+      "dominate its mean there.";
   out.tables.push_back(std::move(table));
-  out.figures.push_back({plot(), fmt::format("Mean over seeds, moving mean over {} steps that stops at the switch; log scale, lower "
-                                             "is better; peaks far above the other lines are cut off. The legend stands in the order in which the lines end.",
-                                             2 * std::max(1, spec_.time / 32) + 1)});
+  out.figures.push_back(
+      {plot(), fmt::format("Mean over seeds, moving mean over {} steps that stops at the switch; log scale, lower "
+                           "is better; peaks far above the other lines are cut off. The legend stands in the order "
+                           "in which the lines end.",
+                           2 * std::max(1, spec_.time / 32) + 1)});
   if (interrupted() != 0)
     out.notes.push_back(fmt::format("The run was interrupted after {} of {} seeds.", seeds_done_, options_.seeds));
   if (!options_.command.empty()) out.facts.emplace_back("command", options_.command);

@@ -27,7 +27,8 @@ footer { margin-top: 40px; font-size: 13px; }
 std::string report_html(const Report& report) {
   std::string s = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n<style>\n{}{}</style>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\">\n<title>{}</title>\n<style>\n{}{}</style>\n"
       "</head>\n<body>\n<h1>{}</h1>\n<p class=\"lead\">{}</p>\n",
       escape_markup(report.title), plot_css(), page_css, escape_markup(report.title), escape_markup(report.subtitle));
   for (const Report::Table& table : report.tables) {
@@ -42,8 +43,9 @@ std::string report_html(const Report& report) {
     s += "</table></div>\n";
     if (!table.caption.empty()) s += "<p class=\"caption\">" + escape_markup(table.caption) + "</p>\n";
   }
+  int number = 0;
   for (const Report::Figure& figure : report.figures)
-    s += "<figure>\n" + plot_svg(figure.plot) + "<figcaption>" + escape_markup(figure.caption) +
+    s += "<figure>\n" + plot_svg(figure.plot, false, ++number) + "<figcaption>" + escape_markup(figure.caption) +
          "</figcaption>\n</figure>\n";
   for (const std::string& note : report.notes) s += "<p>" + escape_markup(note) + "</p>\n";
   if (!report.facts.empty()) {

@@ -159,9 +159,9 @@ Numbers row_of(const Plan& plan, const Numbers& numbers, std::string_view shape,
   return slice(numbers, plan.extents(shape, time), static_cast<std::size_t>(axis), row, row + 1);
 }
 
-double relative_error(const Numbers& a, const Numbers& b) {
+double relative_error(const Numbers& a, const Numbers& b, double floor) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double largest = 0, difference = 0;
+  double largest = floor, difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return std::numeric_limits<double>::infinity();
     largest = std::max(largest, std::abs(b[i]));
@@ -170,12 +170,12 @@ double relative_error(const Numbers& a, const Numbers& b) {
   return difference == 0 ? 0 : largest == 0 ? difference : difference / largest;
 }
 
-double relative_error(const NamedNumbers& actual, const NamedNumbers& expected) {
+double relative_error(const NamedNumbers& actual, const NamedNumbers& expected, double floor) {
   double error = 0;
   for (const auto& [name, numbers] : expected) {
     const auto found = actual.find(name);
     error = std::max(error, found == actual.end() ? std::numeric_limits<double>::infinity()
-                                                  : relative_error(found->second, numbers));
+                                                  : relative_error(found->second, numbers, floor));
   }
   return error;
 }

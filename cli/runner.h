@@ -52,9 +52,10 @@ Numbers tokens_of(const Plan&, const Numbers&, std::string_view shape, std::int6
 /// Batch row `row` of a dense array; arrays without a batch axis are returned whole.
 Numbers row_of(const Plan&, const Numbers&, std::string_view shape, std::int64_t time, int row);
 
-/// max |a - b| / max |b|; infinite where one has a number that is not finite, or the sizes differ.
-double relative_error(const Numbers& a, const Numbers& b);
+/// max |a - b| / max(max |b|, floor); infinite where one has a number that is not finite, or the sizes differ. The
+/// floor is for arrays that are zero but for rounding, such as the gradient of a length that a norm has removed.
+double relative_error(const Numbers& a, const Numbers& b, double floor = 0);
 /// The largest over all arrays of `expected`.
-double relative_error(const NamedNumbers& actual, const NamedNumbers& expected);
+double relative_error(const NamedNumbers& actual, const NamedNumbers& expected, double floor = 0);
 
 }  // namespace ttr::cli

@@ -65,20 +65,23 @@ double Random::normal() {
 }
 
 Covariance parse_covariance(std::string_view name) {
-  for (Covariance c :
-       {Covariance::equicorrelation, Covariance::toeplitz, Covariance::wishart, Covariance::identity})
+  for (Covariance c : {Covariance::equicorrelation, Covariance::toeplitz, Covariance::wishart, Covariance::identity})
     if (name == to_string(c)) return c;
-  throw Error("There is no covariance '" + std::string(name) +
-                  "'; choose equicorrelation, toeplitz, wishart or identity.",
-              "--covariance");
+  throw Error(
+      "there is no covariance '" + std::string(name) + "'; choose equicorrelation, toeplitz, wishart or identity",
+      "--covariance");
 }
 
 std::string_view to_string(Covariance c) {
   switch (c) {
-    case Covariance::equicorrelation: return "equicorrelation";
-    case Covariance::toeplitz: return "toeplitz";
-    case Covariance::wishart: return "wishart";
-    case Covariance::identity: return "identity";
+    case Covariance::equicorrelation:
+      return "equicorrelation";
+    case Covariance::toeplitz:
+      return "toeplitz";
+    case Covariance::wishart:
+      return "wishart";
+    case Covariance::identity:
+      return "identity";
   }
   return "";
 }

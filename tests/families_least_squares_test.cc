@@ -79,7 +79,8 @@ Answer literal(const Setting& s) {
       double* const h = &r.h[(n * H + head) * K * K];
       double* const f = &r.f[(n * H + head) * K * V];
       for (Size t = list[n].begin; t < list[n].end; ++t) {
-        const Size token = list[n].row * c.T + t, key = (token * G + head / (H / G)) * K, value = (token * H + head) * V;
+        const Size token = list[n].row * c.T + t, key = (token * G + head / (H / G)) * K,
+                   value = (token * H + head) * V;
         const double a = std::exp(s.d.g[token * H + head]), beta = s.d.beta[token * H + head];
         for (Size i = 0; i < K; ++i) {
           for (Size j = 0; j < K; ++j) h[i * K + j] = a * h[i * K + j] + beta * s.d.k[key + i] * s.d.k[key + j];
@@ -119,16 +120,31 @@ struct Kernel {
   double poison = std::numeric_limits<double>::quiet_NaN();
 
   explicit Kernel(const Setting& setting)
-      : s(setting), list(s.c.sequences()), q(s.c, s.c.G, s.c.K, &s.d.q), k(s.c, s.c.G, s.c.K, &s.d.k),
-        v(s.c, s.c.H, s.c.V, &s.d.v), g(s.c, s.c.H, 1, &s.d.g), beta(s.c, s.c.H, 1, &s.d.beta),
-        o(s.c, s.c.H, s.c.V, nullptr), d_o(s.c, s.c.H, s.c.V, &s.d.d_o), d_q(s.c, s.c.G, s.c.K, nullptr),
-        d_k(s.c, s.c.G, s.c.K, nullptr), d_v(s.c, s.c.H, s.c.V, nullptr), d_g(s.c, s.c.H, 1, nullptr),
-        d_beta(s.c, s.c.H, 1, nullptr), ridge(narrowed<T>(s.ridge)), d_ridge(ridge.size(), T(0)), h(s.h), f(s.d.S),
-        d_h(h.size(), 0), d_f(f.size(), 0) {}
+      : s(setting),
+        list(s.c.sequences()),
+        q(s.c, s.c.G, s.c.K, &s.d.q),
+        k(s.c, s.c.G, s.c.K, &s.d.k),
+        v(s.c, s.c.H, s.c.V, &s.d.v),
+        g(s.c, s.c.H, 1, &s.d.g),
+        beta(s.c, s.c.H, 1, &s.d.beta),
+        o(s.c, s.c.H, s.c.V, nullptr),
+        d_o(s.c, s.c.H, s.c.V, &s.d.d_o),
+        d_q(s.c, s.c.G, s.c.K, nullptr),
+        d_k(s.c, s.c.G, s.c.K, nullptr),
+        d_v(s.c, s.c.H, s.c.V, nullptr),
+        d_g(s.c, s.c.H, 1, nullptr),
+        d_beta(s.c, s.c.H, 1, nullptr),
+        ridge(narrowed<T>(s.ridge)),
+        d_ridge(ridge.size(), T(0)),
+        h(s.h),
+        f(s.d.S),
+        d_h(h.size(), 0),
+        d_f(f.size(), 0) {}
 
   LeastSquaresProblem<T> problem() {
     LeastSquaresProblem<T> p;
-    p.linear = {list, s.c.H, s.c.G, s.c.K, s.c.V, static_cast<T>(s.d.scale), q.view, k.view, v.view, {}, {}, nullptr, o.view};
+    p.linear = {list,   s.c.H, s.c.G, s.c.K,   s.c.V, static_cast<T>(s.d.scale), q.view, k.view,
+                v.view, {},    {},    nullptr, o.view};
     if (s.c.gates != Gates::none) p.linear.g = g.three();
     if (s.c.beta) p.linear.beta = beta.three();
     p.ridge = ttr::view<const T>(ridge.data(), s.c.H, s.c.K);
@@ -154,8 +170,14 @@ struct Kernel {
     d.d_ridge = ttr::view(d_ridge.data(), s.c.H, s.c.K);
     d.d_final_h = s.d_h.data(), d.d_final_f = s.d.d_S.data(), d.d_initial_h = d_h.data(), d.d_initial_f = d_f.data();
     status = ls::backward(problem(), d, Form::best, Workspace{work.data(), work.size() * 8});
-    return {d_q.doubles(),    d_k.doubles(), d_v.doubles(), d_g.doubles(),
-            d_beta.doubles(), Doubles(d_ridge.begin(), d_ridge.end()), d_h, d_f};
+    return {d_q.doubles(),
+            d_k.doubles(),
+            d_v.doubles(),
+            d_g.doubles(),
+            d_beta.doubles(),
+            Doubles(d_ridge.begin(), d_ridge.end()),
+            d_h,
+            d_f};
   }
 };
 
@@ -250,7 +272,8 @@ TEST(LeastSquares, LearnsALinearMapExactly) {
   Case c{.B = 1, .T = 200, .H = 1, .G = 1, .K = 6, .V = 3, .gates = Gates::none, .beta = false};
   Setting s = draw(c);
   s.d.scale = 1;
-  std::fill(s.h.begin(), s.h.end(), 0.0), std::fill(s.d.S.begin(), s.d.S.end(), 0.0), std::fill(s.ridge.begin(), s.ridge.end(), 1e-9);
+  std::fill(s.h.begin(), s.h.end(), 0.0), std::fill(s.d.S.begin(), s.d.S.end(), 0.0),
+      std::fill(s.ridge.begin(), s.ridge.end(), 1e-9);
   const auto map = [&](const double* x, int j) {
     double sum = 0;
     for (int i = 0; i < c.K; ++i) sum += x[i] * std::sin(i * 3 + j);
@@ -282,10 +305,8 @@ TEST(LeastSquares, NotPositiveDefinite) {
   EXPECT_EQ(spoiled.status, Status::out_of_domain);
   for (int i = 0; i < c.T * c.V; ++i) {
     EXPECT_EQ(got.o[c.T * c.V + i], want.o[c.T * c.V + i]);
-    if (i < 2 * c.V)
-      EXPECT_EQ(got.o[i], want.o[i]);
-    else
-      EXPECT_TRUE(std::isnan(got.o[i]));
+    if (i < 2 * c.V) EXPECT_EQ(got.o[i], want.o[i]);
+    else EXPECT_TRUE(std::isnan(got.o[i]));
   }
   Kernel<double> other(s);
   other.forward(Form::chunk);

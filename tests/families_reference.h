@@ -51,8 +51,8 @@ struct Case {
   std::string name() const {
     const char* kinds[] = {"add", "delta", "undecayed"};
     return std::string(kinds[static_cast<int>(kind)]) + "-B" + std::to_string(B) + "-T" + std::to_string(T) + "-H" +
-           std::to_string(H) + "-G" + std::to_string(G) + "-K" + std::to_string(K) + "-V" + std::to_string(V) + "-gates" +
-           std::to_string(static_cast<int>(gates)) + "-seed" + std::to_string(seed);
+           std::to_string(H) + "-G" + std::to_string(G) + "-K" + std::to_string(K) + "-V" + std::to_string(V) +
+           "-gates" + std::to_string(static_cast<int>(gates)) + "-seed" + std::to_string(seed);
   }
 };
 
@@ -92,8 +92,8 @@ inline Data draw_data(const Case& c) {
 }
 
 struct Result {
-  Doubles o, S;                                 // forward
-  Doubles d_q, d_k, d_v, d_g, d_beta, d_S;      // backward
+  Doubles o, S;                             // forward
+  Doubles d_q, d_k, d_v, d_g, d_beta, d_S;  // backward
 };
 
 /// The recurrence, token by token, and its reverse with every state kept.
@@ -101,11 +101,12 @@ inline Result reference(const Case& c, const Data& d) {
   const int H = c.H, G = c.G, K = c.K, V = c.V, group = H / G;
   Result r;
   r.o.assign(d.v.size(), 0), r.S = d.S, r.d_S = d.d_S;
-  r.d_q.assign(d.q.size(), 0), r.d_k = r.d_q, r.d_v.assign(d.v.size(), 0), r.d_g.assign(d.g.size(), 0), r.d_beta = r.d_g;
+  r.d_q.assign(d.q.size(), 0), r.d_k = r.d_q, r.d_v.assign(d.v.size(), 0), r.d_g.assign(d.g.size(), 0),
+                               r.d_beta = r.d_g;
   const std::vector<Sequence> list = c.sequences();
   for (std::size_t n = 0; n < list.size(); ++n)
     for (int h = 0; h < H; ++h) {
-      const auto [row, begin, end] = list[n];
+      const Size row = list[n].row, begin = list[n].begin, end = list[n].end;
       double* const S = &r.S[(n * H + h) * K * V];
       double* const dS = &r.d_S[(n * H + h) * K * V];
       std::vector<Doubles> states = {Doubles(S, S + K * V)}, residuals;
@@ -180,7 +181,9 @@ struct Held {
     return out;
   }
   View<T, 3> three() const {
-    return {view.data, {view.extent[0], view.extent[1], view.extent[2]}, {view.stride[0], view.stride[1], view.stride[2]}};
+    return {view.data,
+            {view.extent[0], view.extent[1], view.extent[2]},
+            {view.stride[0], view.stride[1], view.stride[2]}};
   }
 };
 
@@ -193,21 +196,24 @@ struct Call {
 };
 
 template <class T>
-std::vector<T> narrowed(const Doubles& x) { return std::vector<T>(x.begin(), x.end()); }
+std::vector<T> narrowed(const Doubles& x) {
+  return std::vector<T>(x.begin(), x.end());
+}
 
 /// The kernel on the same numbers. `status` receives the first failure.
 template <class T>
 Result run(const Case& c, const Data& d, const Call& call, Status* status = nullptr) {
   namespace fam = ttr::families;
-  Held<T> q(c, c.G, c.K, &d.q), k(c, c.G, c.K, &d.k), v(c, c.H, c.V, &d.v), g(c, c.H, 1, &d.g), beta(c, c.H, 1, &d.beta),
-      o(c, c.H, c.V, nullptr), d_o(c, c.H, c.V, &d.d_o), d_q(c, c.G, c.K, nullptr), d_k(c, c.G, c.K, nullptr),
-      d_v(c, c.H, c.V, nullptr), d_g(c, c.H, 1, nullptr), d_beta(c, c.H, 1, nullptr);
+  Held<T> q(c, c.G, c.K, &d.q), k(c, c.G, c.K, &d.k), v(c, c.H, c.V, &d.v), g(c, c.H, 1, &d.g),
+      beta(c, c.H, 1, &d.beta), o(c, c.H, c.V, nullptr), d_o(c, c.H, c.V, &d.d_o), d_q(c, c.G, c.K, nullptr),
+      d_k(c, c.G, c.K, nullptr), d_v(c, c.H, c.V, nullptr), d_g(c, c.H, 1, nullptr), d_beta(c, c.H, 1, nullptr);
   const std::vector<Sequence> list = c.sequences();
   std::vector<T> S = narrowed<T>(d.S), constants(c.H), d_S = narrowed<T>(d.d_S), d_initial(S.size(), T(0));
   LinearProblem<T> p{list, c.H, c.G, c.K, c.V, static_cast<T>(d.scale), q.view, k.view, v.view, {}, {}, S.data(), {}};
   if (c.gates != Gates::none) p.g = g.three();
   if (c.gates == Gates::constant) {
-    for (int h = 0; h < c.H; ++h) constants[h] = static_cast<T>(-0.1 * (h + 1)), constants[h] = static_cast<float>(constants[h]);
+    for (int h = 0; h < c.H; ++h)
+      constants[h] = static_cast<T>(-0.1 * (h + 1)), constants[h] = static_cast<float>(constants[h]);
     p.g = {constants.data(), {c.B, c.T, c.H}, {0, 0, 1}};
   }
   if (c.beta) p.beta = beta.three();
@@ -217,9 +223,9 @@ Result run(const Case& c, const Data& d, const Call& call, Status* status = null
   const Simd<T>& simd = ttr::simd<T>(call.target);
   const Residual residual = c.kind == Kind::undecayed ? Residual::undecayed : Residual::decayed;
   const auto workspace = [&](bool backward) {
-    const std::size_t bytes = c.kind == Kind::add
-                                  ? fam::decay::workspace_bytes<T>(c.K, c.V, longest, call.form, call.chunk, backward)
-                                  : fam::delta::workspace_bytes<T>(c.K, c.V, longest, call.form, call.chunk, backward);
+    const std::size_t bytes =
+        c.kind == Kind::add ? fam::decay::workspace_bytes<T>(c.K, c.V, longest, call.form, call.chunk, backward)
+                            : fam::delta::workspace_bytes<T>(c.K, c.V, longest, call.form, call.chunk, backward);
     std::vector<T> memory(bytes / sizeof(T) + 1, static_cast<T>(call.poison));
     memory.push_back(T(123));
     return memory;
@@ -229,7 +235,8 @@ Result run(const Case& c, const Data& d, const Call& call, Status* status = null
     if (worst == Status::ok) worst = s;
   };
   if (call.backward) {
-    LinearGradient<T> grad{d_o.view, d_S.data(), d_q.view, d_k.view, d_v.view, d_g.three(), d_beta.three(), d_initial.data()};
+    LinearGradient<T> grad{d_o.view, d_S.data(),  d_q.view,       d_k.view,
+                           d_v.view, d_g.three(), d_beta.three(), d_initial.data()};
     std::vector<T> memory = workspace(true);
     const Workspace w{memory.data(), (memory.size() - 1) * sizeof(T)};
     note(c.kind == Kind::add ? fam::decay::backward(p, grad, call.form, call.chunk, simd, w)
@@ -242,12 +249,14 @@ Result run(const Case& c, const Data& d, const Call& call, Status* status = null
                            : fam::delta::forward(p, residual, call.form, call.chunk, simd, w));
   if (memory.back() != T(123)) note(Status::out_of_memory);
   if (status) *status = worst;
-  return {o.doubles(),   Doubles(S.begin(), S.end()), d_q.doubles(),    d_k.doubles(),
-          d_v.doubles(), d_g.doubles(),               d_beta.doubles(), Doubles(d_initial.begin(), d_initial.end())};
+  return {o.doubles(),      Doubles(S.begin(), S.end()),
+          d_q.doubles(),    d_k.doubles(),
+          d_v.doubles(),    d_g.doubles(),
+          d_beta.doubles(), Doubles(d_initial.begin(), d_initial.end())};
 }
 
-/// max |got - want| / max |want|, infinite if a NaN or a size differs. The data are of size one: a tensor that is all small
-/// is so by cancellation (one number, K = V = 1) and is held to the size of what cancelled.
+/// max |got - want| / max |want|, infinite if a NaN or a size differs. The data are of size one: a tensor that is all
+/// small is so by cancellation (one number, K = V = 1) and is held to the size of what cancelled.
 inline double distance(const Doubles& got, const Doubles& want) {
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
   double error = 0, size = 0.3;
@@ -260,7 +269,9 @@ inline double distance(const Doubles& got, const Doubles& want) {
 
 /// The name of the first tensor that is further away than allowed, with the distance; empty if none is.
 inline std::string differs(const Result& got, const Result& want, double forward, double backward, bool gradients) {
-  const auto say = [](const char* name, double x) { return std::string(name) + " is off by " + std::to_string(x * 1e9) + "e-9"; };
+  const auto say = [](const char* name, double x) {
+    return std::string(name) + " is off by " + std::to_string(x * 1e9) + "e-9";
+  };
   if (const double x = distance(got.o, want.o); x > forward) return say("o", x);
   if (const double x = distance(got.S, want.S); x > forward) return say("S", x);
   if (!gradients) return "";

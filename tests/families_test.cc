@@ -1,4 +1,5 @@
-// Scalar decay and the delta rule: every form, layout and instruction set against literal loops, forwards and backwards.
+// Scalar decay and the delta rule: every form, layout and instruction set against literal loops, forwards and
+// backwards.
 #include <gtest/gtest.h>
 
 #include "families_reference.h"
@@ -12,9 +13,9 @@ struct Way {
   Form form;
   int chunk;
 };
-const Way kWays[] = {{Form::recurrent, 0}, {Form::recurrent, 3}, {Form::step, 0},  {Form::chunk, 0},   {Form::chunk, 1},
-                     {Form::chunk, 5},     {Form::chunk, 16},    {Form::chunk, 64}, {Form::chunk, 200}, {Form::parallel, 0},
-                     {Form::best, 0}};
+const Way kWays[] = {{Form::recurrent, 0}, {Form::recurrent, 3}, {Form::step, 0},   {Form::chunk, 0},
+                     {Form::chunk, 1},     {Form::chunk, 5},     {Form::chunk, 16}, {Form::chunk, 64},
+                     {Form::chunk, 200},   {Form::parallel, 0},  {Form::best, 0}};
 
 // Bounds against the reference, relative to the largest number of a tensor.
 template <class T>
@@ -107,7 +108,8 @@ TEST(Families, GroupsLayoutsGatesAndPacking) {
       for (const Gates gates : {Gates::none, Gates::mild, Gates::constant})
         for (const bool beta : {false, true})
           for (const bool packed : {false, true})
-            for (const Way& way : {Way{Form::recurrent, 0}, Way{Form::chunk, 8}, Way{Form::parallel, 0}, Way{Form::best, 0}}) {
+            for (const Way& way :
+                 {Way{Form::recurrent, 0}, Way{Form::chunk, 8}, Way{Form::parallel, 0}, Way{Form::best, 0}}) {
               Case c{.kind = kind, .B = 2, .T = 21, .H = 6, .G = 2, .K = 5, .V = 9, .gates = gates, .beta = beta};
               if (packed) c.B = 1, c.packed = {0, 1, 1, 12, 21};
               c.layout = layout;
@@ -120,8 +122,9 @@ TEST(Families, StrongGates) {
   for (const Kind kind : kKinds)
     for (unsigned seed = 1; seed <= 5; ++seed)
       for (const Way& way : kWays) {
-        check_both({.kind = kind, .B = 1, .T = 70, .H = 1, .G = 1, .K = 8, .V = 12, .gates = Gates::strong, .seed = seed},
-                   {.form = way.form, .chunk = way.chunk});
+        check_both(
+            {.kind = kind, .B = 1, .T = 70, .H = 1, .G = 1, .K = 8, .V = 12, .gates = Gates::strong, .seed = seed},
+            {.form = way.form, .chunk = way.chunk});
         if (HasFatalFailure()) return;
       }
 }
@@ -132,7 +135,8 @@ TEST(Families, StateWithoutOutputs) {
       const Case c{.kind = kind, .T = 40};
       const Data d = draw_data(c);
       const Result with = run<double>(c, d, {.form = way.form, .chunk = way.chunk, .backward = false});
-      const Result without = run<double>(c, d, {.form = way.form, .chunk = way.chunk, .backward = false, .outputs = false});
+      const Result without =
+          run<double>(c, d, {.form = way.form, .chunk = way.chunk, .backward = false, .outputs = false});
       ASSERT_LT(distance(without.S, with.S), 1e-13);
       for (const double x : without.o) ASSERT_EQ(x, 0.0);
     }
@@ -150,22 +154,31 @@ TEST(Families, SplitEqualsWhole) {
           return Doubles(x.begin() + begin * width, x.begin() + end * width);
         };
         const auto part = [&](int begin, int end, const Doubles& S, const Doubles& d_S) {
-          return Data{slice(whole.q, begin, end), slice(whole.k, begin, end),    slice(whole.v, begin, end),
-                      slice(whole.g, begin, end), slice(whole.beta, begin, end), S,
-                      slice(whole.d_o, begin, end), d_S, whole.scale};
+          return Data{slice(whole.q, begin, end),
+                      slice(whole.k, begin, end),
+                      slice(whole.v, begin, end),
+                      slice(whole.g, begin, end),
+                      slice(whole.beta, begin, end),
+                      S,
+                      slice(whole.d_o, begin, end),
+                      d_S,
+                      whole.scale};
         };
         Case first = c, second = c;
         first.T = cut, second.T = c.T - cut;
         const Data head = part(0, cut, whole.S, whole.d_S);
         const Doubles middle = run<double>(first, head, {.form = way.form, .chunk = way.chunk}).S;
-        const Result b = run<double>(second, part(cut, c.T, middle, whole.d_S), {.form = way.form, .chunk = way.chunk});
+        const Result b =
+            run<double>(second, part(cut, c.T, middle, whole.d_S), {.form = way.form, .chunk = way.chunk});
         const Result a = run<double>(first, part(0, cut, whole.S, b.d_S), {.form = way.form, .chunk = way.chunk});
         const auto joined = [](Doubles x, const Doubles& y) {
           x.insert(x.end(), y.begin(), y.end());
           return x;
         };
-        const Result got{joined(a.o, b.o),     b.S, joined(a.d_q, b.d_q), joined(a.d_k, b.d_k), joined(a.d_v, b.d_v),
-                         joined(a.d_g, b.d_g), joined(a.d_beta, b.d_beta), a.d_S};
+        const Result got{joined(a.o, b.o),           b.S,
+                         joined(a.d_q, b.d_q),       joined(a.d_k, b.d_k),
+                         joined(a.d_v, b.d_v),       joined(a.d_g, b.d_g),
+                         joined(a.d_beta, b.d_beta), a.d_S};
         ASSERT_EQ(differs(got, want, 1e-12, 1e-12, true), "") << c.name() << " cut " << cut << " chunk " << way.chunk;
       }
 }
@@ -175,7 +188,8 @@ bool same_bits(const Doubles& x, const Doubles& y) {
 }
 bool same_bits(const Result& x, const Result& y) {
   return same_bits(x.o, y.o) && same_bits(x.S, y.S) && same_bits(x.d_q, y.d_q) && same_bits(x.d_k, y.d_k) &&
-         same_bits(x.d_v, y.d_v) && same_bits(x.d_g, y.d_g) && same_bits(x.d_beta, y.d_beta) && same_bits(x.d_S, y.d_S);
+         same_bits(x.d_v, y.d_v) && same_bits(x.d_g, y.d_g) && same_bits(x.d_beta, y.d_beta) &&
+         same_bits(x.d_S, y.d_S);
 }
 
 TEST(Families, WorkspaceContentsDoNotMatter) {
@@ -215,7 +229,8 @@ TEST(Families, RowsAreIndependent) {
           return Result{slice(r.o),   states(r.S),  slice(r.d_q),    slice(r.d_k),
                         slice(r.d_v), slice(r.d_g), slice(r.d_beta), states(r.d_S)};
         };
-        const Data own{slice(d.q), slice(d.k), slice(d.v), slice(d.g), slice(d.beta), states(d.S), slice(d.d_o), states(d.d_S), d.scale};
+        const Data own{slice(d.q),  slice(d.k),   slice(d.v),    slice(d.g), slice(d.beta),
+                       states(d.S), slice(d.d_o), states(d.d_S), d.scale};
         ASSERT_TRUE(same_bits(run<float>(alone, own, call), cut(together))) << c.name() << " sequence " << n;
 
         Data sick = d;
@@ -243,12 +258,48 @@ TEST(Families, TheFutureDoesNotReachBack) {
       for (int j = 0; j < c.K; ++j) sick.k[bad * c.K + j] = std::numeric_limits<double>::quiet_NaN();
       const Result got = run<float>(c, sick, {.form = way.form, .chunk = way.chunk, .backward = false});
       for (int i = 0; i < c.T * c.V; ++i) {
-        if (i < bad * c.V)
-          ASSERT_EQ(got.o[i], clean.o[i]) << c.name() << " chunk " << way.chunk;
-        else
-          ASSERT_TRUE(std::isnan(got.o[i]));
+        if (i < bad * c.V) ASSERT_EQ(got.o[i], clean.o[i]) << c.name() << " chunk " << way.chunk;
+        else ASSERT_TRUE(std::isnan(got.o[i]));
       }
     }
+}
+
+// A stream fed token by token must end where the whole sequence ends, to the last bit.
+TEST(Families, RecurrentIsTheStepBitForBit) {
+  for (const Kind kind : kKinds)
+    for (const std::string& target : ttr::simd_targets()) {
+      Case c{.kind = kind, .B = 1, .T = 150, .H = 2, .G = 1, .K = 9, .V = 21};
+      const Data d = draw_data(c);
+      const Result whole = run<float>(c, d, {.form = Form::recurrent, .target = target, .backward = false});
+      Doubles S = d.S, o;
+      for (Size t = 0; t < c.T; ++t) {
+        const auto slice = [&](const Doubles& x) {
+          const Size width = static_cast<Size>(x.size()) / c.T;
+          return Doubles(x.begin() + t * width, x.begin() + (t + 1) * width);
+        };
+        Case one = c;
+        one.T = 1;
+        const Data token{slice(d.q), slice(d.k),   slice(d.v), slice(d.g), slice(d.beta),
+                         S,          slice(d.d_o), d.d_S,      d.scale};
+        const Result r = run<float>(one, token, {.form = Form::step, .target = target, .backward = false});
+        S = r.S;
+        o.insert(o.end(), r.o.begin(), r.o.end());
+      }
+      ASSERT_TRUE(same_bits(S, whole.S) && same_bits(o, whole.o)) << c.name() << " " << target;
+    }
+}
+
+// Longer than a block of heads and than a block of tokens, and keys too long for the recurrent form to be the best.
+TEST(Families, LongSequencesAndLongKeys) {
+  for (const Kind kind : kKinds) {
+    for (const Way& way : {Way{Form::recurrent, 0}, Way{Form::chunk, 0}, Way{Form::chunk, 100}, Way{Form::best, 0}}) {
+      check_both({.kind = kind, .B = 1, .T = 700, .H = 3, .G = 1, .K = 6, .V = 5},
+                 {.form = way.form, .chunk = way.chunk});
+      check_both({.kind = kind, .B = 1, .T = 40, .H = 1, .G = 1, .K = 140, .V = 7},
+                 {.form = way.form, .chunk = way.chunk});
+      if (HasFatalFailure()) return;
+    }
+  }
 }
 
 TEST(Families, WhatIsWrongIsSaid) {
@@ -256,14 +307,26 @@ TEST(Families, WhatIsWrongIsSaid) {
   const Simd<float>& s = ttr::simd<float>("");
   std::vector<float> x(1000, 0.5f), state(100), work(100000);
   const Sequence one[] = {{0, 0, 4}};
-  LinearProblem<float> p{one, 2, 2, 3, 5, 1.f, ttr::view<const float>(x.data(), 1, 4, 2, 3), ttr::view<const float>(x.data(), 1, 4, 2, 3),
-                         ttr::view<const float>(x.data(), 1, 4, 2, 5), {}, {}, state.data(), ttr::view(x.data() + 500, 1, 4, 2, 5)};
+  LinearProblem<float> p{one,
+                         2,
+                         2,
+                         3,
+                         5,
+                         1.f,
+                         ttr::view<const float>(x.data(), 1, 4, 2, 3),
+                         ttr::view<const float>(x.data(), 1, 4, 2, 3),
+                         ttr::view<const float>(x.data(), 1, 4, 2, 5),
+                         {},
+                         {},
+                         state.data(),
+                         ttr::view(x.data() + 500, 1, 4, 2, 5)};
   const Workspace w{work.data(), work.size() * sizeof(float)};
   EXPECT_EQ(fam::decay::forward(p, Form::best, 0, s, w), Status::ok);
   EXPECT_EQ(fam::decay::forward(p, Form::scan, 0, s, w), Status::not_supported);
   const std::size_t needed = fam::delta::workspace_bytes<float>(3, 5, 4, Form::chunk, 0, false);
   EXPECT_EQ(fam::delta::forward(p, Residual::decayed, Form::chunk, 0, s, {work.data(), needed}), Status::ok);
-  EXPECT_EQ(fam::delta::forward(p, Residual::decayed, Form::chunk, 0, s, {work.data(), needed - 1}), Status::small_workspace);
+  EXPECT_EQ(fam::delta::forward(p, Residual::decayed, Form::chunk, 0, s, {work.data(), needed - 1}),
+            Status::small_workspace);
   LinearProblem<float> bad = p;
   bad.heads = 3;
   EXPECT_EQ(fam::decay::forward(bad, Form::best, 0, s, w), Status::bad_shape);
@@ -273,6 +336,10 @@ TEST(Families, WhatIsWrongIsSaid) {
   EXPECT_EQ(fam::decay::forward(bad, Form::best, 0, s, w), Status::missing_input);
   bad.o = {};
   EXPECT_EQ(fam::decay::forward(bad, Form::best, 0, s, w), Status::ok);
+  EXPECT_EQ(fam::best_form(64, 64, 1000, false), Form::recurrent);
+  EXPECT_EQ(fam::best_form(64, 64, 1000, true), Form::chunk);
+  EXPECT_EQ(fam::best_form(256, 64, 1000, false), Form::chunk);
+  EXPECT_EQ(fam::best_form(256, 64, 3, true), Form::recurrent);
   EXPECT_EQ(fam::default_chunk(64, 64), 32);
   EXPECT_EQ(fam::default_chunk(128, 128), 64);
 }

@@ -84,7 +84,8 @@ TEST(Npy, WhatCannotBeReadIsSaid) {
       {file(header("<f8", "(2, x)"), six), "unreadable shape"},
       {file(header("<f8", "(2, 3)"), six).substr(0, 30), "cut off"},
       {file(header("<f8", "(2, 3)"), six, 9), "version 9"}};
-  for (const auto& [text, part] : cases) EXPECT_NE(error_of(text).find(part), std::string::npos) << part << ": " << error_of(text);
+  for (const auto& [text, part] : cases)
+    EXPECT_NE(error_of(text).find(part), std::string::npos) << part << ": " << error_of(text);
 }
 
 TEST(Npy, NumbersThatAreNotFiniteAreBadRows) {

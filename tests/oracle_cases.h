@@ -42,8 +42,10 @@ inline Array make_array(std::vector<std::int64_t> extent, const std::function<do
 /// A number in the range an input of that name usually has.
 inline double draw(const std::string& name, Random& random) {
   if (name == "g" || name == "gk" || name == "gv" || name == "gkv" || name == "gs") return -random.uniform(0.02, 0.5);
-  if (name == "beta" || name == "mu" || name == "momentum" || name == "blend" || name == "beta_t") return random.uniform(0.1, 0.9);
-  if (name == "delta" || name == "ridge" || name == "noise" || name == "dt" || name == "c") return random.uniform(0.3, 1.2);
+  if (name == "beta" || name == "mu" || name == "momentum" || name == "blend" || name == "beta_t")
+    return random.uniform(0.1, 0.9);
+  if (name == "delta" || name == "ridge" || name == "noise" || name == "dt" || name == "c")
+    return random.uniform(0.3, 1.2);
   if (name == "lam" || name == "process" || name == "rate") return random.uniform(0.02, 0.2);
   if (name == "bandwidth") return random.uniform(2, 4);
   return 0.7 * random.normal();
@@ -113,13 +115,17 @@ inline std::vector<Named> all_designs() {
   using P = Weights::Per;
   using R = Solver::Rule;
   std::vector<Named> list;
-  auto add = [&](const std::string& name, const std::function<void(Design&)>& set) { list.push_back({name, make(set)}); };
+  auto add = [&](const std::string& name, const std::function<void(Design&)>& set) {
+    list.push_back({name, make(set)});
+  };
   // gd
   add("gd", [](Design&) {});
   add("gd_decay_head", [](Design& d) { d.weights.fade = Weights::Fade::decay, d.weights.decay = input(); });
   add("gd_decay_constant", [](Design& d) { d.weights.fade = Weights::Fade::decay, d.weights.decay = constant(0.8); });
   add("gd_gate_steps", [](Design& d) { gate(d), importance(d), d.solver.steps = 3, d.solver.rule = R::automatic; });
-  add("gd_gate_momentum", [](Design& d) { gate(d), d.solver.steps = 3, d.solver.step = constant(0.1), d.solver.momentum = constant(0.5); });
+  add("gd_gate_momentum", [](Design& d) {
+    gate(d), d.solver.steps = 3, d.solver.step = constant(0.1), d.solver.momentum = constant(0.5);
+  });
   add("gd_gate_key", [](Design& d) { gate(d, P::key), d.solver.steps = 2, d.solver.step = constant(0.1); });
   add("gd_gate_value", [](Design& d) { gate(d, P::value); });
   add("gd_gate_key_value", [](Design& d) { gate(d, P::key_value); });
@@ -131,21 +137,31 @@ inline std::vector<Named> all_designs() {
     gate(d), d.weights.importance = Weights::Importance::exponential, d.extras.normalise = Extras::Normalise::max_one;
   });
   add("gd_keysum_elu", [](Design& d) {
-    d.memory.feature = Memory::Feature::elu1, d.extras.normalise = Extras::Normalise::keysum, d.extras.normalise_eps = 1e-6;
+    d.memory.feature = Memory::Feature::elu1, d.extras.normalise = Extras::Normalise::keysum,
+    d.extras.normalise_eps = 1e-6;
   });
   add("gd_levels", [](Design& d) { gate(d), d.weights.levels = true; });
   add("gd_bonus", [](Design& d) { gate(d, P::key), d.extras.read_before = d.extras.bonus = true; });
   add("gd_before_window", [](Design& d) { d.weights.window = 2, d.extras.read_before = true; });
   add("gd_huber", [](Design& d) {
-    d.extras.loss = Extras::Loss::huber, d.extras.loss_parameter = input(), d.solver.steps = 2, d.solver.step = constant(0.2);
+    d.extras.loss = Extras::Loss::huber, d.extras.loss_parameter = input(), d.solver.steps = 2,
+    d.solver.step = constant(0.2);
   });
   add("gd_vector", [](Design& d) { memory(d, C::vector), gate(d, P::value), importance(d); });
-  add("gd_dot_rms", [](Design& d) { d.extras.loss = Extras::Loss::dot, d.extras.normalise = Extras::Normalise::rms; });
-  add("gd_unit_keys", [](Design& d) { d.extras.keys = Extras::Keys::unit, d.extras.normalise = Extras::Normalise::unit; });
-  add("gd_near_local", [](Design& d) { near(d), memory(d, C::local), d.memory.order = 1, d.solver.steps = 2, d.solver.step = constant(0.1); });
-  add("gd_mlp", [](Design& d) { memory(d, C::mlp), d.memory.width = 3, d.solver.steps = 2, d.solver.step = constant(0.1), gate(d); });
-  for (auto [name, feature] : {std::pair{"relu", Memory::Feature::relu}, {"silu", Memory::Feature::silu},
-                               {"taylor2", Memory::Feature::taylor2}, {"polynomial", Memory::Feature::polynomial},
+  add("gd_dot_rms",
+      [](Design& d) { d.extras.loss = Extras::Loss::dot, d.extras.normalise = Extras::Normalise::rms; });
+  add("gd_unit_keys",
+      [](Design& d) { d.extras.keys = Extras::Keys::unit, d.extras.normalise = Extras::Normalise::unit; });
+  add("gd_near_local", [](Design& d) {
+    near(d), memory(d, C::local), d.memory.order = 1, d.solver.steps = 2, d.solver.step = constant(0.1);
+  });
+  add("gd_mlp", [](Design& d) {
+    memory(d, C::mlp), d.memory.width = 3, d.solver.steps = 2, d.solver.step = constant(0.1), gate(d);
+  });
+  for (auto [name, feature] : {std::pair{"relu", Memory::Feature::relu},
+                               {"silu", Memory::Feature::silu},
+                               {"taylor2", Memory::Feature::taylor2},
+                               {"polynomial", Memory::Feature::polynomial},
                                {"dpfp", Memory::Feature::dpfp}})
     add(std::string("gd_") + name, [f = feature](Design& d) { d.memory.feature = f; });
   // exact and iterative least squares
@@ -153,27 +169,42 @@ inline std::vector<Named> all_designs() {
   add("exact_ridge", [](Design& d) { exact(d), gate(d), importance(d); });
   add("exact_ridge_key", [](Design& d) { exact(d), d.solver.ridge_per = Solver::RidgePer::key; });
   add("exact_ridge_token_relative", [](Design& d) {
-    exact(d), gate(d), d.solver.ridge_per = Solver::RidgePer::token, d.solver.ridge_kind = Solver::RidgeKind::relative;
+    exact(d), gate(d), d.solver.ridge_per = Solver::RidgePer::token,
+                       d.solver.ridge_kind = Solver::RidgeKind::relative;
   });
-  add("exact_frobenius_blend", [](Design& d) { exact(d), gate(d), d.solver.ridge_kind = Solver::RidgeKind::frobenius, d.extras.blend = true; });
-  add("exact_fading_window", [](Design& d) { exact(d), gate(d), d.solver.ridge_kind = Solver::RidgeKind::fading, d.weights.window = 4; });
+  add("exact_frobenius_blend", [](Design& d) {
+    exact(d), gate(d), d.solver.ridge_kind = Solver::RidgeKind::frobenius, d.extras.blend = true;
+  });
+  add("exact_fading_window",
+      [](Design& d) { exact(d), gate(d), d.solver.ridge_kind = Solver::RidgeKind::fading, d.weights.window = 4; });
   add("exact_small_ridge", [](Design& d) { exact(d), d.solver.ridge = constant(1e-7), d.weights.window = 3; });
   add("exact_reverse", [](Design& d) { exact(d), d.memory.reverse = true; });
   add("exact_before", [](Design& d) { exact(d), d.extras.read_before = true; });
   add("cg", [](Design& d) { exact(d), d.solver.kind = K::cg, d.solver.steps = 2, gate(d), importance(d); });
   add("chebyshev", [](Design& d) { exact(d), d.solver.kind = K::chebyshev, d.solver.steps = 4, gate(d); });
   // near
-  add("softmax_sink_window", [](Design& d) { near(d), memory(d, C::constant), d.solver.kind = K::exact, d.weights.sink = true, d.weights.window = 4; });
-  add("softmax_gate", [](Design& d) { near(d), memory(d, C::constant), d.solver.kind = K::exact, gate(d); });
-  add("softmax_gate_key", [](Design& d) { near(d), memory(d, C::constant), d.solver.kind = K::exact, gate(d, P::key); });
-  add("softmax_transport", [](Design& d) { near(d), memory(d, C::constant), d.solver.kind = K::exact, gate(d), d.weights.transport = true; });
-  add("gauss_constant", [](Design& d) { near(d, Kernel::gaussian), memory(d, C::constant), d.solver.kind = K::exact, d.weights.bandwidth = input(); });
-  add("local_linear", [](Design& d) { near(d), memory(d, C::local), d.memory.order = 1, exact(d); });
-  add("local_linear_sink", [](Design& d) { near(d), memory(d, C::local), d.memory.order = 1, exact(d), d.weights.sink = true; });
-  add("local_quadratic", [](Design& d) {
-    near(d, Kernel::gaussian), memory(d, C::local), d.memory.order = 2, exact(d), d.solver.ridge_kind = Solver::RidgeKind::relative;
+  add("softmax_sink_window", [](Design& d) {
+    near(d), memory(d, C::constant), d.solver.kind = K::exact, d.weights.sink = true, d.weights.window = 4;
   });
-  add("local_cg", [](Design& d) { near(d), memory(d, C::local), d.memory.order = 1, exact(d), d.solver.kind = K::cg, d.solver.steps = 2; });
+  add("softmax_gate", [](Design& d) { near(d), memory(d, C::constant), d.solver.kind = K::exact, gate(d); });
+  add("softmax_gate_key",
+      [](Design& d) { near(d), memory(d, C::constant), d.solver.kind = K::exact, gate(d, P::key); });
+  add("softmax_transport", [](Design& d) {
+    near(d), memory(d, C::constant), d.solver.kind = K::exact, gate(d), d.weights.transport = true;
+  });
+  add("gauss_constant", [](Design& d) {
+    near(d, Kernel::gaussian), memory(d, C::constant), d.solver.kind = K::exact, d.weights.bandwidth = input();
+  });
+  add("local_linear", [](Design& d) { near(d), memory(d, C::local), d.memory.order = 1, exact(d); });
+  add("local_linear_sink",
+      [](Design& d) { near(d), memory(d, C::local), d.memory.order = 1, exact(d), d.weights.sink = true; });
+  add("local_quadratic", [](Design& d) {
+    near(d, Kernel::gaussian), memory(d, C::local), d.memory.order = 2, exact(d),
+                                                    d.solver.ridge_kind = Solver::RidgeKind::relative;
+  });
+  add("local_cg", [](Design& d) {
+    near(d), memory(d, C::local), d.memory.order = 1, exact(d), d.solver.kind = K::cg, d.solver.steps = 2;
+  });
   add("near_linear", [](Design& d) { near(d), exact(d); });
   add("given", [](Design& d) { near(d), memory(d, C::local), d.memory.order = 1, d.solver.kind = K::given; });
   add("equal_local", [](Design& d) { memory(d, C::local), d.memory.order = 1, exact(d); });
@@ -183,19 +214,27 @@ inline std::vector<Named> all_designs() {
     d.weights.importance = Weights::Importance::exponential, d.extras.read_before = d.extras.bonus = true;
   });
   add("corrected", [](Design& d) { near(d), memory(d, C::constant), sgd(d); });
-  add("corrected_gate_window", [](Design& d) { near(d), memory(d, C::constant), sgd(d), gate(d), d.weights.window = 3; });
+  add("corrected_gate_window",
+      [](Design& d) { near(d), memory(d, C::constant), sgd(d), gate(d), d.weights.window = 3; });
   // kernel
   add("kernel_gd", [](Design& d) { kernel(d, Kernel::exponential); });
-  add("kernel_gd_steps", [](Design& d) { kernel(d, Kernel::gaussian), gate(d), d.solver.steps = 3, d.solver.rule = R::automatic; });
+  add("kernel_gd_steps",
+      [](Design& d) { kernel(d, Kernel::gaussian), gate(d), d.solver.steps = 3, d.solver.rule = R::automatic; });
   add("kernel_exact", [](Design& d) { kernel(d, Kernel::exponential), exact(d), gate(d), importance(d); });
-  add("kernel_exact_relative", [](Design& d) { kernel(d, Kernel::polynomial), exact(d), d.solver.ridge_kind = Solver::RidgeKind::relative; });
-  add("kernel_cg", [](Design& d) { kernel(d, Kernel::gaussian), exact(d), d.solver.kind = K::cg, d.solver.steps = 2; });
-  add("kernel_chebyshev", [](Design& d) { kernel(d, Kernel::gaussian), exact(d), d.solver.kind = K::chebyshev, d.solver.steps = 3; });
+  add("kernel_exact_relative",
+      [](Design& d) { kernel(d, Kernel::polynomial), exact(d), d.solver.ridge_kind = Solver::RidgeKind::relative; });
+  add("kernel_cg",
+      [](Design& d) { kernel(d, Kernel::gaussian), exact(d), d.solver.kind = K::cg, d.solver.steps = 2; });
+  add("kernel_chebyshev",
+      [](Design& d) { kernel(d, Kernel::gaussian), exact(d), d.solver.kind = K::chebyshev, d.solver.steps = 3; });
   add("kernel_sgd", [](Design& d) { kernel(d, Kernel::gaussian), sgd(d), decay(d), d.memory.bandwidth = input(); });
   add("kernel_sgd_leak", [](Design& d) {
-    kernel(d, Kernel::gaussian), sgd(d), d.solver.steps = 2, d.solver.decay_kind = Solver::Decay::leak, d.solver.decay = input();
+    kernel(d, Kernel::gaussian), sgd(d), d.solver.steps = 2, d.solver.decay_kind = Solver::Decay::leak,
+                                         d.solver.decay = input();
   });
-  add("kernel_descend", [](Design& d) { kernel(d, Kernel::exponential), d.solver.kind = K::descend, d.solver.rule = R::automatic, gate(d); });
+  add("kernel_descend", [](Design& d) {
+    kernel(d, Kernel::exponential), d.solver.kind = K::descend, d.solver.rule = R::automatic, gate(d);
+  });
   // sgd
   add("sgd", [](Design& d) { sgd(d); });
   add("sgd_decay", [](Design& d) { sgd(d), decay(d); });
@@ -210,7 +249,8 @@ inline std::vector<Named> all_designs() {
     sgd(d), d.solver.decay_kind = Solver::Decay::leak, d.solver.decay = input(), d.solver.momentum = input();
   });
   add("sgd_shrink_nesterov", [](Design& d) {
-    sgd(d), d.solver.decay_kind = Solver::Decay::shrink, d.solver.decay = constant(0.1), d.solver.momentum = input(), d.solver.nesterov = true;
+    sgd(d), d.solver.decay_kind = Solver::Decay::shrink, d.solver.decay = constant(0.1), d.solver.momentum = input(),
+            d.solver.nesterov = true;
   });
   add("sgd_feedback", [](Design& d) { sgd(d), decay(d), d.solver.feedback = true; });
   add("sgd_split", [](Design& d) { sgd(d), d.solver.step = {}, decay(d, P::key), d.solver.split = true; });
@@ -223,10 +263,14 @@ inline std::vector<Named> all_designs() {
     sgd(d), d.solver.q_norm = 4, d.extras.loss = Extras::Loss::lp, d.extras.loss_parameter = constant(3);
     d.solver.decay_kind = Solver::Decay::shrink, d.solver.decay = input();
   });
-  add("sgd_huber_coordinate", [](Design& d) { sgd(d), d.extras.loss = Extras::Loss::huber_coordinate, d.extras.loss_parameter = input(); });
+  add("sgd_huber_coordinate",
+      [](Design& d) { sgd(d), d.extras.loss = Extras::Loss::huber_coordinate, d.extras.loss_parameter = input(); });
   add("sgd_before_bonus", [](Design& d) { sgd(d), d.extras.read_before = d.extras.bonus = true; });
   add("sgd_constant", [](Design& d) { sgd(d), memory(d, C::constant); });
-  add("sgd_mlp", [](Design& d) { sgd(d), memory(d, C::mlp), d.memory.width = 3, d.memory.bias = true, d.memory.activation = Memory::Activation::tanh, decay(d); });
+  add("sgd_mlp", [](Design& d) {
+    sgd(d), memory(d, C::mlp), d.memory.width = 3, d.memory.bias = true,
+                               d.memory.activation = Memory::Activation::tanh, decay(d);
+  });
   add("sgd_swiglu_rows", [](Design& d) {
     sgd(d), memory(d, C::swiglu), d.memory.width = 3, d.solver.row_norm = true, d.extras.loss = Extras::Loss::dot;
   });
@@ -235,20 +279,29 @@ inline std::vector<Named> all_designs() {
     d.solver.kind = K::minibatch, d.solver.batch = 4, d.solver.step = input(), d.solver.momentum = input();
     d.solver.decay_kind = Solver::Decay::shrink, d.solver.decay = input();
   });
-  add("minibatch_ttt", [](Design& d) { d.solver.kind = K::minibatch, d.solver.batch = 3, d.solver.step = input(), memory(d, C::layernorm_linear); });
+  add("minibatch_ttt", [](Design& d) {
+    d.solver.kind = K::minibatch, d.solver.batch = 3, d.solver.step = input(), memory(d, C::layernorm_linear),
+    d.memory.bias = d.memory.residual = true;
+  });
   add("minibatch_mlp", [](Design& d) {
-    d.solver.kind = K::minibatch, d.solver.batch = 3, d.solver.step = input(), memory(d, C::mlp), d.memory.depth = 3, d.memory.width = 4;
-    d.memory.activation = Memory::Activation::gelu_tanh, d.memory.residual = d.memory.layernorm = d.memory.bias = true, decay(d);
+    d.solver.kind = K::minibatch, d.solver.batch = 3, d.solver.step = input(), memory(d, C::mlp), d.memory.depth = 3,
+    d.memory.width = 4;
+    d.memory.activation = Memory::Activation::gelu_tanh,
+    d.memory.residual = d.memory.layernorm = d.memory.bias = true, decay(d);
   });
   add("minibatch_muon_before", [](Design& d) {
-    d.solver.kind = K::minibatch, d.solver.batch = 3, d.solver.step = input(), memory(d, C::swiglu), d.memory.width = 3;
+    d.solver.kind = K::minibatch, d.solver.batch = 3, d.solver.step = input(), memory(d, C::swiglu),
+    d.memory.width = 3;
     d.solver.muon = true, d.solver.momentum = constant(0.5), d.extras.read_before = true;
   });
   add("descend", [](Design& d) {
-    d.solver.kind = K::descend, d.solver.step = input(), d.solver.momentum = input(), importance(d), d.weights.window = 3, decay(d);
+    d.solver.kind = K::descend, d.solver.step = input(), d.solver.momentum = input(), importance(d),
+    d.weights.window = 3, decay(d);
   });
-  add("descend_auto", [](Design& d) { d.solver.kind = K::descend, d.solver.steps = 2, d.solver.rule = R::automatic, gate(d); });
-  add("apa", [](Design& d) { d.solver.kind = K::apa, d.solver.batch = 3, d.solver.step = input(), d.solver.eps = 0.1; });
+  add("descend_auto",
+      [](Design& d) { d.solver.kind = K::descend, d.solver.steps = 2, d.solver.rule = R::automatic, gate(d); });
+  add("apa",
+      [](Design& d) { d.solver.kind = K::apa, d.solver.batch = 3, d.solver.step = input(), d.solver.eps = 0.1; });
   add("apa_projection", [](Design& d) { d.solver.kind = K::apa, d.solver.batch = 2, d.solver.step = input(); });
   add("kalman", [](Design& d) { d.solver.kind = K::kalman, d.solver.process = d.solver.noise = input(); });
   add("slots", [](Design& d) { memory(d, C::slots), d.memory.slots = 3, gate(d, P::slot); });

@@ -69,13 +69,15 @@ TEST_P(EveryDesign, GradientsEqualFiniteDifferences) {
     for (const auto& [name, weight] : d_state) sum += weighted_sum(state.at(name), weight);
     return sum;
   };
-  auto check = [&](const std::string& name, const Array& gradient, const std::function<double(const Array&)>& moved_loss, const Array& at) {
+  auto check = [&](const std::string& name, const Array& gradient,
+                   const std::function<double(const Array&)>& moved_loss, const Array& at) {
     ASSERT_EQ(gradient.extent, at.extent) << name;
     if (at.data.empty()) return;
     const Array direction = cases::make_array(at.extent, [&] { return random.normal(); });
     auto slope = [&](double h) {
       Array up = at, down = at;
-      for (std::size_t i = 0; i < at.data.size(); ++i) up.data[i] += h * direction.data[i], down.data[i] -= h * direction.data[i];
+      for (std::size_t i = 0; i < at.data.size(); ++i)
+        up.data[i] += h * direction.data[i], down.data[i] -= h * direction.data[i];
       return (moved_loss(up) - moved_loss(down)) / (2 * h);
     };
     // Steps from 1e-3 downwards, extrapolated pairwise; the pair that agrees best with its neighbour counts. Muon's
@@ -92,18 +94,24 @@ TEST_P(EveryDesign, GradientsEqualFiniteDifferences) {
     EXPECT_NEAR(got, expected, 1e-6 * scale) << name;
   };
   for (const auto& [name, array] : inputs)
-    check(name, gradients.at(name), [&, n = name](const Array& a) {
-      Arrays in = inputs;
-      in[n] = a;
-      return loss(in, start);
-    }, array);
+    check(
+        name, gradients.at(name),
+        [&, n = name](const Array& a) {
+          Arrays in = inputs;
+          in[n] = a;
+          return loss(in, start);
+        },
+        array);
   for (const auto& [name, array] : start) {
     if (name == "position") continue;
-    check("state." + name, gradients.at("state." + name), [&, n = name](const Array& a) {
-      Arrays state = start;
-      state[n] = a;
-      return loss(inputs, state);
-    }, array);
+    check(
+        "state." + name, gradients.at("state." + name),
+        [&, n = name](const Array& a) {
+          Arrays state = start;
+          state[n] = a;
+          return loss(inputs, state);
+        },
+        array);
   }
 }
 
@@ -158,12 +166,34 @@ TEST_P(EveryDesign, NotANumberStaysInItsHead) {
   bool poisoned = false;
   for (std::size_t i = 0; i < o.data.size(); ++i) {
     const bool first_head = (i / static_cast<std::size_t>(sizes.value_dim)) % 2 == 0;
-    if (first_head)
-      ASSERT_EQ(o.data[i], clean.data[i]);
-    else
-      poisoned = poisoned || std::isnan(o.data[i]);
+    if (first_head) ASSERT_EQ(o.data[i], clean.data[i]);
+    else poisoned = poisoned || std::isnan(o.data[i]);
   }
   EXPECT_TRUE(poisoned);
+}
+
+TEST(OracleBackward, WithoutTokensTheStateIsHandedThrough) {
+  const Design d = cases::make([](Design& x) { cases::sgd(x), x.solver.momentum = cases::input(); });
+  Sizes sizes = small_sizes(d);
+  const Arrays start = warm_state(d, sizes, 3), inputs = cases::random_inputs(d, sizes, 1);
+  const Array none{{0, sizes.heads, sizes.value_dim}, {}};
+  Arrays gradients = backward(d, sizes, inputs, start, none, {{"S", start.at("S")}});
+  EXPECT_EQ(gradients.at("state.S").data, start.at("S").data);
+  EXPECT_EQ(largest(gradients.at("state.Z")), 0);
+  EXPECT_THROW(backward(d, sizes, inputs, start, none, {{"Q", start.at("S")}}), Error);
+}
+
+TEST(OracleBackward, AHistorySharedByAGroupIsCountedOnce) {
+  const Design d = cases::make([](Design& x) {
+    cases::near(x), cases::memory(x, Memory::Class::constant), x.solver.kind = Solver::Kind::exact;
+  });
+  Sizes sizes = small_sizes(d);
+  sizes.heads = 4, sizes.key_heads = 2, sizes.time = 3;
+  const Arrays inputs = cases::random_inputs(d, sizes, 2);
+  const Array d_o{{3, 4, 2}, std::vector<double>(24, 0.0)};
+  const Array ones{{3, 2, 3}, std::vector<double>(18, 1.0)};
+  const Arrays gradients = backward(d, sizes, inputs, fresh_state(d, sizes), d_o, {{"k", ones}});
+  EXPECT_EQ(gradients.at("k").data, ones.data);  // the final state holds the keys themselves
 }
 
 INSTANTIATE_TEST_SUITE_P(Oracle, EveryDesign, testing::ValuesIn(cases::all_designs()),

@@ -30,7 +30,8 @@ template <class T>
 struct Matrix {
   Size rows, cols, ld;
   std::vector<T> memory;
-  Matrix(Size r, Size c, std::mt19937& rng, T fill = 1) : rows(r), cols(c), ld(c + 3), memory(r * (c + 3) + 9, kNan<T>) {
+  Matrix(Size r, Size c, std::mt19937& rng, T fill = 1)
+      : rows(r), cols(c), ld(c + 3), memory(r * (c + 3) + 9, kNan<T>) {
     std::normal_distribution<double> normal;
     for (Size i = 0; i < rows; ++i)
       for (Size j = 0; j < cols; ++j) at(i, j) = fill * static_cast<T>(normal(rng));
@@ -251,7 +252,8 @@ TYPED_TEST(SimdTest, Vectors) {
     }
     for (const Size M : {0, 1, 4, 7})
       for (Size N = 0; N <= 2 * s.lanes + 3; ++N) {
-        Matrix<T> X(M, N, this->rng), Y(M, N, this->rng), f(1, M, this->rng), out(1, M, this->rng), Z(N, M, this->rng);
+        Matrix<T> X(M, N, this->rng), Y(M, N, this->rng), f(1, M, this->rng), out(1, M, this->rng),
+            Z(N, M, this->rng);
         s.row_dots(M, N, X.data(), X.ld, Y.data(), Y.ld, out.data());
         s.transpose(M, N, X.data(), X.ld, Z.data(), Z.ld);
         Matrix<T> scaled = Y, in_place = X;
@@ -330,10 +332,8 @@ TYPED_TEST(SimdTest, Gates) {
           for (Size i = 0; i < C; ++i)
             for (Size j = 0; j <= i; ++j) {
               double want = X.at(i, j) * (with_factor ? double(f.at(0, i)) : 1.0);
-              if (strict && j == i)
-                want = 0;
-              else if (kind != 3)
-                want *= D.at(i - (kind == 2), j);
+              if (strict && j == i) want = 0;
+              else if (kind != 3) want *= D.at(i - (kind == 2), j);
               ASSERT_NEAR(Y.at(i, j), want, tolerance<T>(std::abs(want)));
             }
         }
@@ -348,9 +348,7 @@ TYPED_TEST(SimdTest, SweepsOverAState) {
     for (const Size K : {1, 2, 3, 8, 17})
       for (const Size V : {Size{1}, L - 1, L, L + 1, 3 * L + 2, 4 * L, 4 * L + 1, 6 * L, 9 * L + 3}) {
         if (V < 1) continue;
-        Matrix<T> S(K, V, this->rng), k(1, K, this->rng), q(1, K, this->rng), v(1, V, this->rng), u(1, V, this->rng),
-            o(1, V, this->rng), r(1, V, this->rng), p(1, K, this->rng);
-        const T a = T(0.9), b = T(0.7), beta = T(0.3);
+        Matrix<T> S(K, V, this->rng), k(1, K, this->rng), v(1, V, this->rng), r(1, V, this->rng), p(1, K, this->rng);
         s.vec_mat(K, V, k.data(), S.data(), S.ld, r.data());
         s.mat_vec(K, V, S.data(), S.ld, v.data(), p.data());
         for (Size j = 0; j < V; ++j) {
@@ -363,35 +361,66 @@ TYPED_TEST(SimdTest, SweepsOverAState) {
           for (Size j = 0; j < V; ++j) sum += double(v.at(0, j)) * double(S.at(i, j));
           ASSERT_NEAR(p.at(0, i), sum, tolerance<T>(double(2 * V)));
         }
-        Matrix<T> one = S, stepped = S, delta = S;
-        s.rank_one(K, V, a, k.data(), v.data(), one.data(), one.ld);
-        s.step(K, V, a, k.data(), v.data(), q.data(), stepped.data(), stepped.ld, o.data());
-        std::vector<double> want_o(V, 0);
+        Matrix<T> one = S;
+        s.rank_one(K, V, T(0.9), k.data(), v.data(), one.data(), one.ld);
         for (Size i = 0; i < K; ++i)
-          for (Size j = 0; j < V; ++j) {
-            const double want = double(a) * double(S.at(i, j)) + double(k.at(0, i)) * double(v.at(0, j));
-            ASSERT_NEAR(one.at(i, j), want, tolerance<T>(8));
-            ASSERT_EQ(one.at(i, j), stepped.at(i, j));
-            want_o[j] += double(q.at(0, i)) * want;
-          }
-        for (Size j = 0; j < V; ++j) ASSERT_NEAR(o.at(0, j), want_o[j], tolerance<T>(100));
-        ASSERT_TRUE(o.guards_hold() && one.guards_hold() && r.guards_hold() && p.guards_hold());
-
-        s.step_delta(K, V, a, b, beta, k.data(), v.data(), q.data(), delta.data(), delta.ld, u.data(), o.data());
-        for (Size j = 0; j < V; ++j) {
-          double read = 0, answer = 0;
-          for (Size i = 0; i < K; ++i) read += double(k.at(0, i)) * double(S.at(i, j));
-          const double want_u = double(beta) * (double(v.at(0, j)) - double(b) * read);
-          ASSERT_NEAR(u.at(0, j), want_u, tolerance<T>(20));
-          for (Size i = 0; i < K; ++i) {
-            const double want = double(a) * double(S.at(i, j)) + double(k.at(0, i)) * want_u;
-            ASSERT_NEAR(delta.at(i, j), want, tolerance<T>(100));
-            answer += double(q.at(0, i)) * want;
-          }
-          ASSERT_NEAR(o.at(0, j), answer, tolerance<T>(300));
-        }
-        ASSERT_TRUE(o.guards_hold() && u.guards_hold() && delta.guards_hold());
+          for (Size j = 0; j < V; ++j)
+            ASSERT_NEAR(one.at(i, j), 0.9 * double(S.at(i, j)) + double(k.at(0, i)) * double(v.at(0, j)),
+                        tolerance<T>(8));
+        ASSERT_TRUE(one.guards_hold() && r.guards_hold() && p.guards_hold());
       }
+  });
+}
+
+TYPED_TEST(SimdTest, TokensThroughAState) {
+  using T = TypeParam;
+  this->for_targets([&](const Simd<T>& s) {
+    const Size L = s.lanes;
+    for (const Size n : {0, 1, 2, 7, 8, 11})
+      for (const Size K : {1, 2, 17})
+        for (const Size V : {Size{1}, L + 1, 4 * L, 6 * L + 2})
+          for (const bool reads : {false, true})
+            for (const bool queries : {false, true}) {
+              Matrix<T> S(K, V, this->rng), k(n, K, this->rng, T(0.3)), q(n, K, this->rng), v(n, V, this->rng),
+                  o(n, V, this->rng), a(1, n, this->rng), b(1, n, this->rng), beta(1, n, this->rng);
+              for (Size t = 0; t < n; ++t) a.at(0, t) = std::exp(-std::abs(a.at(0, t)));
+              const T scale = T(0.5);
+              Matrix<T> whole = S, place = S, single = S, o_place = o, o_single = o;
+              std::vector<T> panel(Simd<T>::sweep_scratch(K), kNan<T>);
+              const auto sweep = [&](Size t, Size count, Matrix<T>& state, Matrix<T>& out, T* scratch) {
+                s.sweep(count, K, V, a.data() + t, reads ? b.data() + t : nullptr, beta.data() + t, scale,
+                        k.data() + t * k.ld, k.ld, v.data() + t * v.ld, v.ld, queries ? q.data() + t * q.ld : nullptr,
+                        q.ld, state.data(), state.ld, out.data() + t * out.ld, out.ld, scratch);
+              };
+              sweep(0, n, whole, o, panel.data());
+              sweep(0, n, place, o_place, nullptr);
+              for (Size t = 0; t < n; ++t) sweep(t, 1, single, o_single, panel.data());
+              for (Size j = 0; j < V; ++j) {
+                std::vector<double> column(K);
+                for (Size i = 0; i < K; ++i) column[i] = S.at(i, j);
+                for (Size t = 0; t < n; ++t) {
+                  double read = 0, answer = 0;
+                  for (Size i = 0; i < K; ++i) read += double(k.at(t, i)) * column[i];
+                  const double u =
+                      double(beta.at(0, t)) * (double(v.at(t, j)) - (reads ? double(b.at(0, t)) * read : 0));
+                  for (Size i = 0; i < K; ++i) {
+                    column[i] = double(a.at(0, t)) * column[i] + double(k.at(t, i)) * u;
+                    answer += double(scale) * double(q.at(t, i)) * column[i];
+                  }
+                  if (queries) {
+                    ASSERT_NEAR(o.at(t, j), answer, tolerance<T>(200)) << n << " " << K << " " << V;
+                  }
+                  ASSERT_EQ(o.at(t, j), o_place.at(t, j));
+                  ASSERT_EQ(o.at(t, j), o_single.at(t, j));
+                }
+                for (Size i = 0; i < K; ++i) {
+                  ASSERT_NEAR(whole.at(i, j), column[i], tolerance<T>(200)) << n << " " << K << " " << V;
+                  ASSERT_EQ(whole.at(i, j), place.at(i, j));
+                  ASSERT_EQ(whole.at(i, j), single.at(i, j));
+                }
+              }
+              ASSERT_TRUE(o.guards_hold() && whole.guards_hold() && place.guards_hold() && single.guards_hold());
+            }
   });
 }
 

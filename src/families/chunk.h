@@ -13,8 +13,8 @@
 //   dU  = tril(Q K' * D)' dO + diag(t) K dS'                     dP = tril(dO U') * D
 //   dQ  = diag(e) dO S_0' + dP K                                 dKw = dP' Q + diag(t) U dS'' (+ E' K)
 //   dKr = E K - diag(e) dR S_0'                                  dV = dR,  dbeta = rowdot(Y, R0 - M U)
-//   dS_0 = e_c dS' + (diag(e) Q)' dO - (diag(e) K)' dR           (add: no dKr, dV = diag(beta) dU, dbeta = rowdot(dU, V))
-//   dg = revcum(rowdot(Q, dQ) + rowdot(K, dKr) - rowdot(K, dKw)), with <S', dS'> added at the last row;
+//   dS_0 = e_c dS' + (diag(e) Q)' dO - (diag(e) K)' dR           (add: no dKr, dV = diag(beta) dU, dbeta = rowdot(dU,
+//   V)) dg = revcum(rowdot(Q, dQ) + rowdot(K, dKr) - rowdot(K, dKw)), with <S', dS'> added at the last row;
 //   undecayed: rowdot(K_i, dKr_i) counts at row i-1.
 //
 // Traps: everything above a diagonal is undefined memory and is never read; D comes from sums of gates, not from
@@ -102,7 +102,7 @@ class ChunkForm {
       }
       s.gemm_lower(c, V, T(-1), d_u, V, ut, C, A, C);
       s.gate_lower(c, true, rule == Rule::delta_undecayed && gated, beta, gated ? D : nullptr, C, A, C);  // E
-      s.scale_rows(c, V, beta, d_u, V, d_u, V);  // dR
+      s.scale_rows(c, V, beta, d_u, V, d_u, V);                                                           // dR
       s.gemm_nn(c, K, V, T(-1), d_u, V, st, K, T(0), d_kr, K);
       if (gated) s.scale_rows(c, K, read, d_kr, K, d_kr, K);
       s.trmm_nn(c, K, T(1), A, C, k, K, T(1), d_kr, K);
@@ -129,10 +129,8 @@ class ChunkForm {
     if (d.d_g) gate_gradient(d, row, begin, c, head, answers, last);
 
     const T end = gated ? e[c] : T(1);
-    if (answers)
-      s.gemm_tn(K, V, c, T(1), scale_if_gated(c, e + 1, q), K, o, V, end, dS, V);
-    else if (gated)
-      s.scale(K * V, end, dS, dS);
+    if (answers) s.gemm_tn(K, V, c, T(1), scale_if_gated(c, e + 1, q), K, o, V, end, dS, V);
+    else if (gated) s.scale(K * V, end, dS, dS);
     if constexpr (reads(rule)) s.gemm_tn(K, V, c, T(-1), scale_if_gated(c, read, k), K, d_u, V, T(1), dS, V);
   }
 
@@ -157,10 +155,8 @@ class ChunkForm {
   // u, the values the tokens write. For the backward pass also M without beta, and R0.
   void solve_writes(const LinearProblem<T>& p, Size c, const T* S, T* system, T* without_beta, T* residual) {
     if constexpr (!reads(rule)) {
-      if (p.beta)
-        s.scale_rows(c, V, beta, v, V, u, V);
-      else
-        std::copy_n(v, c * V, u);
+      if (p.beta) s.scale_rows(c, V, beta, v, V, u, V);
+      else std::copy_n(v, c * V, u);
     } else {
       const Size shift = rule == Rule::delta_undecayed && gated;
       const T* const gates = gated ? D : nullptr;

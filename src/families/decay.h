@@ -1,4 +1,5 @@
-// Scalar decay:  S_t = e^{g_t} S_{t-1} + beta_t k_t v_t' ;  o_t = S_t' (scale q_t)      S [K, V] per sequence and head
+// Scalar decay:  S_t = e^{g_t} S_{t-1} + beta_t k_t v_t' ;  o_t = S_t' (scale q_t)      S [K, V] per sequence and
+// head
 //
 // Linear attention (no g), RetNet (g constant: zero strides), Mamba-2 and simple GLA (g per token) are this family.
 // All forms are exact and agree to rounding; see chunk.h for the block form and recurrent.h for the step.
@@ -16,21 +17,28 @@ namespace ttr::families {
 /// Tokens per chunk that suit a state [K, V]: 32 up to 64 x 64, else 64.
 int default_chunk(int key_dim, int value_dim) noexcept;
 
+/// What Form::best stands for in decay and delta, by measurement. Forwards the recurrent form is the fastest while a
+/// panel of the state stays in L1 (K <= 128): it needs no C x C products and no packing. Backwards, and for larger
+/// states, the chunk form is, from 8 tokens on.
+Form best_form(int key_dim, int value_dim, std::ptrdiff_t time, bool backward) noexcept;
+
 namespace decay {
 
 /// Scratch for one call: `longest` is the length of the longest sequence, chunk <= 0 means default_chunk.
 /// Form::parallel works on one chunk of `longest` tokens and so needs O(longest^2).
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
+                            bool backward) noexcept;
 
-/// Forms: step and recurrent (the same), chunk, parallel; best = recurrent below 8 tokens, else chunk. scan: not_supported.
-/// The workspace's contents do not matter before or after.
+/// Forms: step and recurrent (the same, bit for bit), chunk, parallel; best: see best_form, for each sequence by its
+/// own length. scan: not_supported. The workspace's contents do not matter before or after.
 template <class T>
 Status forward(const LinearProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
 
 /// `problem.state` is the *initial* state and is only read; `problem.o` is ignored.
 template <class T>
-Status backward(const LinearProblem<T>&, const LinearGradient<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
+Status backward(const LinearProblem<T>&, const LinearGradient<T>&, Form, int chunk, const Simd<T>&,
+                Workspace) noexcept;
 
 }  // namespace decay
 }  // namespace ttr::families

@@ -4,7 +4,8 @@
 //   dk = beta (dF v + (dH + dH') k) ;  dv = beta dF' k ;  dbeta = k' dF v + k' dH k
 //   dg = e^g (<dF, F_{t-1}> + <dH, H_{t-1}>) ;  dF <- e^g dF ;  dH <- e^g dH
 //
-// States are kept every sqrt(T) tokens and recomputed inside a segment, because a step cannot be undone (e^g may be 0).
+// States are kept every sqrt(T) tokens and recomputed inside a segment, because a step cannot be undone (e^g may be
+// 0).
 #include "families/least_squares.h"
 
 #include <algorithm>
@@ -107,10 +108,8 @@ class Head {
     for (int j = 0; j < dim; ++j) to[j * stride] += static_cast<T>(scale * from[j]);
   }
   static void copy_or_clear(const double* from, Size offset, Size size, double* to) {
-    if (from)
-      std::copy_n(from + offset, size, to);
-    else
-      std::fill_n(to, size, 0.0);
+    if (from) std::copy_n(from + offset, size, to);
+    else std::fill_n(to, size, 0.0);
   }
   void load_ridge(const LeastSquaresProblem<T>& p, int head) {
     for (int i = 0; i < K; ++i) ridge[i] = static_cast<double>(p.ridge(head, i));
@@ -137,8 +136,7 @@ class Head {
   bool factor(const double* H) {
     for (int i = 0; i < K; ++i) {
       double* const row = L + Size{i} * K;
-      for (int j = 0; j < i; ++j)
-        row[j] = (H[Size{i} * K + j] - s.dot(j, row, L + Size{j} * K)) / L[Size{j} * K + j];
+      for (int j = 0; j < i; ++j) row[j] = (H[Size{i} * K + j] - s.dot(j, row, L + Size{j} * K)) / L[Size{j} * K + j];
       const double pivot = H[Size{i} * K + i] + ridge[i] - s.dot(i, row, row);
       if (!(pivot > 0) || !std::isfinite(pivot)) {
         std::fill_n(L, Size{K} * K, std::numeric_limits<double>::quiet_NaN());
@@ -204,7 +202,8 @@ class Head {
   int K, V;
   Size segment;
   double *k, *kb, *x, *v, *o, *ridge, *L;
-  double *u = nullptr, *d_k = nullptr, *d_ridge = nullptr, *spare = nullptr, *d_state = nullptr, *borders = nullptr, *inside = nullptr;
+  double *u = nullptr, *d_k = nullptr, *d_ridge = nullptr, *spare = nullptr, *d_state = nullptr, *borders = nullptr,
+         *inside = nullptr;
 };
 
 template <class T>
@@ -265,7 +264,8 @@ Status backward(const LeastSquaresProblem<T>& p, const LeastSquaresGradient<T>& 
                 const Simd<double>* given) noexcept {
   const LinearProblem<T>& a = p.linear;
   Size longest;
-  if (const Status s = check(p, static_cast<bool>(d.linear.d_o), form, work, true, &longest); s != Status::ok) return s;
+  if (const Status s = check(p, static_cast<bool>(d.linear.d_o), form, work, true, &longest); s != Status::ok)
+    return s;
   Arena arena(work);
   Head<T> run(table(given), a.key_dim, a.value_dim, longest, true, arena);
   bool good = true;

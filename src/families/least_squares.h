@@ -24,17 +24,17 @@ namespace ttr::families {
 
 template <class T>
 struct LeastSquaresProblem {
-  LinearProblem<T> linear;          // q, k, v, g, beta, o, sequences, scale; linear.state is not used
-  View<const T, 2> ridge;           // [H, K]; strides may be zero (ridge per head: stride {1, 0})
-  double* h = nullptr;              // [N, H, K, K] contiguous, start in, end out
-  double* f = nullptr;              // [N, H, K, V] contiguous, start in, end out
+  LinearProblem<T> linear;  // q, k, v, g, beta, o, sequences, scale; linear.state is not used
+  View<const T, 2> ridge;   // [H, K]; strides may be zero (ridge per head: stride {1, 0})
+  double* h = nullptr;      // [N, H, K, K] contiguous, start in, end out
+  double* f = nullptr;      // [N, H, K, V] contiguous, start in, end out
 };
 
 /// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used.
 template <class T>
 struct LeastSquaresGradient {
-  LinearGradient<T> linear;         // d_o in; d_q, d_k, d_v, d_g, d_beta out
-  View<T, 2> d_ridge;               // [H, K]; a zero key stride sums over the keys, as the chain rule wants
+  LinearGradient<T> linear;           // d_o in; d_q, d_k, d_v, d_g, d_beta out
+  View<T, 2> d_ridge;                 // [H, K]; a zero key stride sums over the keys, as the chain rule wants
   const double* d_final_h = nullptr;  // null = zero
   const double* d_final_f = nullptr;
   double* d_initial_h = nullptr;
@@ -48,8 +48,9 @@ template <class T>
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, bool backward) noexcept;
 
 /// Forms: best, step, recurrent (all the same); others are not_supported. A ridge that is not positive returns
-/// out_of_domain before anything is touched. A token whose matrix is not positive definite (beta < 0, NaN) gets NaN as
-/// its output, all other tokens are computed, and the call returns out_of_domain. simd = null: the best of this machine.
+/// out_of_domain before anything is touched. A token whose matrix is not positive definite (beta < 0, NaN) gets NaN
+/// as its output, all other tokens are computed, and the call returns out_of_domain. simd = null: the best of this
+/// machine.
 template <class T>
 Status forward(const LeastSquaresProblem<T>&, Form, Workspace, const Simd<double>* simd = nullptr) noexcept;
 

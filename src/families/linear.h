@@ -22,24 +22,24 @@ struct LinearProblem {
   std::span<const Sequence> sequences;  // sequence n owns state n
   int heads, key_heads;                 // value head h reads q and k of head h / (heads / key_heads)
   int key_dim, value_dim;
-  T scale = 1;                          // on q
-  View<const T, 4> q, k;                // [B, T, G, K]
-  View<const T, 4> v;                   // [B, T, H, V]
-  View<const T, 3> g;                   // [B, T, H] natural log of the decay; no data = 0. Strides may be zero.
-  View<const T, 3> beta;                // [B, T, H]; no data = 1
-  T* state;                             // [N, H, K, V] contiguous, start in, end out
-  View<T, 4> o;                         // [B, T, H, V]; no data = outputs not wanted
+  T scale = 1;            // on q
+  View<const T, 4> q, k;  // [B, T, G, K]
+  View<const T, 4> v;     // [B, T, H, V]
+  View<const T, 3> g;     // [B, T, H] natural log of the decay; no data = 0. Strides may be zero.
+  View<const T, 3> beta;  // [B, T, H]; no data = 1
+  T* state;               // [N, H, K, V] contiguous, start in, end out
+  View<T, 4> o;           // [B, T, H, V]; no data = outputs not wanted
 };
 
 /// Gradients: `d_o` and `d_final` come in, the others go out. Views without data are not wanted.
 /// Output gradients are *added to* (+=); the caller clears them.
 template <class T>
 struct LinearGradient {
-  View<const T, 4> d_o;                 // [B, T, H, V]; no data = zero
-  const T* d_final = nullptr;           // [N, H, K, V]; null = zero
+  View<const T, 4> d_o;        // [B, T, H, V]; no data = zero
+  const T* d_final = nullptr;  // [N, H, K, V]; null = zero
   View<T, 4> d_q, d_k, d_v;
-  View<T, 3> d_g, d_beta;               // full strides (a constant gate is summed by the caller)
-  T* d_initial = nullptr;               // [N, H, K, V]
+  View<T, 3> d_g, d_beta;  // full strides (a constant gate is summed by the caller)
+  T* d_initial = nullptr;  // [N, H, K, V]
 };
 
 }  // namespace ttr::families

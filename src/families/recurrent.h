@@ -1,6 +1,8 @@
 // Recurrent form of scalar decay and of the delta rule, for one head: the step in a loop, one sweep over S per token.
 //
-//   u = beta (v - b S' k), b = e^g | 1 (add: u = beta v) ;   S <- e^g S + k u' ;   o = S' (scale q)
+//   u = beta (v - b S' k), b = e^g | 1 (add: u = beta v) ;   S <- e^g S + k u' ;   o = scale S' q
+//
+// A sequence in one call has the same bits as one call per token.
 //
 // Backward, newest token first, with S_{t-1} and S_t from a segment recomputed between stored states:
 //
@@ -12,8 +14,9 @@
 // (dbeta is taken as du . (v - b S' k), which also holds at beta = 0.)
 #pragma once
 
-#include <cmath>
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "families/linear.h"
 #include "families/rule.h"
@@ -27,52 +30,55 @@ class RecurrentForm {
  public:
   using Size = std::ptrdiff_t;
 
-  RecurrentForm(const Simd<T>& simd, int key_dim, int value_dim, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim) {
-    q = arena.take<T>(K), k = arena.take<T>(K), v = arena.take<T>(V), u = arena.take<T>(V), o = arena.take<T>(V);
-    if (backward) d_u = arena.take<T>(V), r = arena.take<T>(V), d_q = arena.take<T>(K), d_k = arena.take<T>(K);
+  RecurrentForm(const Simd<T>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
+      : s(simd), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
+    q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V),
+    o = arena.take<T>(most * V);
+    a = arena.take<T>(most), beta = arena.take<T>(most), ones = arena.take<T>(most);
+    panel = arena.take<T>(Simd<T>::sweep_scratch(K));
+    if (!backward) return;
+    u = arena.take<T>(V), d_u = arena.take<T>(V), r = arena.take<T>(V), d_q = arena.take<T>(K),
+    d_k = arena.take<T>(K);
   }
 
-  /// One token: S [K,V] moves on, its output is written if `output`.
-  void forward(const LinearProblem<T>& p, Size row, Size t, int head, T* S, bool output) {
+  /// Tokens begin .. end-1: S [K,V] moves on, their outputs are written if `output`.
+  void forward(const LinearProblem<T>& p, Size row, Size begin, Size end, int head, T* S, bool output) {
     const int key_head = head / (p.heads / p.key_heads);
-    const T a = p.g ? std::exp(p.g(row, t, head)) : T(1);
-    const T b = rule == Rule::delta ? a : T(1);
-    const T beta = p.beta ? p.beta(row, t, head) : T(1);
-    const T* const key = contiguous(p.k, row, t, key_head, K, T(1), k);
-    const T* const value = contiguous(p.v, row, t, head, V, rule == Rule::add ? beta : T(1), v);
-    if (!output) {
-      if constexpr (reads(rule)) {
-        s.vec_mat(K, V, key, S, V, u);
-        for (int j = 0; j < V; ++j) u[j] = beta * (value[j] - b * u[j]);
-        s.rank_one(K, V, a, key, u, S, V);
-      } else {
-        s.rank_one(K, V, a, key, value, S, V);
+    for (Size n; begin < end; begin += n) {
+      n = std::min(most, end - begin);
+      for (Size i = 0; i < n; ++i) {
+        a[i] = p.g ? p.g(row, begin + i, head) : T(0), beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
+        ones[i] = T(1);
       }
-      return;
+      s.exp(n, a, a);
+      Size ldk, ldv, ldq = 0;
+      const T* const key = contiguous(p.k, row, begin, n, key_head, K, k, &ldk);
+      const T* const value = contiguous(p.v, row, begin, n, head, V, v, &ldv);
+      const T* const query = output ? contiguous(p.q, row, begin, n, key_head, K, q, &ldq) : nullptr;
+      const bool direct = output && p.o.stride[3] == 1;
+      T* const answer = direct ? &p.o(row, begin, head, 0) : o;
+      const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
+      s.sweep(n, K, V, a, b, beta, p.scale, key, ldk, value, ldv, query, ldq, S, V, answer,
+              direct ? p.o.stride[1] : V, panel);
+      if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
     }
-    const T* const query = contiguous(p.q, row, t, key_head, K, p.scale, q);
-    T* const answer = p.o.stride[3] == 1 ? &p.o(row, t, head, 0) : o;
-    if constexpr (reads(rule))
-      s.step_delta(K, V, a, b, beta, key, value, query, S, V, u, answer);
-    else
-      s.step(K, V, a, key, value, query, S, V, answer);
-    if (answer == o) unpack(o, row, t, 1, head, V, p.o);
   }
 
   /// One token backwards: S_old = S_{t-1}, S_new = S_t, dS [K,V] from the gradient of S_t to that of S_{t-1}.
   void backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size t, int head, const T* S_old,
                 const T* S_new, T* dS) {
     const int key_head = head / (p.heads / p.key_heads);
-    const T a = p.g ? std::exp(p.g(row, t, head)) : T(1);
-    const T b = rule == Rule::delta ? a : T(1);
-    const T beta = p.beta ? p.beta(row, t, head) : T(1);
-    const T* const key = contiguous(p.k, row, t, key_head, K, T(1), k);
-    const T* const value = contiguous(p.v, row, t, head, V, T(1), v);
+    T decay = p.g ? p.g(row, t, head) : T(0);
+    s.exp(1, &decay, &decay);
+    const T read = rule == Rule::delta ? decay : T(1);
+    const T step = p.beta ? p.beta(row, t, head) : T(1);
+    Size ld;
+    const T* const key = contiguous(p.k, row, t, 1, key_head, K, k, &ld);
+    const T* const value = contiguous(p.v, row, t, 1, head, V, v, &ld);
     if (d.d_o) {
-      const T* const query = contiguous(p.q, row, t, key_head, K, p.scale, q);
-      const T* const d_answer = contiguous(d.d_o, row, t, head, V, T(1), o);
-      s.rank_one(K, V, T(1), query, d_answer, dS, V);
+      pack(s, p.q, row, t, 1, key_head, K, p.scale, q);
+      const T* const d_answer = contiguous(d.d_o, row, t, 1, head, V, o, &ld);
+      s.rank_one(K, V, T(1), q, d_answer, dS, V);
       if (d.d_q) {
         s.mat_vec(K, V, S_new, V, d_answer, d_q);
         add_rows(s, p.scale, d_q, row, t, 1, key_head, K, d.d_q);
@@ -81,43 +87,46 @@ class RecurrentForm {
     s.vec_mat(K, V, key, dS, V, d_u);
     if constexpr (reads(rule)) {
       s.vec_mat(K, V, key, S_old, V, r);
-      for (int j = 0; j < V; ++j) r[j] = value[j] - b * r[j];
+      for (int j = 0; j < V; ++j) r[j] = value[j] - read * r[j];
     } else {
       std::memcpy(r, value, static_cast<std::size_t>(V) * sizeof(T));
     }
-    s.scale(V, beta, r, u);
+    s.scale(V, step, r, u);
     if (d.d_beta) d.d_beta(row, t, head) += s.dot(V, d_u, r);
-    s.scale(V, beta, d_u, d_u);
+    s.scale(V, step, d_u, d_u);
     if (d.d_v) add_rows(s, T(1), d_u, row, t, 1, head, V, d.d_v);
     if (d.d_k) {
       s.mat_vec(K, V, dS, V, u, d_k);
       add_rows(s, T(1), d_k, row, t, 1, key_head, K, d.d_k);
       if constexpr (reads(rule)) {
         s.mat_vec(K, V, S_old, V, d_u, d_k);
-        add_rows(s, -b, d_k, row, t, 1, key_head, K, d.d_k);
+        add_rows(s, -read, d_k, row, t, 1, key_head, K, d.d_k);
       }
     }
     if constexpr (reads(rule)) s.scale(V, T(-1), d_u, d_u);
     if constexpr (rule == Rule::delta) s.rank_one(K, V, T(1), key, d_u, dS, V);
-    if (d.d_g) d.d_g(row, t, head) += a * s.dot(K * V, dS, S_old);
-    if constexpr (rule == Rule::delta_undecayed)
-      s.rank_one(K, V, a, key, d_u, dS, V);
-    else if (p.g)
-      s.scale(K * V, a, dS, dS);
+    if (d.d_g) d.d_g(row, t, head) += decay * s.dot(K * V, dS, S_old);
+    if constexpr (rule == Rule::delta_undecayed) s.rank_one(K, V, decay, key, d_u, dS, V);
+    else if (p.g) s.scale(K * V, decay, dS, dS);
   }
 
  private:
-  // The vector itself where it is contiguous and unscaled, else a copy in `buffer`.
-  const T* contiguous(const View<const T, 4>& x, Size row, Size t, int head, int dim, T scale, T* buffer) {
-    if (x.stride[3] == 1 && scale == T(1)) return &x(row, t, head, 0);
-    pack(s, x, row, t, 1, head, dim, scale, buffer);
+  static constexpr Size block = 64;  // tokens per sweep: their keys and queries stay in cache beside a panel of S
+
+  // The rows themselves where they are contiguous, else a copy in `buffer`.
+  const T* contiguous(const View<const T, 4>& x, Size row, Size begin, Size n, int head, int dim, T* buffer,
+                      Size* ld) {
+    *ld = x.stride[3] == 1 ? x.stride[1] : dim;
+    if (x.stride[3] == 1) return &x(row, begin, head, 0);
+    pack(s, x, row, begin, n, head, dim, T(1), buffer);
     return buffer;
   }
 
   const Simd<T>& s;
   int K, V;
-  T *q, *k, *v, *u, *o;
-  T *d_u = nullptr, *r = nullptr, *d_q = nullptr, *d_k = nullptr;
+  Size most;
+  T *q, *k, *v, *o, *a, *beta, *ones, *panel;
+  T *u = nullptr, *d_u = nullptr, *r = nullptr, *d_q = nullptr, *d_k = nullptr;
 };
 
 }  // namespace ttr::families

@@ -1,6 +1,7 @@
-// Sequences and heads around the forms: checks, choice of form, state traffic. One head runs through all its chunks
-// while its state is in cache. A sequence is treated by itself - even its form is chosen from its own length - so its
-// bits do not depend on its neighbours in the batch.
+// Sequences and heads around the forms: checks, choice of form, state traffic. A head runs through a block of many
+// chunks while its state is in cache, then the next head through the same block: the heads of a token are neighbours
+// in memory, so the pages of a block are walked once and not once per head. A sequence is treated by itself - even
+// its form is chosen from its own length - so its bits do not depend on its neighbours in the batch.
 //
 // The backward pass keeps the states at segment borders: every chunk in the chunk form; in the recurrent form every
 // `chunk` tokens (default: the square root of the length), with the states inside one segment recomputed.
@@ -20,18 +21,20 @@
 
 namespace ttr::families {
 
-inline constexpr std::ptrdiff_t shortest_chunked = 8;  // below this Form::best is recurrent
+inline constexpr std::ptrdiff_t shortest_chunked = 8;  // tokens; below this Form::best is recurrent
 
 struct Schedule {
   bool chunked;
   std::ptrdiff_t segment;  // tokens per chunk, or between stored states
+  /// Tokens one head runs through before the next head has its turn: whole chunks.
+  std::ptrdiff_t block() const { return std::max<std::ptrdiff_t>(1, 256 / segment) * segment; }
 };
 
-inline Schedule schedule(Form form, int chunk, int K, int V, std::ptrdiff_t time) {
+inline Schedule schedule(Form form, int chunk, int K, int V, std::ptrdiff_t time, bool backward) {
   time = std::max<std::ptrdiff_t>(time, 1);
+  if (form == Form::best) form = best_form(K, V, time, backward);
   if (form == Form::parallel) return {true, time};
-  if (form == Form::chunk || (form == Form::best && time >= shortest_chunked))
-    return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : default_chunk(K, V), time)};
+  if (form == Form::chunk) return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : default_chunk(K, V), time)};
   const auto root = static_cast<std::ptrdiff_t>(std::ceil(std::sqrt(static_cast<double>(time))));
   return {false, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : root, time)};
 }
@@ -43,9 +46,12 @@ class HeadRun {
   using Size = std::ptrdiff_t;
 
   HeadRun(const Simd<T>& s, int key_dim, int value_dim, Schedule plan, Size time, bool backward, Arena& arena)
-      : simd(s), state(Size{key_dim} * value_dim), segment(plan.segment), chunked(plan.chunked),
+      : simd(s),
+        state(Size{key_dim} * value_dim),
+        segment(plan.segment),
+        chunked(plan.chunked),
         chunk(s, key_dim, value_dim, plan.chunked ? plan.segment : 0, backward, arena),
-        recurrent(s, key_dim, value_dim, backward, arena) {
+        recurrent(s, key_dim, value_dim, plan.chunked ? 0 : time, backward, arena) {
     if (!backward) return;
     d_state = arena.take<T>(state);
     borders = arena.take<T>(((time + segment - 1) / segment + 1) * state);
@@ -54,6 +60,7 @@ class HeadRun {
 
   void forward(const LinearProblem<T>& p, const Sequence& n, int head, T* S) {
     const bool outputs = static_cast<bool>(p.o);
+    if (!chunked) return recurrent.forward(p, n.row, n.begin, n.end, head, S, outputs);
     for (Size t = n.begin; t < n.end; t += segment) advance(p, n, t, head, S, outputs);
   }
 
@@ -66,10 +73,8 @@ class HeadRun {
       std::copy_n(next - state, state, next);
       advance(p, n, n.begin + i * segment, head, next, false);
     }
-    if (d_final)
-      std::copy_n(d_final, state, d_state);
-    else
-      std::fill_n(d_state, state, T(0));
+    if (d_final) std::copy_n(d_final, state, d_state);
+    else std::fill_n(d_state, state, T(0));
     for (Size i = count; i-- > 0;) {
       const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
       const T* const start = borders + i * state;
@@ -80,7 +85,7 @@ class HeadRun {
       std::copy_n(start, state, inside);
       for (Size j = 0; j < length; ++j) {
         std::copy_n(inside + j * state, state, inside + (j + 1) * state);
-        recurrent.forward(p, n.row, begin + j, head, inside + (j + 1) * state, false);
+        recurrent.forward(p, n.row, begin + j, begin + j + 1, head, inside + (j + 1) * state, false);
       }
       for (Size j = length; j-- > 0;)
         recurrent.backward(p, d, n.row, begin + j, head, inside + j * state, inside + (j + 1) * state, d_state);
@@ -92,7 +97,7 @@ class HeadRun {
   void advance(const LinearProblem<T>& p, const Sequence& n, Size begin, int head, T* S, bool outputs) {
     const Size length = std::min(segment, n.end - begin);
     if (chunked) return chunk.forward(p, n.row, begin, length, head, S, outputs);
-    for (Size t = begin; t < begin + length; ++t) recurrent.forward(p, n.row, t, head, S, outputs);
+    recurrent.forward(p, n.row, begin, begin + length, head, S, outputs);
   }
 
   const Simd<T>& simd;
@@ -108,7 +113,7 @@ std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk
   static constexpr Simd<T> none{};
   const auto bytes = [&](std::ptrdiff_t time) {
     Arena arena;
-    HeadRun<T, rule> run(none, K, V, schedule(form, chunk, K, V, time), time, backward, arena);
+    HeadRun<T, rule> run(none, K, V, schedule(form, chunk, K, V, time, backward), time, backward, arena);
     return arena.bytes();
   };
   // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
@@ -140,9 +145,13 @@ Status run_forward(const LinearProblem<T>& p, Form form, int chunk, const Simd<T
   for (const Sequence& n : p.sequences) {
     Arena arena(work);
     const std::ptrdiff_t time = n.end - n.begin;
-    HeadRun<T, rule> run(s, p.key_dim, p.value_dim, schedule(form, chunk, p.key_dim, p.value_dim, time), time, false,
-                         arena);
-    for (int h = 0; h < p.heads; ++h, S += std::ptrdiff_t{p.key_dim} * p.value_dim) run.forward(p, n, h, S);
+    const std::ptrdiff_t state = std::ptrdiff_t{p.key_dim} * p.value_dim;
+    const Schedule plan = schedule(form, chunk, p.key_dim, p.value_dim, time, false);
+    HeadRun<T, rule> run(s, p.key_dim, p.value_dim, plan, time, false, arena);
+    for (std::ptrdiff_t t = n.begin; t < n.end; t += plan.block())
+      for (int h = 0; h < p.heads; ++h)
+        run.forward(p, {n.row, t, std::min(t + plan.block(), n.end)}, h, S + h * state);
+    S += p.heads * state;
   }
   return Status::ok;
 }
@@ -150,14 +159,15 @@ Status run_forward(const LinearProblem<T>& p, Form form, int chunk, const Simd<T
 template <class T, Rule rule>
 Status run_backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Form form, int chunk, const Simd<T>& s,
                     Workspace work) noexcept {
-  if (const Status status = check<T, rule>(p, static_cast<bool>(d.d_o), form, chunk, true, work); status != Status::ok)
+  if (const Status status = check<T, rule>(p, static_cast<bool>(d.d_o), form, chunk, true, work);
+      status != Status::ok)
     return status;
   std::ptrdiff_t at = 0;
   for (const Sequence& n : p.sequences) {
     Arena arena(work);
     const std::ptrdiff_t time = n.end - n.begin;
-    HeadRun<T, rule> run(s, p.key_dim, p.value_dim, schedule(form, chunk, p.key_dim, p.value_dim, time), time, true,
-                         arena);
+    const Schedule plan = schedule(form, chunk, p.key_dim, p.value_dim, time, true);
+    HeadRun<T, rule> run(s, p.key_dim, p.value_dim, plan, time, true, arena);
     for (int h = 0; h < p.heads; ++h, at += std::ptrdiff_t{p.key_dim} * p.value_dim)
       run.backward(p, d, n, h, p.state + at, d.d_final ? d.d_final + at : nullptr,
                    d.d_initial ? d.d_initial + at : nullptr);

@@ -41,10 +41,8 @@ void pack(const Simd<T>& s, const View<const T, 4>& x, std::ptrdiff_t row, std::
   for (std::ptrdiff_t i = 0; i < count; ++i, from += x.stride[1], out += dim) {
     if (x.stride[3] != 1)
       for (int j = 0; j < dim; ++j) out[j] = scale * from[j * x.stride[3]];
-    else if (scale == T(1))
-      std::memcpy(out, from, static_cast<std::size_t>(dim) * sizeof(T));
-    else
-      s.scale(dim, scale, from, out);
+    else if (scale == T(1)) std::memcpy(out, from, static_cast<std::size_t>(dim) * sizeof(T));
+    else s.scale(dim, scale, from, out);
   }
 }
 
@@ -54,8 +52,7 @@ void unpack(const T* in, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_
             const View<T, 4>& x) {
   T* to = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
   for (std::ptrdiff_t i = 0; i < count; ++i, to += x.stride[1], in += dim) {
-    if (x.stride[3] == 1)
-      std::memcpy(to, in, static_cast<std::size_t>(dim) * sizeof(T));
+    if (x.stride[3] == 1) std::memcpy(to, in, static_cast<std::size_t>(dim) * sizeof(T));
     else
       for (int j = 0; j < dim; ++j) to[j * x.stride[3]] = in[j];
   }
@@ -67,8 +64,7 @@ void add_rows(const Simd<T>& s, T scale, const T* in, std::ptrdiff_t row, std::p
               int head, int dim, const View<T, 4>& x) {
   T* to = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
   for (std::ptrdiff_t i = 0; i < count; ++i, to += x.stride[1], in += dim) {
-    if (x.stride[3] == 1)
-      s.axpy(dim, scale, in, to);
+    if (x.stride[3] == 1) s.axpy(dim, scale, in, to);
     else
       for (int j = 0; j < dim; ++j) to[j * x.stride[3]] += scale * in[j];
   }

@@ -7,8 +7,8 @@
 //   given       o = mean v - Cov(k, v)' r: the local slope is not solved for but given (parallax)
 //
 // local(p) and constant: the intercept carries no ridge, so the fit is done on centred features,
-// o = vb - W' xb, W = argmin sum p |v - vb - W'(x - xb)|^2 + (ridge / sum w) |W|^2, p = w / sum w. Without ridge W is the
-// least-norm one: the limit of a vanishing ridge. A sink is one more pair, at the query itself, with value zero.
+// o = vb - W' xb, W = argmin sum p |v - vb - W'(x - xb)|^2 + (ridge / sum w) |W|^2, p = w / sum w. Without ridge W is
+// the least-norm one: the limit of a vanishing ridge. A sink is one more pair, at the query itself, with value zero.
 #pragma once
 
 #include <cmath>
@@ -54,7 +54,8 @@ Rows<S> make_rows(const Head<S>& h, int t, int newest, bool shifted) {
     rows.w.push_back(pw.weight(j));
   }
   if (sink) {
-    rows.x.push_back(is_linear_class(h.design.memory) ? features(h.design.memory, h.queries[t], h.queries[t]) : h.queries[t]);
+    rows.x.push_back(is_linear_class(h.design.memory) ? features(h.design.memory, h.queries[t], h.queries[t])
+                                                      : h.queries[t]);
     rows.v.push_back(Vec<S>(h.sizes.value_dim, S(0.0)));
     rows.w.push_back(exp(h.at("sink", 0) - S(pw.shift)));
   }
@@ -67,16 +68,21 @@ S step_size(const Solver& solver, const S& s, const S& square) {
   using std::expm1;
   using R = Solver::Rule;
   switch (solver.rule) {
-    case R::plain: return s;
-    case R::nlms: return value_of(square) + solver.eps > 0 ? s / (S(solver.eps) + square) : S(0.0);
-    case R::longhorn: return s / (S(1.0) + s * square);
+    case R::plain:
+      return s;
+    case R::nlms:
+      return value_of(square) + solver.eps > 0 ? s / (S(solver.eps) + square) : S(0.0);
+    case R::longhorn:
+      return s / (S(1.0) + s * square);
     case R::flow:
-      if (std::abs(value_of(s) * value_of(square)) < 1e-4) {  // the series: exact to rounding here, also in its gradient
+      // For short keys the series: exact to rounding there, also in its gradient.
+      if (std::abs(value_of(s) * value_of(square)) < 1e-4) {
         const S x = s * square;
         return s * (S(1.0) - x * (S(1.0 / 2) - x * (S(1.0 / 6) - x * S(1.0 / 24))));
       }
       return -expm1(-s * square) / square;
-    case R::automatic: return value_of(square) > 0 ? S(1.0) / square : S(0.0);
+    case R::automatic:
+      return value_of(square) > 0 ? S(1.0) / square : S(0.0);
   }
   return s;
 }
@@ -94,10 +100,8 @@ void add_pair_gradient(const Head<S>& h, const Parameters<S>& w, const Vec<S>& x
   const Memory& m = h.design.memory;
   Vec<S> dy = d_loss(h.design.extras, m.reverse ? times(w[0], x) : predict(m, w, x), v, c);
   for (S& e : dy) e *= weight;
-  if (m.reverse)
-    add_outer(dw[0], dy, x);
-  else
-    gradient(m, w, x, dy, dw);
+  if (m.reverse) add_outer(dw[0], dy, x);
+  else gradient(m, w, x, dy, dw);
 }
 
 template <class S>
@@ -141,7 +145,8 @@ Vec<S> gd_answer(const Head<S>& h, int t, const Rows<S>& rows) {
     w.emplace_back(p.in, p.out);
     if (!is_linear_class(h.design.memory)) w.back().data = h.state.at(p.name).data;
   }
-  const S step = step_size(solver, h.quantity(solver.step, step_name(h.design, h.has("rate")), t, 1.0), squares(rows));
+  const S step =
+      step_size(solver, h.quantity(solver.step, step_name(h.design, h.has("rate")), t, 1.0), squares(rows));
   Parameters<S> z = zeros_like(w);
   for (int n = 0; n < solver.steps; ++n) {
     const Parameters<S> dw = objective_gradient(h, w, rows);
@@ -157,7 +162,8 @@ Vec<S> gd_answer(const Head<S>& h, int t, const Rows<S>& rows) {
 
 /// The ridge of each coefficient, in the units of the (shifted) weights. Empty: no ridge, or a zero one.
 template <class S>
-Vec<S> ridge_vector(const Head<S>& h, int t, int newest, int count, double shift, const S& weight_sum, const S& norm) {
+Vec<S> ridge_vector(const Head<S>& h, int t, int newest, int count, double shift, const S& weight_sum,
+                    const S& norm) {
   using std::exp;
   using R = Solver::RidgeKind;
   using P = Solver::RidgePer;
@@ -270,7 +276,8 @@ Vec<S> local_answer(const Head<S>& h, int t, int newest, const Rows<S>& rows) {
       for (int b = 0; b < V; ++b) slope_times_mean[b] += along * centred.v[j][b];
     }
   } else {
-    const bool frobenius_ridge = h.design.solver.ridge_kind == Solver::RidgeKind::frobenius && h.design.solver.ridge.given();
+    const bool frobenius_ridge =
+        h.design.solver.ridge_kind == Solver::RidgeKind::frobenius && h.design.solver.ridge.given();
     const S norm = frobenius_ridge ? frobenius(second_moment(centred, F)) * total : S(0.0);
     Vec<S> ridge = ridge_vector(h, t, newest, F, rows.weights.shift, total, norm);
     for (S& r : ridge) r /= total;
@@ -320,8 +327,9 @@ Vec<S> least_squares_answer(const Head<S>& h, int t, int newest, const Rows<S>& 
       if (c == 0 || ridge[c] + norm > high) high = ridge[c] + norm;
     }
     const int n = design.solver.steps;
-    o = moment_read(rows,
-                    design.solver.kind == Solver::Kind::cg ? conjugate_gradients(a, q, n) : chebyshev(a, q, low, high, n), V);
+    o = moment_read(
+        rows, design.solver.kind == Solver::Kind::cg ? conjugate_gradients(a, q, n) : chebyshev(a, q, low, high, n),
+        V);
   }
   if (design.extras.blend) {  // o = F'(q + blend (x - q)), and o so far is F' x
     using std::exp;
@@ -341,7 +349,8 @@ Vec<S> kernel_answer(const Head<S>& h, int t, int newest, const Rows<S>& rows) {
   Matrix<S> gram(n, n), alpha(n, V);
   Vec<S> at_query;
   for (int i = 0; i < n; ++i) at_query.push_back(h.kernel(rows.x[i], h.queries[t]));
-  const bool one_step = solver.kind == Solver::Kind::gd && solver.steps == 1 && solver.rule != Solver::Rule::automatic;
+  const bool one_step =
+      solver.kind == Solver::Kind::gd && solver.steps == 1 && solver.rule != Solver::Rule::automatic;
   for (int i = 0; i < n && !one_step; ++i)
     for (int j = 0; j <= i; ++j) gram(i, j) = gram(j, i) = h.kernel(rows.x[i], rows.x[j]);
   if (solver.kind == Solver::Kind::gd) {
@@ -374,7 +383,8 @@ Vec<S> kernel_answer(const Head<S>& h, int t, int newest, const Rows<S>& rows) {
       for (int c = 0; c < V; ++c) b(i, c) = root[i] * rows.v[used[i]][c];
       rhs.push_back(root[i] * at_query[used[i]]);
     }
-    const bool need_norm = solver.kind == Solver::Kind::chebyshev || solver.ridge_kind == Solver::RidgeKind::frobenius;
+    const bool need_norm =
+        solver.kind == Solver::Kind::chebyshev || solver.ridge_kind == Solver::RidgeKind::frobenius;
     const S norm = need_norm ? frobenius(a) : S(0.0);
     const Vec<S> ridge = ridge_vector(h, t, newest, 1, rows.weights.shift, rows.sum(), norm);
     for (int i = 0; i < m && !ridge.empty(); ++i) a(i, i) += ridge[0];
@@ -462,13 +472,16 @@ Vec<S> batch_answer(const Head<S>& h, int t, int newest) {
   const Design& d = h.design;
   if (d.memory.per_channel && d.memory.kind == Memory::Class::constant) return channel_means(h, t, newest);
   const bool gd = d.solver.kind == Solver::Kind::gd;
-  const bool by_keys = d.extras.normalise == Extras::Normalise::keysum || d.extras.normalise == Extras::Normalise::max_one;
+  const bool by_keys =
+      d.extras.normalise == Extras::Normalise::keysum || d.extras.normalise == Extras::Normalise::max_one;
   // One step from zero is proportional to the weights, so a shift may be taken out and put back.
-  const Rows<S> rows = make_rows(h, t, newest, !gd || (by_keys && d.solver.steps == 1 && d.solver.rule == Solver::Rule::plain));
+  const Rows<S> rows =
+      make_rows(h, t, newest, !gd || (by_keys && d.solver.steps == 1 && d.solver.rule == Solver::Rule::plain));
   if (rows.count() == 0) return Vec<S>(h.sizes.value_dim, S(0.0));
   if (!gd) {
     if (rows.weights.per_channel())
-      throw Error("gates per channel are no weights of pairs: exact, cg and chebyshev need a gate per token; use gd(n)");
+      throw Error(
+          "gates per channel are no weights of pairs: exact, cg and chebyshev need a gate per token; use gd(n)");
     for (const S& w : rows.w)
       if (value_of(w) < 0)
         throw Error("a pair has the negative weight " + std::to_string(value_of(w)) +

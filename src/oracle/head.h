@@ -16,14 +16,14 @@ namespace ttr::oracle {
 
 /// The ways a design is solved, by what is carried from token to token.
 enum class Way {
-  batch,         // the pairs: gd, exact, cg, chebyshev, given
-  descend,       // the pairs and the answer
-  online,        // the answer: sgd, minibatch
-  projection,    // the answer and the last p-1 pairs: apa
-  kalman,        // the answer and its covariance
-  corrected,     // keys and corrected values: near / constant / sgd
-  functional,    // keys and coefficients: kernel / sgd, kernel / descend
-  slots,         // two small matrices
+  batch,       // the pairs: gd, exact, cg, chebyshev, given
+  descend,     // the pairs and the answer
+  online,      // the answer: sgd, minibatch
+  projection,  // the answer and the last p-1 pairs: apa
+  kalman,      // the answer and its covariance
+  corrected,   // keys and corrected values: near / constant / sgd
+  functional,  // keys and coefficients: kernel / sgd, kernel / descend
+  slots,       // two small matrices
 };
 
 struct InputSpec {
@@ -52,7 +52,9 @@ struct Tensor {
 template <class S>
 using Tensors = std::map<std::string, Tensor<S>>;
 
-inline bool is_timed(const std::string& letters) { return letters[0] == 'T' || letters[0] == 'P' || letters[0] == 'N'; }
+inline bool is_timed(const std::string& letters) {
+  return letters[0] == 'T' || letters[0] == 'P' || letters[0] == 'N';
+}
 
 /// Row index and width of a head's slice of an array: rows are tokens (one row if the array has no time axis).
 struct Slice {
@@ -173,7 +175,8 @@ Head<S> make_head(const Design& design, const Sizes& sizes, int head, std::int64
       if (past != h.state.end()) {
         all = Matrix<S>(past->second.rows + now.rows, now.cols);
         std::copy(past->second.data.begin(), past->second.data.end(), all.data.begin());
-        std::copy(now.data.begin(), now.data.end(), all.data.begin() + static_cast<std::ptrdiff_t>(past->second.data.size()));
+        std::copy(now.data.begin(), now.data.end(),
+                  all.data.begin() + static_cast<std::ptrdiff_t>(past->second.data.size()));
       }
       h.pair[spec.name] = std::move(all);
     }

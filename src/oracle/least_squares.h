@@ -33,7 +33,9 @@ struct Matrix {
   Matrix(int r, int c) : rows(r), cols(c), data(static_cast<std::size_t>(r) * c, S(0.0)) {}
   S& operator()(int r, int c) { return data[static_cast<std::size_t>(r) * cols + c]; }
   const S& operator()(int r, int c) const { return data[static_cast<std::size_t>(r) * cols + c]; }
-  Vec<S> row(int r) const { return Vec<S>(data.begin() + std::ptrdiff_t(r) * cols, data.begin() + std::ptrdiff_t(r + 1) * cols); }
+  Vec<S> row(int r) const {
+    return Vec<S>(data.begin() + std::ptrdiff_t(r) * cols, data.begin() + std::ptrdiff_t(r + 1) * cols);
+  }
 };
 
 template <class S>

@@ -3,7 +3,9 @@
 //   linear classes    y = S' phi(x), S [F, V]; phi is a feature map, the constant 1 (constant, vector) or all
 //                     monomials of z = x - q up to degree p (local(p), whose answer at q is the first row of S)
 //   linear(reverse)   a map from value to key: x = S v (the read stays S' q)
-//   mlp, layernorm_linear   z_0 = x; z_{l+1} = act(z_l W_l + b_l), none after the last; then LN, then x + .
+//   mlp               z_0 = x; z_{l+1} = act(z_l W_l + b_l), no activation after the last; with `layernorm` then
+//   LN(.)
+//                     without learned scale, with `residual` then x + .  ;  layernorm_linear: one layer with LN (TTT)
 //   swiglu            y = (silu(x W0) * (x W2)) W1
 //   kernel            f(x) = sum_i alpha_i kappa(k_i, x)
 //
@@ -81,7 +83,8 @@ Vec<S> features(const Memory& m, const Vec<S>& x, const Vec<S>& q) {
   }
   Vec<S> phi;
   switch (m.feature) {
-    case F::identity: return x;
+    case F::identity:
+      return x;
     case F::elu1:
       for (const S& e : x) phi.push_back(value_of(e) > 0 ? e + S(1.0) : S(exp(e)));
       return phi;
@@ -91,7 +94,8 @@ Vec<S> features(const Memory& m, const Vec<S>& x, const Vec<S>& q) {
     case F::silu:
       for (const S& e : x) phi.push_back(e * sigmoid(e));
       return phi;
-    case F::polynomial: return monomials(x, m.degree);
+    case F::polynomial:
+      return monomials(x, m.degree);
     case F::taylor2: {  // phi(x).phi(y) = 1 + s + s^2/2, s = x.y/sqrt(K)
       const double d = static_cast<double>(K);
       phi.push_back(S(1.0));
@@ -165,7 +169,7 @@ inline std::vector<ParameterInfo> parameters_of(const Memory& m, int K, int V) {
     const int in = l == 0 ? K : D, out = l == depth - 1 ? V : D;
     const std::string n = std::to_string(l), to = l == depth - 1 ? "V" : "D";
     list.push_back({"W" + n, std::string("H ") + (l == 0 ? "K " : "D ") + to, in, out, false});
-    if (m.bias || single) list.push_back({"b" + n, "H " + to, 1, out, true});
+    if (m.bias) list.push_back({"b" + n, "H " + to, 1, out, true});
   }
   return list;
 }
@@ -176,11 +180,16 @@ S activate(Memory::Activation kind, const S& x) {
   using std::tanh;
   using A = Memory::Activation;
   switch (kind) {
-    case A::gelu: return S(0.5) * x * (S(1.0) + erf(x * S(0.70710678118654752)));
-    case A::gelu_tanh: return S(0.5) * x * (S(1.0) + tanh(S(0.79788456080286536) * (x + S(0.044715) * x * x * x)));
-    case A::relu: return value_of(x) > 0 ? x : S(0.0);
-    case A::silu: return x * sigmoid(x);
-    case A::tanh: return tanh(x);
+    case A::gelu:
+      return S(0.5) * x * (S(1.0) + erf(x * S(0.70710678118654752)));
+    case A::gelu_tanh:
+      return S(0.5) * x * (S(1.0) + tanh(S(0.79788456080286536) * (x + S(0.044715) * x * x * x)));
+    case A::relu:
+      return value_of(x) > 0 ? x : S(0.0);
+    case A::silu:
+      return x * sigmoid(x);
+    case A::tanh:
+      return tanh(x);
   }
   return x;
 }
@@ -199,7 +208,8 @@ S activate_slope(Memory::Activation kind, const S& x) {
       const S du = S(0.79788456080286536) * (S(1.0) + S(3 * 0.044715) * x * x);
       return S(0.5) * (S(1.0) + t) + S(0.5) * x * (S(1.0) - t * t) * du;
     }
-    case A::relu: return value_of(x) > 0 ? S(1.0) : S(0.0);
+    case A::relu:
+      return value_of(x) > 0 ? S(1.0) : S(0.0);
     case A::silu: {
       const S s = sigmoid(x);
       return s + x * s * (S(1.0) - s);
@@ -256,6 +266,8 @@ Vec<S> d_layernorm(const Vec<S>& y, const S& sd, const Vec<S>& dy) {
   return dx;
 }
 
+inline bool has_layernorm(const Memory& m) { return m.layernorm || m.kind == Memory::Class::layernorm_linear; }
+
 /// What the layers of an mlp saw: inputs of each layer and the sums before the activations.
 template <class S>
 struct MlpTrace {
@@ -266,13 +278,12 @@ struct MlpTrace {
 
 template <class S>
 Vec<S> mlp_predict(const Memory& m, const Parameters<S>& w, const Vec<S>& x, MlpTrace<S>& trace) {
-  const bool single = m.kind == Memory::Class::layernorm_linear, biases = m.bias || single;
-  const int depth = single ? 1 : m.depth;
+  const int depth = m.kind == Memory::Class::layernorm_linear ? 1 : m.depth;
   Vec<S> z = x;
   for (int l = 0, p = 0; l < depth; ++l) {
     trace.input.push_back(z);
     Vec<S> sum = through(z, w[p++]);
-    if (biases) {
+    if (m.bias) {
       for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += w[p](0, static_cast<int>(j));
       ++p;
     }
@@ -281,22 +292,21 @@ Vec<S> mlp_predict(const Memory& m, const Parameters<S>& w, const Vec<S>& x, Mlp
     if (l < depth - 1)
       for (S& e : z) e = activate(m.activation, e);
   }
-  if (m.layernorm || single) z = trace.normed = layernorm(z, trace.sd);
-  if (m.residual || single)
+  if (has_layernorm(m)) z = trace.normed = layernorm(z, trace.sd);
+  if (m.residual)
     for (std::size_t j = 0; j < z.size(); ++j) z[j] += x[j];
   return z;
 }
 template <class S>
 void mlp_gradient(const Memory& m, const Parameters<S>& w, const MlpTrace<S>& trace, Vec<S> dy, Parameters<S>& dw) {
-  const bool single = m.kind == Memory::Class::layernorm_linear, biases = m.bias || single;
-  const int depth = single ? 1 : m.depth;
-  if (m.layernorm || single) dy = d_layernorm(trace.normed, trace.sd, dy);
+  const int depth = m.kind == Memory::Class::layernorm_linear ? 1 : m.depth;
+  if (has_layernorm(m)) dy = d_layernorm(trace.normed, trace.sd, dy);
   for (int l = depth - 1; l >= 0; --l) {
-    const int p = biases ? 2 * l : l;
+    const int p = m.bias ? 2 * l : l;
     if (l < depth - 1)
       for (std::size_t j = 0; j < dy.size(); ++j) dy[j] *= activate_slope(m.activation, trace.sum[l][j]);
     add_outer(dw[p], trace.input[l], dy);
-    if (biases)
+    if (m.bias)
       for (std::size_t j = 0; j < dy.size(); ++j) dw[p + 1](0, static_cast<int>(j)) += dy[j];
     if (l > 0) dy = back_through(w[p], dy);
   }

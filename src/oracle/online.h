@@ -5,7 +5,8 @@
 //
 //   Z <- momentum Z - step G        S <- base + Z   (muon: base + NS5(Z))
 //
-//   G is taken      sgd: on the newest pair at S ; minibatch(b): on the newest pair at the S of the start of the block ;
+//   G is taken      sgd: on the newest pair at S ; minibatch(b): on the newest pair at the S of the start of the
+//   block ;
 //                   descend: on the whole weighted objective at S ;  nesterov: at S + momentum Z
 //   decay before    S <- e^g S first, G at the decayed S, base = S      leak    G + lam S, base = S
 //   decay shrink    G at S, base = (1 - lam) S
@@ -57,11 +58,16 @@ S decay_factor(const Head<S>& h, int t, int a, int b) {
   const Solver& solver = h.design.solver;
   if (solver.decay.is_constant()) return S(1 - solver.decay.value);
   switch (solver.decay_per) {
-    case P::key: return exp(h.call.at("gk")(t, a));
-    case P::value: return exp(h.call.at("gv")(t, b));
-    case P::key_value: return exp(h.call.at("gk")(t, a) + h.call.at("gv")(t, b));
-    case P::full: return exp(h.call.at("gkv")(t, a * h.sizes.value_dim + b));
-    default: return exp(h.at("g", t));
+    case P::key:
+      return exp(h.call.at("gk")(t, a));
+    case P::value:
+      return exp(h.call.at("gv")(t, b));
+    case P::key_value:
+      return exp(h.call.at("gk")(t, a) + h.call.at("gv")(t, b));
+    case P::full:
+      return exp(h.call.at("gkv")(t, a * h.sizes.value_dim + b));
+    default:
+      return exp(h.at("g", t));
   }
 }
 
@@ -147,10 +153,8 @@ Matrix<S> linear_update(Head<S>& h, int t, int i, bool first, const Matrix<S>& p
   Vec<S> dy = d.memory.reverse ? d_loss(d.extras, times(used, read), h.keys[i], loss_parameter(h, i))
                                : d_loss(d.extras, through(read, used), target, loss_parameter(h, i));
   for (S& e : dy) e *= -step * weight;
-  if (d.memory.reverse)
-    add_outer(update, dy, x);
-  else
-    add_outer(update, write, dy);
+  if (d.memory.reverse) add_outer(update, dy, x);
+  else add_outer(update, write, dy);
   return update;
 }
 
@@ -207,9 +211,10 @@ void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Par
       for (S& e : m.data) e *= -step;
   }
 
-  const S lam = solver.decay_kind == D::leak || solver.decay_kind == D::shrink
-                    ? h.quantity(solver.decay.given() ? solver.decay : Quantity{Quantity::From::input, 0}, "lam", t, 0.0)
-                    : S(0.0);
+  const S lam =
+      solver.decay_kind == D::leak || solver.decay_kind == D::shrink
+          ? h.quantity(solver.decay.given() ? solver.decay : Quantity{Quantity::From::input, 0}, "lam", t, 0.0)
+          : S(0.0);
   const std::vector<ParameterInfo> infos = parameters_of(d.memory, h.sizes.key_dim, h.sizes.value_dim);
   for (std::size_t p = 0; p < w.size(); ++p) {
     for (std::size_t c = 0; c < w[p].data.size(); ++c) {
@@ -240,7 +245,8 @@ void run_online(Head<S>& h) {
   Parameters<S> w = load_parameters(h, ""), z = zeros_like(w), start;
   if (solver.momentum.given()) z = load_parameters(h, "Z");
   int position = 0;
-  if (blocks) start = load_parameters(h, "start_"), position = static_cast<int>(value_of(h.state.at("position")(0, 0)));
+  if (blocks)
+    start = load_parameters(h, "start_"), position = static_cast<int>(value_of(h.state.at("position")(0, 0)));
   for (int t = 0; t < h.time; ++t) {
     if (d.extras.read_before) write_output(h, t, predict(d.memory, in_use(d, w), h.read_vector(t)));
     if (blocks && position == 0) start = w;
@@ -397,8 +403,9 @@ void run_functional(Head<S>& h) {
     if (solver.kind == Solver::Kind::sgd) {
       const S own = h.kernel(h.keys[i], h.keys[i]), step = step_size(solver, s, own), weight = newest_weight(h, i, t);
       for (int n = 0; n < solver.steps; ++n) {
-        const Vec<S> dy = d_loss(d.extras, answer(h.keys[i], i + 1), h.call.at("v").row(t),
-                                 d.extras.loss_parameter.is_input() ? h.call.at("c")(t, 0) : S(d.extras.loss_parameter.value));
+        const Vec<S> dy =
+            d_loss(d.extras, answer(h.keys[i], i + 1), h.call.at("v").row(t),
+                   d.extras.loss_parameter.is_input() ? h.call.at("c")(t, 0) : S(d.extras.loss_parameter.value));
         S factor = 1.0;
         if (solver.decay_kind == Solver::Decay::leak) factor = S(1.0) - step * h.quantity(decay, "lam", t, 0.0);
         if (solver.decay_kind == Solver::Decay::shrink && n == 0) factor = S(1.0) - h.quantity(decay, "lam", t, 0.0);
@@ -461,14 +468,21 @@ void run_slots(Head<S>& h) {
 template <class S>
 void run_head(Head<S>& h) {
   switch (h.way) {
-    case Way::batch: return run_batch(h);
+    case Way::batch:
+      return run_batch(h);
     case Way::descend:
-    case Way::online: return run_online(h);
-    case Way::projection: return run_projection(h);
-    case Way::kalman: return run_kalman(h);
-    case Way::corrected: return run_corrected(h);
-    case Way::functional: return run_functional(h);
-    case Way::slots: return run_slots(h);
+    case Way::online:
+      return run_online(h);
+    case Way::projection:
+      return run_projection(h);
+    case Way::kalman:
+      return run_kalman(h);
+    case Way::corrected:
+      return run_corrected(h);
+    case Way::functional:
+      return run_functional(h);
+    case Way::slots:
+      return run_slots(h);
   }
 }
 

@@ -73,7 +73,8 @@ Arrays fresh_state(const Design& design, const Sizes& sizes) {
       if (state.count("norm_" + p.name))
         for (int b = 0; b < p.out; ++b) {
           double square = 0;
-          for (int a = 0; a < p.in; ++a) square += std::pow(w.data[h * size + static_cast<std::size_t>(a) * p.out + b], 2);
+          for (int a = 0; a < p.in; ++a)
+            square += std::pow(w.data[h * size + static_cast<std::size_t>(a) * p.out + b], 2);
           state["norm_" + p.name].data[static_cast<std::size_t>(h) * p.out + b] = std::sqrt(square);
         }
     }
@@ -109,7 +110,8 @@ Arrays forward(const Design& design, const Sizes& sizes, const Arrays& inputs, A
       const Slice s = slice_of(array.extent, shape.letters);
       const int g = head_of_group(h, sizes, s.heads);
       for (int r = 0; r < s.rows; ++r)
-        for (int c = 0; c < s.width; ++c) array.data[s.at(r, g, c)] = now.data[static_cast<std::size_t>(r) * s.width + c];
+        for (int c = 0; c < s.width; ++c)
+          array.data[s.at(r, g, c)] = now.data[static_cast<std::size_t>(r) * s.width + c];
     }
   }
   return out;

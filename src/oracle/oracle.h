@@ -27,16 +27,18 @@ struct Sizes {
   int heads = 1, key_heads = 1, key_dim = 1, value_dim = 1;
   std::int64_t time = 0;
   bool causal = true;
-  double scale = 1;          // on q for linear memories
-  double kernel_scale = 0;   // s of the exponential kernel; 0 = 1/sqrt(K)
+  double scale = 1;         // on q for linear memories
+  double kernel_scale = 0;  // s of the exponential kernel; 0 = 1/sqrt(K)
 };
 
 /// The names and shapes (without B) of a sequence's state. Batch solvers: the per-token inputs except q, with
 /// leading extent = pairs kept (so far). Per-pair solvers: the answer, e.g. S [H, K, V], momentum Z [H, K, V];
-/// memories of several layers: W0 [H, K, width], ...
+/// memories of several layers: W0 [H, K, width], ... Some carry both: descend the pairs and the answer, apa the last
+/// p - 1 pairs and the answer.
 struct StateShape {
   std::string name;
-  std::string letters;       // "H K V"; "N ..." for a history of N pairs
+  std::string letters;  // "H K V"; "N ..." for a history of N pairs.
+                        // Besides B T H G K V M: F features, D hidden width, 1
   std::string meaning;
 };
 std::vector<StateShape> state_shapes(const Design&);

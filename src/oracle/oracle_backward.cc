@@ -36,8 +36,8 @@ void collect(const Tape& tape, const Tensors<Var>& leaves, Arrays& gradients) {
 }
 
 /// Gradients of one segment; `d_in` and `d_start` have the shapes of `inputs` and `start` and are added to.
-void segment_backward(const Design& design, const Sizes& sizes, std::int64_t pairs, const Arrays& inputs, const Arrays& start,
-                      const double* d_o, const Arrays& d_state, Arrays& d_in, Arrays& d_start) {
+void segment_backward(const Design& design, const Sizes& sizes, std::int64_t pairs, const Arrays& inputs,
+                      const Arrays& start, const double* d_o, const Arrays& d_state, Arrays& d_in, Arrays& d_start) {
   const std::vector<StateShape> shapes = state_shapes(design);
   for (int h = 0; h < sizes.heads; ++h) {
     Tape tape;
@@ -71,8 +71,8 @@ void segment_backward(const Design& design, const Sizes& sizes, std::int64_t pai
 
 }  // namespace
 
-Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, const Arrays& initial_state, const Array& d_o,
-                const Arrays& d_state) {
+Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, const Arrays& initial_state,
+                const Array& d_o, const Arrays& d_state) {
   check_call(design, sizes, inputs, initial_state);
   const std::size_t row = static_cast<std::size_t>(sizes.heads) * sizes.value_dim;
   if (d_o.data.size() != row * static_cast<std::size_t>(sizes.time))
@@ -82,14 +82,16 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
   const std::vector<StateShape> shapes = state_shapes(design);
   const std::int64_t per_token = design.solver.kind == Solver::Kind::sgd ? design.solver.pairs : 1;
   const std::int64_t length =
-      sizes.causal ? std::max<std::int64_t>(8, static_cast<std::int64_t>(std::sqrt(static_cast<double>(sizes.time)))) : sizes.time;
+      sizes.causal ? std::max<std::int64_t>(8, static_cast<std::int64_t>(std::sqrt(static_cast<double>(sizes.time))))
+                   : sizes.time;
 
   struct Segment {
     std::int64_t begin;
     Sizes sizes;
     Arrays inputs, start;
   };
-  auto rows_of = [&](const InputSpec& spec, std::int64_t begin, std::int64_t count) {  // first row and rows of a segment
+  auto rows_of = [&](const InputSpec& spec, std::int64_t begin,
+                     std::int64_t count) {  // first row and rows of a segment
     const std::int64_t n = spec.per_pair() ? per_token : 1;
     return std::pair<std::int64_t, std::int64_t>(begin * n, count * n);
   };
@@ -123,8 +125,8 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
     const auto found = state.find(name);
     if (found == state.end()) throw Error("there is no state " + name + " to have a gradient");
     if (found->second.data.size() != array.data.size())
-      throw Error("the gradient of state " + name + " holds " + std::to_string(array.data.size()) + " numbers but the final state has " +
-                  std::to_string(found->second.data.size()));
+      throw Error("the gradient of state " + name + " holds " + std::to_string(array.data.size()) +
+                  " numbers but the final state has " + std::to_string(found->second.data.size()));
     d_final[name] = {found->second.extent, array.data};
   }
   for (std::size_t n = segments.size(); n-- > 0;) {
@@ -133,8 +135,8 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
     for (const auto& [name, array] : s.inputs) d_in[name] = like(array);
     for (const auto& [name, array] : s.start) d_start[name] = like(array);
     const std::int64_t pairs = check_call(design, s.sizes, s.inputs, s.start);
-    segment_backward(design, s.sizes, pairs, s.inputs, s.start, d_o.data.data() + static_cast<std::size_t>(s.begin) * row, d_final,
-                     d_in, d_start);
+    segment_backward(design, s.sizes, pairs, s.inputs, s.start,
+                     d_o.data.data() + static_cast<std::size_t>(s.begin) * row, d_final, d_in, d_start);
     for (const InputSpec& spec : specs) {
       const auto found = d_in.find(spec.name);
       if (found == d_in.end()) continue;

@@ -8,8 +8,9 @@
 //   importance   beta_i ;  e^{i_i} (mLSTM) ;  lam_i dt_i + (1 - lam_{i+1}) dt_{i+1}, lam = sigmoid(trap) (Mamba-3;
 //                the second term only for i < n)
 //   near * gate(key)    the key inside the kernel fades per channel (wall attention)
-//   transport    the kernel sees q' H_n ... H_{i+1} k_i, H = I - beta_t w_t w_t', and the gate is scaled with it (PaTH)
-//   levels       level 0 = {n}; level l covers [b - 2^(l-1), b), b = n - n mod 2^(l-1), if n mod 2^l >= 2^(l-1)
+//   transport    the kernel sees q' H_n ... H_{i+1} k_i, H = I - beta_t w_t w_t', and the gate is scaled with it
+//   (PaTH) levels       level 0 = {n}; level l covers [b - 2^(l-1), b), b = n - n mod 2^(l-1), if n mod 2^l >=
+//   2^(l-1)
 //
 // Not causal: n is the last pair of the call, so a pair's age is counted from there for every query.
 #pragma once
@@ -23,10 +24,10 @@ namespace ttr::oracle {
 
 template <class S>
 struct PairWeights {
-  int first = 0, count = 0;                       // pairs first .. first+count-1
+  int first = 0, count = 0;  // pairs first .. first+count-1
   Vec<S> factor, logit;
-  std::vector<Vec<S>> key, value, full, phase;    // logits and phases per channel; empty if there are none
-  double shift = 0;                               // subtracted from every logit
+  std::vector<Vec<S>> key, value, full, phase;  // logits and phases per channel; empty if there are none
+  double shift = 0;                             // subtracted from every logit
 
   S weight(int j) const {
     using std::exp;
@@ -82,8 +83,7 @@ void nearness(const Head<S>& h, const Vec<S>& q, const Vec<S>& k, S& factor, S& 
   const Weights& w = h.design.weights;
   if (w.near == Kernel::exponential || w.near == Kernel::gaussian)
     logit += kernel_exponent(w.near, q, k, h.kernel_scale(w.near_scale), h.bandwidth(w.bandwidth));
-  else if (w.near != Kernel::none)
-    factor *= kernel_value(w.near, q, k, 1.0, S(1.0), h.design.memory.degree);
+  else if (w.near != Kernel::none) factor *= kernel_value(w.near, q, k, 1.0, S(1.0), h.design.memory.degree);
 }
 
 inline int level_of(long pair, long newest) {
@@ -128,8 +128,9 @@ PairWeights<S> pair_weights(const Head<S>& h, int t, int newest) {
       const int level = level_of(i, newest);
       const Matrix<S>& levels = h.call.at("levels");
       if (level >= levels.cols)
-        throw Error("input levels has " + std::to_string(levels.cols) + " levels but token " + std::to_string(newest) +
-                    " needs level " + std::to_string(level) + "; give ceil(log2 T) + 1 levels");
+        throw Error("input levels has " + std::to_string(levels.cols) + " levels but token " +
+                    std::to_string(newest) + " needs level " + std::to_string(level) +
+                    "; give ceil(log2 T) + 1 levels");
       out.factor[j] *= levels(t, level);
     }
     if (w.near != Kernel::none) {

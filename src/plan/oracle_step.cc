@@ -60,8 +60,12 @@ Array gather(const Plan::Body& body, const Binding<T>& b, int index, const famil
 template <class T>
 Arrays gather_inputs(const Plan::Body& body, const Binding<T>& b, const families::Sequence& sequence) {
   Arrays inputs;
-  for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i)
-    inputs[body.pipeline.canonical_info[i].name] = gather(body, b, body.pipeline.canonical[i], sequence);
+  for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i) {
+    const int index = body.pipeline.canonical[i];
+    const InputInfo& info = body.pipeline.canonical_info[i];
+    if (info.optional && !b.values[static_cast<std::size_t>(index)].data) continue;
+    inputs[info.name] = gather(body, b, index, sequence);
+  }
   return inputs;
 }
 

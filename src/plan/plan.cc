@@ -84,7 +84,10 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
   body->scale = options.scale.value_or(root ? 1 / std::sqrt(static_cast<double>(body->shape.key_dim)) : 1.0);
   body->chunk = options.chunk > 0 ? options.chunk : families::default_chunk(body->shape.key_dim, body->shape.value_dim);
   const Design design = interpret(body->recipe);
-  if (!options.causal && !oracle::keeps_history(design))
+  const bool sees_all = design.solver.kind == Solver::Kind::gd || design.solver.kind == Solver::Kind::exact ||
+                        design.solver.kind == Solver::Kind::cg || design.solver.kind == Solver::Kind::chebyshev ||
+                        design.solver.kind == Solver::Kind::given;
+  if (!options.causal && !(sees_all && oracle::keeps_history(design)))
     throw Error("'" + to_string(body->recipe) + "' answers token by token; only solvers that see all pairs at once "
                 "(gd, exact, cg) have a non-causal meaning", "options.causal");
   body->pipeline = lower(design, layer, body->shape, options, body->scale);
@@ -219,8 +222,16 @@ StatePlace Plan::Body::state_place(std::size_t bytes, int index) const {
 
 Footprint Plan::footprint(std::int64_t time, Form form) const {
   if (time < 0) throw Error("footprint of " + std::to_string(time) + " tokens; time cannot be negative", "time");
-  const Form chosen = form == Form::best ? best_form(time) : form;
-  return {body_->state_bytes(time), workspace_bytes(*body_, time, chosen, false), workspace_bytes(*body_, time, chosen, true)};
+  Footprint bytes{body_->state_bytes(time), 0, 0};
+  const auto include = [&](Form f) {
+    bytes.workspace = std::max(bytes.workspace, workspace_bytes(*body_, time, f, false));
+    bytes.backward = std::max(bytes.backward, workspace_bytes(*body_, time, f, true));
+  };
+  include(form);
+  if (form == Form::best)
+    for (Form f : body_->forms)
+      if (f != Form::parallel) include(f);
+  return bytes;
 }
 
 std::string Plan::kernel() const {
@@ -326,10 +337,8 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
   for (const InputInfo& info : body.pipeline.inputs) {
     const ConstTensor tensor = call.inputs->get(info.name);
-    if (!tensor && time != 0) {
-      // Tensors of zero tokens may have no data.
-      if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
-    }
+    if (tensor.rank == 0 && info.optional) continue;
+    if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
     if (time < 0) {
       int axis = 0;
       for (char letter : info.shape) {
@@ -343,7 +352,8 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
       return fault;
     std::ptrdiff_t count = 1;
     for (int d = 0; d < tensor.rank; ++d) count *= tensor.extent[static_cast<std::size_t>(d)];
-    if (!tensor && count != 0) return {Status::missing_input, info.name, 0, 0, 0};
+    if (!tensor && count != 0)  // tensors of zero tokens may have no data
+      return {Status::missing_input, info.name, 0, 0, 0};
   }
   if (!cu.empty()) {
     if (cu.size() != static_cast<std::size_t>(body.shape.batch) + 1)
@@ -373,7 +383,8 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
     if (other.data && other.bytes < state_needed)
       return {Status::small_state, "gradient of the state", 0, static_cast<std::ptrdiff_t>(other.bytes),
               static_cast<std::ptrdiff_t>(state_needed)};
-  if (std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
+  // Form::best is left to the kernel, which chooses for each sequence by its own length.
+  if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
     return {Status::not_supported, to_string(call.form), 0, 0, 0};
   const std::size_t needed = workspace_bytes(body, time, call.form, call.d_inputs != nullptr);
   if (call.workspace.bytes < needed || (!call.workspace.data && needed))
@@ -383,24 +394,6 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   return {};
 }
 
-namespace {
-
-// The number of tokens a call is about, as far as it can be told.
-std::int64_t tokens(const Plan::Body& body, const Inputs& inputs) noexcept {
-  for (const InputInfo& info : body.pipeline.inputs) {
-    const ConstTensor tensor = inputs.get(info.name);
-    int axis = 0;
-    for (char letter : info.shape) {
-      if (letter == ' ') continue;
-      if (letter == 'T' && axis < tensor.rank) return tensor.extent[static_cast<std::size_t>(axis)];
-      ++axis;
-    }
-  }
-  return 0;
-}
-
-}  // namespace
-
 Status Plan::step(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace) const noexcept {
   return forward(inputs, state, outputs, workspace, Form::step);
 }
@@ -409,7 +402,7 @@ Status Plan::forward(const Inputs& inputs, State state, const Outputs& outputs, 
                      Form form) const noexcept {
   Call call;
   call.inputs = &inputs, call.outputs = &outputs, call.state = state, call.workspace = workspace;
-  call.form = form == Form::best ? best_form(tokens(*body_, inputs)) : form;
+  call.form = form;
   if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
   return run_forward(*body_, call);
 }
@@ -420,7 +413,7 @@ Status Plan::backward(const Inputs& inputs, ConstState initial, const Inputs& d_
   call.inputs = &inputs, call.d_outputs = &d_outputs, call.d_inputs = &d_inputs;
   call.state = {const_cast<void*>(initial.data), initial.bytes};  // only read
   call.d_final = d_final, call.d_initial = d_initial, call.workspace = workspace;
-  call.form = form == Form::best ? best_form(tokens(*body_, inputs)) : form;
+  call.form = form;
   if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
   return run_backward(*body_, call);
 }
@@ -430,7 +423,7 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
   Call call;
   call.inputs = &inputs, call.outputs = &outputs, call.workspace = workspace;
   call.state = {const_cast<void*>(state.data), state.bytes};
-  call.form = form == Form::best ? best_form(tokens(*body_, inputs)) : form;
+  call.form = form;
   for (const std::string_view given : inputs.names()) {
     const auto& known = body_->pipeline.inputs;
     if (std::none_of(known.begin(), known.end(), [&](const InputInfo& info) { return info.name == given; })) {

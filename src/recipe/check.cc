@@ -67,7 +67,7 @@ std::string options_of(const WordInfo& info) {
   std::string out = "`" + std::string(info.word) + "` takes ";
   for (std::size_t i = 0; i < info.options.size(); ++i) {
     if (i > 0) out += i + 1 == info.options.size() ? " and " : ", ";
-    out += "`" + spelling(info.options[i]) + "`";
+    out += list(spellings(info.options[i]));
   }
   return out;
 }
@@ -118,7 +118,7 @@ const OptionInfo& check_argument(const WordInfo& info, const Argument& a) {
       fail_at(a.column, quoted(a.key) + " is not an option of " + quoted(info.word) + hint + " " + options_of(info));
     fail_at(a.column, quoted(a.key) + " is not an option of " + quoted(info.word) + "; " + options_of(info));
   }
-  const std::string right = "; write `" + spelling(*option) + "`";
+  const std::string right = "; write " + list(spellings(*option));
   if (a.is_number()) {
     if (!(option->written & as_value))
       fail_at(a.column, quoted(a.key) + " of " + quoted(info.word) + " takes no number" + right);
@@ -189,7 +189,7 @@ void check_against_table(Axis axis, const Term& term) {
     std::vector<std::string> choices;
     for (const OptionInfo& other : info->options)
       if (&other == &option || (!option.group.empty() && other.group == option.group))
-        choices.push_back(term.word + "(" + spelling(other) + ")");
+        for (const std::string& way : spellings(other)) choices.push_back(term.word + "(" + way + ")");
     fail_at(term.column, quoted(term.word) + " needs an option: " + list(choices) +
                              (option.written & as_number ? ", " + range_in_words(option) : ""));
   }
@@ -200,14 +200,16 @@ std::string nearest_word(std::string_view word, std::span<const std::string> can
   if (word.size() > 64) return best;
   std::size_t best_distance = word.size() <= 3 ? 2 : word.size() / 3 + 2;  // found distances must be below
   for (const std::string& candidate : candidates) {
-    std::vector<std::size_t> row(candidate.size() + 1);
+    // Edit distance in which two swapped neighbours count once.
+    std::vector<std::size_t> before, last, row(candidate.size() + 1);
     for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= word.size(); ++i) {
-      std::size_t diagonal = std::exchange(row[0], i);
+      before = std::exchange(last, row);
+      row[0] = i;
       for (std::size_t j = 1; j < row.size(); ++j) {
-        const std::size_t substitute = diagonal + (word[i - 1] != candidate[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+        row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (word[i - 1] != candidate[j - 1])});
+        const bool swapped = i > 1 && j > 1 && word[i - 1] == candidate[j - 2] && word[i - 2] == candidate[j - 1];
+        if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
       }
     }
     const bool prefix = word.size() >= 3 && candidate.substr(0, word.size()) == word;
@@ -217,17 +219,15 @@ std::string nearest_word(std::string_view word, std::span<const std::string> can
   return best;
 }
 
-std::string spelling(const OptionInfo& option) {
+std::vector<std::string> spellings(const OptionInfo& option) {
   const std::string name(option.name);
-  std::string out;
-  const auto add = [&out](const std::string& way) { out += (out.empty() ? "" : ", ") + way; };
-  if (option.written & as_number) add(name);
-  if (option.written & as_flag) add(name);
-  if (option.written & as_value) add(name + "=" + (option.integer ? "n" : "x"));
+  std::vector<std::string> out;
+  if (option.written & (as_number | as_flag)) out.push_back(name);
+  if (option.written & as_value) out.push_back(name + "=" + (option.integer ? "n" : "x"));
   std::string choices;
   for (const std::string& word : split(option.words)) choices += (choices.empty() ? "" : "|") + word;
-  if (option.written & as_word) add(name + "=" + choices);
-  if (option.written & as_call) add(name + "(" + choices + ")");
+  if (option.written & as_word) out.push_back(name + "=" + choices);
+  if (option.written & as_call) out.push_back(name + "(" + choices + ")");
   return out;
 }
 

@@ -1,3 +1,5 @@
+// Puts the pieces of a derivation together and compares the design with those of named layers. Choices without
+// effect (a gate before per-pair steps, dot after one step from zero) do not count as differences.
 #include "recipe/derive.h"
 
 #include "recipe/combine.h"

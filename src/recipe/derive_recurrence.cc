@@ -19,8 +19,11 @@ std::string sum_recurrence(const Symbols& y, const std::string& sum, const std::
                            const std::string& oldest_product, const std::string& factor = "") {
   const Weights& w = y.d.weights;
   std::string out = sum + "_t = " + y.faded(sum + "_{t-1}");
-  if (w.importance == Importance::trapezoid)
-    return out + " + (1-\\lambda_t)\\Delta_t e^{g_t}\\, k_{t-1} v_{t-1}^\\top + \\lambda_t\\Delta_t\\, k_t v_t^\\top";
+  if (w.importance == Importance::trapezoid) {
+    const std::string taps =
+        "(1-\\lambda_t)\\Delta_t e^{g_t}\\, k_{t-1} v_{t-1}^\\top + \\lambda_t\\Delta_t\\, k_t v_t^\\top";
+    return out + " + " + (factor.empty() ? taps : factor + "(" + taps + ")");
+  }
   const auto weighed = [&product](const std::string& weight, const std::string& what) {
     return product == "1" && !weight.empty() ? weight : weight + what;
   };
@@ -47,14 +50,14 @@ std::string batch_step(const Symbols& y) {
   const std::string e_old = e == "v_t" ? "v_{t-" + n + "}" : "e_{t-" + n + "}";
   std::string note = e == "e_t" ? ", $e_t = " + y.error("t", "0") + "$" : "";
   if (d.weights.complex) note += "; $S$ is complex";
-  if (d.weights.levels)
-    return "One such sum per level, $S_t^{(\\ell)} = " + y.faded("S_{t-1}^{(\\ell)}") + "$, the new pair $" +
-           y.importance("t") + x +
-           " v_t^\\top$ on level 0; when bit $\\ell$ of $t$ turns on, the levels below it are added up into level "
-           "$\\ell+1$, as a "
-           "binary counter carries.";
   const std::string step = y.step(x);
   const bool scale_read = s.step.is_input() || s.rule == Solver::Rule::automatic;
+  if (d.weights.levels)
+    return "One such sum per level, $S_t^{(\\ell)} = " + y.faded("S_{t-1}^{(\\ell)}") + "$, the new pair $" +
+           (scale_read ? "" : times(step)) + y.importance("t") + x +
+           " v_t^\\top$ on level 0; when bit $\\ell$ of $t$ turns on, the levels below it are added up into level "
+           "$\\ell+1$, as a binary counter carries" +
+           (scale_read ? "; what is read is multiplied by $" + step + "$." : ".");
   const std::string name = scale_read ? "F" : "S";
   std::string out =
       "One step from zero gives $" + name + "_t = \\sum_i " + y.w("i") + (scale_read ? "" : times(step)) +
@@ -286,10 +289,10 @@ std::string recurrence(const Symbols& y) {
              "Vm_{t-1} + s_t v_t^\\top$.";
     }
     case Class::vector: {
-      const std::string n = std::to_string(d.weights.window);
-      const std::string step = y.step("1");
-      return "$" + sum_recurrence(y, "h", "v_t", "v_{t-" + n + "}", times(step)) + "$" +
-             (d.weights.complex ? ", $h$ complex." : ".");
+      const std::string old = "v_{t-" + std::to_string(d.weights.window) + "}", step = y.step("1");
+      const bool scale_read = s.step.is_input();
+      return "$" + sum_recurrence(y, scale_read ? "f" : "h", "v_t", old, scale_read ? "" : times(step)) + "$" +
+             (scale_read ? ", $h_t = " + step + " f_t$" : "") + (d.weights.complex ? ", $h$ complex." : ".");
     }
     case Class::kernel:
       if (s.kind == Kind::sgd)

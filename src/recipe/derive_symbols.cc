@@ -75,7 +75,12 @@ std::string number_or(const Quantity& q, const std::string& symbol) {
 }
 
 std::string transposed(const std::string& e) {
-  const bool enclosed = e.front() == '(' && e.find(')', e.find("^\\top ")) == e.size() - 1;
+  int depth = 0;
+  bool enclosed = e.front() == '(';  // by one pair of parentheses that holds all of it
+  for (std::size_t i = 0; i + 1 < e.size(); ++i) {
+    if (e[i] == '(') ++depth;
+    if (e[i] == ')' && --depth == 0) enclosed = false;
+  }
   const bool single = e.find(' ') == std::string::npos && e.find('(') == std::string::npos;
   return (enclosed || single ? e : "(" + e + ")") + "^\\top";
 }

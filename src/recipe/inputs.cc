@@ -31,12 +31,12 @@ void add_pairs(const Design& d, List& list) {
   const bool delta = d.solver.kind == Kind::sgd || d.solver.kind == Kind::minibatch || d.solver.kind == Kind::descend;
   const Range keys = delta && d.extras.keys == Extras::Keys::raw ? Range::unit : Range::normal;
   const bool shared = d.keeps_pairs();
-  const char* pair_time = d.solver.pairs > 1 ? "key; with pairs=n, T n rows" : "key";
+  const char* pair_time = d.solver.pairs > 1 ? "key; P = T pairs" : "key";
   list.add("q", shared ? "B T H K" : "B T G K", keyless ? "query (not read by this memory)" : "query", keys);
   if (keyless) list.optional();
   list.add("k", "B T G K", keyless ? "key (not read by this memory)" : pair_time, keys);
   if (keyless) list.optional();
-  list.add("v", shared ? "B T G V" : "B T H V", d.solver.pairs > 1 ? "value; with pairs=n, T n rows" : "value",
+  list.add("v", shared ? "B T G V" : "B T H V", d.solver.pairs > 1 ? "value; P = T pairs" : "value",
            Range::normal);
 }
 
@@ -78,7 +78,7 @@ void add_steps(const Design& d, List& list) {
     list.add("beta", "B T H", "importance of the pair", Range::sigmoid);
   const bool beta_step = s.step.is_input() && s.kind != Kind::apa && s.kind != Kind::minibatch &&
                          (s.rule == Solver::Rule::plain || s.rule == Solver::Rule::flow);
-  if (beta_step) list.add("beta", "B T H", s.pairs > 1 ? "step; with pairs=n, T n rows" : "step", Range::sigmoid);
+  if (beta_step) list.add("beta", "B T H", s.pairs > 1 ? "step; P = T pairs" : "step", Range::sigmoid);
   if (d.weights.importance == Importance::exponential)
     list.add("i", d.memory.per_channel ? "B T H V" : "B T H", "log of the importance of the pair", Range::normal);
   if (d.weights.importance == Importance::trapezoid) {
@@ -135,7 +135,12 @@ std::vector<InputInfo> canonical_inputs(const Design& d) {
   if (d.extras.blend) list.add("blend", "B T H", "share of the solve in the read", Range::sigmoid);
   if (d.extras.loss_parameter.is_input()) list.add("c", "B T H", "threshold of the Huber loss", Range::positive);
   if (s.kind == Kind::minibatch && s.step.is_input()) list.add("rate", "B T H", "step of the token", Range::sigmoid);
-  return list.take();
+  std::vector<InputInfo> inputs = list.take();
+  if (s.pairs > 1)  // P = T times pairs: what belongs to a pair, not to a token
+    for (InputInfo& info : inputs)
+      for (const char* name : {"k", "v", "beta", "mu", "delta", "p", "erase", "write", "a", "b", "c"})
+        if (info.name == name) info.shape.replace(info.shape.find('T'), 1, "P");
+  return inputs;
 }
 
 }  // namespace ttr

@@ -1,3 +1,5 @@
+// Plain rendering of the LaTeX subset: commands become words or marks (\top a prime, \le <=, \odot *), braces around
+// single characters go, everything else stays as it is. Unknown commands keep their name, so greek letters read well.
 #include "recipe/markup.h"
 
 #include <algorithm>

@@ -28,8 +28,8 @@ enum Written : unsigned {
 struct OptionInfo {
   std::string_view name;  // of a bare number: the letter that stands for it in the documentation
   unsigned written = as_flag;
-  std::string_view formula;  // LaTeX-free, as in docs/recipes.md
-  std::string_view meaning;
+  std::string_view formula = {};  // LaTeX-free, as in docs/recipes.md
+  std::string_view meaning = {};
   std::string_view group = {};  // at most one option of a group may be given
   std::string_view words = {};  // the words of as_word and as_call, separated by blanks
   double low = -std::numeric_limits<double>::infinity();
@@ -56,8 +56,8 @@ const WordInfo* find_word(Axis, std::string_view word);
 /// The candidate nearest in spelling (at most about a third of the letters wrong), or empty.
 std::string nearest_word(std::string_view word, std::span<const std::string> candidates);
 
-/// How the option is written in documentation and messages: "beta, beta=x", "n", "decay(key|value)".
-std::string spelling(const OptionInfo&);
+/// The ways to write an option, for documentation and messages: {"beta", "beta=x"}, {"n"}, {"decay(key|value)"}.
+std::vector<std::string> spellings(const OptionInfo&);
 /// The range of its number in words: "a whole number from 1 to 4096"; empty if it takes none.
 std::string range_in_words(const OptionInfo&);
 

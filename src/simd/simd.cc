@@ -11,7 +11,8 @@ namespace simd_detail {
 
 std::vector<long long> runnable() {
   std::vector<long long> targets;
-  // A lower bit is a better target. The fallback (SCALAR or EMU128) always runs, but SupportedTargets may leave it out.
+  // A lower bit is a better target. The fallback (SCALAR or EMU128) always runs, but SupportedTargets may leave it
+  // out.
   const long long supported = hwy::SupportedTargets() | HWY_BASELINE_SCALAR;
   for (int bit = 0; bit < 63; ++bit) {
     const long long target = 1LL << bit;

@@ -51,28 +51,32 @@ struct Simd {
   /// out_i = X_i . Y_i for rows of length N
   void (*row_dots)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* out);
 
-  /// D_ij = exp(g_{j+1} + .. + g_i) for j <= i, D [C,C]; nothing above the diagonal is written. The exponents are sums,
-  /// never differences of sums: no cancellation under strong gates, and g = -inf is a closed gate. `sums` [C] is scratch.
+  /// D_ij = exp(g_{j+1} + .. + g_i) for j <= i, D [C,C]; nothing above the diagonal is written. The exponents are
+  /// sums, never differences of sums: no cancellation under strong gates, and g = -inf is a closed gate. `sums` [C]
+  /// is scratch.
   void (*gate_matrix)(Size C, const T* g, T* sums, T* D, Size ldd);
-  /// X_ij <- s_i D_{i-shift,j} X_ij for j <= i (strict: j < i; then the diagonal becomes 0). s = null: 1, D = null: 1.
-  /// shift is 0 or, with strict, 1.
+  /// X_ij <- s_i D_{i-shift,j} X_ij for j <= i (strict: j < i; then the diagonal becomes 0). s = null: 1, D =
+  /// null: 1. shift is 0 or, with strict, 1.
   void (*gate_lower)(Size C, bool strict, Size shift, const T* s, const T* D, Size ldd, T* X, Size ldx);
 
-  void (*axpy)(Size n, T a, const T* x, T* y);     // y += a x
-  void (*scale)(Size n, T a, const T* x, T* y);    // y = a x
+  void (*axpy)(Size n, T a, const T* x, T* y);   // y += a x
+  void (*scale)(Size n, T a, const T* x, T* y);  // y = a x
   T (*dot)(Size n, const T* x, const T* y);
-  void (*exp)(Size n, const T* x, T* y);           // 0 below the smallest normal number, inf above the largest
+  void (*exp)(Size n, const T* x, T* y);  // 0 below the smallest normal number, inf above the largest
 
   /// y [V] = S' x and y [K] = S x for S [K,V]
   void (*vec_mat)(Size K, Size V, const T* x, const T* S, Size lds, T* y);
   void (*mat_vec)(Size K, Size V, const T* S, Size lds, const T* x, T* y);
   /// S <- a S + k u'
   void (*rank_one)(Size K, Size V, T a, const T* k, const T* u, T* S, Size lds);
-  /// S <- a S + k u' ;  o = S' q, in one sweep over S
-  void (*step)(Size K, Size V, T a, const T* k, const T* u, const T* q, T* S, Size lds, T* o);
-  /// u = beta (v - b S' k) ;  S <- a S + k u' ;  o = S' q, panel of columns by panel so that S is fetched once.
-  /// u [V] is an output.
-  void (*step_delta)(Size K, Size V, T a, T b, T beta, const T* k, const T* v, const T* q, T* S, Size lds, T* u, T* o);
+  /// n tokens through a state S [K,V], one sweep over S per token (the read of the next token rides on the write of
+  /// this one), panel of columns by panel:
+  ///   u_t = beta_t (v_t - b_t S' k_t) ;  S <- a_t S + k_t u_t' ;  o_t = scale S' q_t        row t at k + t ldk, ...
+  /// b = null: u_t = beta_t v_t. q = null: no outputs. One call with n tokens has the bits of n calls with one.
+  /// `panel` is scratch of sweep_scratch(K) numbers that keeps a panel together in L1; null: work in place.
+  void (*sweep)(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk,
+                const T* v, Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel);
+  static constexpr Size sweep_scratch(Size K) { return K * (256 / static_cast<Size>(sizeof(T))); }
 };
 
 /// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.

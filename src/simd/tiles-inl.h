@@ -1,8 +1,9 @@
 // Register-blocked matrix products, compiled once per instruction set (included by simd_f32.cc and simd_f64.cc).
 //
 // Every product is made of tiles of R rows by NV vectors: accumulators stay in registers, a row of B is loaded, an
-// element of A is broadcast. 6 x 2 fills the 16 registers of AVX2, 8 x 2 leaves AVX-512 room. B is used where it lies:
-// a panel of 2 vectors by K rows fits L1 at the sizes of a chunk. Accumulator arrays forbid scalable vectors (SVE, RVV).
+// element of A is broadcast. 6 x 2 fills the 16 registers of AVX2, 8 x 2 leaves AVX-512 room. B is used where it
+// lies: a panel of 2 vectors by K rows fits L1 at the sizes of a chunk. Accumulator arrays forbid scalable vectors
+// (SVE, RVV).
 #if defined(TTR_SIMD_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_SIMD_TILES_INL_H_
 #undef TTR_SIMD_TILES_INL_H_
@@ -47,7 +48,8 @@ constexpr int kRows = 8;
 constexpr int kRows = 6;
 #endif
 
-// The masked loads of AVX2 and AVX-512 touch only the lanes they name; elsewhere a masked load may read the whole vector.
+// The masked loads of AVX2 and AVX-512 touch only the lanes they name; elsewhere a masked load may read the whole
+// vector.
 #undef TTR_MASKS_ARE_SAFE
 #define TTR_MASKS_ARE_SAFE (HWY_TARGET == HWY_AVX2 || HWY_CAP_GE512)
 
@@ -82,10 +84,8 @@ HWY_INLINE Vec<T> LoadMaybe(const T* p, Size n) {
 }
 template <bool kPart, class T>
 HWY_INLINE void StoreMaybe(Vec<T> v, T* p, Size n) {
-  if constexpr (kPart)
-    StorePart(v, p, n);
-  else
-    hn::StoreU(v, Tag<T>(), p);
+  if constexpr (kPart) StorePart(v, p, n);
+  else hn::StoreU(v, Tag<T>(), p);
 }
 
 enum class Op { gemm, trmm, solve };
@@ -104,8 +104,8 @@ struct Product {
 };
 
 // One tile: rows i0 .. i0+R-1 and NV vectors of columns starting at column j (part: the one vector has n lanes).
-// gemm sums over all p; trmm and solve over the rows of B that the triangle reaches, the tile's own R rows last (nn) or
-// first (tn), so that the order is ascending either way.
+// gemm sums over all p; trmm and solve over the rows of B that the triangle reaches, the tile's own R rows last (nn)
+// or first (tn), so that the order is ascending either way.
 template <Op op, bool kTransA, int R, int NV, bool kPart, class T>
 HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   static_assert(!kPart || NV == 1);
@@ -117,9 +117,7 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   const Size ldb = x.ldb;
 
   Vec<T> acc[R][NV];
-  TTR_UNROLL for (int r = 0; r < R; ++r) {
-    TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d);
-  }
+  TTR_UNROLL for (int r = 0; r < R; ++r) { TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d); }
 
   const auto diagonal = [&]() HWY_ATTR {
     TTR_UNROLL for (int s = 0; s < R; ++s) {
@@ -151,8 +149,8 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   T* const C = x.C + i0 * x.ldc + j;
   if constexpr (op == Op::solve) {
     TTR_UNROLL for (int r = 0; r < R; ++r) {
-      TTR_UNROLL for (int v = 0; v < NV; ++v)
-        acc[r][v] = hn::Sub(LoadMaybe<kPart>(C + r * x.ldc + v * L, n), acc[r][v]);
+      TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] =
+          hn::Sub(LoadMaybe<kPart>(C + r * x.ldc + v * L, n), acc[r][v]);
     }
     TTR_UNROLL for (int step = 1; step < R; ++step) {
       const int r = kTransA ? R - 1 - step : step;
@@ -179,29 +177,35 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   }
 }
 
-// All row tiles of one column panel; rows left over take tiles of 4, 2 and 1. `from` skips rows above it (gemm_lower).
+// Rows of the next tile when `left` remain: full tiles, then 4, 2 and 1; 8 rows are 4 + 4 rather than 6 + 2.
+HWY_INLINE constexpr Size NextRows(Size left) {
+  if (left >= kRows && !(kRows == 6 && left == 8)) return kRows;
+  return left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+template <Op op, bool kTransA, int NV, bool kPart, class T>
+HWY_INLINE void TileOf(Size rows, const Product<T>& x, Size i, Size j, Size n) {
+  if (rows == kRows) Tile<op, kTransA, kRows, NV, kPart>(x, i, j, n);
+  else if (rows == 4) Tile<op, kTransA, 4, NV, kPart>(x, i, j, n);
+  else if (rows == 2) Tile<op, kTransA, 2, NV, kPart>(x, i, j, n);
+  else Tile<op, kTransA, 1, NV, kPart>(x, i, j, n);
+}
+
+// All row tiles of one column panel. Rows below `from` only (gemm_lower); a transposed solve starts at the bottom.
 template <Op op, bool kTransA, int NV, bool kPart, class T>
 HWY_INLINE void Panel(const Product<T>& x, Size from, Size j, Size n) {
-  if constexpr (op == Op::solve && kTransA) {
-    Size i = x.M;
-    for (; i >= kRows; i -= kRows) Tile<op, kTransA, kRows, NV, kPart>(x, i - kRows, j, n);
-    if (i >= 4) Tile<op, kTransA, 4, NV, kPart>(x, i - 4, j, n), i -= 4;
-    if (i >= 2) Tile<op, kTransA, 2, NV, kPart>(x, i - 2, j, n), i -= 2;
-    if (i >= 1) Tile<op, kTransA, 1, NV, kPart>(x, i - 1, j, n);
-  } else {
-    Size i = from;
-    for (; i + kRows <= x.M; i += kRows) Tile<op, kTransA, kRows, NV, kPart>(x, i, j, n);
-    if (x.M - i >= 4) Tile<op, kTransA, 4, NV, kPart>(x, i, j, n), i += 4;
-    if (x.M - i >= 2) Tile<op, kTransA, 2, NV, kPart>(x, i, j, n), i += 2;
-    if (x.M - i >= 1) Tile<op, kTransA, 1, NV, kPart>(x, i, j, n);
+  for (Size done = from; done < x.M;) {
+    const Size rows = NextRows(x.M - done);
+    const Size i = op == Op::solve && kTransA ? x.M - done - rows : done;
+    TileOf<op, kTransA, NV, kPart>(rows, x, i, j, n);
+    done += rows;
   }
 }
 
 template <Op op, bool kTransA, bool kLower, class T>
 HWY_INLINE void Panels(const Product<T>& x, Size N) {
   constexpr Size L = Width<T>();
-  // Tiles keep the row grid of the full product, so an entry is computed the same way in gemm_lower and gemm_nn.
-  const auto from = [&](Size j) { return kLower ? std::min(j / kRows * kRows, x.M) : Size{0}; };
+  const auto from = [](Size j) { return kLower ? j : Size{0}; };
   Size j = 0;
   for (; j + 2 * L <= N; j += 2 * L) Panel<op, kTransA, 2, false>(x, from(j), j, L);
   if (j + L <= N) Panel<op, kTransA, 1, false>(x, from(j), j, L), j += L;

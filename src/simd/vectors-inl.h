@@ -1,7 +1,9 @@
-// Vector primitives and sweeps over a state, compiled once per instruction set (included by simd_f32.cc, simd_f64.cc).
+// Vector primitives and sweeps over a state, compiled once per instruction set (included by simd_f32.cc,
+// simd_f64.cc).
 //
-// A sweep keeps up to 4 vectors of columns in registers and walks down the K rows, so a state is fetched once per token.
-// The tail of a row is one vector with fewer lanes and goes through the same operations, so an element's bits do not
+// A sweep keeps a panel of up to 4 vectors of columns in registers and walks down the K rows, so a state is fetched
+// once per token. Columns of a state evolve independently: many tokens pass through one panel while it is in L1. The
+// tail of a row is one vector with fewer lanes and goes through the same operations, so an element's bits do not
 // depend on which side of the tail it falls.
 #if defined(TTR_SIMD_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_SIMD_VECTORS_INL_H_
@@ -12,6 +14,7 @@
 
 #include <limits>
 
+#include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "simd/tiles-inl.h"
 
@@ -73,8 +76,8 @@ T DotOf(Size n, const T* x, const T* y) {
   return Dot(n, x, y);
 }
 
-// Results below the smallest normal number become 0: a gate that weak adds nothing, and denormal operands would cost a
-// hundred cycles each in every product that follows. NaN stays NaN (Highway's Exp would return 0).
+// Results below the smallest normal number become 0: a gate that weak adds nothing, and denormal operands would cost
+// a hundred cycles each in every product that follows. NaN stays NaN (Highway's Exp would return 0).
 template <class T>
 HWY_INLINE Vec<T> ExpOf(Vec<T> x) {
   const Tag<T> d;
@@ -155,44 +158,31 @@ HWY_INLINE void ForPanels(Size V, const F& f) {
 template <int NV, bool kPart, class T>
 HWY_INLINE void ReadPanel(Size K, const T* x, const T* S, Size lds, Size lanes, Vec<T> (&y)[NV]) {
   const Tag<T> d;
-  constexpr Size L = Width<T>();
-  Vec<T> odd[NV];
-  TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] = odd[v] = hn::Zero(d);
-  Size i = 0;
-  for (; i + 2 <= K; i += 2) {
-    const Vec<T> x0 = hn::Set(d, x[i]), x1 = hn::Set(d, x[i + 1]);
-    const T* const row = S + i * lds;
-    TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      y[v] = hn::MulAdd(x0, LoadMaybe<kPart>(row + v * L, lanes), y[v]);
-      odd[v] = hn::MulAdd(x1, LoadMaybe<kPart>(row + lds + v * L, lanes), odd[v]);
-    }
+  TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] = hn::Zero(d);
+  for (Size i = 0; i < K; ++i) {
+    const Vec<T> xi = hn::Set(d, x[i]);
+    TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] =
+        hn::MulAdd(xi, LoadMaybe<kPart>(S + i * lds + v * Width<T>(), lanes), y[v]);
   }
-  if (i < K) {
-    const Vec<T> x0 = hn::Set(d, x[i]);
-    TTR_UNROLL for (int v = 0; v < NV; ++v)
-      y[v] = hn::MulAdd(x0, LoadMaybe<kPart>(S + i * lds + v * L, lanes), y[v]);
-  }
-  TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] = hn::Add(y[v], odd[v]);
 }
 
-template <bool kQuery, int NV, bool kPart, class T>
-HWY_INLINE void WritePanel(Size K, T a, const T* k, const Vec<T> (&u)[NV], const T* q, T* S, Size lds, Size lanes, T* o) {
+// S <- a S + k u' on a panel; with kQuery also out = S' q, with kNext also next = S' k_next.
+template <bool kQuery, bool kNext, int NV, bool kPart, class T>
+HWY_INLINE void WritePanel(Size K, T a, const T* k, const Vec<T> (&u)[NV], const T* q, const T* k_next, T* S,
+                           Size lds, Size lanes, Vec<T> (&out)[NV], Vec<T> (&next)[NV]) {
   const Tag<T> d;
-  constexpr Size L = Width<T>();
   const Vec<T> va = hn::Set(d, a);
-  Vec<T> out[NV];
-  TTR_UNROLL for (int v = 0; v < NV; ++v) out[v] = hn::Zero(d);
+  TTR_UNROLL for (int v = 0; v < NV; ++v) out[v] = next[v] = hn::Zero(d);
   for (Size i = 0; i < K; ++i) {
     T* const row = S + i * lds;
     const Vec<T> ki = hn::Set(d, k[i]);
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      const Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(va, LoadMaybe<kPart>(row + v * L, lanes)));
-      StoreMaybe<kPart>(s, row + v * L, lanes);
+      T* const at = row + v * Width<T>();
+      const Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(va, LoadMaybe<kPart>(at, lanes)));
+      StoreMaybe<kPart>(s, at, lanes);
       if constexpr (kQuery) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
+      if constexpr (kNext) next[v] = hn::MulAdd(hn::Set(d, k_next[i]), s, next[v]);
     }
-  }
-  if constexpr (kQuery) {
-    TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(out[v], o + v * L, lanes);
   }
 }
 
@@ -215,36 +205,91 @@ template <class T>
 void RankOne(Size K, Size V, T a, const T* k, const T* u, T* S, Size lds) {
   ForPanels<T>(V, [&](Size j, Size lanes, auto c) HWY_ATTR {
     using P = decltype(c);
-    Vec<T> vu[P::vectors];
+    Vec<T> vu[P::vectors], unused[P::vectors];
     TTR_UNROLL for (int v = 0; v < P::vectors; ++v) vu[v] = LoadMaybe<P::part>(u + j + v * Width<T>(), lanes);
-    WritePanel<false, P::vectors, P::part, T>(K, a, k, vu, nullptr, S + j, lds, lanes, nullptr);
+    WritePanel<false, false, P::vectors, P::part, T>(K, a, k, vu, nullptr, nullptr, S + j, lds, lanes, unused,
+                                                     unused);
   });
 }
 
 template <class T>
-void Step(Size K, Size V, T a, const T* k, const T* u, const T* q, T* S, Size lds, T* o) {
-  ForPanels<T>(V, [&](Size j, Size lanes, auto c) HWY_ATTR {
-    using P = decltype(c);
-    Vec<T> vu[P::vectors];
-    TTR_UNROLL for (int v = 0; v < P::vectors; ++v) vu[v] = LoadMaybe<P::part>(u + j + v * Width<T>(), lanes);
-    WritePanel<true, P::vectors, P::part, T>(K, a, k, vu, q, S + j, lds, lanes, o + j);
-  });
-}
+struct Tokens {
+  Size n, K;
+  const T *a, *b, *beta;
+  T scale;
+  const T* k;
+  Size ldk;
+  const T* v;
+  Size ldv;
+  const T* q;
+  Size ldq;
+  T* o;
+  Size ldo;
+};
 
 template <class T>
-void StepDelta(Size K, Size V, T a, T b, T beta, const T* k, const T* v, const T* q, T* S, Size lds, T* u, T* o) {
+HWY_INLINE void PrefetchRow(const T* row, Size n) {
+  constexpr Size kLine = 64 / sizeof(T);
+  for (Size i = 0; i < n; i += kLine) hwy::Prefetch(row + i);
+}
+
+template <bool kReads, bool kQuery, int NV, bool kPart, class T>
+HWY_NOINLINE void SweepPanel(const Tokens<T>& x, Size j, Size lanes, T* S, Size lds) {
   const Tag<T> d;
-  const Vec<T> vb = hn::Set(d, b), vbeta = hn::Set(d, beta);
+  constexpr Size L = Width<T>();
+  Vec<T> u[NV], out[NV], read[NV];
+  if constexpr (kReads) ReadPanel<NV, kPart>(x.K, x.k, S, lds, lanes, read);
+  for (Size t = 0; t < x.n; ++t) {
+    // Rows of one head lie far apart in [B, T, H, D]; no hardware prefetcher follows them.
+    if (const Size ahead = t + 4; ahead < x.n) {
+      PrefetchRow(x.k + ahead * x.ldk, x.K);
+      PrefetchRow(x.v + ahead * x.ldv + j, NV * L);
+      if constexpr (kQuery) {
+        PrefetchRow(x.q + ahead * x.ldq, x.K);
+        PrefetchRow(x.o + ahead * x.ldo + j, NV * L);
+      }
+    }
+    const Vec<T> beta = hn::Set(d, x.beta[t]);
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes);
+      if constexpr (kReads) u[v] = hn::NegMulAdd(hn::Set(d, x.b[t]), read[v], u[v]);
+      u[v] = hn::Mul(beta, u[v]);
+    }
+    const T* const k = x.k + t * x.ldk;
+    const T* const q = kQuery ? x.q + t * x.ldq : nullptr;
+    if (t + 1 < x.n)
+      WritePanel<kQuery, kReads, NV, kPart, T>(x.K, x.a[t], k, u, q, k + x.ldk, S, lds, lanes, out, read);
+    else WritePanel<kQuery, false, NV, kPart, T>(x.K, x.a[t], k, u, q, nullptr, S, lds, lanes, out, read);
+    if constexpr (kQuery) {
+      const Vec<T> scale = hn::Set(d, x.scale);
+      TTR_UNROLL for (int v = 0; v < NV; ++v)
+          StoreMaybe<kPart>(hn::Mul(scale, out[v]), x.o + t * x.ldo + j + v * L, lanes);
+    }
+  }
+}
+
+template <class T>
+void Sweep(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk, const T* v,
+           Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel) {
+  if (n == 0) return;
+  constexpr Size kWorthMoving = 8;  // tokens
+  const Tokens<T> x{n, K, a, b, beta, scale, k, ldk, v, ldv, q, ldq, o, ldo};
   ForPanels<T>(V, [&](Size j, Size lanes, auto c) HWY_ATTR {
     using P = decltype(c);
-    Vec<T> vu[P::vectors];
-    ReadPanel<P::vectors, P::part>(K, k, S + j, lds, lanes, vu);
-    TTR_UNROLL for (int n = 0; n < P::vectors; ++n) {
-      const Size at = j + n * Width<T>();
-      vu[n] = hn::Mul(vbeta, hn::NegMulAdd(vb, vu[n], LoadMaybe<P::part>(v + at, lanes)));
-      StoreMaybe<P::part>(vu[n], u + at, lanes);
-    }
-    WritePanel<true, P::vectors, P::part, T>(K, a, k, vu, q, S + j, lds, lanes, o + j);
+    const bool move = panel && n >= kWorthMoving;
+    const Size width = P::part ? lanes : P::vectors * Width<T>();
+    T* const at = move ? panel : S + j;
+    const Size ld = move ? width : lds;
+    if (move)
+      for (Size i = 0; i < K; ++i)
+        std::memcpy(panel + i * width, S + i * lds + j, static_cast<size_t>(width) * sizeof(T));
+    if (b && q) SweepPanel<true, true, P::vectors, P::part>(x, j, lanes, at, ld);
+    else if (b) SweepPanel<true, false, P::vectors, P::part>(x, j, lanes, at, ld);
+    else if (q) SweepPanel<false, true, P::vectors, P::part>(x, j, lanes, at, ld);
+    else SweepPanel<false, false, P::vectors, P::part>(x, j, lanes, at, ld);
+    if (move)
+      for (Size i = 0; i < K; ++i)
+        std::memcpy(S + i * lds + j, panel + i * width, static_cast<size_t>(width) * sizeof(T));
   });
 }
 
@@ -273,8 +318,7 @@ const Simd<T>* Table() {
       .vec_mat = VecMat<T>,
       .mat_vec = MatVec<T>,
       .rank_one = RankOne<T>,
-      .step = Step<T>,
-      .step_delta = StepDelta<T>,
+      .sweep = Sweep<T>,
   };
   return &table;
 }

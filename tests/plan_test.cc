@@ -1,0 +1,289 @@
+// Plans from the outside: names and settings, errors as sentences, memory layout, strides, packed sequences.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "cli/runner.h"
+#include "ttr/ttr.h"
+
+namespace ttr {
+namespace {
+
+using cli::NamedNumbers;
+using cli::Numbers;
+using cli::Runner;
+
+std::string error_of(auto&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Numbers normals(std::size_t n, unsigned seed, double scale = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  Numbers x(n);
+  for (double& value : x) value = scale * normal(random);
+  return x;
+}
+
+NamedNumbers delta_inputs(int B, int T, int H, int G, int K, int V, unsigned seed = 1) {
+  const auto size = [](int a, int b, int c, int d) { return static_cast<std::size_t>(a * b * c * d); };
+  NamedNumbers in;
+  in["q"] = normals(size(B, T, G, K), seed), in["k"] = normals(size(B, T, G, K), seed + 1, 1 / std::sqrt(K));
+  in["v"] = normals(size(B, T, H, V), seed + 2);
+  in["beta"] = Numbers(size(B, T, H, 1), 0.6), in["g"] = Numbers(size(B, T, H, 1), -0.1);
+  return in;
+}
+
+TEST(Plan, UnknownLayerSuggestsTheNearest) {
+  const std::string message = error_of([] { plan("gated-deltanett", {}); });
+  EXPECT_NE(message.find("'gated-deltanett'"), std::string::npos) << message;
+  EXPECT_NE(message.find("did you mean 'gated-deltanet'"), std::string::npos) << message;
+}
+
+TEST(Plan, ErrorsNameTheThingTheValueAndTheRemedy) {
+  EXPECT_NE(error_of([] { plan("nlms", {.key_dim = 0}); }).find("key_dim is 0"), std::string::npos);
+  EXPECT_NE(error_of([] { plan("nlms", {.heads = 4, .key_heads = 3}); }).find("heads 4 is not a multiple of key_heads 3"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { plan("nlms:speed=3", {}); }).find("nlms has no setting 'speed'; it has mu, eps"), std::string::npos);
+  EXPECT_NE(error_of([] { plan("nlms:mu", {}); }).find("name=value"), std::string::npos);
+  EXPECT_NE(error_of([] { plan("nlms:mu=1,mu=2", {}); }).find("given twice"), std::string::npos);
+  EXPECT_NE(error_of([] { plan("nlms", {}, {.target = "AVX9"}); }).find("AVX9"), std::string::npos);
+  EXPECT_NE(error_of([] { plan("nlms", {}, {.kernel = "fast"}); }).find("'fast'"), std::string::npos);
+  EXPECT_NE(error_of([] { plan("deltanet", {}, {.causal = false}); }).find("non-causal"), std::string::npos);
+}
+
+TEST(Plan, SettingsChangeTheRecipe) {
+  EXPECT_EQ(to_string(plan("rls:decay=0.99,ridge=1e-3", {}).recipe()), "decay(0.99) / linear / exact(ridge=0.001)");
+  EXPECT_EQ(to_string(plan("rls:ridge=input,decay=input,importance=input", {}).recipe()), "gate(beta) / linear / exact(ridge)");
+  EXPECT_EQ(to_string(plan("nlms:mu=0.5", {}).recipe()), "equal / linear / sgd(nlms=0.5)");
+  EXPECT_EQ(to_string(plan("softmax-attention:window=8,keys=unit", {}).recipe()),
+            "window(8) * near(exp) / constant / exact | keys(unit)");
+  EXPECT_EQ(plan("rls:ridge=0.1", {}).kernel(), "least_squares/recurrent");
+  EXPECT_EQ(plan("rls", {}).kernel(), "oracle");
+  EXPECT_EQ(plan("nlms:mu=0.5", {}).inputs().size(), 3u) << "a constant is no input";
+}
+
+TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
+  for (const LayerInfo& info : layers()) {
+    const Plan p = plan(stream_recipe(info.name), {.key_dim = 3, .value_dim = 2}, {.type = Type::f64});
+    EXPECT_EQ(p.inputs().size(), 3u) << info.name << ": " << stream_recipe(info.name);
+  }
+  EXPECT_EQ(stream_recipe("equal / linear / sgd(beta=0.5, decay=0.01)"), "equal / linear / sgd(beta=0.5, decay=0.01)");
+  EXPECT_EQ(stream_recipe("rls:decay=0.99"), "decay(0.99) / linear / exact(ridge=0.001)");
+  EXPECT_NE(stream_recipe("softmax-attention").find("window(1024)"), std::string::npos);
+  EXPECT_NE(error_of([] { stream_recipe("equal / linear / sgd(dplr)"); }).find("would need the input"), std::string::npos);
+}
+
+TEST(Plan, DiagnoseNamesTheAxis) {
+  const Plan p = plan("deltanet", {.heads = 2, .key_dim = 64, .value_dim = 8});
+  std::vector<float> memory(10000), state(64 * 8 * 2);
+  Inputs in;
+  in["q"] = view(memory.data(), 1, 5, 2, 64);
+  in["k"] = view(memory.data(), 1, 5, 2, 48);
+  in["v"] = view(memory.data(), 1, 5, 2, 8);
+  Outputs out;
+  const State s{state.data(), state.size() * 4};
+  EXPECT_EQ(p.forward(in, s, out, {}), Status::bad_shape);
+  EXPECT_NE(p.diagnose(in, s, out, {}).find("key_dim 48 of k does not match 64"), std::string::npos) << p.diagnose(in, s, out, {});
+  in["k"] = view(memory.data(), 1, 4, 2, 64);
+  EXPECT_NE(p.diagnose(in, s, out, {}).find("time 4 of k does not match 5"), std::string::npos);
+  in["k"] = view(memory.data(), 1, 5, 2, 64);
+  EXPECT_EQ(p.forward(in, s, out, {}), Status::missing_input);
+  EXPECT_NE(p.diagnose(in, s, out, {}).find("beta"), std::string::npos);
+  std::vector<double> wide(10);
+  in["beta"] = view(wide.data(), 1, 5, 2);
+  EXPECT_EQ(p.forward(in, s, out, {}), Status::bad_type);
+  in["beta"] = view(memory.data(), 1, 5, 2);
+  EXPECT_EQ(p.forward(in, s, out, {}), Status::small_workspace);
+  EXPECT_EQ(p.forward(in, {state.data(), 16}, out, {}), Status::small_state);
+  EXPECT_EQ(p.forward(in, s, out, {}, Form::scan), Status::not_supported);
+  EXPECT_NE(p.diagnose(in, s, out, {}, Form::scan).find("it has step, recurrent, chunk, parallel"), std::string::npos);
+  in["kk"] = view(memory.data(), 1, 5, 2, 64);
+  EXPECT_NE(p.diagnose(in, s, out, {}).find("no input 'kk'"), std::string::npos);
+}
+
+TEST(Plan, PackedSequencesEqualEachAlone) {
+  constexpr int H = 4, G = 2, K = 5, V = 3;
+  const std::int64_t cu[] = {0, 4, 4, 13};  // the middle one is empty
+  const NamedNumbers in = delta_inputs(1, 13, H, G, K, V);
+  for (const char* name : {"gated-deltanet", "rls:ridge=0.5", "softmax-attention", "equal / linear / gd(3)"}) {
+    const bool pairs = std::string(name) == "softmax-attention";
+    const Plan packed = plan(name, {.batch = 3, .heads = H, .key_heads = pairs ? H : G, .key_dim = K, .value_dim = V}, {.type = Type::f64});
+    const Plan single = plan(name, {.batch = 1, .heads = H, .key_heads = pairs ? H : G, .key_dim = K, .value_dim = V}, {.type = Type::f64});
+    NamedNumbers data = in;
+    if (pairs) data["q"] = normals(13 * H * K, 5), data["k"] = normals(13 * H * K, 6);
+    std::vector<double> o(13 * H * V, std::nan("")), state(packed.footprint(13).state / 8), work(packed.footprint(13).workspace / 8 + 1);
+    packed.reset({state.data(), state.size() * 8});
+    Inputs inputs;
+    for (const InputInfo& info : packed.inputs()) {
+      double* x = data[info.name].data();
+      const int heads = info.shape.find('G') != std::string::npos && !pairs ? G : H;
+      if (info.shape.size() > 5)
+        inputs[info.name] = view(x, 1, 13, heads, info.shape.back() == 'K' ? K : V);
+      else
+        inputs[info.name] = view(x, 1, 13, heads);
+    }
+    inputs.cu_seqlens = cu;
+    Outputs outputs;
+    outputs["o"] = view(o.data(), 1, 13, H, V);
+    ASSERT_EQ(packed.forward(inputs, {state.data(), state.size() * 8}, outputs, {work.data(), work.size() * 8}), Status::ok)
+        << packed.diagnose(inputs, {state.data(), state.size() * 8}, outputs, {work.data(), work.size() * 8});
+    for (int n = 0; n < 3; ++n) {
+      const std::int64_t length = cu[n + 1] - cu[n];
+      NamedNumbers part;
+      for (const InputInfo& info : single.inputs()) part[info.name] = cli::tokens_of(single, data[info.name], info.shape, 13, cu[n], cu[n + 1]);
+      const Numbers alone = Runner(single, length).forward(part, {}, Form::best).outputs.at("o");
+      const Numbers here(o.begin() + cu[n] * H * V, o.begin() + cu[n + 1] * H * V);
+      EXPECT_EQ(here, alone) << name << " sequence " << n;
+    }
+    const std::int64_t falling[] = {0, 5, 4, 13};
+    inputs.cu_seqlens = falling;
+    EXPECT_EQ(packed.forward(inputs, {state.data(), state.size() * 8}, outputs, {work.data(), work.size() * 8}), Status::bad_shape);
+    EXPECT_NE(packed.diagnose(inputs, {state.data(), state.size() * 8}, outputs, {work.data(), work.size() * 8}).find("cu_seqlens"),
+              std::string::npos);
+  }
+}
+
+// Head-major memory ([B, H, T, D]) through strides gives the same bits as time-major memory.
+TEST(Plan, StridedViewsNeedNoCopies) {
+  constexpr int T = 20, H = 3, K = 6, V = 4;
+  NamedNumbers in = delta_inputs(1, T, H, H, K, V);
+  const Plan p = plan("gated-deltanet", {.heads = H, .key_dim = K, .value_dim = V}, {.type = Type::f64});
+  const Numbers expected = Runner(p, T).forward(in, {}, Form::chunk).outputs.at("o");
+  const auto head_major = [&](const Numbers& x, int D) {
+    Numbers y(x.size());
+    for (int t = 0; t < T; ++t)
+      for (int h = 0; h < H; ++h)
+        for (int d = 0; d < D; ++d) y[static_cast<std::size_t>((h * T + t) * D + d)] = x[static_cast<std::size_t>((t * H + h) * D + d)];
+    return y;
+  };
+  Numbers q = head_major(in["q"], K), k = head_major(in["k"], K), v = head_major(in["v"], V), o(T * H * V);
+  double beta = 0.6, g = -0.1;
+  Inputs inputs;
+  inputs["q"] = View<double, 4>{q.data(), {1, T, H, K}, {0, K, T * K, 1}};
+  inputs["k"] = View<double, 4>{k.data(), {1, T, H, K}, {0, K, T * K, 1}};
+  inputs["v"] = View<double, 4>{v.data(), {1, T, H, V}, {0, V, T * V, 1}};
+  inputs["beta"] = View<double, 3>{&beta, {1, T, H}, {0, 0, 0}};
+  inputs["g"] = View<double, 3>{&g, {1, T, H}, {0, 0, 0}};
+  Outputs outputs;
+  outputs["o"] = View<double, 4>{o.data(), {1, T, H, V}, {0, V, T * V, 1}};
+  std::vector<double> state(p.footprint(T).state / 8), work(p.footprint(T).workspace / 8 + 1);
+  p.reset({state.data(), state.size() * 8});
+  ASSERT_EQ(p.forward(inputs, {state.data(), state.size() * 8}, outputs, {work.data(), work.size() * 8}, Form::chunk), Status::ok);
+  EXPECT_EQ(o, head_major(expected, V));
+}
+
+TEST(Plan, NoTokensChangeNothing) {
+  for (const LayerInfo& info : layers()) {
+    const Plan p = plan(info.name, {.batch = 2, .key_dim = 3, .value_dim = 2}, {.type = Type::f64});
+    const Runner runner(p, 0);
+    NamedNumbers in;
+    for (const InputInfo& input : p.inputs()) in[input.name] = Numbers(cli::count(p, input.shape, 0), 0.5);
+    for (Form form : p.forms()) {
+      if (form == Form::step) continue;
+      EXPECT_TRUE(runner.forward(in, {}, form).outputs.begin()->second.empty()) << info.name;
+    }
+  }
+}
+
+TEST(Plan, StateCanBeSavedClonedAndPutBack) {
+  const Plan p = plan("softmax-attention", {.key_dim = 3, .value_dim = 2}, {.type = Type::f64});
+  std::vector<double> small(p.footprint(2).state / 8), large(p.footprint(8).state / 8), work(p.footprint(1).workspace / 8 + 1);
+  const State s{small.data(), small.size() * 8}, l{large.data(), large.size() * 8};
+  const Workspace w{work.data(), work.size() * 8};
+  p.reset(s);
+  double x[3] = {1, 2, 3}, y[2] = {4, 5}, o[2];
+  Inputs in;
+  in["q"] = view(x, 1, 1, 1, 3), in["k"] = view(x, 1, 1, 1, 3), in["v"] = view(y, 1, 1, 1, 2);
+  Outputs out;
+  out["o"] = view(o, 1, 1, 1, 2);
+  EXPECT_EQ(p.step(in, s, out, w), Status::ok);
+  y[0] = 8;
+  EXPECT_EQ(p.step(in, s, out, w), Status::ok);
+  EXPECT_EQ(p.tokens_kept(s), 2);
+  EXPECT_DOUBLE_EQ(o[0], 6);
+  const std::vector<double> before = small;
+  EXPECT_EQ(p.step(in, s, out, w), Status::state_full);
+  EXPECT_EQ(small, before) << "a full state is left as it was";
+  ASSERT_EQ(p.grow(s, l), Status::ok);
+  const std::vector<double> saved = large;
+  EXPECT_EQ(p.step(in, l, out, w), Status::ok);
+  EXPECT_NEAR(o[0], 20.0 / 3, 1e-14);
+  large = saved;  // roll back
+  EXPECT_EQ(p.tokens_kept(l), 2);
+}
+
+TEST(Plan, NotANumberInOneSequenceDoesNotReachAnother) {
+  constexpr int B = 3, T = 40, H = 2, K = 4, V = 4;
+  for (const char* name : {"gated-deltanet", "mamba-2", "rls:ridge=0.5", "softmax-attention", "equal / linear / gd(2)"}) {
+    const Plan p = plan(name, {.batch = B, .heads = H, .key_dim = K, .value_dim = V}, {.type = Type::f64});
+    NamedNumbers in;
+    for (std::size_t i = 0; i < p.inputs().size(); ++i) {
+      const InputInfo& info = p.inputs()[i];
+      in[info.name] = normals(cli::count(p, info.shape, T), static_cast<unsigned>(i), 0.3);
+      if (info.name == "beta" || info.name == "dt")
+        for (double& x : in[info.name]) x = std::abs(x);
+    }
+    for (Form form : p.forms()) {
+      if (form == Form::step) continue;
+      const Numbers clean = Runner(p, T).forward(in, {}, form).outputs.begin()->second;
+      NamedNumbers dirty = in;
+      Numbers& values = dirty[in.contains("v") ? "v" : "x"];
+      values[static_cast<std::size_t>(1 * T * H * V + 7)] = std::numeric_limits<double>::quiet_NaN();
+      const Numbers result = Runner(p, T).forward(dirty, {}, form).outputs.begin()->second;
+      const std::size_t one = T * H * V;
+      bool reached = false;
+      for (std::size_t i = 0; i < one; ++i) {
+        EXPECT_EQ(result[i], clean[i]) << name;
+        EXPECT_EQ(result[2 * one + i], clean[2 * one + i]) << name;
+        reached |= std::isnan(result[one + i]);
+      }
+      EXPECT_TRUE(reached) << name << ": the sequence itself must show it";
+    }
+  }
+}
+
+TEST(Plan, EveryInstructionSetAgrees) {
+  const NamedNumbers in = delta_inputs(1, 50, 2, 2, 17, 9);
+  const Numbers expected = Runner(plan("gated-deltanet", {1, 2, 0, 17, 9}, {.type = Type::f64, .kernel = "oracle"}), 50)
+                               .forward(in, {}, Form::recurrent).outputs.at("o");
+  for (const char* target : {"AVX3", "AVX2", "SSE4", "SSSE3", "SSE2", "EMU128", "SCALAR"}) {
+    try {
+      const Plan p = plan("gated-deltanet", {1, 2, 0, 17, 9}, {.type = Type::f64, .target = target});
+      EXPECT_NE(p.kernel().find(target), std::string::npos);
+      for (Form form : {Form::recurrent, Form::chunk})
+        EXPECT_LT(cli::relative_error(Runner(p, 50).forward(in, {}, form).outputs.at("o"), expected), 1e-12) << target;
+    } catch (const Error& error) {  // not on this machine; the sentence says which are
+      EXPECT_NE(std::string(error.what()).find(target), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Plan, UnnamedRecipesRun) {
+  for (const char* text : {"equal / linear / gd(4)", "equal / linear / gd(4, step=0.01)", "decay(0.9) / kernel(gauss) / exact(ridge=0.1)",
+                           "window(5) / linear / exact(ridge=0.1)", "near(gauss) / linear / exact(ridge=0.1)",
+                           "equal / mlp(2) / sgd(beta=0.05)", "decay(0.95) / linear(taylor2) / gd(1)"}) {
+    const Plan p = plan(text, {.key_dim = 3, .value_dim = 2}, {.type = Type::f64});
+    NamedNumbers in;
+    for (std::size_t i = 0; i < p.inputs().size(); ++i)
+      in[p.inputs()[i].name] = normals(cli::count(p, p.inputs()[i].shape, 9), static_cast<unsigned>(i));
+    const Runner runner(p, 9);
+    const Numbers o = runner.forward(in, {}, Form::recurrent).outputs.at("o");
+    EXPECT_LT(cli::relative_error(runner.step_by_step(in, {}).outputs.at("o"), o), 1e-12) << text;
+    double sum = 0;
+    for (double x : o) sum += x * x;
+    EXPECT_GT(sum, 0) << text;
+    EXPECT_TRUE(std::isfinite(sum)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace ttr

@@ -1,0 +1,182 @@
+// Mistakes in recipes: every message quotes the word, stands at its column and says what would be right.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ttr/recipe.h"
+#include "ttr/status.h"
+
+namespace ttr {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+struct Mistake {
+  std::string text;
+  int column;
+  std::vector<std::string> says;
+};
+
+void expect_mistakes(const std::vector<Mistake>& mistakes) {
+  for (const Mistake& m : mistakes) {
+    SCOPED_TRACE(m.text.substr(0, 120));
+    try {
+      const Recipe recipe = parse_recipe(m.text);
+      ADD_FAILURE() << "accepted as " << to_string(recipe);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.where(), "column " + std::to_string(m.column) + " of the recipe") << e.what();
+      for (const std::string& part : m.says) EXPECT_TRUE(contains(e.what(), part)) << part << " | " << e.what();
+    }
+  }
+}
+
+TEST(RecipeErrors, Grammar) {
+  expect_mistakes({
+      {"", 1, {"empty", "weights / memory / solver"}},
+      {"   \t ", 1, {"empty"}},
+      {"equal", 6, {"`/`", "weights", "memory"}},
+      {"equal linear / gd(1)", 7, {"`/`", "`linear`"}},
+      {"equal / linear", 15, {"`/`", "solver"}},
+      {"equal / linear gd(1)", 16, {"`/`", "`gd`"}},
+      {"/ linear / gd(1)", 1, {"weights", "`/`"}},
+      {"equal / / gd(1)", 9, {"memory", "`/`"}},
+      {"equal / linear /", 17, {"solver", "end of the recipe"}},
+      {"equal / linear / gd(1) / gd(1)", 24, {"third `/`"}},
+      {"equal * / linear / gd(1)", 9, {"after `*`"}},
+      {"equal / linear * linear / gd(1)", 16, {"`*`", "memory"}},
+      {"equal / linear / gd(1) * gd(1)", 24, {"`*`", "solver"}},
+      {"equal / linear / gd(1", 20, {"never closed", "`gd`"}},
+      {"equal / linear / gd(1,", 23, {"ends inside", "`gd`"}},
+      {"equal / linear / gd(", 21, {"ends inside", "`gd`"}},
+      {"equal / linear / gd(1))", 23, {"`)`", "no parenthesis is open"}},
+      {"equal) / linear / gd(1)", 6, {"never opened"}},
+      {"equal / linear / gd(1 2)", 23, {"`,` or `)`", "`2`"}},
+      {"equal / linear / gd(,)", 21, {"option", "`,`"}},
+      {"equal / linear / gd(1) rubbish", 24, {"`rubbish`", "left over"}},
+      {"equal / linear / gd(1), dot", 23, {"`,`", "left over", "`|`"}},
+      {"equal / linear / gd(1) |", 25, {"loss or read-out"}},
+      {"equal / linear / gd(1) | dot dot", 30, {"left over", "commas"}},
+      {"equal / linear / gd(1) | dot | dot", 30, {"left over", "commas"}},
+      {"equal / linear / sgd(beta=)", 27, {"`beta=`", "number or a word"}},
+      {"equal / linear / sgd(beta=f(x))", 28, {"`beta=`", "single word"}},
+      {"equal / linear / gd(1e999)", 21, {"`1e999`", "finite"}},
+      {"equal / linear / gd(-inf)", 21, {"`-inf`", "finite"}},
+      {"equal / linear / exact(ridge=inf)", 30, {"`inf`", "finite"}},
+      {"equal / linear / exact(ridge=nan)", 30, {"`nan`", "finite"}},
+      {"equal / linear / gd(1.2.3)", 21, {"`1.2.3`", "not a number"}},
+      {"equal / linear / gd(3y)", 21, {"`3y`", "not a number"}},
+      {"equal / linear / gd(--1)", 21, {"not a number"}},
+      {"\xc3\xa9qual / linear / gd(1)", 1, {"`\\xc3\\xa9`", "ASCII"}},
+      {"equal / linear / gd(1) # note", 24, {"`#`"}},
+      {std::string("equal / linear / gd(1)\0", 23), 23, {"`\\x00`"}},
+      {"equal / linear / gd" + std::string(200, '('), 21, {"option", "`(`"}},
+      {"equal / linear / gd(a(b(c(d(e(f(g(h(i(1))))))))))", 36, {"nested"}},
+      {std::string(5000, ' '), 4097, {"5000", "4096"}},
+      {std::string(4000, 'a') + " / linear / gd(1)", 1, {"aaa...`", "valid here"}},
+  });
+}
+
+TEST(RecipeErrors, WordsAndOptions) {
+  expect_mistakes({
+      {"eqaul / linear / gd(1)", 1, {"`eqaul`", "did you mean `equal`", "`decay`"}},
+      {"equal / linar / gd(1)", 9, {"`linar`", "did you mean `linear`", "`swiglu`"}},
+      {"equal / linear / sdg(beta)", 18, {"`sdg`", "did you mean", "`exact`"}},
+      {"equal / linear / gd(1) | hubert(c=1)", 26, {"`hubert`", "did you mean `huber`", "`blend`"}},
+      {"equal / gate / gd(1)", 9, {"`gate`", "weights (before the first `/`)"}},
+      {"gd(1) / linear / equal", 1, {"`gd`", "solver"}},
+      {"zzz / linear / gd(1)", 1, {"`zzz`", "valid here: `equal`"}},
+      {"gate(kye) / linear / gd(1)", 6, {"`kye`", "did you mean `key`", "`gate` takes"}},
+      {"equal / linear / sgd(beta, momentun)", 28, {"`momentun`", "did you mean `momentum`"}},
+      {"equal / vector(3) / gd(1)", 16, {"3", "`vector` takes no options"}},
+      {"equal / linear(7) / gd(1)", 16, {"7", "`linear`"}},
+      {"window(x) / linear / gd(1)", 8, {"`x`", "whole number"}},
+      {"window(0) / linear / gd(1)", 8, {"`window(0)`", "from 1"}},
+      {"window(2.5) / linear / gd(1)", 8, {"2.5", "whole number"}},
+      {"window(-3) / linear / gd(1)", 8, {"-3", "from 1"}},
+      {"window / linear / gd(1)", 1, {"`window` needs an option", "`window(n)`"}},
+      {"decay(1.5) / linear / gd(1)", 7, {"1.5", "at most 1"}},
+      {"decay(0) / linear / gd(1)", 7, {"above 0"}},
+      {"decay(g, 0.9) / linear / gd(1)", 10, {"`0.9`", "`g`", "exclude"}},
+      {"decay(0.9, 0.8) / linear / gd(1)", 12, {"second number", "0.8"}},
+      {"equal / linear / exact(ridge=-1)", 24, {"-1", "at least 0"}},
+      {"equal / linear / sgd(beta, beta)", 28, {"`beta` again"}},
+      {"equal / linear / sgd(beta, nlms)", 28, {"`nlms`", "`beta`", "exclude"}},
+      {"equal / linear / sgd(beta, decay, leak)", 35, {"`leak`", "`decay`", "exclude"}},
+      {"equal / linear / sgd(beta, muon=3)", 28, {"`muon`", "no number"}},
+      {"equal / linear / sgd(beta=fast)", 27, {"`beta=fast`", "`beta=x`"}},
+      {"equal / linear / sgd(eps)", 22, {"`eps`", "needs a value", "`eps=x`"}},
+      {"equal / linear / sgd(beta(key))", 22, {"`beta`", "no parentheses"}},
+      {"equal / linear / sgd(beta, decay(slot))", 34, {"`slot`", "`key` or `value`"}},
+      {"equal / linear / sgd(beta, decay(0.5))", 34, {"`decay`", "`decay=x`"}},
+      {"equal / linear / sgd(beta, decay(key, value))", 39, {"single word"}},
+      {"equal / linear / gd(1, step=fast)", 29, {"`fast`", "`auto`"}},
+      {"near / constant / exact", 1, {"`near` needs an option", "`near(exp)`", "`near(gauss)`"}},
+      {"near(exp, gauss) / constant / exact", 11, {"`gauss`", "`exp`", "exclude"}},
+      {"near(exp, bandwidth=2) / constant / exact", 11, {"`bandwidth`", "`gauss`"}},
+      {"equal / linear(degree=3) / gd(1)", 16, {"`degree`", "`polynomial`"}},
+      {"equal / linear / exact(relative)", 24, {"`relative`", "`ridge`"}},
+      {"equal / linear / sgd(beta, nesterov)", 28, {"`nesterov`", "`momentum`"}},
+      {"equal / linear / sgd(beta, eps=1)", 28, {"`eps`", "`nlms`"}},
+      {"gate(complex) / linear / gd(1)", 6, {"`complex`", "`key`"}},
+      {"gate(full, key) / linear / gd(1)", 12, {"`full`", "`key`"}},
+      {"gate * decay(g) / linear / gd(1)", 8, {"`decay`", "`gate`", "fade"}},
+      {"gate * gate / linear / gd(1)", 8, {"twice"}},
+      {"equal / linear / gd(1) | dot, squared", 31, {"both losses"}},
+      {"equal / linear / gd(1) | keys(unit), keys(rms)", 38, {"twice"}},
+      {"equal / linear / chebyshev(30)", 18, {"needs a ridge"}},
+  });
+}
+
+TEST(RecipeErrors, Combinations) {
+  expect_mistakes({
+      {"gate(beta) / linear / sgd(beta)", 6, {"`beta`", "newest", "twice", "keep it in the solver"}},
+      {"equal(beta) / linear / sgd", 7, {"`beta`", "`sgd(beta)`"}},
+      {"equal(beta) / linear / gd(1, step)", 30, {"`beta`", "`step=0.1`"}},
+      {"gate(exponential) / linear / kalman", 6, {"`exponential`", "`kalman(noise)`"}},
+      {"near(exp) / linear / sgd(beta)", 22, {"`sgd`", "`near(exp) / constant / sgd(beta)`"}},
+      {"near(exp) / linear / minibatch(4)", 22, {"`minibatch`", "`exact`"}},
+      {"near(exp) * gate / constant / sgd(beta)", 31, {"`sgd`", "`near(exp) / constant / sgd(beta)`"}},
+      {"near(exp) / mlp / gd(1)", 13, {"`mlp`", "`near`"}},
+      {"near(exp) / slots(4) / gd(1)", 13, {"`slots`", "`near`"}},
+      {"near(exp, sink) / local(1) / exact", 11, {"`sink`"}},
+      {"equal / local(1) / exact", 9, {"`local`", "`near(exp)`"}},
+      {"near(exp) / local(1) / gd(1)", 24, {"`gd`", "`given`"}},
+      {"near(exp) / local(2) / given", 24, {"`given`", "order 2"}},
+      {"equal / linear / given", 18, {"`given`", "local(1)"}},
+      {"decay(g) / slots(4) / gd(1)", 1, {"`slots`", "`gate` or `equal`"}},
+      {"gate / slots(4) / exact", 19, {"`exact`", "`gd(1)`"}},
+      {"gate * levels / linear / gd(2)", 8, {"`levels`", "`gd(1)`"}},
+      {"gate(full) / linear / exact", 6, {"`gate(full)`"}},
+      {"gate(key, complex) / vector / gd(1)", 11, {"`complex`"}},
+      {"gate(trapezoid) / linear / gd(2)", 6, {"trapezoid"}},
+      {"gate(key) / linear / exact", 6, {"channel", "`exact`"}},
+      {"gate(key) / linear(taylor2) / gd(1)", 6, {"features"}},
+      {"gate(value) / constant / exact", 6, {"`constant(channel)`"}},
+      {"gate(key) / vector / gd(1)", 6, {"`gate(value)`"}},
+      {"equal / kernel(exp) / minibatch(4)", 23, {"`minibatch`", "`kernel`"}},
+      {"equal / kernel(exp) / sgd(beta, momentum)", 33, {"`momentum`", "`kernel`"}},
+      {"equal / mlp / exact", 15, {"`exact`", "gradient steps"}},
+      {"equal / mlp / sgd(nlms)", 19, {"`nlms`"}},
+      {"equal / mlp / sgd(split)", 19, {"`split`", "`linear`"}},
+      {"equal / vector / sgd(beta)", 18, {"`vector`", "`gd(1)`"}},
+      {"equal / linear(reverse) / gd(1)", 16, {"`reverse`", "`sgd(beta)`"}},
+      {"equal / constant / cg(3)", 20, {"`cg`", "`constant`"}},
+      {"equal / linear / exact | dot", 26, {"`dot`", "no minimum"}},
+      {"equal / linear / cg(3) | huber(c=1)", 26, {"`huber`", "closed-form"}},
+      {"equal / linear / sgd(longhorn) | huber(c)", 34, {"longhorn"}},
+      {"equal / linear / sgd(split, beta)", 29, {"`beta`", "`split`"}},
+      {"equal / linear / sgd(3, beta, momentum)", 31, {"`momentum`", "one step"}},
+      {"equal / linear / exact | normalise(keysum)", 36, {"keysum"}},
+      {"equal / kernel(exp) / gd(1) | read(before)", 31, {"`read(before)`"}},
+      {"equal / linear / sgd(beta) | read(before, bonus)", 43, {"`bonus`"}},
+      {"equal / linear / gd(1) | blend", 26, {"`blend`"}},
+      {"equal / vector / gd(1) | keys(unit)", 26, {"`keys`"}},
+      {"equal / kernel(exp) / exact(ridge=1, frobenius)", 38, {"`frobenius`"}},
+      {"window(4) / linear / exact(ridge, fading)", 35, {"`fading`"}},
+      {"equal / linear / sgd(beta, rownorm)", 28, {"`rownorm`", "zero"}},
+  });
+}
+
+}  // namespace
+}  // namespace ttr
