@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
       ->expected(1)
       ->delimiter('\0');
   regress_command->add_flag("--bias", regress.bias, "add a key that is always 1");
-  regress_command->add_flag("--standardize", regress.standardize, "running mean and deviation, from earlier rows only");
+  regress_command->add_flag("--standardize", regress.standardize, "shift and scale by running mean and deviation; nothing of later rows leaks");
   regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
   regress_command->add_option("--horizon", regress.horizon, "predict the value so many rows later");
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");

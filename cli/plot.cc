@@ -25,10 +25,11 @@ struct Axis {
 };
 
 /// The range of the finite values, without far ends: a layer that diverges must not flatten the others. The top is 30
-/// times what the middle one of the lines reaches in its 98th percentile, the span twelve decades at most; on a
-/// linear axis, three times the range of the middle line beyond that range.
+/// times what the middle one of the lines reaches in its 98th percentile - more if that would hide a whole line within
+/// five decades - and the span twelve decades at most; on a linear axis, three times the range of the middle line
+/// beyond that range.
 Axis y_axis(const Plot& plot) {
-  std::vector<double> all, lows, highs;
+  std::vector<double> all, lows, highs, medians;
   for (const Line& line : plot.lines) {
     std::vector<double> one;
     for (double y : line.y)
@@ -38,6 +39,7 @@ Axis y_axis(const Plot& plot) {
     const double last = static_cast<double>(one.size() - 1);
     lows.push_back(one[static_cast<std::size_t>(0.02 * last)]);
     highs.push_back(one[static_cast<std::size_t>(0.98 * last)]);
+    medians.push_back(one[static_cast<std::size_t>(0.5 * last)]);
     all.insert(all.end(), {one.front(), one.back()});
   }
   Axis axis;
@@ -54,7 +56,10 @@ Axis y_axis(const Plot& plot) {
   const auto [least, most] = std::minmax_element(all.begin(), all.end());
   axis.low = *least, axis.high = *most;
   if (plot.log_y) {
-    axis.high = std::min(axis.high, 30 * high);
+    double top = 30 * high;
+    for (double median : medians)
+      if (median <= 1e5 * high) top = std::max(top, 1.5 * median);
+    axis.high = std::min(axis.high, top);
     axis.low = std::max({axis.low, 0.1 * lows.front(), axis.high * 1e-12});
     axis.low /= 1.15, axis.high *= 1.15;
     if (!(axis.high > axis.low * 1.3)) axis.low /= 2, axis.high *= 2;
@@ -84,7 +89,7 @@ std::string tick_text(double value, double step) {
   if (std::abs(value) < step * 1e-9) return "0";
   const double size = std::abs(value);
   if (size >= 1e7 || size < 1e-3) return fmt::format("{:.4g}", value);
-  return fmt::format("{:g}", std::round(value / step * 1e3) * step / 1e3);
+  return fmt::format("{:.10g}", std::round(value / step * 1e3) * step / 1e3);
 }
 
 std::string log_text(double value) {

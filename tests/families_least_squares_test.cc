@@ -286,6 +286,37 @@ TEST(LeastSquares, LearnsALinearMapExactly) {
     for (int j = 0; j < c.V; ++j) ASSERT_NEAR(got.o[t * c.V + j], map(&s.d.q[t * c.K], j), 1e-8);
 }
 
+// Wind-up: under forgetting, keys that stay in a plane for 2000 tokens leave H with eigenvalues of e^-60. The
+// constant ridge keeps the solve well posed throughout, and the answers are those of sums taken afresh.
+TEST(LeastSquares, SurvivesWindUp) {
+  Case c{.B = 1, .T = 3000, .H = 1, .G = 1, .K = 6, .V = 2, .gates = Gates::constant, .beta = false};
+  Setting s = draw(c, 1e-3);
+  std::fill(s.h.begin(), s.h.end(), 0.0), std::fill(s.d.S.begin(), s.d.S.end(), 0.0);
+  std::fill(s.ridge.begin(), s.ridge.end(), static_cast<double>(1e-3f)),
+      std::fill(s.d.g.begin(), s.d.g.end(), static_cast<double>(-0.03f));
+  for (Size t = 500; t < 2500; ++t)
+    for (Size i = 2; i < c.K; ++i) s.d.k[t * c.K + i] = 0;
+  Kernel<float> kernel(s);
+  const Doubles got = kernel.forward().o;
+  ASSERT_EQ(kernel.status, Status::ok);
+  for (const Size t : {Size{400}, Size{2400}, Size{2499}, Size{2505}, Size{2999}}) {
+    Doubles A(c.K * c.K, 0), F(c.K * c.V, 0), b(c.K);
+    for (Size m = 0; m <= t; ++m)
+      for (Size i = 0; i < c.K; ++i) {
+        const double w = std::exp(double(t - m) * s.d.g[0]) * s.d.k[m * c.K + i];
+        for (Size j = 0; j < c.K; ++j) A[i * c.K + j] += w * s.d.k[m * c.K + j];
+        for (Size j = 0; j < c.V; ++j) F[i * c.V + j] += w * s.d.v[m * c.V + j];
+      }
+    for (Size i = 0; i < c.K; ++i) A[i * c.K + i] += s.ridge[i], b[i] = s.d.scale * s.d.q[t * c.K + i];
+    const Doubles x = solved(A, b);
+    for (Size j = 0; j < c.V; ++j) {
+      double want = 0;
+      for (Size i = 0; i < c.K; ++i) want += F[i * c.V + j] * x[i];
+      ASSERT_NEAR(got[t * c.V + j], want, 2e-7 * (1 + std::abs(want))) << t;
+    }
+  }
+}
+
 TEST(LeastSquares, NotPositiveDefinite) {
   const Case c{.B = 2, .T = 5, .H = 1, .G = 1, .K = 3, .V = 2};
   Setting s = draw(c);

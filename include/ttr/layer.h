@@ -42,6 +42,12 @@ struct SettingInfo {
   std::string stream_default;  // the value `ttr regress` uses if none is given; empty: leave the recipe alone
 };
 
+/// Settings that the checks run besides the plain layer.
+struct VariantInfo {
+  std::string settings;    // "ridge=input"
+  int max_key_dim = 1000;  // cases with more are left out: the cost explodes (monomials of a local polynomial)
+};
+
 /// One operation of a folder of golden vectors that this layer must reproduce.
 struct GoldenInfo {
   std::string op;                                              // folder name: "delta_rule"
@@ -63,7 +69,7 @@ struct LayerInfo {
   std::vector<InputInfo> outputs;
   std::vector<StateInfo> states;
   std::vector<SettingInfo> settings;
-  std::vector<std::string> variants;  // settings that the checks run besides the plain layer: "ridge=input"
+  std::vector<VariantInfo> variants;
   std::vector<std::string> forms;
   std::vector<GoldenInfo> golden;
   double tolerance_f64 = 1e-10, tolerance_f32 = 1e-4;

@@ -126,7 +126,7 @@ class Plan {
   std::span<const InputInfo> outputs() const noexcept;
   std::span<const StateInfo> states() const noexcept;
   std::span<const Form> forms() const noexcept;      // the exact forms of this plan
-  Form best_form(std::int64_t time) const noexcept;
+  Form best_form(std::int64_t time) const noexcept;  // what Form::best is for a forward of `time` tokens
 
   /// Extents of an input, output or state of this plan for `time` tokens.
   std::vector<std::ptrdiff_t> extents(std::string_view shape_letters, std::int64_t time) const;

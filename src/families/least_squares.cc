@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "families/scratch.h"
+#include "simd/denormals.h"
 
 namespace ttr::families::least_squares {
 namespace {
@@ -248,6 +249,7 @@ Status forward(const LeastSquaresProblem<T>& p, Form form, Workspace work, const
   const LinearProblem<T>& a = p.linear;
   Size longest;
   if (const Status s = check(p, static_cast<bool>(a.o), form, work, false, &longest); s != Status::ok) return s;
+  const FlushDenormals flush;
   Arena arena(work);
   Head<T> run(table(given), a.key_dim, a.value_dim, longest, false, arena);
   const Size hh = Size{a.key_dim} * a.key_dim, ff = Size{a.key_dim} * a.value_dim;
@@ -266,6 +268,7 @@ Status backward(const LeastSquaresProblem<T>& p, const LeastSquaresGradient<T>& 
   Size longest;
   if (const Status s = check(p, static_cast<bool>(d.linear.d_o), form, work, true, &longest); s != Status::ok)
     return s;
+  const FlushDenormals flush;
   Arena arena(work);
   Head<T> run(table(given), a.key_dim, a.value_dim, longest, true, arena);
   bool good = true;

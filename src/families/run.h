@@ -17,6 +17,7 @@
 #include "families/recurrent.h"
 #include "families/rule.h"
 #include "families/scratch.h"
+#include "simd/denormals.h"
 #include "ttr/status.h"
 
 namespace ttr::families {
@@ -141,6 +142,7 @@ template <class T, Rule rule>
 Status run_forward(const LinearProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
   if (const Status status = check<T, rule>(p, static_cast<bool>(p.o), form, chunk, false, work); status != Status::ok)
     return status;
+  const FlushDenormals flush;
   T* S = p.state;
   for (const Sequence& n : p.sequences) {
     Arena arena(work);
@@ -162,6 +164,7 @@ Status run_backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Form 
   if (const Status status = check<T, rule>(p, static_cast<bool>(d.d_o), form, chunk, true, work);
       status != Status::ok)
     return status;
+  const FlushDenormals flush;
   std::ptrdiff_t at = 0;
   for (const Sequence& n : p.sequences) {
     Arena arena(work);

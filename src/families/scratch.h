@@ -15,7 +15,7 @@ namespace ttr::families {
 class Arena {
  public:
   Arena() = default;
-  explicit Arena(Workspace w) {
+  explicit Arena(Workspace w) : end_(static_cast<std::byte*>(w.data) + w.bytes) {
     const auto address = reinterpret_cast<std::uintptr_t>(w.data);
     base_ = static_cast<std::byte*>(w.data) + (64 - address % 64) % 64;
   }
@@ -27,9 +27,14 @@ class Arena {
   }
   /// Bytes a workspace of any alignment must have.
   std::size_t bytes() const { return used_ + 64; }
+  /// What has not been handed out; nothing if the workspace was too small.
+  Workspace rest() const {
+    if (!base_ || used_ > static_cast<std::size_t>(end_ - base_)) return {};
+    return {base_ + used_, static_cast<std::size_t>(end_ - base_) - used_};
+  }
 
  private:
-  std::byte* base_ = nullptr;
+  std::byte *base_ = nullptr, *end_ = nullptr;
   std::size_t used_ = 0;
 };
 

@@ -31,12 +31,22 @@ struct Var {
 };
 
 class Tape {
+  struct Node {
+    std::uint32_t a, b;
+    double da, db;
+  };
+
  public:
   Tape() : previous_(current_) {
+    nodes_.swap(spare_nodes_), adjoint_.swap(spare_adjoint_);  // memory of the last tape, if it was kept
+    nodes_.clear(), adjoint_.clear();
     nodes_.push_back({0, 0, 0, 0});
     current_ = this;
   }
-  ~Tape() { current_ = previous_; }
+  ~Tape() {
+    current_ = previous_;
+    if (nodes_.capacity() <= most_kept) nodes_.swap(spare_nodes_), adjoint_.swap(spare_adjoint_);
+  }
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
   static Tape& current() { return *current_; }
@@ -69,10 +79,6 @@ class Tape {
   double gradient(const Var& x) const { return x.node && x.node < adjoint_.size() ? adjoint_[x.node] : 0.0; }
 
  private:
-  struct Node {
-    std::uint32_t a, b;
-    double da, db;
-  };
   std::uint32_t append(const Node& node) {
     if (nodes_.size() >= std::numeric_limits<std::uint32_t>::max())
       throw Error("the oracle's gradient of this call needs more than 4e9 operations; use fewer tokens per call");
@@ -83,6 +89,10 @@ class Tape {
   std::vector<double> adjoint_;
   Tape* previous_;
   static inline thread_local Tape* current_ = nullptr;
+  // Most calls need many short tapes: their memory is kept for the next one, unless it is much.
+  static constexpr std::size_t most_kept = std::size_t{1} << 22;
+  static inline thread_local std::vector<Node> spare_nodes_;
+  static inline thread_local std::vector<double> spare_adjoint_;
 };
 
 inline double value_of(double x) { return x; }

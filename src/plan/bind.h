@@ -6,35 +6,14 @@
 #include <cstring>
 
 #include "families/linear.h"
+#include "families/scratch.h"
 #include "plan/pipeline.h"
 
 namespace ttr {
 
 inline constexpr int max_values = 64;
 
-/// Hands out pieces of the caller's workspace, 64-byte aligned.
-class Arena {
- public:
-  explicit Arena(Workspace w) : at_(reinterpret_cast<std::uintptr_t>(w.data)), end_(at_ + w.bytes) {}
-  template <class T>
-  T* take(std::size_t count) noexcept {
-    const std::uintptr_t start = (at_ + 63) / 64 * 64;
-    const std::size_t bytes = count * sizeof(T);
-    if (start > end_ || end_ - start < bytes) {
-      failed_ = true;
-      return nullptr;
-    }
-    at_ = start + bytes;
-    return reinterpret_cast<T*>(start);
-  }
-  Workspace rest() const noexcept { return {reinterpret_cast<void*>(at_), failed_ ? 0 : end_ - at_}; }
-  bool failed() const noexcept { return failed_; }
-  static std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64 + 64; }
-
- private:
-  std::uintptr_t at_, end_;
-  bool failed_ = false;
-};
+using families::Arena;
 
 template <class T>
 struct Bound {

@@ -256,7 +256,7 @@ Form Plan::best_form(std::int64_t time) const noexcept {
   const auto& forms = body_->forms;
   if (forms.size() == 1) return forms.front();
   const bool chunk = std::find(forms.begin(), forms.end(), Form::chunk) != forms.end();
-  return chunk && time >= 8 ? Form::chunk : Form::recurrent;  // below that a chunk is mostly overhead
+  return chunk ? families::best_form(body_->shape.key_dim, body_->shape.value_dim, time, false) : Form::recurrent;
 }
 
 std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time) const {

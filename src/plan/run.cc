@@ -55,15 +55,15 @@ std::ptrdiff_t time_of(const Plan::Body& body, const Inputs& inputs) {
   return 0;
 }
 
+// The workspace is large enough: check_call has asked workspace_bytes, which counts the same pieces.
 template <class T>
-Status bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena, Binding<T>& b) noexcept {
+void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena, Binding<T>& b) noexcept {
   const auto cu = call.inputs->cu_seqlens;
   b.time = time_of(body, *call.inputs);
   b.batch = cu.empty() ? body.shape.batch : 1;
 
   const std::size_t n = static_cast<std::size_t>(body.shape.batch);
-  Sequence* sequences = arena.take<Sequence>(n);
-  if (!sequences) return Status::small_workspace;
+  Sequence* sequences = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
   for (std::size_t i = 0; i < n; ++i)
     sequences[i] = cu.empty() ? Sequence{static_cast<std::ptrdiff_t>(i), 0, b.time}
                               : Sequence{0, static_cast<std::ptrdiff_t>(cu[i]), static_cast<std::ptrdiff_t>(cu[i + 1])};
@@ -95,7 +95,7 @@ Status bind(const Plan::Body& body, const Call& call, bool backward, Arena& aren
         const bool is_output = static_cast<int>(i) == body.pipeline.output;
         contiguous(body, v.axes, b.batch, b.time, bound.extent, bound.stride);
         bound.gradient_stride = bound.stride;
-        const std::size_t count = body.elements(v.axes, b.batch, b.time);
+        const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, b.time));
         if (is_output && !backward) {
           const Tensor out = call.outputs->get(body.pipeline.outputs.front().name);
           if (out) {
@@ -111,22 +111,18 @@ Status bind(const Plan::Body& body, const Call& call, bool backward, Arena& aren
           if (d_out) bound.gradient_stride = d_out.stride;
           bound.writable = arena.take<T>(count);
           bound.data = bound.writable;
-          if (!bound.writable) return Status::small_workspace;
           break;
         }
         bound.writable = arena.take<T>(count);
         bound.data = bound.writable;
-        if (!bound.writable) return Status::small_workspace;
         if (backward) {
           bound.gradient = arena.take<T>(count);
-          if (!bound.gradient) return Status::small_workspace;
           std::fill_n(bound.gradient, count, T(0));
           bound.gradient_in = bound.gradient;
         }
       }
     }
   }
-  return Status::ok;
 }
 
 template <class T>
@@ -244,7 +240,7 @@ Status kernel_forward(const Plan::Body& body, const Step& step, Binding<T>& b, S
                       Workspace workspace) noexcept {
   if (step.kernel == KernelKind::oracle) return oracle_forward(body, step, b, state, state);
   if (step.kernel == KernelKind::least_squares)
-    return families::least_squares::forward(least_squares_problem(body, step, b, state), form, workspace);
+    return families::least_squares::forward(least_squares_problem(body, step, b, state), form, workspace, body.simd_f64);
   LinearProblem<T> p = linear_problem(body, step, b);
   p.state = state_part<T>(body, state, step.state);
   if (step.kernel == KernelKind::decay) return families::decay::forward(p, form, body.chunk, simd_of<T>(body), workspace);
@@ -265,8 +261,7 @@ class GateGradient {
       view_ = {bound.gradient, {b.batch, b.time, H}, {s.batch, s.time, s.head}};
       return;
     }
-    per_token_ = arena.take<T>(static_cast<std::size_t>(b.batch * b.time * H));
-    if (!per_token_) return;
+    per_token_ = arena.take<T>(b.batch * b.time * H);
     std::fill_n(per_token_, b.batch * b.time * H, T(0));
     view_ = {per_token_, {b.batch, b.time, H}, {b.time * H, H, 1}};
   }
@@ -301,7 +296,6 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
   d.d_q = gradient4(body, b, step.from[0]), d.d_k = gradient4(body, b, step.from[1]);
   d.d_v = gradient4(body, b, step.from[2]);
   GateGradient<T> d_g(body, b, step.from[3], arena), d_beta(body, b, step.from[4], arena);
-  if (arena.failed()) return Status::small_workspace;
   d.d_g = d_g.view(), d.d_beta = d_beta.view();
   Status status;
   if (step.kernel == KernelKind::least_squares) {
@@ -315,7 +309,7 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
     ls.d_final_f = state_part<const double>(body, call.d_final, step.state + 1);
     ls.d_initial_h = state_part<double>(body, call.d_initial, step.state);
     ls.d_initial_f = state_part<double>(body, call.d_initial, step.state + 1);
-    status = families::least_squares::backward(p, ls, form, arena.rest());
+    status = families::least_squares::backward(p, ls, form, arena.rest(), body.simd_f64);
   } else {
     LinearProblem<T> p = linear_problem(body, step, b);
     p.state = state_part<T>(body, call.state, step.state);
@@ -350,7 +344,7 @@ template <class T>
 Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
   Binding<T> b;
-  if (const Status s = bind(body, call, false, arena, b); s != Status::ok) return s;
+  bind(body, call, false, arena, b);
   if (b.time == 0) return Status::ok;
   for (const Step& step : body.pipeline.steps) {
     const Status s = step.is_kernel ? kernel_forward(body, step, b, call.state, call.form, arena.rest())
@@ -366,7 +360,7 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   Binding<T> b;
   for (const InputInfo& info : body.pipeline.inputs) clear<T>(call.d_inputs->get(info.name));
   if (call.d_initial.data) std::memset(call.d_initial.data, 0, call.d_initial.bytes);
-  if (const Status s = bind(body, call, true, arena, b); s != Status::ok) return s;
+  bind(body, call, true, arena, b);
   const std::vector<Step>& steps = body.pipeline.steps;
 
   // The values that gradients need. A kernel's output is needed only if an operation follows; it then runs on a copy of
@@ -384,8 +378,7 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
     } else {
       const std::size_t bytes = body.state_bytes(0);
       if (!copy) {
-        copy = arena.take<std::byte>(bytes);
-        if (!copy) return Status::small_workspace;
+        copy = arena.take<std::byte>(static_cast<std::ptrdiff_t>(bytes));
         std::memcpy(copy, call.state.data, bytes);
       }
       s = kernel_forward(body, steps[i], b, {copy, bytes}, call.form, arena.rest());
@@ -407,13 +400,15 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
 
 std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form, bool backward) {
   const std::ptrdiff_t batch = body.shape.batch;
-  std::size_t bytes = Arena::padded(static_cast<std::size_t>(batch) * sizeof(Sequence));
-  const std::size_t size = size_of(body.options.type);
+  const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(size_of(body.options.type));
+  Arena arena;  // counts
+  arena.take<Sequence>(batch);
   bool operation_follows = false, has_gates = false;
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
     if (v.from != Value::From::step) continue;
-    bytes += Arena::padded(body.elements(v.axes, batch, time) * size) * (backward ? 2 : 1);
+    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(body.elements(v.axes, batch, time)) * size;
+    for (int copies = backward ? 2 : 1; copies > 0; --copies) arena.take<std::byte>(bytes);
   }
   std::size_t kernel = 0;
   const std::vector<Step>& steps = body.pipeline.steps;
@@ -438,10 +433,10 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form
     };
     kernel = std::max({kernel, with(false), backward ? with(true) : 0});
   }
-  bytes += Arena::padded(kernel);
-  if (backward && operation_follows) bytes += Arena::padded(body.state_bytes(0));
-  if (backward && has_gates) bytes += 2 * Arena::padded(static_cast<std::size_t>(batch * time * body.shape.heads) * size);
-  return bytes;
+  if (backward && operation_follows) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
+  if (backward && has_gates)  // of g and of beta
+    for (int gate = 0; gate < 2; ++gate) arena.take<std::byte>(batch * time * body.shape.heads * size);
+  return arena.bytes() + kernel;
 }
 
 Status run_forward(const Plan::Body& body, const Call& call) noexcept {

@@ -21,7 +21,7 @@ Declaration deltanet() {
       "beta |k|^2 = 1 overwrites what was stored under k, 2 reflects it."};
   d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"beta", "B T H", "step size", Range::sigmoid}};
   d.info.outputs = {output()};
-  d.info.variants = {"keys=unit,beta=1.5"};
+  d.info.variants = {{"keys=unit,beta=1.5"}};
   d.info.settings = {{"beta", "a constant step size", "0.5"}, {"keys", "raw, unit or rms: norm of q and k", "unit"}};
   d.info.golden = {{"delta_rule", {{"h0", "state.S"}, {"ht", "state.S"}}, {}}};
   d.scale_by_root_key = true;

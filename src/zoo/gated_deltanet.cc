@@ -21,7 +21,7 @@ Declaration gated_deltanet() {
   d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"beta", "B T H", "step size", Range::sigmoid},
                    {"g", "B T H", "log of the decay of the state", Range::log_gate}};
   d.info.outputs = {output()};
-  d.info.variants = {"keys=rms,beta=0.1", "decay=0.05"};
+  d.info.variants = {{"keys=rms,beta=0.1"}, {"decay=0.05"}};
   d.info.settings = {{"beta", "a constant step size", "0.5"},
                      {"decay", "a constant weight decay: the state is multiplied by 1 - decay", "0.01"},
                      {"keys", "raw, unit or rms: norm of q and k", "unit"}};

@@ -21,7 +21,7 @@ Declaration leaky_lms() {
   d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"beta", "B T H", "step size", Range::sigmoid},
                    {"lam", "B T H", "weight of the l2 penalty, beta lam <= 1", Range::sigmoid}};
   d.info.outputs = {output()};
-  d.info.variants = {"leak=0.1"};
+  d.info.variants = {{"leak=0.1"}};
   d.info.settings = {{"beta", "a constant step size", "0.5"},
                      {"leak", "a constant penalty", "0.01"},
                      {"keys", "raw, unit or rms: norm of q and k", "unit"}};

@@ -21,7 +21,7 @@ Declaration linear_attention() {
       "Without decay the sum grows with T: outputs have no bounded size."};
   d.info.inputs = {query(), key(), value()};
   d.info.outputs = {output()};
-  d.info.variants = {"step=auto", "normalise=unit"};
+  d.info.variants = {{"step=auto"}, {"normalise=unit"}};
   d.info.settings = {{"normalise", "none, unit, rms or keysum: what divides the output", ""},
                      {"step", "length of the gradient step; auto = 1 / sum |k|^2, which never overshoots", "auto"}};
   d.info.golden = {{"linear_attn", {{"h0", "state.S"}, {"ht", "state.S"}}, {}}};

@@ -26,7 +26,7 @@ Declaration local_linear_attention() {
                    {"v", "B T G V", "value", Range::normal},
                    {"ridge", "H", "ridge on the slope", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {"ridge_kind=absolute,ridge=token", "order=2,kernel=gauss"};
+  d.info.variants = {{"ridge_kind=absolute,ridge=token"}, {"order=2,kernel=gauss", 4}};
   d.info.settings = {{"ridge", "a constant ridge; token = a tensor [B,T,H]", "0.1"},
                      {"ridge_kind", "relative or absolute", ""},
                      {"order", "degree of the local polynomial", ""},

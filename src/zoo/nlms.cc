@@ -20,7 +20,7 @@ Declaration nlms() {
                   "A key of zeros writes nothing (the step would be 0/0)."};
   d.info.inputs = {query(), key(), value(), {"mu", "B T H", "relative step size, in (0, 2)", Range::sigmoid}};
   d.info.outputs = {output()};
-  d.info.variants = {"mu=1", "eps=0.01"};
+  d.info.variants = {{"mu=1"}, {"eps=0.01"}};
   d.info.settings = {{"mu", "a constant relative step size", "0.5"}, {"eps", "added to |k|^2", ""}};
   d.info.golden = {{"nlms", {{"h0", "state.S"}, {"ht", "state.S"}}, {{"eps", "@eps"}}}};
   return d;

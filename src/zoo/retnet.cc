@@ -30,7 +30,7 @@ Declaration retnet() {
                   "Compute the log of the factor by log1p: 1 - 2^(-5-h) rounds away for large h."};
   d.info.inputs = {query(), key(), value()};
   d.info.outputs = {output()};
-  d.info.variants = {"decay=0.9", "decay=0.9,step=auto"};
+  d.info.variants = {{"decay=0.9"}, {"decay=0.9,step=auto"}};
   d.info.settings = {{"decay", "one factor for all heads instead of the table, in (0, 1]", "0.98"},
                      {"normalise", "none, unit, rms or keysum: what divides the output", ""},
                      {"step", "length of the gradient step; auto = 1 / sum w |k|^2", "auto"}};

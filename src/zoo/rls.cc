@@ -24,7 +24,7 @@ Declaration rls() {
                    {"beta", "B T H", "importance of the pair (with importance=input)", Range::sigmoid},
                    {"ridge", "H", "ridge (with ridge=input)", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {"ridge=input", "ridge=0.1,decay=0.9", "ridge=input,decay=input,importance=input", "ridge=key"};
+  d.info.variants = {{"ridge=input"}, {"ridge=0.1,decay=0.9"}, {"ridge=input,decay=input,importance=input"}, {"ridge=key"}};
   d.info.settings = {{"ridge", "a constant ridge; 0 = minimum norm; input = a tensor [H]; key = a tensor [H,K]", "0.001"},
                      {"decay", "forgetting factor in (0, 1]; input = a log gate per token", ""},
                      {"importance", "input: a weight per pair", ""},

@@ -25,7 +25,7 @@ Declaration softmax_attention() {
                    {"sink", "H", "log weight of a pair with value zero (with sink=input)", Range::normal},
                    {"bandwidth", "H", "bandwidth of the Gaussian kernel (with bandwidth=input)", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {"sink=input", "window=5", "keys=unit", "kernel=gauss,bandwidth=input"};
+  d.info.variants = {{"sink=input"}, {"window=5"}, {"keys=unit"}, {"kernel=gauss,bandwidth=input"}};
   d.info.settings = {{"keys", "raw, unit or rms: norm of q and k", "rms"},
                      {"window", "only the newest n pairs", ""},
                      {"kernel", "exp or gauss", ""},
