@@ -52,7 +52,9 @@ Header parse_safetensors_header(std::string_view text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) throw Error("the header is not a JSON object");
   Header header;
-  for (const auto& [name, entry] : json.items()) {
+  for (const auto& item : json.items()) {
+    const std::string& name = item.key();
+    const nlohmann::json& entry = item.value();
     if (name == "__metadata__") {
       if (!entry.is_object()) throw Error("__metadata__ of the header is not an object");
       for (const auto& [key, value] : entry.items())

@@ -256,7 +256,8 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
 }
 
 void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Settings& settings) {
-  for (const auto& [name, value] : settings) {
+  for (const auto& setting : settings) {
+    const std::string &name = setting.first, &value = setting.second;
     if (layer) {
       const auto& known = layer->info.settings;
       if (std::none_of(known.begin(), known.end(), [&](const SettingInfo& info) { return info.name == name; })) {
