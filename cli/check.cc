@@ -448,6 +448,12 @@ int run_check(const CheckOptions& options) {
     }
     const std::vector<Case> cases =
         colon == std::string::npos ? standard_cases() : std::vector<Case>{parse_case(text.substr(colon + 1))};
+    if (open != std::string::npos || colon != std::string::npos)  // what the user wrote must make sense; else exit 2
+      for (const Case& c : cases) {
+        const std::string& settings = variants.front().settings;
+        plan(settings.empty() ? info.name : info.name + ":" + settings,
+             {c.batch, c.heads, c.key_heads, c.key_dim, c.value_dim});
+      }
     check_layer(info, variants, cases, printer);
     if (interrupted()) {
       fmt::print(stderr, "ttr: interrupted; the lines above are complete\n");

@@ -20,7 +20,7 @@ std::string family_of(const Plan& p) {
 }
 
 Plan plan_of(const LayerInfo& info, const LayersOptions& o) {
-  return plan(info.name, {.heads = o.heads, .key_dim = o.key_dim, .value_dim = o.value_dim});
+  return plan(o.name.empty() ? info.name : o.name, {.heads = o.heads, .key_dim = o.key_dim, .value_dim = o.value_dim});
 }
 
 bool grows(const Plan& p) { return p.tokens_kept({}) >= 0; }
@@ -50,7 +50,7 @@ Json strings(const std::vector<std::string>& words) {
 Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
   const Plan p = plan_of(info, o);
   Json j = Json::object();
-  j.set("name", info.name).set("recipe", info.recipe).set("paper", info.paper).set("family", family_of(p));
+  j.set("name", info.name).set("recipe", to_string(p.recipe())).set("paper", info.paper).set("family", family_of(p));
   j.set("inputs", tables(p.inputs())).set("forms", strings(info.forms)).set("state_bytes", state_bytes(p));
   j.set("state_grows", grows(p));
   Json tolerance = Json::object();
@@ -74,7 +74,7 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
 void explain(const LayerInfo& info, const LayersOptions& o) {
   const Plan p = plan_of(info, o);
   fmt::print("{}  ({})\n\n", info.name, info.title);
-  fmt::print("recipe     {}\n", info.recipe);
+  fmt::print("recipe     {}\n", to_string(p.recipe()));
   fmt::print("equation   {}\n", info.equation);
   fmt::print("scale      {}\n", info.scale);
   fmt::print("paper      {}\n", info.paper);
@@ -83,7 +83,7 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
   if (!info.departure.empty()) fmt::print("departure  {}\n", info.departure);
   fmt::print("tolerance  double {:.0e}, float {:.0e}{}\n", info.tolerance_f64, info.tolerance_f32,
              info.tolerance_reason.empty() ? "" : " (" + info.tolerance_reason + ")");
-  fmt::print("state      {} bytes{} at H={} K={} V={} in float\n", state_bytes(p), grows(p) ? " per token (it grows)" : "",
+  fmt::print("state      {} bytes{} at H={} K={} V={}\n", state_bytes(p), grows(p) ? " per token (it grows)" : "",
              o.heads, o.key_dim, o.value_dim);
   const auto table = [](const char* title, std::span<const InputInfo> infos) {
     fmt::print("\n{}\n", title);
@@ -104,7 +104,7 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
 
 int run_layers(const LayersOptions& options) {
   if (!options.name.empty()) {
-    const LayerInfo& info = find_layer(options.name);
+    const LayerInfo& info = find_layer(options.name.substr(0, options.name.find(':')));  // the rest are settings
     if (options.json)
       fmt::print("{}\n", as_json(info, options, true).dump());
     else
@@ -118,18 +118,22 @@ int run_layers(const LayersOptions& options) {
     return 0;
   }
   std::size_t name = 4, recipe = 6, forms = 5;
+  std::vector<Plan> plans;
   for (const LayerInfo& info : layers()) {
     name = std::max(name, info.name.size()), recipe = std::max(recipe, info.recipe.size());
     forms = std::max(forms, joined(info.forms).size());
+    plans.push_back(plan_of(info, options));
   }
   fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", "name", name, "recipe", recipe, "forms", forms, "state bytes", "paper");
-  for (const LayerInfo& info : layers()) {
-    const Plan p = plan_of(info, options);
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const LayerInfo& info = layers()[i];
+    const Plan& p = plans[i];
     const std::string bytes = std::to_string(state_bytes(p)) + (grows(p) ? " x T" : "");
     fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", info.name, name, info.recipe, recipe, joined(info.forms), forms, bytes,
                info.paper);
   }
-  fmt::print("\nstate bytes at H={} K={} V={} in float (x T: per token, it grows). `ttr layers NAME` explains one.\n",
+  fmt::print("\nstate bytes of a float plan at H={} K={} V={} (x T: per token, it grows; the oracle keeps its pairs in double).\n"
+             "`ttr layers NAME` explains one.\n",
              options.heads, options.key_dim, options.value_dim);
   return 0;
 }

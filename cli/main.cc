@@ -72,7 +72,8 @@ int main(int argc, char** argv) {
   regress_command->add_flag("--bias", regress.bias, "add a key that is always 1");
   regress_command->add_flag("--standardize", regress.standardize, "shift and scale by running mean and deviation; nothing of later rows leaks");
   regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
-  regress_command->add_option("--horizon", regress.horizon, "predict the value so many rows later");
+  regress_command->add_option("--horizon", regress.horizon, "predict the value so many rows later")
+      ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");
   regress_command->add_option("--out", regress.out, "write predictions, .csv or .npy");
   regress_command->add_option("--report", regress.report, "write a report, one self-contained HTML file");
@@ -115,6 +116,14 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
     return app.exit(success);
+  } catch (const CLI::RequiredError& error) {
+    std::string message = error.what();
+    if (app.get_subcommands().empty()) {  // no verb, or a word that is none
+      const bool word = argc > 1 && argv[1][0] != '-';
+      message = (word ? std::string("there is no verb '") + argv[1] + "'" : std::string("a verb is missing")) +
+                "; the verbs are regress, layers, derive and check";
+    }
+    return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
   } catch (const CLI::ParseError& error) {
     return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is", "command line",
                         json_wanted);

@@ -249,9 +249,11 @@ class Builder {
   int finish(int answer) {
     const bool on_oracle = p_.steps.back().is_kernel && p_.steps.back().kernel == KernelKind::oracle;
     if (!on_oracle) {  // the oracle normalises by itself
-      if (p_.design.extras.normalise == Extras::Normalise::unit) answer = operation(Op::unit_norm, {answer}, "BTHV");
-      if (p_.design.extras.normalise == Extras::Normalise::rms)
-        answer = operation(Op::rms_norm, {answer}, "BTHV", p_.design.extras.normalise_eps);
+      const Extras& extras = p_.design.extras;
+      if (extras.normalise == Extras::Normalise::unit)
+        answer = operation(Op::unit_norm, {answer}, "BTHV", extras.normalise_eps);
+      if (extras.normalise == Extras::Normalise::rms)
+        answer = operation(Op::rms_norm, {answer}, "BTHV", extras.normalise_eps);
     }
     if (!layer_) return answer;
     for (const zoo::Stage& stage : layer_->finish) {

@@ -1,0 +1,72 @@
+// What a family claims it must compute exactly: every combination of the options that lowering accepts, kernel against
+// oracle, forward and backward.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "cli/commands.h"
+#include "cli/runner.h"
+
+namespace ttr {
+namespace {
+
+using cli::NamedNumbers;
+using cli::Numbers;
+using cli::Runner;
+
+std::vector<std::string> claimed_recipes() {
+  std::vector<std::string> all;
+  const std::vector<std::string> reads = {"", " | keys(unit)", " | keys(rms)", " | normalise(unit, eps=0.5)",
+                                          " | normalise(rms, eps=0.3)", " | keys(rms), normalise(unit, eps=1)"};
+  const std::vector<std::string> fades = {"equal", "decay(0.9)", "decay(g)", "gate", "equal(beta)", "decay(0.9, beta)",
+                                          "gate(beta)", "gate(beta=0.5)"};
+  for (const std::string& read : reads) {
+    for (const std::string& fade : fades) {
+      for (const char* solver : {"gd(1)", "gd(1, step=0.3)", "gd(1, step=auto)", "exact(ridge)", "exact(ridge=0.4)", "exact(ridge(key))"})
+        all.push_back(fade + " / linear / " + solver + read);
+      all.push_back(fade + " / linear / gd(1)" + (read.empty() ? " | dot" : read + ", dot"));
+    }
+    for (const char* step : {"", "beta", "beta=0.7", "nlms", "nlms=0.5, eps=0.1", "longhorn", "longhorn=2", "flow", "flow=0.6"})
+      for (const char* decay : {"", "decay", "decay=0.2", "leak", "leak=0.3", "shrink", "shrink=0.3"}) {
+        const std::string options = std::string(step) + (*step && *decay ? ", " : "") + decay;
+        const std::string solver = options.empty() ? "sgd" : "sgd(" + options + ")";
+        // Plain steps on raw keys of any length diverge; normalised keys keep every one of these finite.
+        const bool raw = read.find("keys(unit)") == std::string::npos && (!*step || std::string(step).starts_with("beta"));
+        if (!raw) all.push_back("equal / linear / " + solver + read);
+      }
+    for (const char* options : {"beta", "beta=0.5", "beta, decay", "beta=0.5, decay=0.1"})
+      all.push_back("equal / linear / sgd(" + std::string(options) + ")" + (read.empty() ? " | dot" : read + ", dot"));
+  }
+  return all;
+}
+
+TEST(ClaimedRecipes, KernelEqualsOracle) {
+  constexpr int T = 11;
+  const Shape shape{.batch = 1, .heads = 2, .key_heads = 1, .key_dim = 3, .value_dim = 4};
+  std::size_t claimed = 0;
+  for (const std::string& text : claimed_recipes()) {
+    const Plan fast = plan(text, shape, {.type = Type::f64, .chunk = 4});
+    ASSERT_NE(fast.kernel(), "oracle") << text << " is expected to have a kernel";
+    ++claimed;
+    const Runner kernel(fast, T), literal(plan(text, shape, {.type = Type::f64, .kernel = "oracle"}), T);
+    NamedNumbers in, d_out;
+    for (std::size_t i = 0; i < fast.inputs().size(); ++i)
+      in[fast.inputs()[i].name] = cli::random_input(fast, fast.inputs()[i], T, 100 + i);
+    std::mt19937 random(3);
+    std::normal_distribution<double> normal;
+    d_out["o"].resize(T * 2 * 4);
+    for (double& x : d_out["o"]) x = normal(random);
+    const Numbers expected = literal.forward(in, {}, Form::recurrent).outputs.at("o");
+    const NamedNumbers d_expected = literal.backward(in, {}, d_out, {}, Form::recurrent).inputs;
+    for (Form form : fast.forms()) {
+      if (form == Form::step) continue;
+      EXPECT_LT(cli::relative_error(kernel.forward(in, {}, form).outputs.at("o"), expected), 1e-11) << text << " " << to_string(form);
+      EXPECT_LT(cli::relative_error(kernel.backward(in, {}, d_out, {}, form).inputs, d_expected, 1e-2), 1e-9)
+          << text << " " << to_string(form);
+    }
+  }
+  EXPECT_GT(claimed, 400u);
+}
+
+}  // namespace
+}  // namespace ttr

@@ -1,0 +1,176 @@
+// The examples in the public headers and in README.md, compiled and run. The last tests read those files and look for
+// every statement of their examples in this one, so an example cannot change there without changing here.
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "ttr/ttr.h"
+
+namespace {
+
+TEST(HeaderExamples, View) {
+  std::vector<float> memory(2 * 100 * 4 * 64);
+  auto q = ttr::view(memory.data(), 2, 100, 4, 64);  // [B, T, H, K], contiguous
+  q(1, 99, 3, 63) = 1.0f;
+
+  EXPECT_EQ(memory.back(), 1.0f);
+  EXPECT_EQ(q.stride, (std::array<std::ptrdiff_t, 4>{100 * 4 * 64, 4 * 64, 64, 1}));
+  const ttr::Tensor tensor = q;
+  EXPECT_EQ(tensor.rank, 4);
+  EXPECT_EQ(tensor.type, ttr::Type::f32);
+  EXPECT_EQ((ttr::as_view<float, 4>(tensor)(1, 99, 3, 63)), 1.0f);
+  EXPECT_FALSE((ttr::as_view<double, 4>(tensor)));
+  EXPECT_FALSE((ttr::as_view<float, 3>(tensor)));
+}
+
+TEST(HeaderExamples, Recipe) {
+  ttr::Recipe r = ttr::parse_recipe("equal / linear / sgd(beta, decay)");
+  std::string s = ttr::to_string(r);
+
+  EXPECT_EQ(s, "equal / linear / sgd(beta, decay)");
+  EXPECT_EQ(ttr::derive(r).equals, std::vector<std::string>{"gated-deltanet"});
+}
+
+// One token written with beta = 1 and a gate of 0: the state is k v', so the answer to q is (q.k / sqrt(K)) v.
+TEST(HeaderExamples, Plan) {
+  constexpr int T = 3;
+  std::vector<float> q_memory(T * 4 * 64), k_memory(T * 4 * 64), v_memory(T * 4 * 64), o_memory(T * 4 * 64);
+  std::vector<float> beta_memory(T * 4), g_memory(T * 4);
+  for (int h = 0; h < 4; ++h) {
+    beta_memory[static_cast<std::size_t>(h)] = 1;  // only the first token is written
+    k_memory[static_cast<std::size_t>(h * 64 + h)] = 1;
+    for (int d = 0; d < 64; ++d) v_memory[static_cast<std::size_t>(h * 64 + d)] = static_cast<float>(d - h);
+    for (int t = 0; t < T; ++t) q_memory[static_cast<std::size_t>((t * 4 + h) * 64 + h)] = static_cast<float>(t);
+  }
+  float *q = q_memory.data(), *o = o_memory.data();
+
+  ttr::Plan plan = ttr::plan("gated-deltanet", {.batch = 1, .heads = 4, .key_dim = 64, .value_dim = 64});
+  ttr::Footprint bytes = plan.footprint(T);  // the caller owns state and workspace
+  std::vector<std::byte> state(bytes.state), work(bytes.workspace);
+  plan.reset({state.data(), state.size()});
+  ttr::Inputs in;
+  in["q"] = ttr::view(q, 1, T, 4, 64);
+  in["k"] = ttr::view(k_memory.data(), 1, T, 4, 64);
+  in["v"] = ttr::view(v_memory.data(), 1, T, 4, 64);
+  in["beta"] = ttr::view(beta_memory.data(), 1, T, 4);
+  in["g"] = ttr::view(g_memory.data(), 1, T, 4);
+  ttr::Outputs out;
+  out["o"] = ttr::view(o, 1, T, 4, 64);
+  ttr::Status s = plan.forward(in, {state.data(), state.size()}, out, {work.data(), work.size()});
+
+  ASSERT_EQ(s, ttr::Status::ok) << plan.diagnose(in, {state.data(), state.size()}, out, {work.data(), work.size()});
+  std::vector<std::string> names;
+  for (const ttr::InputInfo& input : plan.inputs()) names.push_back(input.name);
+  for (const std::string& name : names) EXPECT_TRUE(in.get(name)) << name;
+  for (int t = 0; t < T; ++t)
+    for (int h = 0; h < 4; ++h)
+      for (int d = 0; d < 64; ++d)
+        ASSERT_FLOAT_EQ(o[(t * 4 + h) * 64 + d], static_cast<float>(t * (d - h)) / 8) << t << " " << h << " " << d;
+}
+
+int readme_example() {
+  const int T = 3, K = 2, V = 1;
+  const ttr::Plan plan = ttr::plan("nlms:mu=1", {.key_dim = K, .value_dim = V});
+
+  std::vector<float> k = {1, 0, 0, 2, 1, 1};  // three keys of two numbers,
+  std::vector<float> v = {3, 4, 5};           // their values,
+  std::vector<float> q = {1, 1, 1, 1, 2, 1};  // and what is asked after each pair
+  std::vector<float> o(T * V);
+  const ttr::Footprint bytes = plan.footprint(T);
+  std::vector<std::byte> state(bytes.state), work(bytes.workspace);
+  plan.reset({state.data(), state.size()});
+
+  ttr::Inputs in;  // [B, T, heads, dimension]
+  in["q"] = ttr::view(q.data(), 1, T, 1, K);
+  in["k"] = ttr::view(k.data(), 1, T, 1, K);
+  in["v"] = ttr::view(v.data(), 1, T, 1, V);
+  ttr::Outputs out;
+  out["o"] = ttr::view(o.data(), 1, T, 1, V);
+  if (plan.forward(in, {state.data(), state.size()}, out, {work.data(), work.size()}) != ttr::Status::ok) return 1;
+  for (float answer : o) std::printf("%g\n", static_cast<double>(answer));
+  return 0;
+}
+
+TEST(HeaderExamples, Readme) {
+  testing::internal::CaptureStdout();
+  const int code = readme_example();
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(printed, "3\n5\n8\n");
+}
+
+std::string read(const std::string& name) {
+  std::ifstream file(TTR_SOURCE_DIR "/" + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_FALSE(text.str().empty()) << name << " cannot be read";
+  return text.str();
+}
+
+std::string without_blanks(const std::string& text) {
+  std::string result;
+  for (char c : text)
+    if (!std::isspace(static_cast<unsigned char>(c))) result += c;
+  return result;
+}
+
+// The statements of a line of C++, without blanks and its comment; those that say `...` are left out.
+std::vector<std::string> statements(std::string line) {
+  if (const std::size_t comment = line.find("//"); comment != std::string::npos) line.resize(comment);
+  std::vector<std::string> result;
+  std::stringstream parts(line);
+  for (std::string part; std::getline(parts, part, ';');)
+    if (part.find("...") == std::string::npos && !without_blanks(part).empty())
+      result.push_back(without_blanks(part));
+  return result;
+}
+
+// Lines `//   code` of the comment at the top of a header.
+std::vector<std::string> header_example(const std::string& name) {
+  std::vector<std::string> found;
+  std::stringstream text(read(name));
+  for (std::string line; std::getline(text, line) && line.starts_with("//");)
+    if (line.starts_with("//   ") && line.find(';') != std::string::npos)
+      for (const std::string& statement : statements(line.substr(2))) found.push_back(statement);
+  return found;
+}
+
+// The block of README.md that is fenced as cpp.
+std::vector<std::string> readme_statements() {
+  std::vector<std::string> found;
+  std::stringstream text(read("README.md"));
+  bool inside = false;
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with("```")) inside = line == "```cpp";
+    else if (inside && !line.starts_with("#include") && line != "int main() {" && line != "}")
+      for (const std::string& statement : statements(line)) found.push_back(statement);
+  }
+  return found;
+}
+
+void expect_here(const std::vector<std::string>& examples, std::size_t at_least) {
+  // Only the code before this point counts, without its comments.
+  std::stringstream text(read("tests/header_examples_test.cc"));
+  std::string code;
+  for (std::string line; std::getline(text, line) && !line.starts_with("std::string read(");)
+    code += without_blanks(line.substr(0, line.find("//")));
+  EXPECT_GE(examples.size(), at_least);
+  for (const std::string& statement : examples)
+    EXPECT_NE(code.find(statement), std::string::npos) << "not compiled by this test: " << statement;
+}
+
+TEST(HeaderExamples, AreTheOnesInTheHeaders) {
+  expect_here(header_example("include/ttr/view.h"), 3);
+  expect_here(header_example("include/ttr/recipe.h"), 2);
+  expect_here(header_example("include/ttr/plan.h"), 8);
+}
+
+TEST(HeaderExamples, AreTheOnesInTheReadme) { expect_here(readme_statements(), 15); }
+
+}  // namespace
