@@ -130,7 +130,7 @@ has out --latex --json recipe
 run 0 check --help
 has out --golden --json --quiet LAYER:CASE
 sentence
-has err "subcommand is required"
+has err "a verb is missing"
 sentence mend
 has err "--help"
 for verb in regress layers "derive nlms" check; do
