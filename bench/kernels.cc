@@ -1,6 +1,7 @@
 // Speed of the SIMD primitives and of the families, per instruction set. GFLOP/s counts the useful operations: 2 M N
-// K for a product (half of it for a triangle), and for a family those of the plain recurrence (decay 5 K V, delta 7 K
-// V per token and head), so that a form that does more work than needed is not rewarded for it.
+// K for a product (half of it for a triangle), and for a family those of the plain recurrence (decay and gated 5 K V,
+// delta and dplr without an erase key, which is KDA, 7 K V per token and head), so that a form that does more work
+// than needed is not rewarded for it.
 //
 //   kernels --benchmark_filter=f32/AVX2        one type and instruction set
 //
@@ -17,6 +18,8 @@
 
 #include "families/decay.h"
 #include "families/delta.h"
+#include "families/dplr.h"
+#include "families/gated.h"
 #include "families/least_squares.h"
 #include "simd/simd.h"
 
@@ -97,7 +100,7 @@ struct Inputs {
   static constexpr int H = 8;
   Size time;
   int d;
-  std::vector<T> q, k, v, g, beta, o, memory, d_o, d_q, d_k, d_v, d_g, d_beta;
+  std::vector<T> q, k, v, g, beta, o, memory, gk, d_o, d_q, d_k, d_v, d_g, d_beta, d_gk;
   fam::Sequence sequence;
   Inputs(Size t, int dim)
       : time(t),
@@ -109,12 +112,14 @@ struct Inputs {
         beta(t * H, T(0.5)),
         o(q),
         memory(H * d * d + 64 / sizeof(T), T(0)),
+        gk(t * H * d, T(-0.02)),
         d_o(q),
         d_q(q),
         d_k(q),
         d_v(q),
         d_g(g),
         d_beta(beta),
+        d_gk(q),
         sequence{0, 0, t} {
     for (Size i = 0; i < t * H; ++i) {
       double norm = 0;
@@ -134,27 +139,42 @@ struct Inputs {
   }
 };
 
+enum class Kind { decay, delta, gated, dplr };
+const char* const kKinds[] = {"decay", "delta", "gated", "dplr"};
+
 template <class T>
-void family(benchmark::State& state, const Simd<T>& s, bool delta, bool backward, Form form, Size time, int d) {
+void family(benchmark::State& state, const Simd<T>& s, Kind kind, bool backward, Form form, Size time, int d) {
   Inputs<T> in(time, d);
-  const std::size_t bytes = delta ? fam::delta::workspace_bytes<T>(d, d, time, form, 0, backward)
-                                  : fam::decay::workspace_bytes<T>(d, d, time, form, 0, backward);
+  const auto bytes_of = [&](auto bytes) { return bytes(d, d, time, form, 0, backward); };
+  const std::size_t bytes = kind == Kind::decay   ? bytes_of(fam::decay::workspace_bytes<T>)
+                            : kind == Kind::delta ? bytes_of(fam::delta::workspace_bytes<T>)
+                            : kind == Kind::gated ? bytes_of(fam::gated::workspace_bytes<T>)
+                                                  : bytes_of(fam::dplr::workspace_bytes<T>);
   std::vector<double> memory(bytes / 8 + 1);
   const Workspace w{memory.data(), memory.size() * 8};
-  const auto p = in.problem();
+  auto p = in.problem();
   const auto gradient = in.gradient();
+  if (kind >= Kind::gated) p.g = {};
+  const fam::GatedProblem<T> gated{p, in.four(in.gk), {}, {}, false};
+  const fam::GatedGradient<T> d_gated{gradient, in.four(in.d_gk), {}, {}};
+  const fam::DplrProblem<T> dplr{p, in.four(in.gk), {}, {}, true};
+  const fam::DplrGradient<T> d_dplr{gradient, in.four(in.d_gk), {}, {}};
   for (auto _ : state) {
     Status status;
     if (backward)
-      status = delta ? fam::delta::backward(p, gradient, fam::Residual::decayed, form, 0, s, w)
-                     : fam::decay::backward(p, gradient, form, 0, s, w);
+      status = kind == Kind::decay   ? fam::decay::backward(p, gradient, form, 0, s, w)
+               : kind == Kind::delta ? fam::delta::backward(p, gradient, fam::Residual::decayed, form, 0, s, w)
+               : kind == Kind::gated ? fam::gated::backward(gated, d_gated, form, 0, s, w)
+                                     : fam::dplr::backward(dplr, d_dplr, form, 0, s, w);
     else
-      status = delta ? fam::delta::forward(p, fam::Residual::decayed, form, 0, s, w)
-                     : fam::decay::forward(p, form, 0, s, w);
+      status = kind == Kind::decay   ? fam::decay::forward(p, form, 0, s, w)
+               : kind == Kind::delta ? fam::delta::forward(p, fam::Residual::decayed, form, 0, s, w)
+               : kind == Kind::gated ? fam::gated::forward(gated, form, 0, s, w)
+                                     : fam::dplr::forward(dplr, form, 0, s, w);
     if (status != Status::ok) state.SkipWithError("the kernel refused the problem");
     benchmark::ClobberMemory();
   }
-  rate(state, (delta ? 7.0 : 5.0) * double(d) * d * double(time) * in.H);
+  rate(state, (kind == Kind::delta || kind == Kind::dplr ? 7.0 : 5.0) * double(d) * d * double(time) * in.H);
   state.counters["tokens/s"] =
       benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
 }
@@ -185,13 +205,13 @@ void add_type(const std::string& target, const std::string& type) {
           (prefix + kProducts[kind] + "/" + std::to_string(n)).c_str(),
           [&s, kind, n](benchmark::State& state) { product<T>(state, s, static_cast<Product>(kind), n); });
     }
-  for (const bool delta : {false, true})
+  for (const Kind family_kind : {Kind::decay, Kind::delta, Kind::gated, Kind::dplr})
     for (const int d : {64, 128}) {
-      const std::string name = prefix + (delta ? "delta" : "decay") + "/";
+      const std::string name = prefix + kKinds[static_cast<int>(family_kind)] + "/";
       const auto add = [&](const char* what, bool backward, Form form, Size time) {
         benchmark::RegisterBenchmark((name + what + "/d" + std::to_string(d) + "/T" + std::to_string(time)).c_str(),
-                                     [&s, delta, backward, form, time, d](benchmark::State& state) {
-                                       family<T>(state, s, delta, backward, form, time, d);
+                                     [&s, family_kind, backward, form, time, d](benchmark::State& state) {
+                                       family<T>(state, s, family_kind, backward, form, time, d);
                                      });
       };
       add("step", false, Form::step, 1);

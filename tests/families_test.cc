@@ -15,7 +15,8 @@ struct Way {
 };
 const Way kWays[] = {{Form::recurrent, 0}, {Form::recurrent, 3}, {Form::step, 0},   {Form::chunk, 0},
                      {Form::chunk, 1},     {Form::chunk, 5},     {Form::chunk, 16}, {Form::chunk, 64},
-                     {Form::chunk, 200},   {Form::parallel, 0},  {Form::best, 0}};
+                     {Form::chunk, 200},   {Form::parallel, 0},  {Form::best, 0},   {Form::scan, 0},
+                     {Form::scan, 1},      {Form::scan, 7},      {Form::scan, 40}};
 
 // Bounds against the reference, relative to the largest number of a tensor.
 template <class T>
@@ -108,8 +109,8 @@ TEST(Families, GroupsLayoutsGatesAndPacking) {
       for (const Gates gates : {Gates::none, Gates::mild, Gates::constant})
         for (const bool beta : {false, true})
           for (const bool packed : {false, true})
-            for (const Way& way :
-                 {Way{Form::recurrent, 0}, Way{Form::chunk, 8}, Way{Form::parallel, 0}, Way{Form::best, 0}}) {
+            for (const Way& way : {Way{Form::recurrent, 0}, Way{Form::chunk, 8}, Way{Form::parallel, 0},
+                                   Way{Form::best, 0}, Way{Form::scan, 0}}) {
               Case c{.kind = kind, .B = 2, .T = 21, .H = 6, .G = 2, .K = 5, .V = 9, .gates = gates, .beta = beta};
               if (packed) c.B = 1, c.packed = {0, 1, 1, 12, 21};
               c.layout = layout;
@@ -292,7 +293,8 @@ TEST(Families, RecurrentIsTheStepBitForBit) {
 // Longer than a block of heads and than a block of tokens, and keys too long for the recurrent form to be the best.
 TEST(Families, LongSequencesAndLongKeys) {
   for (const Kind kind : kKinds) {
-    for (const Way& way : {Way{Form::recurrent, 0}, Way{Form::chunk, 0}, Way{Form::chunk, 100}, Way{Form::best, 0}}) {
+    for (const Way& way : {Way{Form::recurrent, 0}, Way{Form::chunk, 0}, Way{Form::chunk, 100}, Way{Form::best, 0},
+                           Way{Form::scan, 0}, Way{Form::scan, 32}}) {
       check_both({.kind = kind, .B = 1, .T = 700, .H = 3, .G = 1, .K = 6, .V = 5},
                  {.form = way.form, .chunk = way.chunk});
       check_both({.kind = kind, .B = 1, .T = 40, .H = 1, .G = 1, .K = 140, .V = 7},
@@ -338,7 +340,7 @@ TEST(Families, WhatIsWrongIsSaid) {
                          ttr::view(x.data() + 500, 1, 4, 2, 5)};
   const Workspace w{work.data(), work.size() * sizeof(float)};
   EXPECT_EQ(fam::decay::forward(p, Form::best, 0, s, w), Status::ok);
-  EXPECT_EQ(fam::decay::forward(p, Form::scan, 0, s, w), Status::not_supported);
+  EXPECT_EQ(fam::decay::forward(p, Form::scan, 0, s, w), Status::ok);
   const std::size_t needed = fam::delta::workspace_bytes<float>(3, 5, 4, Form::chunk, 0, false);
   EXPECT_EQ(fam::delta::forward(p, Residual::decayed, Form::chunk, 0, s, {work.data(), needed}), Status::ok);
   EXPECT_EQ(fam::delta::forward(p, Residual::decayed, Form::chunk, 0, s, {work.data(), needed - 1}),

@@ -73,6 +73,11 @@ TEST(Plan, SettingsChangeTheRecipe) {
 
 TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
   for (const LayerInfo& info : layers()) {
+    if (info.name == "gdn-2" || info.name == "comba" || info.name == "dplr" || info.name == "iplr") {
+      // Their extra keys and gates have no constant that makes sense.
+      EXPECT_NE(error_of([&] { stream_recipe(info.name); }).find("would need the input"), std::string::npos) << info.name;
+      continue;
+    }
     const Plan p = plan(stream_recipe(info.name), {.key_dim = 3, .value_dim = 2}, {.type = Type::f64});
     EXPECT_EQ(p.inputs().size(), 3u) << info.name << ": " << stream_recipe(info.name);
   }

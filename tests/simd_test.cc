@@ -237,7 +237,10 @@ TYPED_TEST(SimdTest, Vectors) {
   using T = TypeParam;
   this->for_targets([&](const Simd<T>& s) {
     for (Size n = 0; n <= 9 * s.lanes + 3; ++n) {
-      Matrix<T> x(1, n, this->rng), y(1, n, this->rng), axpy = y, scaled = y;
+      Matrix<T> x(1, n, this->rng), y(1, n, this->rng), axpy = y, scaled = y, product = y, in_place = y, added = y;
+      s.mul(n, x.data(), y.data(), product.data());
+      s.mul(n, x.data(), in_place.data(), in_place.data());
+      s.mul_add(n, x.data(), y.data(), added.data());
       s.axpy(n, T(1.5), x.data(), axpy.data());
       s.scale(n, T(-3), x.data(), scaled.data());
       double sum = 0, size = 0;
@@ -245,15 +248,19 @@ TYPED_TEST(SimdTest, Vectors) {
         sum += double(x.at(0, i)) * double(y.at(0, i));
         size += std::abs(double(x.at(0, i)) * double(y.at(0, i)));
         ASSERT_NEAR(axpy.at(0, i), 1.5 * x.at(0, i) + y.at(0, i), tolerance<T>(4));
+        ASSERT_EQ(product.at(0, i), x.at(0, i) * y.at(0, i));
+        ASSERT_EQ(in_place.at(0, i), product.at(0, i));
+        ASSERT_NEAR(added.at(0, i), double(x.at(0, i)) * double(y.at(0, i)) + double(y.at(0, i)), tolerance<T>(8));
         ASSERT_EQ(scaled.at(0, i), T(-3) * x.at(0, i));
       }
       ASSERT_NEAR(s.dot(n, x.data(), y.data()), sum, tolerance<T>(size));
-      ASSERT_TRUE(axpy.guards_hold() && scaled.guards_hold());
+      ASSERT_TRUE(axpy.guards_hold() && scaled.guards_hold() && product.guards_hold() && added.guards_hold());
     }
     for (const Size M : {0, 1, 4, 7})
       for (Size N = 0; N <= 2 * s.lanes + 3; ++N) {
         Matrix<T> X(M, N, this->rng), Y(M, N, this->rng), f(1, M, this->rng), out(1, M, this->rng),
-            Z(N, M, this->rng);
+            Z(N, M, this->rng), across(1, N, this->rng), columns = Y;
+        s.scale_columns(M, N, across.data(), X.data(), X.ld, columns.data(), columns.ld);
         s.row_dots(M, N, X.data(), X.ld, Y.data(), Y.ld, out.data());
         s.transpose(M, N, X.data(), X.ld, Z.data(), Z.ld);
         Matrix<T> scaled = Y, in_place = X;
@@ -266,10 +273,11 @@ TYPED_TEST(SimdTest, Vectors) {
             ASSERT_EQ(Z.at(j, i), X.at(i, j));
             ASSERT_EQ(scaled.at(i, j), f.at(0, i) * X.at(i, j));
             ASSERT_EQ(in_place.at(i, j), scaled.at(i, j));
+            ASSERT_EQ(columns.at(i, j), across.at(0, j) * X.at(i, j));
           }
           ASSERT_NEAR(out.at(0, i), sum, tolerance<T>(2.0 * double(N)));
         }
-        ASSERT_TRUE(out.guards_hold() && Z.guards_hold() && scaled.guards_hold());
+        ASSERT_TRUE(out.guards_hold() && Z.guards_hold() && scaled.guards_hold() && columns.guards_hold());
       }
   });
 }
@@ -412,6 +420,84 @@ TYPED_TEST(SimdTest, TokensThroughAState) {
                   }
                   ASSERT_EQ(o.at(t, j), o_place.at(t, j));
                   ASSERT_EQ(o.at(t, j), o_single.at(t, j));
+                }
+                for (Size i = 0; i < K; ++i) {
+                  ASSERT_NEAR(whole.at(i, j), column[i], tolerance<T>(200)) << n << " " << K << " " << V;
+                  ASSERT_EQ(whole.at(i, j), place.at(i, j));
+                  ASSERT_EQ(whole.at(i, j), single.at(i, j));
+                }
+              }
+              ASSERT_TRUE(o.guards_hold() && whole.guards_hold() && place.guards_hold() && single.guards_hold());
+            }
+  });
+}
+
+// Every combination of parts that a family may ask for, forwards and (negative leading dimensions) backwards in time.
+TYPED_TEST(SimdTest, GatedTokensThroughAState) {
+  using T = TypeParam;
+  struct Parts {
+    bool columns, beta, x, y, q, before, direct;
+  };
+  const Parts all[] = {{0, 0, 0, 0, 0, 0, 0}, {0, 1, 0, 0, 1, 0, 0}, {0, 1, 0, 0, 1, 1, 1}, {1, 0, 0, 0, 0, 0, 0},
+                       {1, 0, 0, 0, 1, 0, 1}, {1, 1, 0, 0, 1, 1, 0}, {0, 1, 1, 0, 0, 0, 0}, {0, 1, 1, 0, 1, 0, 0},
+                       {0, 0, 1, 1, 0, 0, 0}, {0, 1, 1, 1, 1, 0, 0}};
+  this->for_targets([&](const Simd<T>& s) {
+    const Size L = s.lanes;
+    for (const Parts& has : all)
+      for (const Size n : {0, 1, 2, 11})
+        for (const Size K : {1, 2, 17})
+          for (const Size V : {Size{1}, L + 1, 2 * L, 7 * L + 2})
+            for (const bool reversed : {false, true}) {
+              Matrix<T> S(K, V, this->rng), k(n, K, this->rng, T(0.3)), q(n, K, this->rng), v(n, V, this->rng),
+                  o(n, V, this->rng), rows(n, K, this->rng), columns(n, V, this->rng), x(n, K, this->rng, T(0.3)),
+                  y(n, K, this->rng, T(0.3)), beta(1, n, this->rng), direct(1, n, this->rng);
+              for (Size t = 0; t < n; ++t) {
+                for (Size i = 0; i < K; ++i) rows.at(t, i) = std::exp(-std::abs(rows.at(t, i)));
+                for (Size j = 0; j < V; ++j) columns.at(t, j) = std::exp(-std::abs(columns.at(t, j)));
+              }
+              const T scale = T(0.5);
+              const auto line = [&](Size t) { return reversed ? n - 1 - t : t; };
+              const Size sign = reversed ? -1 : 1;
+              const auto sweep = [&](Size t, Size count, Matrix<T>& state, Matrix<T>& out, T* scratch) {
+                const auto at = [&](Matrix<T>& m) { return n == 0 ? m.data() : m.data() + line(t) * m.ld; };
+                typename Simd<T>::Tokens a{.n = count, .K = K, .V = V, .rows = at(rows), .ld_rows = sign * rows.ld};
+                a.k = at(k), a.ldk = sign * k.ld, a.v = at(v), a.ldv = sign * v.ld, a.scale = scale;
+                if (has.columns) a.columns = at(columns), a.ld_columns = sign * columns.ld;
+                if (has.beta) a.beta = beta.data() + t;
+                if (has.x) a.x = at(x), a.ldx = sign * x.ld;
+                if (has.y) a.y = at(y), a.ldy = sign * y.ld;
+                if (has.q) a.q = at(q), a.ldq = sign * q.ld;
+                if (has.direct) a.direct = direct.data() + t;
+                a.before = has.before;
+                s.gated_sweep(a, state.data(), state.ld, at(out), sign * out.ld, scratch);
+              };
+              Matrix<T> whole = S, place = S, single = S, o_place = o, o_single = o;
+              std::vector<T> panel(Simd<T>::sweep_scratch(K), kNan<T>);
+              sweep(0, n, whole, o, panel.data());
+              sweep(0, n, place, o_place, nullptr);
+              for (Size t = 0; t < n; ++t) sweep(t, 1, single, o_single, panel.data());
+              for (Size j = 0; j < V; ++j) {
+                std::vector<double> column(K);
+                for (Size i = 0; i < K; ++i) column[i] = S.at(i, j);
+                for (Size t = 0; t < n; ++t) {
+                  const Size m = line(t);
+                  double read = 0, answer = has.direct ? double(direct.at(0, t)) * double(v.at(m, j)) : 0;
+                  for (Size i = 0; i < K; ++i) {
+                    read += double(x.at(m, i)) * column[i];
+                    if (has.before) answer += double(scale) * double(q.at(m, i)) * column[i];
+                  }
+                  double u = double(v.at(m, j)) - (has.x && !has.y ? read : 0);
+                  if (has.beta) u *= double(beta.at(0, t));
+                  for (Size i = 0; i < K; ++i) {
+                    column[i] *= double(rows.at(m, i)) * (has.columns ? double(columns.at(m, j)) : 1);
+                    column[i] += double(k.at(m, i)) * u + (has.y ? double(y.at(m, i)) * read : 0);
+                    if (!has.before) answer += double(scale) * double(q.at(m, i)) * column[i];
+                  }
+                  if (has.q) {
+                    ASSERT_NEAR(o.at(m, j), answer, tolerance<T>(200)) << n << " " << K << " " << V;
+                  }
+                  ASSERT_EQ(o.at(m, j), o_place.at(m, j));
+                  ASSERT_EQ(o.at(m, j), o_single.at(m, j));
                 }
                 for (Size i = 0; i < K; ++i) {
                   ASSERT_NEAR(whole.at(i, j), column[i], tolerance<T>(200)) << n << " " << K << " " << V;

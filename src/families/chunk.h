@@ -50,7 +50,8 @@ class ChunkForm {
     if (reads(rule)) r = arena.take<T>(C * V), A = arena.take<T>(C * C), d_kr = arena.take<T>(C * K);
   }
 
-  /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
+  /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end. v
+  /// without data = 0.
   void forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
     load(p, row, begin, c, head, outputs);
     solve_writes(p, c, S, M, nullptr, nullptr);
@@ -141,7 +142,8 @@ class ChunkForm {
     gated = static_cast<bool>(p.g);
     if (queries) pack(s, p.q, row, begin, c, key_head, K, p.scale, q);
     pack(s, p.k, row, begin, c, key_head, K, T(1), k);
-    pack(s, p.v, row, begin, c, head, V, T(1), v);
+    if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), v);
+    else std::fill_n(v, c * V, T(0));
     s.transpose(c, K, k, K, kt, C);
     for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
     if (!gated) return;

@@ -1,6 +1,6 @@
 #include "families/decay.h"
 
-#include "families/run.h"
+#include "families/scalar.h"
 
 namespace ttr::families {
 
@@ -15,18 +15,18 @@ namespace decay {
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<T, Rule::add>(K, V, longest, form, chunk, backward);
+  return run_bytes<ScalarFamily<T, Rule::add>>(K, V, longest, form, chunk, backward);
 }
 
 template <class T>
 Status forward(const LinearProblem<T>& problem, Form form, int chunk, const Simd<T>& simd, Workspace work) noexcept {
-  return run_forward<T, Rule::add>(problem, form, chunk, simd, work);
+  return run_forward<ScalarFamily<T, Rule::add>>(problem, form, chunk, simd, work);
 }
 
 template <class T>
 Status backward(const LinearProblem<T>& problem, const LinearGradient<T>& gradient, Form form, int chunk,
                 const Simd<T>& simd, Workspace work) noexcept {
-  return run_backward<T, Rule::add>(problem, gradient, form, chunk, simd, work);
+  return run_backward<ScalarFamily<T, Rule::add>>(problem, gradient, form, chunk, simd, work);
 }
 
 template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;

@@ -31,7 +31,8 @@ std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, 
                             bool backward) noexcept;
 
 /// Forms: step and recurrent (the same, bit for bit), chunk, parallel; best: see best_form, for each sequence by its
-/// own length. scan: not_supported. The workspace's contents do not matter before or after.
+/// own length; scan: segments of `chunk` tokens (default: an eighth of the sequence, in whole chunks) composed as
+/// affine maps, see scan.h. The workspace's contents do not matter before or after.
 template <class T>
 Status forward(const LinearProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
 

@@ -1,27 +1,29 @@
 #include "families/delta.h"
 
-#include "families/run.h"
+#include "families/scalar.h"
 
 namespace ttr::families::delta {
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<T, Rule::delta>(K, V, longest, form, chunk, backward);  // the same for both residuals
+  return run_bytes<ScalarFamily<T, Rule::delta>>(K, V, longest, form, chunk,
+                                                 backward);  // the same for both residuals
 }
 
 template <class T>
 Status forward(const LinearProblem<T>& problem, Residual residual, Form form, int chunk, const Simd<T>& simd,
                Workspace work) noexcept {
-  return residual == Residual::decayed ? run_forward<T, Rule::delta>(problem, form, chunk, simd, work)
-                                       : run_forward<T, Rule::delta_undecayed>(problem, form, chunk, simd, work);
+  return residual == Residual::decayed
+             ? run_forward<ScalarFamily<T, Rule::delta>>(problem, form, chunk, simd, work)
+             : run_forward<ScalarFamily<T, Rule::delta_undecayed>>(problem, form, chunk, simd, work);
 }
 
 template <class T>
 Status backward(const LinearProblem<T>& problem, const LinearGradient<T>& gradient, Residual residual, Form form,
                 int chunk, const Simd<T>& simd, Workspace work) noexcept {
   return residual == Residual::decayed
-             ? run_backward<T, Rule::delta>(problem, gradient, form, chunk, simd, work)
-             : run_backward<T, Rule::delta_undecayed>(problem, gradient, form, chunk, simd, work);
+             ? run_backward<ScalarFamily<T, Rule::delta>>(problem, gradient, form, chunk, simd, work)
+             : run_backward<ScalarFamily<T, Rule::delta_undecayed>>(problem, gradient, form, chunk, simd, work);
 }
 
 template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;

@@ -52,9 +52,9 @@ class RecurrentForm {
       }
       s.exp(n, a, a);
       Size ldk, ldv, ldq = 0;
-      const T* const key = contiguous(p.k, row, begin, n, key_head, K, k, &ldk);
-      const T* const value = contiguous(p.v, row, begin, n, head, V, v, &ldv);
-      const T* const query = output ? contiguous(p.q, row, begin, n, key_head, K, q, &ldq) : nullptr;
+      const T* const key = contiguous(s, p.k, row, begin, n, key_head, K, k, &ldk);
+      const T* const value = contiguous(s, p.v, row, begin, n, head, V, v, &ldv);
+      const T* const query = output ? contiguous(s, p.q, row, begin, n, key_head, K, q, &ldq) : nullptr;
       const bool direct = output && p.o.stride[3] == 1;
       T* const answer = direct ? &p.o(row, begin, head, 0) : o;
       const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
@@ -73,11 +73,11 @@ class RecurrentForm {
     const T read = rule == Rule::delta ? decay : T(1);
     const T step = p.beta ? p.beta(row, t, head) : T(1);
     Size ld;
-    const T* const key = contiguous(p.k, row, t, 1, key_head, K, k, &ld);
-    const T* const value = contiguous(p.v, row, t, 1, head, V, v, &ld);
+    const T* const key = contiguous(s, p.k, row, t, 1, key_head, K, k, &ld);
+    const T* const value = contiguous(s, p.v, row, t, 1, head, V, v, &ld);
     if (d.d_o) {
       pack(s, p.q, row, t, 1, key_head, K, p.scale, q);
-      const T* const d_answer = contiguous(d.d_o, row, t, 1, head, V, o, &ld);
+      const T* const d_answer = contiguous(s, d.d_o, row, t, 1, head, V, o, &ld);
       s.rank_one(K, V, T(1), q, d_answer, dS, V);
       if (d.d_q) {
         s.mat_vec(K, V, S_new, V, d_answer, d_q);
@@ -112,15 +112,6 @@ class RecurrentForm {
 
  private:
   static constexpr Size block = 64;  // tokens per sweep: their keys and queries stay in cache beside a panel of S
-
-  // The rows themselves where they are contiguous, else a copy in `buffer`.
-  const T* contiguous(const View<const T, 4>& x, Size row, Size begin, Size n, int head, int dim, T* buffer,
-                      Size* ld) {
-    *ld = x.stride[3] == 1 ? x.stride[1] : dim;
-    if (x.stride[3] == 1) return &x(row, begin, head, 0);
-    pack(s, x, row, begin, n, head, dim, T(1), buffer);
-    return buffer;
-  }
 
   const Simd<T>& s;
   int K, V;

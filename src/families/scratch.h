@@ -51,6 +51,16 @@ void pack(const Simd<T>& s, const View<const T, 4>& x, std::ptrdiff_t row, std::
   }
 }
 
+/// The rows themselves where they are contiguous, else a copy in `buffer`; *ld is the distance between them.
+template <class T>
+const T* contiguous(const Simd<T>& s, const View<const T, 4>& x, std::ptrdiff_t row, std::ptrdiff_t begin,
+                    std::ptrdiff_t count, int head, int dim, T* buffer, std::ptrdiff_t* ld) {
+  *ld = x.stride[3] == 1 ? x.stride[1] : dim;
+  if (x.stride[3] == 1) return &x(row, begin, head, 0);
+  pack(s, x, row, begin, count, head, dim, T(1), buffer);
+  return buffer;
+}
+
 /// x[row, begin .. begin+count-1, head, :] = in [count, dim]
 template <class T>
 void unpack(const T* in, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_t count, int head, int dim,

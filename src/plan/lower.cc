@@ -35,7 +35,7 @@ class Builder {
         p_.inputs.push_back(info);
         add_value({info.name, without_spaces(info.shape), Value::From::input, static_cast<int>(p_.inputs.size()) - 1, {}});
       }
-    p_.outputs = {layer ? layer->info.outputs.front() : zoo::output()};
+    p_.outputs = layer ? layer->info.outputs : std::vector<InputInfo>{zoo::output()};
   }
 
   Pipeline build(const Options& options, double scale) {
@@ -43,15 +43,13 @@ class Builder {
     prepare_inputs();
     const Claim claim = options.kernel == "oracle" ? Claim::nobody : claimed_by(p_.design, options.causal);
     int answer = claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale);
-    answer = finish(answer);
-    p_.output = answer;
-    p_.values[static_cast<std::size_t>(answer)].name = p_.outputs.front().name;
+    finish(answer);
     drop_unused_inputs();
     return std::move(p_);
   }
 
  private:
-  enum class Claim { nobody, decay, delta, least_squares };
+  enum class Claim { nobody, decay, delta, gated, dplr, least_squares };
 
   static Claim claimed_by(const Design& d, bool causal);
 
@@ -118,14 +116,22 @@ class Builder {
     return -1;
   }
 
-  int kernel_step(KernelKind kind, std::vector<int> from, std::string axes, double scale, std::vector<StatePart> states) {
-    const int to = add_value({"o", std::move(axes), Value::From::step, -1, {}});
-    Step step;
-    step.is_kernel = true, step.kernel = kind, step.from = std::move(from), step.to = to, step.scale = scale;
+  int kernel_step(Step step, std::string axes, std::vector<StatePart> states) {
+    step.is_kernel = true;
+    step.to = add_value({"", std::move(axes), Value::From::step, -1, {}});
     step.state = static_cast<int>(p_.states.size());
     for (StatePart& part : states) p_.states.push_back(std::move(part));
-    p_.steps.push_back(std::move(step));
-    return to;
+    p_.steps.push_back(step);
+    return step.to;
+  }
+
+  static Step kernel(KernelKind kind, double scale, int q, int k, int v, int g = -1, int beta = -1) {
+    Step step;
+    step.kernel = kind, step.scale = scale;
+    step.from.assign(Role::count, -1);
+    step.from[Role::q] = q, step.from[Role::k] = k, step.from[Role::v] = v;
+    step.from[Role::g] = g, step.from[Role::beta] = beta;
+    return step;
   }
 
   int oracle_step(double scale) {
@@ -146,7 +152,9 @@ class Builder {
       part.extent.assign(extent.begin() + (part.history ? 1 : 0), extent.end());
       states.push_back(std::move(part));
     }
-    return kernel_step(KernelKind::oracle, p_.canonical, "BTHV", scale, std::move(states));
+    Step step;
+    step.kernel = KernelKind::oracle, step.scale = scale, step.from = p_.canonical;
+    return kernel_step(std::move(step), "BTHV", std::move(states));
   }
 
   // The factor in front of a quantity that is absent (-1), a constant, or an input.
@@ -179,16 +187,50 @@ class Builder {
     const int q = normalised_keys("q"), k = normalised_keys("k"), v = canonical("v");
     const std::ptrdiff_t H = shape_.heads, K = shape_.key_dim, V = shape_.value_dim;
     if (claim == Claim::least_squares) {
-      const int ridge = quantity(p_.design.solver.ridge, "ridge");
-      return kernel_step(KernelKind::least_squares, {q, k, v, log_fade(), importance(), ridge}, "BTHV", scale,
+      Step step = kernel(KernelKind::least_squares, scale, q, k, v, log_fade(), importance());
+      step.from[Role::ridge] = quantity(p_.design.solver.ridge, "ridge");
+      return kernel_step(std::move(step), "BTHV",
                          {{{"H", "B H K K", "sum of w k k'"}, {H, K, K}, Type::f64},
                           {{"F", "B H K V", "sum of w k v'"}, {H, K, V}, Type::f64}});
     }
     const StatePart memory = {{"S", "B H K V", "the memory"}, {H, K, V}, type_};
     if (claim == Claim::decay) return decay_step(q, k, v, scale, memory);
+    if (claim == Claim::gated) return gated_step(q, k, v, scale, memory);
+    if (claim == Claim::dplr) return dplr_step(q, k, v, scale, memory);
     const auto [g, beta, undecayed] = delta_gates(k);
-    return kernel_step(undecayed ? KernelKind::delta_undecayed : KernelKind::delta, {q, k, v, g, beta, -1}, "BTHV", scale,
-                       {memory});
+    Step step = kernel(KernelKind::delta, scale, q, k, v, g, beta);
+    step.undecayed = undecayed;
+    return kernel_step(std::move(step), "BTHV", {memory});
+  }
+
+  // A gate per channel, or an output that reads before it writes: S = diag(e^gk) S diag(e^gv) + beta k v'.
+  int gated_step(int q, int k, int v, double scale, const StatePart& memory) {
+    const Weights& w = p_.design.weights;
+    Step step = kernel(KernelKind::gated, scale, q, k, v, -1, scaled_importance());
+    const bool per_key = w.per == Weights::Per::key || w.per == Weights::Per::key_value;
+    const bool per_value = w.per == Weights::Per::value || w.per == Weights::Per::key_value;
+    step.from[Role::gk] = per_key ? canonical("gk") : per_value ? -1 : log_fade();
+    step.from[Role::gv] = per_value ? canonical("gv") : -1;
+    step.read_before = p_.design.extras.read_before;
+    if (p_.design.extras.bonus) step.from[Role::bonus] = canonical("bonus");
+    return kernel_step(std::move(step), "BTHV", {memory});
+  }
+
+  // Delta rules with a gate per key channel, or with other keys to read or erase with than to write with.
+  int dplr_step(int q, int k, int v, double scale, const StatePart& memory) {
+    const Solver& s = p_.design.solver;
+    if (s.split) v = operation(Op::multiply, {v, canonical("write")}, "BTHV");
+    Step step = kernel(KernelKind::dplr, scale, q, k, v, -1, s.dplr ? -1 : step_size(k));
+    step.from[Role::gk] = s.decay_per == Weights::Per::key && s.decay.is_input() ? canonical("gk") : decay_before();
+    if (s.split) step.from[Role::a] = operation(Op::multiply, {canonical("erase"), k}, "BTHK");
+    if (s.feedback) {
+      const int p = normalised_keys("p");  // shared by a group of heads; the kernel takes one per head
+      const bool shared = shape_.key_heads != shape_.heads;
+      step.from[Role::a] = shared ? operation(Op::multiply, {p, constant(1)}, "BTHK") : p;
+    }
+    if (s.dplr) step.from[Role::a] = canonical("a"), step.from[Role::b] = canonical("b");
+    step.undecayed = s.feedback || s.dplr;
+    return kernel_step(std::move(step), "BTHV", {memory});
   }
 
   // gd(1) with a constant or automatic step, or sgd on the dot loss: S = a S + beta k v'.
@@ -196,22 +238,26 @@ class Builder {
     const Solver& s = p_.design.solver;
     if (s.kind == Solver::Kind::sgd) {
       const int beta = quantity(s.step, "beta");
-      return kernel_step(KernelKind::decay, {q, k, v, decay_before(), beta, -1}, "BTHV", scale, {memory});
+      return kernel_step(kernel(KernelKind::decay, scale, q, k, v, decay_before(), beta), "BTHV", {memory});
     }
-    int beta = importance();
-    const int g = log_fade();
-    if (s.rule == Solver::Rule::plain && s.step.is_constant() && s.step.value != 1) {
-      const int step = constant(s.step.value);
-      beta = beta < 0 ? step : operation(Op::multiply, {beta, step}, "BTH");
-    }
-    const int answer = kernel_step(KernelKind::decay, {q, k, v, g, beta, -1}, "BTHV", scale, {memory});
+    const int beta = scaled_importance(), g = log_fade();
+    const int answer = kernel_step(kernel(KernelKind::decay, scale, q, k, v, g, beta), "BTHV", {memory});
     if (s.rule != Solver::Rule::automatic) return answer;
     // The step 1/sum w |k|^2 is a decayed sum of its own: the same kernel with one-dimensional keys and values.
     const int energy = operation(Op::square_norm, {k}, "BTH1");
     const int one = constant(1);
-    const int total = kernel_step(KernelKind::decay, {one, one, energy, g, beta, -1}, "BTH1", 1,
+    const int total = kernel_step(kernel(KernelKind::decay, 1, one, one, energy, g, beta), "BTH1",
                                   {{{"n", "B H 1 1", "sum of w |k|^2"}, {shape_.heads, 1, 1}, type_}});
     return operation(Op::divide, {answer, total}, "BTHV");
+  }
+
+  // The importance of a pair times the constant step of gd(1).
+  int scaled_importance() {
+    const Solver& s = p_.design.solver;
+    const int beta = importance();
+    if (s.rule != Solver::Rule::plain || !s.step.is_constant() || s.step.value == 1) return beta;
+    const int step = constant(s.step.value);
+    return beta < 0 ? step : operation(Op::multiply, {beta, step}, "BTH");
   }
 
   int decay_before() {
@@ -224,19 +270,23 @@ class Builder {
     int g, beta;
     bool undecayed;
   };
-  DeltaGates delta_gates(int k) {
+  // The step size on the newest pair, as its rule says.
+  int step_size(int k) {
     const Solver& s = p_.design.solver;
     const auto rule_step = [&](Op op, const char* input) {
       const int step = s.step.given() ? quantity(s.step, input) : constant(1);
       return operation(op, {step, k}, "BTH", s.eps);
     };
-    int beta = -1;
     switch (s.rule) {
-      case Solver::Rule::nlms: beta = rule_step(Op::nlms_step, "mu"); break;
-      case Solver::Rule::longhorn: beta = rule_step(Op::longhorn_step, "delta"); break;
-      case Solver::Rule::flow: beta = rule_step(Op::flow_step, "beta"); break;
-      default: beta = quantity(s.step, "beta");
+      case Solver::Rule::nlms: return rule_step(Op::nlms_step, "mu");
+      case Solver::Rule::longhorn: return rule_step(Op::longhorn_step, "delta");
+      case Solver::Rule::flow: return rule_step(Op::flow_step, "beta");
+      default: return quantity(s.step, "beta");
     }
+  }
+  DeltaGates delta_gates(int k) {
+    const Solver& s = p_.design.solver;
+    const int beta = step_size(k);
     if (s.decay_kind == Solver::Decay::leak) {
       const int lam = quantity(s.decay, "lam");
       return {operation(Op::leak_gate, {beta < 0 ? constant(1) : beta, lam}, "BTH"), beta, true};
@@ -246,7 +296,7 @@ class Builder {
     return {decay_before(), beta, false};
   }
 
-  int finish(int answer) {
+  void finish(int answer) {
     const bool on_oracle = p_.steps.back().is_kernel && p_.steps.back().kernel == KernelKind::oracle;
     if (!on_oracle) {  // the oracle normalises by itself
       const Extras& extras = p_.design.extras;
@@ -255,13 +305,26 @@ class Builder {
       if (extras.normalise == Extras::Normalise::rms)
         answer = operation(Op::rms_norm, {answer}, "BTHV", extras.normalise_eps);
     }
-    if (!layer_) return answer;
-    for (const zoo::Stage& stage : layer_->finish) {
-      std::vector<int> from;
-      for (const std::string& name : stage.from) from.push_back(name == "o" ? answer : index_of(name));
-      answer = operation(stage.op, from, "BTHV", stage.eps, stage.to);
-    }
-    return answer;
+    p_.values[static_cast<std::size_t>(answer)].name = "o";
+    if (layer_)
+      for (const zoo::Stage& stage : layer_->finish) {
+        std::vector<int> from;
+        for (const std::string& name : stage.from) from.push_back(name == "o" ? answer : index_of_canonical(name));
+        const int to = operation(stage.op, from, axes_of(stage.to), stage.eps, stage.to);
+        if (stage.to == "o") answer = to;
+      }
+    for (const InputInfo& output : p_.outputs) p_.output_values.push_back(output.name == "o" ? answer : index_of(output.name));
+  }
+  // Letters of an output, or of a result on the way to one.
+  std::string axes_of(const std::string& name) const {
+    for (const InputInfo& output : p_.outputs)
+      if (output.name == name) return without_spaces(output.shape);
+    return "BTHV";
+  }
+  // An input of the layer, or else a canonical input (a result of the preparation).
+  int index_of_canonical(const std::string& name) const {
+    const int value = find(name) ? -1 : canonical(name);
+    return value >= 0 ? value : index_of(name);
   }
 
   void drop_unused_inputs() {
@@ -291,30 +354,42 @@ Builder::Claim Builder::claimed_by(const Design& d, bool causal) {
   const Weights& w = d.weights;
   const Solver& s = d.solver;
   const Extras& x = d.extras;
-  const bool plain_weights = w.near == Kernel::none && w.window == 0 && !w.levels && !w.complex &&
-                             w.per == Weights::Per::token &&
-                             (w.importance == Weights::Importance::one || w.importance == Weights::Importance::beta);
+  const bool plain_weights =
+      w.near == Kernel::none && w.window == 0 && !w.levels && !w.complex &&
+      (w.importance == Weights::Importance::one || w.importance == Weights::Importance::beta);
+  const bool per_token = w.per == Weights::Per::token;
+  const bool per_channel = w.per == Weights::Per::key || w.per == Weights::Per::value || w.per == Weights::Per::key_value;
   const bool plain_memory = d.memory.kind == Memory::Class::linear && d.memory.feature == Memory::Feature::identity &&
                             !d.memory.reverse;
-  const bool plain_read = !x.read_before && !x.bonus && !x.blend &&
-                          (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
-                           x.normalise == Extras::Normalise::rms);
-  const bool plain_step = s.steps == 1 && s.pairs == 1 && !s.momentum.given() && !s.feedback && !s.split && !s.dplr &&
-                          !s.precondition && !s.muon && !s.row_norm && s.q_norm == 0;
+  const bool plain_read = !x.blend && (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
+                                       x.normalise == Extras::Normalise::rms);
+  const bool reads_after = !x.read_before && !x.bonus;
+  const bool plain_step = s.steps == 1 && s.pairs == 1 && !s.momentum.given() && !s.precondition && !s.muon &&
+                          !s.row_norm && s.q_norm == 0;
+  const bool own_keys = !s.feedback && !s.split && !s.dplr;
   if (!causal || !plain_weights || !plain_memory || !plain_read) return Claim::nobody;
   const bool squared = x.loss == Extras::Loss::squared, dot = x.loss == Extras::Loss::dot;
 
   if (s.kind == Solver::Kind::gd && plain_step && (squared || dot) && !s.step.is_input() &&
-      s.decay_kind == Solver::Decay::none && (s.rule == Solver::Rule::plain || s.rule == Solver::Rule::automatic))
-    return Claim::decay;
-  if (s.kind == Solver::Kind::sgd && plain_step && w.importance == Weights::Importance::one &&
-      s.decay_per == Weights::Per::token) {
-    if (squared) return Claim::delta;
+      s.decay_kind == Solver::Decay::none) {
+    if (per_token && reads_after && (s.rule == Solver::Rule::plain || s.rule == Solver::Rule::automatic))
+      return Claim::decay;
+    const bool weighted = w.importance != Weights::Importance::one || s.step.given();
+    if ((per_token || per_channel) && s.rule == Solver::Rule::plain && !(x.bonus && weighted)) return Claim::gated;
+  }
+  if (!reads_after) return Claim::nobody;
+  if (s.kind == Solver::Kind::sgd && plain_step && w.importance == Weights::Importance::one) {
+    const bool scalar = s.decay_per == Weights::Per::token;
     const bool no_leak = s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before;
-    if (dot && no_leak && s.rule == Solver::Rule::plain) return Claim::decay;
+    if (squared && own_keys && scalar) return Claim::delta;
+    if (dot && own_keys && scalar && no_leak && s.rule == Solver::Rule::plain) return Claim::decay;
+    const bool plain_erase = !s.dplr || (!s.step.given() && s.rule == Solver::Rule::plain);
+    const bool one_way = int{s.feedback} + int{s.split} + int{s.dplr} <= 1;
+    if (squared && no_leak && plain_erase && one_way && (scalar || s.decay_per == Weights::Per::key)) return Claim::dplr;
   }
   const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
-  if (s.kind == Solver::Kind::exact && squared && ridge && s.ridge_kind == Solver::RidgeKind::absolute &&
+  if (s.kind == Solver::Kind::exact && squared && per_token && ridge &&
+      s.ridge_kind == Solver::RidgeKind::absolute &&
       (s.ridge_per == Solver::RidgePer::head || s.ridge_per == Solver::RidgePer::key))
     return Claim::least_squares;
   return Claim::nobody;

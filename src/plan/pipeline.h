@@ -26,16 +26,23 @@ struct Value {
   std::vector<double> numbers;  // From::constant: one; From::table: one per head
 };
 
-enum class KernelKind { decay, delta, delta_undecayed, least_squares, oracle };
+enum class KernelKind { decay, delta, gated, dplr, least_squares, oracle };
+
+/// What a kernel's operand is for; the index into Step::from.
+struct Role {
+  enum : std::size_t { q, k, v, g, beta, ridge, gk, gv, a, b, bonus, count };
+};
 
 struct Step {
   bool is_kernel = false;
   prepare::Op op{};
   double eps = 0;
   KernelKind kernel{};
-  std::vector<int> from;  // operations: operands. Kernels: q k v g beta ridge, -1 = absent. Oracle: all canonical inputs
+  std::vector<int> from;  // operations: operands. Kernels: by Role, -1 = absent. Oracle: all canonical inputs
   int to = -1;
   double scale = 1;       // kernels: on q
+  bool undecayed = false;    // delta, dplr: the residual reads the state before its decay
+  bool read_before = false;  // gated: the output reads the state before the token's write
   int state = -1;         // kernels: index of the first state
 };
 
@@ -65,7 +72,7 @@ struct Pipeline {
   oracle::Sizes oracle_sizes;           // but for the time
   std::vector<int> canonical;           // oracle: value index of each canonical input
   std::vector<InputInfo> canonical_info;
-  int output = -1;                      // value index of the output
+  std::vector<int> output_values;       // value index of each output
 };
 
 /// Builds the pipeline of a design, with the layer's own stages around it if there is a declaration.

@@ -51,8 +51,9 @@ std::string target_of(const Options& options) {
 const char* family_name(KernelKind kind) {
   switch (kind) {
     case KernelKind::decay: return "decay";
-    case KernelKind::delta:
-    case KernelKind::delta_undecayed: return "delta";
+    case KernelKind::delta: return "delta";
+    case KernelKind::gated: return "gated";
+    case KernelKind::dplr: return "dplr";
     case KernelKind::least_squares: return "least_squares";
     case KernelKind::oracle: return "oracle";
   }
@@ -363,13 +364,14 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
     if (cu.front() != 0) return {Status::bad_shape, "cu_seqlens", 0, cu.front(), 0};
     if (cu.back() != time) return {Status::bad_shape, "cu_seqlens", 'T', cu.back(), time};
   }
-  const InputInfo& output = body.pipeline.outputs.front();
-  if (call.outputs)
-    if (const Tensor tensor = call.outputs->get(output.name))
-      if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
-  if (call.d_outputs)
-    if (const ConstTensor tensor = call.d_outputs->get(output.name))
-      if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
+  for (const InputInfo& output : body.pipeline.outputs) {
+    if (call.outputs)
+      if (const Tensor tensor = call.outputs->get(output.name))
+        if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
+    if (call.d_outputs)
+      if (const ConstTensor tensor = call.d_outputs->get(output.name))
+        if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
+  }
   if (call.d_inputs)
     for (const InputInfo& info : body.pipeline.inputs)
       if (const Tensor tensor = call.d_inputs->get(info.name))

@@ -4,6 +4,8 @@
 
 #include "families/decay.h"
 #include "families/delta.h"
+#include "families/dplr.h"
+#include "families/gated.h"
 #include "families/least_squares.h"
 #include "plan/bind.h"
 
@@ -55,6 +57,43 @@ std::ptrdiff_t time_of(const Plan::Body& body, const Inputs& inputs) {
   return 0;
 }
 
+// Which output a value is, or -1.
+int output_of(const Plan::Body& body, int index) {
+  const std::vector<int>& outputs = body.pipeline.output_values;
+  const auto found = std::find(outputs.begin(), outputs.end(), index);
+  return found == outputs.end() ? -1 : static_cast<int>(found - outputs.begin());
+}
+
+// Whether a step reads the value.
+bool is_read(const Plan::Body& body, int index) {
+  for (const Step& step : body.pipeline.steps)
+    if (std::find(step.from.begin(), step.from.end(), index) != step.from.end()) return true;
+  return false;
+}
+
+// Visits the elements of a tensor in row-major order: visit(offset in elements).
+template <class AnyTensor, class Visit>
+void for_each_element(const AnyTensor& tensor, Visit&& visit) noexcept {
+  std::array<std::ptrdiff_t, max_rank> at{};
+  const std::size_t rank = static_cast<std::size_t>(tensor.rank);
+  for (std::size_t d = 0; d < rank; ++d)
+    if (tensor.extent[d] == 0) return;
+  for (;;) {
+    std::ptrdiff_t offset = 0;
+    for (std::size_t d = 0; d < rank; ++d) offset += at[d] * tensor.stride[d];
+    visit(offset);
+    std::size_t d = rank;
+    while (d > 0 && ++at[d - 1] == tensor.extent[d - 1]) at[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+// dense += the strided tensor
+template <class T>
+void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
+  for_each_element(tensor, [&](std::ptrdiff_t offset) { *dense++ += data[offset]; });
+}
+
 // The workspace is large enough: check_call has asked workspace_bytes, which counts the same pieces.
 template <class T>
 void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena, Binding<T>& b) noexcept {
@@ -92,12 +131,12 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
         if (v.from == Value::From::table) bound.extent[0] = body.shape.heads, bound.stride[0] = 1;
         break;
       case Value::From::step: {
-        const bool is_output = static_cast<int>(i) == body.pipeline.output;
+        const int output = output_of(body, static_cast<int>(i));
         contiguous(body, v.axes, b.batch, b.time, bound.extent, bound.stride);
         bound.gradient_stride = bound.stride;
         const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, b.time));
-        if (is_output && !backward) {
-          const Tensor out = call.outputs->get(body.pipeline.outputs.front().name);
+        if (output >= 0 && !backward) {
+          const Tensor out = call.outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
           if (out) {
             bound.writable = static_cast<T*>(out.data);
             bound.stride = out.stride;
@@ -105,20 +144,20 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
             break;
           }
         }
-        if (is_output && backward) {  // its value is not needed, only its gradient
-          const ConstTensor d_out = call.d_outputs->get(body.pipeline.outputs.front().name);
-          bound.gradient_in = static_cast<const T*>(d_out.data);
-          if (d_out) bound.gradient_stride = d_out.stride;
-          bound.writable = arena.take<T>(count);
-          bound.data = bound.writable;
-          break;
-        }
         bound.writable = arena.take<T>(count);
         bound.data = bound.writable;
         if (backward) {
+          const ConstTensor d_out =
+              output < 0 ? ConstTensor{} : call.d_outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
+          if (output >= 0 && !is_read(body, static_cast<int>(i))) {  // the caller's gradient is all of it
+            bound.gradient_in = static_cast<const T*>(d_out.data);
+            if (d_out) bound.gradient_stride = d_out.stride;
+            break;
+          }
           bound.gradient = arena.take<T>(count);
           std::fill_n(bound.gradient, count, T(0));
           bound.gradient_in = bound.gradient;
+          if (d_out) add_strided(d_out, static_cast<const T*>(d_out.data), bound.gradient);
         }
       }
     }
@@ -199,11 +238,12 @@ template <class T>
 LinearProblem<T> linear_problem(const Plan::Body& body, const Step& step, const Binding<T>& b) {
   LinearProblem<T> p;
   p.sequences = b.sequences;
-  p.heads = body.shape.heads, p.key_heads = heads_of(body, step.from[1]);
-  p.key_dim = width(body, step.from[1]), p.value_dim = width(body, step.from[2]);
+  p.heads = body.shape.heads, p.key_heads = heads_of(body, step.from[Role::k]);
+  p.key_dim = width(body, step.from[Role::k]), p.value_dim = width(body, step.from[Role::v]);
   p.scale = static_cast<T>(step.scale);
-  p.q = view4(body, b, step.from[0]), p.k = view4(body, b, step.from[1]), p.v = view4(body, b, step.from[2]);
-  p.g = view3(body, b, step.from[3]), p.beta = view3(body, b, step.from[4]);
+  p.q = view4(body, b, step.from[Role::q]), p.k = view4(body, b, step.from[Role::k]);
+  p.v = view4(body, b, step.from[Role::v]);
+  p.g = view3(body, b, step.from[Role::g]), p.beta = view3(body, b, step.from[Role::beta]);
   const Bound<T>& to = b.values[static_cast<std::size_t>(step.to)];
   const AxisStrides s = axis_strides(value(body, step.to).axes, to.stride);
   p.o = {to.writable, {b.batch, b.time, p.heads, p.value_dim}, {s.batch, s.time, s.head, s.inner}};
@@ -223,8 +263,8 @@ template <class T>
 LeastSquaresProblem<T> least_squares_problem(const Plan::Body& body, const Step& step, const Binding<T>& b, State state) {
   LeastSquaresProblem<T> p;
   p.linear = linear_problem(body, step, b);
-  const Bound<T>& ridge = b.values[static_cast<std::size_t>(step.from[5])];
-  const AxisStrides s = axis_strides(value(body, step.from[5]).axes, ridge.stride);
+  const Bound<T>& ridge = b.values[static_cast<std::size_t>(step.from[Role::ridge])];
+  const AxisStrides s = axis_strides(value(body, step.from[Role::ridge]).axes, ridge.stride);
   p.ridge = {ridge.data, {p.linear.heads, p.linear.key_dim}, {s.head, s.inner}};
   p.h = state_part<double>(body, state, step.state);
   p.f = state_part<double>(body, state, step.state + 1);
@@ -232,7 +272,47 @@ LeastSquaresProblem<T> least_squares_problem(const Plan::Body& body, const Step&
 }
 
 Residual residual_of(const Step& step) {
-  return step.kernel == KernelKind::delta_undecayed ? Residual::undecayed : Residual::decayed;
+  return step.undecayed ? Residual::undecayed : Residual::decayed;
+}
+
+// A gate may be one number per head: it is then seen as a vector whose channels are the same number.
+template <class T>
+View<const T, 4> channels(const Plan::Body& body, const Binding<T>& b, int index, int width_wanted) {
+  View<const T, 4> v = view4(body, b, index);
+  if (v) v.extent[2] = body.shape.heads, v.extent[3] = width_wanted;
+  return v;
+}
+template <class T>
+View<T, 4> gradient_channels(const Plan::Body& body, const Binding<T>& b, int index, int width_wanted) {
+  View<T, 4> v = gradient4(body, b, index);
+  if (v) v.extent[2] = body.shape.heads, v.extent[3] = width_wanted;
+  return v;
+}
+
+template <class T>
+families::GatedProblem<T> gated_problem(const Plan::Body& body, const Step& step, const Binding<T>& b, State state) {
+  families::GatedProblem<T> p;
+  static_cast<LinearProblem<T>&>(p) = linear_problem(body, step, b);
+  p.state = state_part<T>(body, state, step.state);
+  p.gk = channels(body, b, step.from[Role::gk], p.key_dim), p.gv = channels(body, b, step.from[Role::gv], p.value_dim);
+  if (const int bonus = step.from[Role::bonus]; bonus >= 0) {
+    const Bound<T>& bound = b.values[static_cast<std::size_t>(bonus)];
+    const AxisStrides s = axis_strides(value(body, bonus).axes, bound.stride);
+    p.bonus = {bound.data, {p.heads, p.key_dim}, {s.head, s.inner}};
+  }
+  p.read_before = step.read_before;
+  return p;
+}
+
+template <class T>
+families::DplrProblem<T> dplr_problem(const Plan::Body& body, const Step& step, const Binding<T>& b, State state) {
+  families::DplrProblem<T> p;
+  static_cast<LinearProblem<T>&>(p) = linear_problem(body, step, b);
+  p.state = state_part<T>(body, state, step.state);
+  p.gk = channels(body, b, step.from[Role::gk], p.key_dim);
+  p.a = view4(body, b, step.from[Role::a]), p.b = view4(body, b, step.from[Role::b]);
+  p.decayed_read = !step.undecayed;
+  return p;
 }
 
 template <class T>
@@ -241,6 +321,10 @@ Status kernel_forward(const Plan::Body& body, const Step& step, Binding<T>& b, S
   if (step.kernel == KernelKind::oracle) return oracle_forward(body, step, b, state, state);
   if (step.kernel == KernelKind::least_squares)
     return families::least_squares::forward(least_squares_problem(body, step, b, state), form, workspace, body.simd_f64);
+  if (step.kernel == KernelKind::gated)
+    return families::gated::forward(gated_problem(body, step, b, state), form, body.chunk, simd_of<T>(body), workspace);
+  if (step.kernel == KernelKind::dplr)
+    return families::dplr::forward(dplr_problem(body, step, b, state), form, body.chunk, simd_of<T>(body), workspace);
   LinearProblem<T> p = linear_problem(body, step, b);
   p.state = state_part<T>(body, state, step.state);
   if (step.kernel == KernelKind::decay) return families::decay::forward(p, form, body.chunk, simd_of<T>(body), workspace);
@@ -285,6 +369,28 @@ class GateGradient {
 };
 
 template <class T>
+Status vector_backward(const Plan::Body& body, const Step& step, Binding<T>& b, const Call& call, const LinearGradient<T>& d,
+                       Form form, Workspace workspace) noexcept {
+  const int K = width(body, step.from[Role::k]), V = width(body, step.from[Role::v]);
+  if (step.kernel == KernelKind::gated) {
+    families::GatedGradient<T> dg;
+    static_cast<LinearGradient<T>&>(dg) = d;
+    dg.d_gk = gradient_channels(body, b, step.from[Role::gk], K), dg.d_gv = gradient_channels(body, b, step.from[Role::gv], V);
+    if (const int bonus = step.from[Role::bonus]; bonus >= 0) {
+      const Bound<T>& bound = b.values[static_cast<std::size_t>(bonus)];
+      const AxisStrides s = axis_strides(value(body, bonus).axes, bound.gradient_stride);
+      dg.d_bonus = {bound.gradient, {body.shape.heads, K}, {s.head, s.inner}};
+    }
+    return families::gated::backward(gated_problem(body, step, b, call.state), dg, form, body.chunk, simd_of<T>(body), workspace);
+  }
+  families::DplrGradient<T> dd;
+  static_cast<LinearGradient<T>&>(dd) = d;
+  dd.d_gk = gradient_channels(body, b, step.from[Role::gk], K);
+  dd.d_a = gradient4(body, b, step.from[Role::a]), dd.d_b = gradient4(body, b, step.from[Role::b]);
+  return families::dplr::backward(dplr_problem(body, step, b, call.state), dd, form, body.chunk, simd_of<T>(body), workspace);
+}
+
+template <class T>
 Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, const Call& call, Form form,
                        Arena arena) noexcept {
   if (step.kernel == KernelKind::oracle)
@@ -293,17 +399,17 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
   const AxisStrides s = axis_strides(value(body, step.to).axes, to.gradient_stride);
   LinearGradient<T> d;
   d.d_o = {to.gradient_in, {b.batch, b.time, body.shape.heads, width(body, step.to)}, {s.batch, s.time, s.head, s.inner}};
-  d.d_q = gradient4(body, b, step.from[0]), d.d_k = gradient4(body, b, step.from[1]);
-  d.d_v = gradient4(body, b, step.from[2]);
-  GateGradient<T> d_g(body, b, step.from[3], arena), d_beta(body, b, step.from[4], arena);
+  d.d_q = gradient4(body, b, step.from[Role::q]), d.d_k = gradient4(body, b, step.from[Role::k]);
+  d.d_v = gradient4(body, b, step.from[Role::v]);
+  GateGradient<T> d_g(body, b, step.from[Role::g], arena), d_beta(body, b, step.from[Role::beta], arena);
   d.d_g = d_g.view(), d.d_beta = d_beta.view();
   Status status;
   if (step.kernel == KernelKind::least_squares) {
     const LeastSquaresProblem<T> p = least_squares_problem(body, step, b, call.state);
     LeastSquaresGradient<T> ls;
     ls.linear = d;
-    const Bound<T>& ridge = b.values[static_cast<std::size_t>(step.from[5])];
-    const AxisStrides rs = axis_strides(value(body, step.from[5]).axes, ridge.gradient_stride);
+    const Bound<T>& ridge = b.values[static_cast<std::size_t>(step.from[Role::ridge])];
+    const AxisStrides rs = axis_strides(value(body, step.from[Role::ridge]).axes, ridge.gradient_stride);
     ls.d_ridge = {ridge.gradient, {p.linear.heads, p.linear.key_dim}, {rs.head, rs.inner}};
     ls.d_final_h = state_part<const double>(body, call.d_final, step.state);
     ls.d_final_f = state_part<const double>(body, call.d_final, step.state + 1);
@@ -311,10 +417,15 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
     ls.d_initial_f = state_part<double>(body, call.d_initial, step.state + 1);
     status = families::least_squares::backward(p, ls, form, arena.rest(), body.simd_f64);
   } else {
-    LinearProblem<T> p = linear_problem(body, step, b);
-    p.state = state_part<T>(body, call.state, step.state);
     d.d_final = state_part<const T>(body, call.d_final, step.state);
     d.d_initial = state_part<T>(body, call.d_initial, step.state);
+    if (step.kernel == KernelKind::gated || step.kernel == KernelKind::dplr) {
+      status = vector_backward(body, step, b, call, d, form, arena.rest());
+      d_beta.finish();
+      return status;
+    }
+    LinearProblem<T> p = linear_problem(body, step, b);
+    p.state = state_part<T>(body, call.state, step.state);
     status = step.kernel == KernelKind::decay
                  ? families::decay::backward(p, d, form, body.chunk, simd_of<T>(body), arena.rest())
                  : families::delta::backward(p, d, residual_of(step), form, body.chunk, simd_of<T>(body), arena.rest());
@@ -325,19 +436,7 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
 
 template <class T>
 void clear(const Tensor& tensor) noexcept {
-  if (!tensor) return;
-  std::array<std::ptrdiff_t, max_rank> at{};
-  const std::size_t rank = static_cast<std::size_t>(tensor.rank);
-  for (std::size_t d = 0; d < rank; ++d)
-    if (tensor.extent[d] == 0) return;
-  for (;;) {
-    std::ptrdiff_t offset = 0;
-    for (std::size_t d = 0; d < rank; ++d) offset += at[d] * tensor.stride[d];
-    static_cast<T*>(tensor.data)[offset] = 0;
-    std::size_t d = rank;
-    while (d > 0 && ++at[d - 1] == tensor.extent[d - 1]) at[--d] = 0;
-    if (d == 0) return;
-  }
+  if (tensor) for_each_element(tensor, [&](std::ptrdiff_t offset) { static_cast<T*>(tensor.data)[offset] = 0; });
 }
 
 template <class T>
@@ -416,13 +515,21 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form
     const Step& step = steps[i];
     if (!step.is_kernel || step.kernel == KernelKind::oracle) continue;
     operation_follows |= i + 1 < steps.size();
-    has_gates |= step.from[3] >= 0 || step.from[4] >= 0;
-    const int K = width(body, step.from[1]), V = width(body, step.from[2]);
+    has_gates |= step.from[Role::g] >= 0 || step.from[Role::beta] >= 0;
+    const int K = width(body, step.from[Role::k]), V = width(body, step.from[Role::v]);
     const auto with = [&](bool back) {
       if (step.kernel == KernelKind::least_squares)
         return body.options.type == Type::f32
                    ? families::least_squares::workspace_bytes<float>(K, V, time, back)
                    : families::least_squares::workspace_bytes<double>(K, V, time, back);
+      if (step.kernel == KernelKind::gated)
+        return body.options.type == Type::f32
+                   ? families::gated::workspace_bytes<float>(K, V, time, form, body.chunk, back)
+                   : families::gated::workspace_bytes<double>(K, V, time, form, body.chunk, back);
+      if (step.kernel == KernelKind::dplr)
+        return body.options.type == Type::f32
+                   ? families::dplr::workspace_bytes<float>(K, V, time, form, body.chunk, back)
+                   : families::dplr::workspace_bytes<double>(K, V, time, form, body.chunk, back);
       if (step.kernel == KernelKind::decay)
         return body.options.type == Type::f32
                    ? families::decay::workspace_bytes<float>(K, V, time, form, body.chunk, back)

@@ -59,6 +59,12 @@ struct Simd {
   /// null: 1. shift is 0 or, with strict, 1.
   void (*gate_lower)(Size C, bool strict, Size shift, const T* s, const T* D, Size ldd, T* X, Size ldx);
 
+  /// Y_ij = s_j X_ij for X [M,N]; X = Y is allowed.
+  void (*scale_columns)(Size M, Size N, const T* s, const T* X, Size ldx, T* Y, Size ldy);
+
+  void (*mul)(Size n, const T* x, const T* y, T* z);      // z = x y, element by element; z may be x or y
+  void (*mul_add)(Size n, const T* x, const T* y, T* z);  // z += x y
+
   void (*axpy)(Size n, T a, const T* x, T* y);   // y += a x
   void (*scale)(Size n, T a, const T* x, T* y);  // y = a x
   T (*dot)(Size n, const T* x, const T* y);
@@ -77,6 +83,30 @@ struct Simd {
   void (*sweep)(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk,
                 const T* v, Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel);
   static constexpr Size sweep_scratch(Size K) { return K * (256 / static_cast<Size>(sizeof(T))); }
+
+  /// Tokens of gated_sweep. Row t of a matrix is at data + t ld (ld may be zero or negative).
+  struct Tokens {
+    Size n = 0, K = 0, V = 0;
+    const T* rows = nullptr;  // factor of the state's rows, [n,K]
+    Size ld_rows = 0;
+    const T* columns = nullptr;  // factor of its columns, [n,V]; null: 1. Not with x.
+    Size ld_columns = 0;
+    const T* beta = nullptr;             // [n]; null: 1
+    const T *x = nullptr, *y = nullptr;  // read and erase keys [n,K]; y only beside x
+    Size ldx = 0, ldy = 0;
+    const T *k = nullptr, *v = nullptr;  // write keys [n,K], values [n,V]
+    Size ldk = 0, ldv = 0;
+    const T* q = nullptr;  // [n,K]; null: no outputs
+    Size ldq = 0;
+    T scale = 1;                // on the outputs
+    bool before = false;        // outputs read the state before the token's write; not with x
+    const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
+  };
+  /// Tokens through a state S [K,V] with a factor for every row and column, one sweep over S per token:
+  ///   r_t = S' x_t ;  S <- diag(rows_t) S diag(columns_t) + k_t u_t' (+ y_t r_t') ;  o_t = scale S' q_t + direct_t
+  ///   v_t
+  /// where u_t = beta_t v_t, or with x and without y  u_t = beta_t (v_t - r_t). Bits and `panel` as in sweep.
+  void (*gated_sweep)(const Tokens&, T* S, Size lds, T* o, Size ldo, T* panel);
 };
 
 /// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.

@@ -106,6 +106,27 @@ void RowDots(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* out)
 }
 
 template <class T>
+void Mul(Size n, const T* x, const T* y, T* z) {
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    StoreMaybe<part>(hn::Mul(LoadMaybe<part>(x + i, lanes), LoadMaybe<part>(y + i, lanes)), z + i, lanes);
+  });
+}
+template <class T>
+void MulAdd(Size n, const T* x, const T* y, T* z) {
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    const Vec<T> sum =
+        hn::MulAdd(LoadMaybe<part>(x + i, lanes), LoadMaybe<part>(y + i, lanes), LoadMaybe<part>(z + i, lanes));
+    StoreMaybe<part>(sum, z + i, lanes);
+  });
+}
+template <class T>
+void ScaleColumns(Size M, Size N, const T* s, const T* X, Size ldx, T* Y, Size ldy) {
+  for (Size i = 0; i < M; ++i) Mul(N, s, X + i * ldx, Y + i * ldy);
+}
+
+template <class T>
 void GateMatrix(Size C, const T* g, T* sums, T* D, Size ldd) {
   for (Size i = 0; i < C; ++i) {
     const Vec<T> gi = hn::Set(Tag<T>(), g[i]);
@@ -140,7 +161,7 @@ void GateLower(Size C, bool strict, Size shift, const T* s, const T* D, Size ldd
   }
 }
 
-// f(column, lanes, count of vectors, part) for panels of 4, then 1, then a part of a vector.
+// f(column, lanes, count of vectors, part) for panels of 4, then 2, then 1, then a part of a vector.
 template <int NV, bool kPart>
 struct Columns {
   static constexpr int vectors = NV;
@@ -151,7 +172,8 @@ HWY_INLINE void ForPanels(Size V, const F& f) {
   constexpr Size L = Width<T>();
   Size j = 0;
   for (; j + 4 * L <= V; j += 4 * L) f(j, L, Columns<4, false>());
-  for (; j + L <= V; j += L) f(j, L, Columns<1, false>());
+  if (j + 2 * L <= V) f(j, L, Columns<2, false>()), j += 2 * L;
+  if (j + L <= V) f(j, L, Columns<1, false>()), j += L;
   if (j < V) f(j, V - j, Columns<1, true>());
 }
 
@@ -268,28 +290,118 @@ HWY_NOINLINE void SweepPanel(const Tokens<T>& x, Size j, Size lanes, T* S, Size 
   }
 }
 
-template <class T>
-void Sweep(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk, const T* v,
-           Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel) {
-  if (n == 0) return;
+// f(columns of S, leading dimension, first column, lanes, panel type) panel by panel; with scratch and enough tokens
+// on a copy that lies together.
+template <class T, class F>
+HWY_INLINE void ForMovedPanels(Size n, Size K, Size V, T* S, Size lds, T* panel, const F& f) {
   constexpr Size kWorthMoving = 8;  // tokens
-  const Tokens<T> x{n, K, a, b, beta, scale, k, ldk, v, ldv, q, ldq, o, ldo};
   ForPanels<T>(V, [&](Size j, Size lanes, auto c) HWY_ATTR {
     using P = decltype(c);
     const bool move = panel && n >= kWorthMoving;
     const Size width = P::part ? lanes : P::vectors * Width<T>();
     T* const at = move ? panel : S + j;
-    const Size ld = move ? width : lds;
     if (move)
       for (Size i = 0; i < K; ++i)
         std::memcpy(panel + i * width, S + i * lds + j, static_cast<size_t>(width) * sizeof(T));
+    f(at, move ? width : lds, j, lanes, c);
+    if (move)
+      for (Size i = 0; i < K; ++i)
+        std::memcpy(S + i * lds + j, panel + i * width, static_cast<size_t>(width) * sizeof(T));
+  });
+}
+
+template <class T>
+void Sweep(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk, const T* v,
+           Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel) {
+  if (n == 0) return;
+  const Tokens<T> x{n, K, a, b, beta, scale, k, ldk, v, ldv, q, ldq, o, ldo};
+  ForMovedPanels(n, K, V, S, lds, panel, [&](T* at, Size ld, Size j, Size lanes, auto c) HWY_ATTR {
+    using P = decltype(c);
     if (b && q) SweepPanel<true, true, P::vectors, P::part>(x, j, lanes, at, ld);
     else if (b) SweepPanel<true, false, P::vectors, P::part>(x, j, lanes, at, ld);
     else if (q) SweepPanel<false, true, P::vectors, P::part>(x, j, lanes, at, ld);
     else SweepPanel<false, false, P::vectors, P::part>(x, j, lanes, at, ld);
-    if (move)
-      for (Size i = 0; i < K; ++i)
-        std::memcpy(S + i * lds + j, panel + i * width, static_cast<size_t>(width) * sizeof(T));
+  });
+}
+
+enum class Erase { none, same, other };    // the key that takes back what was read: none, the write key, its own
+enum class Query { none, after, before };  // the write
+
+template <Erase kErase, Query kQuery, bool kColumns, int NV, bool kPart, class T>
+HWY_NOINLINE void GatedPanel(const typename Simd<T>::Tokens& x, Size j, Size lanes, T* S, Size lds, T* o, Size ldo) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  Vec<T> u[NV], read[NV], next[NV], out[NV], column[NV];
+  if constexpr (kErase != Erase::none) ReadPanel<NV, kPart>(x.K, x.x, S, lds, lanes, next);
+  for (Size t = 0; t < x.n; ++t) {
+    if (const Size ahead = t + 4; ahead < x.n) {
+      PrefetchRow(x.rows + ahead * x.ld_rows, x.K);
+      PrefetchRow(x.k + ahead * x.ldk, x.K);
+      PrefetchRow(x.v + ahead * x.ldv + j, NV * L);
+      if constexpr (kQuery != Query::none) PrefetchRow(x.q + ahead * x.ldq, x.K);
+    }
+    const Vec<T> beta = hn::Set(d, x.beta ? x.beta[t] : T(1));
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes);
+      if constexpr (kErase == Erase::same) u[v] = hn::Sub(u[v], next[v]);
+      if (x.beta) u[v] = hn::Mul(beta, u[v]);
+      if constexpr (kErase != Erase::none) read[v] = next[v];
+      if constexpr (kColumns) column[v] = LoadMaybe<kPart>(x.columns + t * x.ld_columns + j + v * L, lanes);
+      out[v] = next[v] = hn::Zero(d);
+    }
+    const T *const rows = x.rows + t * x.ld_rows, *const k = x.k + t * x.ldk;
+    const T* const q = kQuery != Query::none ? x.q + t * x.ldq : nullptr;
+    const T* const y = kErase == Erase::other ? x.y + t * x.ldy : nullptr;
+    // The last token's read of itself is not used.
+    const T* const ahead = kErase != Erase::none ? x.x + (t + 1 < x.n ? t + 1 : t) * x.ldx : nullptr;
+    for (Size i = 0; i < x.K; ++i) {
+      const Vec<T> row = hn::Set(d, rows[i]), ki = hn::Set(d, k[i]);
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        T* const at = S + i * lds + v * L;
+        Vec<T> s = LoadMaybe<kPart>(at, lanes);
+        if constexpr (kQuery == Query::before) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
+        s = hn::Mul(row, s);
+        if constexpr (kColumns) s = hn::Mul(column[v], s);
+        s = hn::MulAdd(ki, u[v], s);
+        if constexpr (kErase == Erase::other) s = hn::MulAdd(hn::Set(d, y[i]), read[v], s);
+        StoreMaybe<kPart>(s, at, lanes);
+        if constexpr (kQuery == Query::after) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
+        if constexpr (kErase != Erase::none) next[v] = hn::MulAdd(hn::Set(d, ahead[i]), s, next[v]);
+      }
+    }
+    if constexpr (kQuery != Query::none) {
+      const Vec<T> scale = hn::Set(d, x.scale), direct = hn::Set(d, x.direct ? x.direct[t] : T(0));
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        Vec<T> answer = hn::Mul(scale, out[v]);
+        if (x.direct) answer = hn::MulAdd(direct, LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes), answer);
+        StoreMaybe<kPart>(answer, o + t * ldo + j + v * L, lanes);
+      }
+    }
+  }
+}
+
+template <class T>
+void GatedSweep(const typename Simd<T>::Tokens& x, T* S, Size lds, T* o, Size ldo, T* panel) {
+  if (x.n == 0) return;
+  ForMovedPanels(x.n, x.K, x.V, S, lds, panel, [&](T* at, Size ld, Size j, Size lanes, auto c) HWY_ATTR {
+    using P = decltype(c);
+    constexpr int NV = P::vectors;
+    constexpr bool part = P::part;
+    if (x.y) {
+      if (x.q) GatedPanel<Erase::other, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::other, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    } else if (x.x) {
+      if (x.q) GatedPanel<Erase::same, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::same, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    } else if (x.columns) {
+      if (!x.q) GatedPanel<Erase::none, Query::none, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else if (x.before) GatedPanel<Erase::none, Query::before, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::none, Query::after, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    } else {
+      if (!x.q) GatedPanel<Erase::none, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else if (x.before) GatedPanel<Erase::none, Query::before, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::none, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    }
   });
 }
 
@@ -311,6 +423,9 @@ const Simd<T>* Table() {
       .row_dots = RowDots<T>,
       .gate_matrix = GateMatrix<T>,
       .gate_lower = GateLower<T>,
+      .scale_columns = ScaleColumns<T>,
+      .mul = Mul<T>,
+      .mul_add = MulAdd<T>,
       .axpy = Axpy<T>,
       .scale = Scale<T>,
       .dot = DotOf<T>,
@@ -319,6 +434,7 @@ const Simd<T>* Table() {
       .mat_vec = MatVec<T>,
       .rank_one = RankOne<T>,
       .sweep = Sweep<T>,
+      .gated_sweep = GatedSweep<T>,
   };
   return &table;
 }

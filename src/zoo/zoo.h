@@ -43,12 +43,23 @@ inline InputInfo output(std::string name = "o") { return {std::move(name), "B T 
 // One function per file in this folder.
 Declaration linear_attention();
 Declaration retnet();
+Declaration simple_gla();
 Declaration mamba_2();
+Declaration gla();
+Declaration rwkv_6();
 Declaration deltanet();
 Declaration gated_deltanet();
 Declaration nlms();
 Declaration longhorn();
 Declaration leaky_lms();
+Declaration decoupled_lms();
+Declaration efla();
+Declaration kaczmarz();
+Declaration kda();
+Declaration gdn_2();
+Declaration comba();
+Declaration dplr();
+Declaration iplr();
 Declaration rls();
 Declaration softmax_attention();
 Declaration local_linear_attention();

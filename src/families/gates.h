@@ -1,0 +1,212 @@
+// Decays by vector gates inside a chunk of c tokens, without ever forming e^{-G}: every exponent is a sum of gates.
+//
+// G = cumsum(g) over the rows of a chunk, per channel of D. Three products with D_ij = diag(e^{G_i - G_j}), j <= i:
+//
+//   pair              P_ij  = x_i' D_ij y_j
+//   apply             out_i = sum_{j<=i} P_ij D_ij y_j
+//   apply_transposed  out_j = sum_{i>=j} P_ij D_ij x_i
+//
+// They are each other's gradients: pair with respect to x and y is apply and apply_transposed, and the other way
+// round. Reader::before takes the gates up to i-1, e^{G_i - g_i - G_j}, and only j < i.
+//
+// Rows come in blocks of 16. Between blocks the factor is (reader to the start of its block) (whole blocks between)
+// (writer to the end of its block), which makes matrix products of sides bounded by 1. Inside a block the product is
+// a recurrence on a state of 16 columns (or rows): what was written before is multiplied by the gate of every token
+// that passes, which costs no exponential and no triangle of pairs. So g = -inf is a closed gate, and nothing
+// overflows or cancels for g <= 0.
+//
+// Traps: above the diagonal P is undefined; rows of G beyond c are; the closing of a gate is not undone by dividing.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "families/scratch.h"
+#include "simd/simd.h"
+#include "ttr/view.h"
+
+namespace ttr::families {
+
+enum class Reader { after, before };  // sees the gate of its own token, or does not
+
+template <class T>
+class Gates {
+ public:
+  using Size = std::ptrdiff_t;
+
+  /// Up to `chunk` tokens; possible: there may be gates at all.
+  Gates(const Simd<T>& simd, int dim, Size chunk, bool possible, bool backward, Arena& arena)
+      : s(simd), D(dim), C(chunk) {
+    moved = arena.take<T>(C * D);
+    if (!possible || C == 0) return;
+    a = arena.take<T>((C + 1) * D), to_block = arena.take<T>(C * D), from_block = arena.take<T>(C * D);
+    head = arena.take<T>((C + 1) * D), tail = arena.take<T>(C * D);
+    rows = arena.take<T>(block * D), ones = arena.take<T>(block);
+    unit = arena.take<T>(block * block), corner = arena.take<T>(block * block);
+    if (backward) delta = arena.take<double>(C * D), sums = arena.take<double>(D);
+  }
+
+  /// The gates of tokens begin .. begin+c-1; a view without data: all open.
+  void load(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    on = static_cast<bool>(g);
+    if (!on) return;
+    pack(s, g, row, begin, c, h, static_cast<int>(D), T(1), a);
+    for (Size i0 = 0; i0 < c; i0 += block) {
+      const Size end = std::min(i0 + block, c);
+      std::copy_n(a + i0 * D, D, to_block + i0 * D);
+      for (Size i = (i0 + 1) * D; i < end * D; ++i) to_block[i] = to_block[i - D] + a[i];
+      std::fill_n(from_block + (end - 1) * D, D, T(0));
+      for (Size i = (end - 1) * D; i-- > i0 * D;) from_block[i] = from_block[i + D] + a[i + D];
+    }
+    s.exp(c * D, a, a), s.exp(c * D, to_block, to_block), s.exp(c * D, from_block, from_block);
+    std::fill_n(a + c * D, D, T(1)), std::fill_n(head, D, T(1));
+    for (Size i0 = 0; i0 < c; i0 += block)
+      s.scale_columns(std::min(block, c - i0), D, head + i0 * D, to_block + i0 * D, D, head + (i0 + 1) * D, D);
+    std::copy_n(from_block, c * D, tail);
+    std::fill_n(ones, block, T(1));
+    const Size last = (c - 1) / block * block;
+    std::copy_n(to_block + (c - 1) * D, D, rows);
+    for (Size i0 = last; i0 > 0; i0 -= block) {  // `rows` holds the product of the blocks from i0 on
+      s.scale_columns(block, D, rows, tail + (i0 - block) * D, D, tail + (i0 - block) * D, D);
+      s.mul(D, rows, to_block + (i0 - 1) * D, rows);
+    }
+    std::fill_n(unit, block * block, T(0));
+    for (Size i = 0; i < block; ++i) unit[i * block + i] = T(1);
+  }
+
+  bool gated() const { return on; }
+  /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
+  const T* over(Size c) const { return head + c * D; }
+  /// x_i e^{G_i} and y_j e^{G_c - G_j} in `out`, or the panel itself where there are no gates.
+  const T* to_start(Size c, Reader reader, const T* x, T* out) { return times(c, factors(reader), x, out); }
+  const T* to_end(Size c, const T* y, T* out) { return times(c, tail, y, out); }
+  void to_start_in_place(Size c, Reader reader, T* x) { times(c, factors(reader), x, x); }
+  void to_end_in_place(Size c, T* y) { times(c, tail, y, y); }
+
+  /// P [c,c], leading dimension C. strict: its diagonal is 0 (always so for Reader::before).
+  void pair(Size c, Reader reader, bool strict, const T* x, const T* y, T* P) {
+    if (!on) {
+      s.transpose(c, D, y, D, moved, C);
+      s.gemm_lower(c, D, T(1), x, D, moved, C, P, C);
+    }
+    for (Size i0 = 0; on && i0 < c; i0 += block) {
+      const Size n = std::min(block, c - i0);
+      if (i0 > 0) {
+        const T* const near = to_block_start(n, reader, i0, x);
+        s.gemm_nn(n, i0, D, T(1), near, D, moved, C, T(0), P + i0 * C, C);
+      }
+      T* const state = moved + i0;  // [D,n]: column j is y_j, decayed
+      for (Size i = 0; i < D; ++i) std::fill_n(state + i * C, n, T(0));
+      typename Simd<T>::Tokens t{.n = n, .K = D, .V = n, .rows = a + i0 * D, .ld_rows = D};
+      t.k = y + i0 * D, t.ldk = D, t.v = unit, t.ldv = block, t.q = x + i0 * D, t.ldq = D;
+      t.before = reader == Reader::before;
+      s.gated_sweep(t, state, C, P + i0 * C + i0, C, nullptr);
+      if (i0 > 0 && i0 + n < c) s.scale_rows(D, i0, to_block + (i0 + n - 1) * D, moved, C, moved, C);
+    }
+    if (strict || reader == Reader::before)
+      for (Size i = 0; i < c; ++i) P[i * C + i] = T(0);
+  }
+
+  /// out [c,D] += ; P has a zero diagonal where the pair is strict.
+  void apply(Size c, Reader reader, const T* P, const T* y, T* out) {
+    if (!on) s.trmm_nn(c, D, T(1), P, C, y, D, T(1), out, D);
+    for (Size i0 = 0; on && i0 < c; i0 += block) {
+      const Size n = std::min(block, c - i0);
+      if (i0 > 0) {
+        s.gemm_nn(n, D, i0, T(1), P + i0 * C, C, moved, D, T(0), rows, D);
+        const T* const near = to_block_start(n, reader, 0, rows, i0);
+        s.axpy(n * D, T(1), near, out + i0 * D);
+      }
+      for (Size i = 0; i < n; ++i)
+        for (Size j = 0; j < n; ++j) corner[i * block + j] = j <= i ? P[(i0 + i) * C + i0 + j] : T(0);
+      T* const state = moved + i0 * D;  // [n,D]: row j is y_j, decayed
+      std::fill_n(state, n * D, T(0));
+      typename Simd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
+      t.columns = a + i0 * D, t.ld_columns = D, t.k = unit, t.ldk = block, t.v = y + i0 * D, t.ldv = D, t.q = corner,
+      t.ldq = block, t.before = reader == Reader::before;
+      s.gated_sweep(t, state, D, rows, D, nullptr);
+      s.axpy(n * D, T(1), rows, out + i0 * D);
+      if (i0 + n < c) s.scale_columns(i0, D, to_block + (i0 + n - 1) * D, moved, D, moved, D);
+    }
+  }
+
+  /// out [c,D] += ; the same with time reversed.
+  void apply_transposed(Size c, Reader reader, const T* P, const T* x, T* out) {
+    if (!on) s.trmm_tn(c, D, T(1), P, C, x, D, T(1), out, D);
+    for (Size end = c; on && end > 0;) {
+      const Size i0 = (end - 1) / block * block, n = end - i0;
+      if (end < c) {
+        s.gemm_tn(n, D, c - end, T(1), P + end * C + i0, C, moved + end * D, D, T(0), rows, D);
+        s.mul_add(n * D, rows, from_block + i0 * D, out + i0 * D);
+      }
+      for (Size i = 0; i < n; ++i)
+        for (Size j = 0; j < n; ++j) corner[j * block + i] = j <= i ? P[(i0 + i) * C + i0 + j] : T(0);
+      T* const state = moved + i0 * D;  // [n,D]: row i is x_i, decayed down to the row that is read
+      std::fill_n(state, n * D, T(0));
+      const Size top = n - 1;
+      typename Simd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
+      t.columns = a + (reader == Reader::before ? end - 1 : end) * D, t.ld_columns = -D;
+      t.k = unit + top * block, t.ldk = -block, t.v = x + (end - 1) * D, t.ldv = -D;
+      t.q = corner + top * block, t.ldq = -block, t.before = reader == Reader::before;
+      s.gated_sweep(t, state, D, rows + top * D, -D, nullptr);
+      s.axpy(n * D, T(1), rows, out + i0 * D);
+      if (i0 > 0) {
+        if (reader == Reader::after) s.scale_columns(n, D, a + i0 * D, state, D, state, D);
+        s.scale_columns(c - end, D, to_block + (end - 1) * D, moved + end * D, D, moved + end * D, D);
+      }
+      end = i0;
+    }
+  }
+
+  /// The gradient of the gates is the reverse sum over rows of what the roles leave here: a reader adds x dx, a
+  /// writer takes y dy off. A reader without its own gate counts one row earlier. They nearly cancel: in double.
+  void clear_gradient(Size c) { std::fill_n(delta, c * D, 0.0); }
+  void add_reader(Size c, Reader reader, const T* x, const T* dx) {
+    const Size shift = reader == Reader::after ? 0 : D;
+    for (Size i = shift; i < c * D; ++i) delta[i - shift] += static_cast<double>(x[i]) * dx[i];
+  }
+  void add_writer(Size c, const T* y, const T* dy) {
+    for (Size i = 0; i < c * D; ++i) delta[i] -= static_cast<double>(y[i]) * dy[i];
+  }
+  /// Adds the gradient to `d`; last [D] is the sum of (end state) (its gradient) over the other dimension.
+  void finish_gradient(Size c, const T* last, const View<T, 4>& d, Size row, Size begin, int h) {
+    for (Size j = 0; j < D; ++j) sums[j] = last[j];
+    for (Size i = c; i-- > 0;)
+      for (Size j = 0; j < D; ++j) moved[i * D + j] = static_cast<T>(sums[j] += delta[i * D + j]);
+    add_rows(s, T(1), moved, row, begin, c, h, static_cast<int>(D), d);
+  }
+
+ private:
+  static constexpr Size block = 16;
+
+  const T* factors(Reader reader) const { return reader == Reader::after ? head + D : head; }
+  const T* times(Size c, const T* factor, const T* x, T* out) {
+    if (!on) return x;
+    s.mul(c * D, x, factor, out);
+    return out;
+  }
+  // Rows from .. from+n-1 of x in `rows`, decayed to the start of the block whose first row is `of` (default: from).
+  const T* to_block_start(Size n, Reader reader, Size from, const T* x, Size of = -1) {
+    if (of < 0) of = from;
+    const T* const in = x + from * D;
+    if (reader == Reader::after) {
+      s.mul(n * D, in, to_block + of * D, rows);
+    } else {
+      if (in != rows) std::copy_n(in, D, rows);
+      s.mul((n - 1) * D, in + D, to_block + of * D, rows + D);
+    }
+    return rows;
+  }
+
+  const Simd<T>& s;
+  Size D, C;
+  bool on = false;
+  T* moved;  // the other side of a product, decayed to the block at hand
+  T *a = nullptr, *to_block = nullptr,
+    *from_block = nullptr;  // e^g [c+1]; from the row back to before its block; from the row to its block's end
+  T *head = nullptr, *tail = nullptr;  // e^G with a row of ones in front; e^{G_c - G}
+  T *rows = nullptr, *ones = nullptr, *unit = nullptr, *corner = nullptr;
+  double *delta = nullptr, *sums = nullptr;
+};
+
+}  // namespace ttr::families

@@ -1,0 +1,24 @@
+// The families with a scalar gate: decay (Rule::add) and the delta rules.
+#pragma once
+
+#include <type_traits>
+
+#include "families/chunk.h"
+#include "families/linear.h"
+#include "families/recurrent.h"
+#include "families/rule.h"
+#include "families/run.h"
+
+namespace ttr::families {
+
+template <class T, Rule rule>
+struct ScalarFamily {
+  using Number = T;
+  using Problem = LinearProblem<T>;
+  using Gradient = LinearGradient<T>;
+  using Chunk = ChunkForm<T, rule>;
+  using Recurrent = RecurrentForm<T, rule>;
+  using Map = std::conditional_t<rule == Rule::add, ScalarMap<T>, DenseMap<T, Chunk>>;
+};
+
+}  // namespace ttr::families

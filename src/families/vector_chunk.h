@@ -1,0 +1,290 @@
+// Chunk form with a gate for every channel, for one head. Rows i of a chunk of c tokens, Q already scaled; pair,
+// apply and apply_transposed and the decays to the start (x^) and to the end (y~) of the chunk are those of gates.h,
+// over the key gates unless marked v (value gates); a reader of token i sees the gates up to i or, before, up to i-1:
+//
+//   none    U = diag(beta) V
+//   same    M = pair(X, K), strict ;  R0 = V - X^ S_0 ;  (I + diag(beta) M) U = diag(beta) R0
+//   other   U = diag(beta) V ;  (I - pair(X, Y)) R = X^ S_0 + pair(X, K) U                  X = a, Y = b, strict
+//   O  = (Q^ S_0)^v + apply_v(pair(Q, K), U) (+ pair(Q, Y) R)
+//   S' = diag(e^{G_c}) S_0 diag(e^{Gv_c}) + K~' U~v (+ Y~' R)
+//
+// Backward, dS' in, dS_0 out:
+//
+//   dU = apply_v_transposed(pair(Q, K), dO) + (K~ dS')~v
+//   same    (I + diag(beta) M)' Z = dU ;  dbeta = rowdot(Z, R0 - M U) ;  dV = diag(beta) Z ;  dR = -dV
+//   other   (I - pair(X, Y))' dR = pair(Q, Y)' dO + Y~ dS' ;  dU += pair(X, K)' dR
+//   PQ = pair_v(dO, U), PX = stril(dR U'), and with Y also tril(dO R') and stril(dR R')
+//   dQ = (dO^v S_0')^ + apply(PQ, K) + ..        dX = (dR S_0')^ + apply(PX, K) + ..
+//   dK = (U~v dS'')~ + apply_transposed(PQ, Q) + apply_transposed(PX, X)         dY likewise with R
+//   dS_0 = diag(e^{G_c}) dS' diag(e^{Gv_c}) + Q^' dO^v + X^' dR
+//   dgk: readers q, x and writers k, y, with rowsum(S' * dS') at the end; dgv: reader dO with O, writer u
+//
+// Traps: the bonus of a token on itself passes no gate, so it is kept out of the gates' gradient. S_0' and dS'' are
+// transposes, S' the end state.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "families/gates.h"
+#include "families/scratch.h"
+#include "families/vector.h"
+#include "simd/simd.h"
+
+namespace ttr::families {
+
+template <class T, Erase erase>
+class VectorChunk {
+ public:
+  using Size = std::ptrdiff_t;
+
+  /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
+  VectorChunk(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        C(chunk),
+        keys(simd, key_dim, chunk, true, backward, arena),
+        values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
+    q = arena.take<T>(C * K), k = arena.take<T>(C * K), v = arena.take<T>(C * V), u = arena.take<T>(C * V);
+    o = arena.take<T>(C * V), key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V);
+    P = arena.take<T>(C * C), beta = arena.take<T>(C), own = arena.take<T>(C), w = arena.take<T>(K);
+    if (erase != Erase::none) x = arena.take<T>(C * K), A = arena.take<T>(C * C);
+    if (erase == Erase::other) y = arena.take<T>(C * K), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
+    if (!backward) return;
+    d_u = arena.take<T>(C * V), d_q = arena.take<T>(C * K), d_k = arena.take<T>(C * K);
+    st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
+    answer = arena.take<T>(C * V);
+    if (erase != Erase::none) d_x = arena.take<T>(C * K), d_r = arena.take<T>(C * V);
+    if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
+    if (erase == Erase::other) d_y = arena.take<T>(C * K);
+  }
+
+  /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
+  void forward(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    load(p, row, begin, c, head, outputs);
+    solve_writes(c, S);
+    if (outputs) {
+      keys.pair(c, ask, false, q, k, P);
+      read(c, S, o);
+      if constexpr (erase == Erase::other) {
+        keys.pair(c, ask, false, q, y, P);
+        s.trmm_nn(c, V, T(1), P, C, r, V, T(1), o, V);
+      }
+      if (p.bonus) {
+        for (Size i = 0; i < c; ++i) s.axpy(V, own[i], v + i * V, o + i * V);
+      }
+      unpack(o, row, begin, c, head, V, p.o);
+    }
+    decay_state(c, S);
+    s.gemm_tn(K, V, c, T(1), keys.to_end(c, k, key_rows), K, values.to_end(c, u, value_rows), V, T(1), S, V);
+    if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
+  }
+
+  /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0.
+  void backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+                const T* S_0, const T* S_end, T* dS) {
+    const bool answers = static_cast<bool>(d.d_o);
+    const int key_head = head / (p.heads / p.key_heads);
+    load(p, row, begin, c, head, answers);
+    solve_writes(c, S_0);
+    if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
+    s.gemm_nn(c, V, K, T(1), keys.to_end(c, k, key_rows), K, dS, V, T(0), d_u, V);
+    values.to_end_in_place(c, d_u);
+    if (answers) {
+      keys.pair(c, ask, false, q, k, P);
+      values.apply_transposed(c, ask, P, o, d_u);
+    }
+    if (values.gated() && d.d_gv) {
+      values.clear_gradient(c);
+      if (answers) read(c, S_0, answer), values.add_reader(c, ask, o, answer);
+      values.add_writer(c, u, d_u);
+      std::fill_n(last, V, T(0));
+      for (Size i = 0; i < K; ++i) s.mul_add(V, S_end + i * V, dS + i * V, last);
+      values.finish_gradient(c, last, d.d_gv, row, begin, head);
+    }
+    through_writes(p, d, c, dS, row, begin, head, answers);
+    if (d.d_v) add_rows(s, T(1), d_u, row, begin, c, head, V, d.d_v);
+
+    s.transpose(K, V, S_0, V, st, K);
+    const T* const asked = answers ? values.to_start(c, ask, o, answer) : nullptr;
+    if (answers) {
+      values.pair(c, ask, false, o, u, P);
+      s.gemm_nn(c, K, V, T(1), asked, V, st, K, T(0), d_q, K);
+      keys.to_start_in_place(c, ask, d_q);
+      keys.apply(c, ask, P, k, d_q);
+    }
+    if constexpr (erase != Erase::none) {
+      s.gemm_nn(c, K, V, T(1), d_r, V, st, K, T(0), d_x, K);
+      keys.to_start_in_place(c, look, d_x);
+      outer(c, d_r, u, N);
+      keys.apply(c, look, N, k, d_x);
+    }
+    s.transpose(K, V, dS, V, st, K);
+    s.gemm_nn(c, K, V, T(1), values.to_end(c, u, value_rows), V, st, K, T(0), d_k, K);
+    keys.to_end_in_place(c, d_k);
+    if (answers) keys.apply_transposed(c, ask, P, q, d_k);
+    if constexpr (erase != Erase::none) keys.apply_transposed(c, look, N, x, d_k);
+    if constexpr (erase == Erase::other) {
+      s.gemm_nn(c, K, V, T(1), r, V, st, K, T(0), d_y, K);
+      keys.to_end_in_place(c, d_y);
+      if (answers) {
+        s.transpose(c, V, r, V, wide, C);
+        s.gemm_lower(c, V, T(1), o, V, wide, C, P, C);
+        keys.apply(c, ask, P, y, d_q);
+        keys.apply_transposed(c, ask, P, q, d_y);
+      }
+      outer(c, d_r, r, N);
+      keys.apply(c, look, N, y, d_x);
+      keys.apply_transposed(c, look, N, x, d_y);
+    }
+    if (keys.gated() && d.d_gk) {
+      keys.clear_gradient(c);
+      if (answers) keys.add_reader(c, ask, q, d_q);
+      keys.add_writer(c, k, d_k);
+      if constexpr (erase != Erase::none) keys.add_reader(c, look, x, d_x);
+      if constexpr (erase == Erase::other) keys.add_writer(c, y, d_y);
+      s.row_dots(K, V, S_end, V, dS, V, last);
+      keys.finish_gradient(c, last, d.d_gk, row, begin, head);
+    }
+    if (answers && p.bonus) through_bonus(d, c, row, begin, head);
+    if (answers && d.d_q) add_rows(s, p.scale, d_q, row, begin, c, key_head, K, d.d_q);
+    if (d.d_k) add_rows(s, T(1), d_k, row, begin, c, key_head, K, d.d_k);
+    if constexpr (erase != Erase::none) {
+      if (!p.a && d.d_k) add_rows(s, T(1), d_x, row, begin, c, key_head, K, d.d_k);
+      if (p.a && d.d_a) add_rows(s, T(1), d_x, row, begin, c, head, K, d.d_a);
+    }
+    if constexpr (erase == Erase::other) {
+      if (d.d_b) add_rows(s, T(1), d_y, row, begin, c, head, K, d.d_b);
+    }
+
+    decay_state(c, dS);
+    if (answers) s.gemm_tn(K, V, c, T(1), keys.to_start(c, ask, q, key_rows), K, asked, V, T(1), dS, V);
+    if constexpr (erase != Erase::none)
+      s.gemm_tn(K, V, c, T(1), keys.to_start(c, look, x, key_rows), K, d_r, V, T(1), dS, V);
+  }
+
+ private:
+  void load(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
+    const int key_head = head / (p.heads / p.key_heads);
+    ask = p.read_before ? Reader::before : Reader::after;
+    look = p.decayed_read ? Reader::after : Reader::before;
+    if (queries) pack(s, p.q, row, begin, c, key_head, K, p.scale, q);
+    pack(s, p.k, row, begin, c, key_head, K, T(1), k);
+    if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), v);
+    else std::fill_n(v, c * V, T(0));
+    for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
+    keys.load(p.gk, row, begin, c, head);
+    if constexpr (erase == Erase::none) values.load(p.gv, row, begin, c, head);
+    if constexpr (erase != Erase::none) {
+      if (p.a) pack(s, p.a, row, begin, c, head, K, T(1), x);
+      else std::copy_n(k, c * K, x);
+    }
+    if constexpr (erase == Erase::other) pack(s, p.b, row, begin, c, head, K, T(1), y);
+    if (!p.bonus || !queries) return;
+    for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
+    s.scale_columns(c, K, w, k, K, key_rows, K);
+    s.row_dots(c, K, q, K, key_rows, K, own);
+  }
+
+  // u, the values the tokens write, and (other) r, what they read. For the backward pass of `same` r is R0, and N is
+  // M.
+  void solve_writes(Size c, const T* S) {
+    if constexpr (erase == Erase::none) {
+      s.scale_rows(c, V, beta, v, V, u, V);
+    } else if constexpr (erase == Erase::same) {
+      keys.pair(c, look, true, x, k, A);
+      if (N)
+        for (Size i = 0; i < c; ++i) std::copy_n(A + i * C, i + 1, N + i * C);
+      s.gate_lower(c, true, 0, beta, nullptr, C, A, C);
+      s.gemm_nn(c, V, K, T(-1), keys.to_start(c, look, x, key_rows), K, S, V, T(1), v, V);
+      if (r) std::copy_n(v, c * V, r);
+      s.scale_rows(c, V, beta, v, V, u, V);
+      s.solve_nn(c, V, A, C, u, V);
+    } else {
+      s.scale_rows(c, V, beta, v, V, u, V);
+      keys.pair(c, look, true, x, y, A);
+      for (Size i = 0; i < c; ++i) s.scale(i, T(-1), A + i * C, A + i * C);
+      keys.pair(c, look, true, x, k, N);
+      s.gemm_nn(c, V, K, T(1), keys.to_start(c, look, x, key_rows), K, S, V, T(0), r, V);
+      s.trmm_nn(c, V, T(1), N, C, u, V, T(1), r, V);
+      s.solve_nn(c, V, A, C, r, V);
+    }
+  }
+
+  // out = (Q^ S_0)^v + apply_v(P, U)
+  void read(Size c, const T* S, T* out) {
+    s.gemm_nn(c, V, K, T(1), keys.to_start(c, ask, q, key_rows), K, S, V, T(0), out, V);
+    values.to_start_in_place(c, ask, out);
+    values.apply(c, ask, P, u, out);
+  }
+
+  void decay_state(Size c, T* S) {
+    if (keys.gated()) s.scale_rows(K, V, keys.over(c), S, V, S, V);
+    if (values.gated()) s.scale_columns(K, V, values.over(c), S, V, S, V);
+  }
+
+  // d_u from the gradient of what was written to that of v, d_r, and the gradient of beta.
+  void through_writes(const VectorProblem<T>& p, const VectorGradient<T>& d, Size c, const T* dS, Size row,
+                      Size begin, int head, bool answers) {
+    if constexpr (erase == Erase::other) {
+      s.gemm_nn(c, V, K, T(1), keys.to_end(c, y, key_rows), K, dS, V, T(0), d_r, V);
+      if (answers) {
+        keys.pair(c, ask, false, q, y, P);
+        s.trmm_tn(c, V, T(1), P, C, o, V, T(1), d_r, V);
+      }
+      s.solve_tn(c, V, A, C, d_r, V);
+      s.trmm_tn(c, V, T(1), N, C, d_r, V, T(1), d_u, V);
+    }
+    if constexpr (erase == Erase::same) {
+      s.solve_tn(c, V, A, C, d_u, V);
+      s.trmm_nn(c, V, T(-1), N, C, u, V, T(1), r, V);
+    }
+    if (d.d_beta) {
+      s.row_dots(c, V, d_u, V, erase == Erase::same ? r : v, V, beta_dots());
+      for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += beta_dots()[i];
+    }
+    if (p.beta) s.scale_rows(c, V, beta, d_u, V, d_u, V);
+    if constexpr (erase == Erase::same) s.scale(c * V, T(-1), d_u, d_r);
+  }
+  T* beta_dots() { return wide; }
+
+  // out = stril(l r'), with a zero diagonal
+  void outer(Size c, const T* left, const T* right, T* out) {
+    s.transpose(c, V, right, V, wide, C);
+    s.gemm_lower(c, V, T(1), left, V, wide, C, out, C);
+    for (Size i = 0; i < c; ++i) out[i * C + i] = T(0);
+  }
+
+  // o_i += (q_i . w*k_i) v_i: adds to d_q and d_k, and to the caller's d_v and d_bonus.
+  void through_bonus(const VectorGradient<T>& d, Size c, Size row, Size begin, int head) {
+    s.scale_columns(c, K, w, k, K, key_rows, K);
+    for (Size i = 0; i < c; ++i) s.axpy(K, s.dot(V, v + i * V, o + i * V), key_rows + i * K, d_q + i * K);
+    s.scale_columns(c, K, w, q, K, key_rows, K);
+    for (Size i = 0; i < c; ++i) s.axpy(K, s.dot(V, v + i * V, o + i * V), key_rows + i * K, d_k + i * K);
+    if (d.d_v) {
+      s.scale_rows(c, V, own, o, V, value_rows, V);
+      add_rows(s, T(1), value_rows, row, begin, c, head, V, d.d_v);
+    }
+    if (!d.d_bonus) return;
+    for (Size i = 0; i < c; ++i) s.scale(K, s.dot(V, v + i * V, o + i * V), k + i * K, key_rows + i * K);
+    s.mul(c * K, q, key_rows, key_rows);
+    for (int j = 0; j < K; ++j) {
+      double sum = 0;
+      for (Size i = 0; i < c; ++i) sum += key_rows[i * K + j];
+      d.d_bonus(head, j) += static_cast<T>(sum);
+    }
+  }
+
+  const Simd<T>& s;
+  int K, V;
+  Size C;
+  Reader ask = Reader::after, look = Reader::before;
+  Gates<T> keys, values;
+  T *q, *k, *v, *u, *o, *key_rows, *value_rows, *P, *beta, *own, *w;
+  T *x = nullptr, *y = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
+  T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
+  T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
+};
+
+}  // namespace ttr::families

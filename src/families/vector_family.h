@@ -1,0 +1,23 @@
+// The families with a gate for every channel: what gated and dplr hand to run.h.
+#pragma once
+
+#include <type_traits>
+
+#include "families/run.h"
+#include "families/vector.h"
+#include "families/vector_chunk.h"
+#include "families/vector_recurrent.h"
+
+namespace ttr::families {
+
+template <class T, Erase erase>
+struct VectorFamily {
+  using Number = T;
+  using Problem = VectorProblem<T>;
+  using Gradient = VectorGradient<T>;
+  using Chunk = VectorChunk<T, erase>;
+  using Recurrent = VectorRecurrent<T, erase>;
+  using Map = std::conditional_t<erase == Erase::none, DiagonalMap<T>, DenseMap<T, Chunk>>;
+};
+
+}  // namespace ttr::families
