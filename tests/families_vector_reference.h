@@ -27,7 +27,7 @@ struct Parts {
   const char* name = "";
 };
 
-enum class Strength { mild, strong, scalar };  // scalar: one gate per head, a zero inner stride
+enum class Strength { mild, strong, scalar, strong_scalar };  // scalar: one gate per head, a zero inner stride
 
 struct VectorCase {
   Parts parts;
@@ -86,9 +86,10 @@ inline Tensors draw_vectors(const VectorCase& c, double scale = 0.5) {
   for (const char* name : {"gk", "gv"})
     for (std::size_t i = 0; i < d[name].size(); ++i) {
       double& g = d[name][i];
-      g = c.strength == Strength::strong ? strong[rng() % 6] : -std::log1p(std::exp(-2 - g));
+      g = c.strength == Strength::strong || c.strength == Strength::strong_scalar ? strong[rng() % 6]
+                                                                                  : -std::log1p(std::exp(-2 - g));
       const std::size_t dim = static_cast<std::size_t>(c.dim(name));
-      if (c.strength == Strength::scalar) g = d[name][i / dim * dim];
+      if (c.strength >= Strength::scalar) g = d[name][i / dim * dim];
     }
   d["bonus"] = draw(Size{H} * K);
   d["S"] = draw(states * K * c.shape.V), d["d_S"] = draw(states * K * c.shape.V);
@@ -214,7 +215,7 @@ Tensors run_vectors(const VectorCase& c, const Tensors& d, const Call& call, Sta
   const auto input = [&](const char* name) -> View<const T, 4> {
     if (!c.has(name)) return {};
     View<T, 4> view = in.at(name).view;
-    if (name[0] == 'g' && c.strength == Strength::scalar) view.stride[3] = 0;
+    if (name[0] == 'g' && c.strength >= Strength::scalar) view.stride[3] = 0;
     return view;
   };
   const auto wanted = [&](const char* name) -> View<T, 4> { return c.has(name) ? out.at(name).view : View<T, 4>{}; };

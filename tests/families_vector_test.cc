@@ -140,11 +140,12 @@ TEST(VectorFamilies, StrongGates) {
 // A gate with a zero inner stride is one gate for all channels.
 TEST(VectorFamilies, ScalarGates) {
   for (const Parts& parts : kParts)
-    for (const Way& way : kWays) {
-      check_both({parts, {.B = 2, .T = 40, .H = 2, .G = 1, .K = 6, .V = 7}, Strength::scalar},
-                 {.form = way.form, .chunk = way.chunk});
-      if (HasFatalFailure()) return;
-    }
+    for (const Strength strength : {Strength::scalar, Strength::strong_scalar})
+      for (const Way& way : kWays) {
+        check_both({parts, {.B = 2, .T = 70, .H = 2, .G = 1, .K = 6, .V = 7}, strength},
+                   {.form = way.form, .chunk = way.chunk});
+        if (HasFatalFailure()) return;
+      }
 }
 
 // The gradient of such a gate, asked for with a zero inner stride, is the sum over the channels.

@@ -32,11 +32,18 @@ struct AxisStrides {
 inline AxisStrides axis_strides(const std::string& axes, const std::array<std::ptrdiff_t, max_rank>& stride) {
   AxisStrides s;
   for (std::size_t i = 0; i < axes.size(); ++i) switch (axes[i]) {
-      case 'B': s.batch = stride[i]; break;
-      case 'T': s.time = stride[i]; break;
+      case 'B':
+        s.batch = stride[i];
+        break;
+      case 'T':
+        s.time = stride[i];
+        break;
       case 'H':
-      case 'G': s.head = stride[i]; break;
-      default: s.inner = stride[i];
+      case 'G':
+        s.head = stride[i];
+        break;
+      default:
+        s.inner = stride[i];
     }
   return s;
 }
@@ -59,6 +66,25 @@ inline const double* constants<double>(const Plan::Body& body) {
   return body.constants_f64.data();
 }
 
+inline const Value& value(const Plan::Body& body, int index) {
+  return body.pipeline.values[static_cast<std::size_t>(index)];
+}
+
+/// Extent of the last axis of a value, if it is one a row runs along; else 1.
+inline int width(const Plan::Body& body, int index) {
+  const std::string& axes = value(body, index).axes;
+  if (axes.empty()) return 1;
+  const char last = axes.back();
+  return last == 'K' || last == 'V' || last == '1' ? static_cast<int>(body.extent(last, 1, 1)) : 1;
+}
+
+/// Heads of a value: H, G, or (constants) those of the plan.
+inline int heads_of(const Plan::Body& body, int index) {
+  for (char axis : value(body, index).axes)
+    if (axis == 'H' || axis == 'G') return static_cast<int>(body.extent(axis, 1, 1));
+  return body.shape.heads;
+}
+
 /// Contiguous strides for the axes of a value.
 inline void contiguous(const Plan::Body& body, const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
                        std::array<std::ptrdiff_t, max_rank>& extent, std::array<std::ptrdiff_t, max_rank>& stride) {
@@ -69,13 +95,5 @@ inline void contiguous(const Plan::Body& body, const std::string& axes, std::ptr
     step *= extent[i];
   }
 }
-
-/// Runs the oracle as a step of the pipeline (oracle_step.cc). Arrays are copied to double and back. `final` may be the
-/// same buffer as `initial`, or without data if the final state is not wanted.
-template <class T>
-Status oracle_forward(const Plan::Body&, const Step&, Binding<T>&, ConstState initial, State final) noexcept;
-template <class T>
-Status oracle_backward(const Plan::Body&, const Step&, Binding<T>&, ConstState initial, ConstState d_final,
-                       State d_initial) noexcept;
 
 }  // namespace ttr

@@ -25,7 +25,8 @@ class Builder {
     p_.canonical_info = canonical_inputs(design);
     p_.inputs = layer ? layer->info.inputs : p_.canonical_info;
     for (std::size_t i = 0; i < p_.inputs.size(); ++i) {
-      if (const InputInfo* info = canonical_info(p_.inputs[i].name); layer && info && p_.inputs[i].shape != info->shape)
+      if (const InputInfo* info = canonical_info(p_.inputs[i].name);
+          layer && info && p_.inputs[i].shape != info->shape)
         p_.inputs[i].shape = info->shape;  // a setting changed it: ridge=token
       add_value({p_.inputs[i].name, without_spaces(p_.inputs[i].shape), Value::From::input, static_cast<int>(i), {}});
     }
@@ -33,7 +34,8 @@ class Builder {
     for (const InputInfo& info : p_.canonical_info)
       if (layer && !produced(info.name) && !find(info.name)) {
         p_.inputs.push_back(info);
-        add_value({info.name, without_spaces(info.shape), Value::From::input, static_cast<int>(p_.inputs.size()) - 1, {}});
+        add_value(
+            {info.name, without_spaces(info.shape), Value::From::input, static_cast<int>(p_.inputs.size()) - 1, {}});
       }
     p_.outputs = layer ? layer->info.outputs : std::vector<InputInfo>{zoo::output()};
   }
@@ -278,10 +280,14 @@ class Builder {
       return operation(op, {step, k}, "BTH", s.eps);
     };
     switch (s.rule) {
-      case Solver::Rule::nlms: return rule_step(Op::nlms_step, "mu");
-      case Solver::Rule::longhorn: return rule_step(Op::longhorn_step, "delta");
-      case Solver::Rule::flow: return rule_step(Op::flow_step, "beta");
-      default: return quantity(s.step, "beta");
+      case Solver::Rule::nlms:
+        return rule_step(Op::nlms_step, "mu");
+      case Solver::Rule::longhorn:
+        return rule_step(Op::longhorn_step, "delta");
+      case Solver::Rule::flow:
+        return rule_step(Op::flow_step, "beta");
+      default:
+        return quantity(s.step, "beta");
     }
   }
   DeltaGates delta_gates(int k) {
@@ -313,7 +319,8 @@ class Builder {
         const int to = operation(stage.op, from, axes_of(stage.to), stage.eps, stage.to);
         if (stage.to == "o") answer = to;
       }
-    for (const InputInfo& output : p_.outputs) p_.output_values.push_back(output.name == "o" ? answer : index_of(output.name));
+    for (const InputInfo& output : p_.outputs)
+      p_.output_values.push_back(output.name == "o" ? answer : index_of(output.name));
   }
   // Letters of an output, or of a result on the way to one.
   std::string axes_of(const std::string& name) const {
@@ -354,15 +361,16 @@ Builder::Claim Builder::claimed_by(const Design& d, bool causal) {
   const Weights& w = d.weights;
   const Solver& s = d.solver;
   const Extras& x = d.extras;
-  const bool plain_weights =
-      w.near == Kernel::none && w.window == 0 && !w.levels && !w.complex &&
-      (w.importance == Weights::Importance::one || w.importance == Weights::Importance::beta);
+  const bool plain_weights = w.near == Kernel::none && w.window == 0 && !w.levels && !w.complex &&
+                             (w.importance == Weights::Importance::one || w.importance == Weights::Importance::beta);
   const bool per_token = w.per == Weights::Per::token;
-  const bool per_channel = w.per == Weights::Per::key || w.per == Weights::Per::value || w.per == Weights::Per::key_value;
-  const bool plain_memory = d.memory.kind == Memory::Class::linear && d.memory.feature == Memory::Feature::identity &&
-                            !d.memory.reverse;
-  const bool plain_read = !x.blend && (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
-                                       x.normalise == Extras::Normalise::rms);
+  const bool per_channel =
+      w.per == Weights::Per::key || w.per == Weights::Per::value || w.per == Weights::Per::key_value;
+  const bool plain_memory =
+      d.memory.kind == Memory::Class::linear && d.memory.feature == Memory::Feature::identity && !d.memory.reverse;
+  const bool plain_read =
+      !x.blend && (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
+                   x.normalise == Extras::Normalise::rms);
   const bool reads_after = !x.read_before && !x.bonus;
   const bool plain_step = s.steps == 1 && s.pairs == 1 && !s.momentum.given() && !s.precondition && !s.muon &&
                           !s.row_norm && s.q_norm == 0;
@@ -385,11 +393,11 @@ Builder::Claim Builder::claimed_by(const Design& d, bool causal) {
     if (dot && own_keys && scalar && no_leak && s.rule == Solver::Rule::plain) return Claim::decay;
     const bool plain_erase = !s.dplr || (!s.step.given() && s.rule == Solver::Rule::plain);
     const bool one_way = int{s.feedback} + int{s.split} + int{s.dplr} <= 1;
-    if (squared && no_leak && plain_erase && one_way && (scalar || s.decay_per == Weights::Per::key)) return Claim::dplr;
+    if (squared && no_leak && plain_erase && one_way && (scalar || s.decay_per == Weights::Per::key))
+      return Claim::dplr;
   }
   const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
-  if (s.kind == Solver::Kind::exact && squared && per_token && ridge &&
-      s.ridge_kind == Solver::RidgeKind::absolute &&
+  if (s.kind == Solver::Kind::exact && squared && per_token && ridge && s.ridge_kind == Solver::RidgeKind::absolute &&
       (s.ridge_per == Solver::RidgePer::head || s.ridge_per == Solver::RidgePer::key))
     return Claim::least_squares;
   return Claim::nobody;

@@ -1,8 +1,8 @@
-// The oracle as a step of a pipeline: gathers the caller's strided tensors into dense double arrays, one sequence at a
-// time, and scatters what comes back. The only code on a plan's path that allocates.
+// The oracle as a step of a pipeline: gathers the caller's strided tensors into dense double arrays, one sequence at
+// a time, and scatters what comes back. The only code on a plan's path that allocates.
 #include <new>
 
-#include "plan/bind.h"
+#include "plan/kernels.h"
 
 namespace ttr {
 namespace {
@@ -14,12 +14,15 @@ using oracle::Arrays;
 // tokens) runs over its tokens. visit(offset, flat index) is called in row-major order.
 template <class Visit>
 void for_each(const std::string& axes, const std::array<std::ptrdiff_t, max_rank>& extent,
-              const std::array<std::ptrdiff_t, max_rank>& stride, const families::Sequence& sequence, std::ptrdiff_t pairs,
-              Visit&& visit) {
+              const std::array<std::ptrdiff_t, max_rank>& stride, const families::Sequence& sequence,
+              std::ptrdiff_t pairs, Visit&& visit) {
   std::array<std::ptrdiff_t, max_rank> low{}, high{}, at{};
   const std::size_t rank = axes.size();
   for (std::size_t i = 0; i < rank; ++i) {
-    low[i] = axes[i] == 'B' ? sequence.row : axes[i] == 'T' ? sequence.begin : axes[i] == 'P' ? sequence.begin * pairs : 0;
+    low[i] = axes[i] == 'B'   ? sequence.row
+             : axes[i] == 'T' ? sequence.begin
+             : axes[i] == 'P' ? sequence.begin * pairs
+                              : 0;
     high[i] = axes[i] == 'B'   ? sequence.row + 1
               : axes[i] == 'T' ? sequence.end
               : axes[i] == 'P' ? sequence.end * pairs
@@ -52,8 +55,9 @@ Array gather(const Plan::Body& body, const Binding<T>& b, int index, const famil
     count *= static_cast<std::size_t>(array.extent.back());
   }
   array.data.resize(count);
-  for_each(value.axes, bound.extent, bound.stride, sequence, pairs,
-           [&](std::ptrdiff_t offset, std::size_t flat) { array.data[flat] = static_cast<double>(bound.data[offset]); });
+  for_each(value.axes, bound.extent, bound.stride, sequence, pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
+    array.data[flat] = static_cast<double>(bound.data[offset]);
+  });
   return array;
 }
 
@@ -78,7 +82,8 @@ Arrays read_state(const Plan::Body& body, ConstState state, std::size_t n, std::
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
     const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));
-    const std::size_t one = numbers(part), stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
+    const std::size_t one = numbers(part),
+                      stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
     const double* from =
         reinterpret_cast<const double*>(static_cast<const std::byte*>(state.data) + place.offset) + n * stride;
     Array array;
@@ -103,7 +108,8 @@ void write_state(const Plan::Body& body, const Arrays& arrays, const char* prefi
     const auto found = arrays.find(prefix + part.info.name);
     if (found == arrays.end()) continue;
     const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));
-    const std::size_t one = numbers(part), stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
+    const std::size_t one = numbers(part),
+                      stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
     double* to = reinterpret_cast<double*>(static_cast<std::byte*>(state.data) + place.offset) + n * stride;
     std::copy(found->second.data.begin(), found->second.data.end(), to);
   }
@@ -122,15 +128,16 @@ oracle::Sizes sizes_of(const Plan::Body& body, const families::Sequence& sequenc
 }  // namespace
 
 template <class T>
-Status oracle_forward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial, State final) noexcept try {
+Status oracle_forward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial,
+                      State final) noexcept try {
   std::vector<Arrays> states;
   const Value& out_value = body.pipeline.values[static_cast<std::size_t>(step.to)];
   const Bound<T>& out = b.values[static_cast<std::size_t>(step.to)];
   for (std::size_t n = 0; n < b.sequences.size(); ++n) {
     const families::Sequence& sequence = b.sequences[n];
     Arrays state = read_state(body, initial, n, count_of(body, initial, n));
-    const Arrays result = oracle::forward(body.pipeline.design, sizes_of(body, sequence),
-                                          gather_inputs(body, b, sequence), state);
+    const Arrays result =
+        oracle::forward(body.pipeline.design, sizes_of(body, sequence), gather_inputs(body, b, sequence), state);
     if (const std::int64_t pairs = pairs_in(body, state); final.data && pairs >= 0)
       for (std::size_t i = 0; i < body.pipeline.states.size(); ++i)
         if (body.pipeline.states[i].history && body.state_place(final.bytes, static_cast<int>(i)).capacity < pairs)
@@ -156,8 +163,8 @@ Status oracle_forward(const Plan::Body& body, const Step& step, Binding<T>& b, C
 }
 
 template <class T>
-Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial, ConstState d_final,
-                       State d_initial) noexcept try {
+Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial,
+                       ConstState d_final, State d_initial) noexcept try {
   const Value& out_value = body.pipeline.values[static_cast<std::size_t>(step.to)];
   const Bound<T>& out = b.values[static_cast<std::size_t>(step.to)];
   for (std::size_t n = 0; n < b.sequences.size(); ++n) {
@@ -170,9 +177,10 @@ Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
     Array d_o{{sizes.time, sizes.heads, sizes.value_dim}, {}};
     d_o.data.assign(static_cast<std::size_t>(sizes.time * sizes.heads * sizes.value_dim), 0.0);
     if (out.gradient_in)
-      for_each(out_value.axes, out.extent, out.gradient_stride, sequence, 1, [&](std::ptrdiff_t offset, std::size_t flat) {
-        d_o.data[flat] = static_cast<double>(out.gradient_in[offset]);
-      });
+      for_each(out_value.axes, out.extent, out.gradient_stride, sequence, 1,
+               [&](std::ptrdiff_t offset, std::size_t flat) {
+                 d_o.data[flat] = static_cast<double>(out.gradient_in[offset]);
+               });
     Arrays d_state;
     if (d_final.data) {
       std::int64_t after = 0;
@@ -189,8 +197,8 @@ Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
       Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
       const auto found = gradients.find(body.pipeline.canonical_info[i].name);
       if (!bound.gradient || found == gradients.end()) continue;
-      for_each(body.pipeline.values[static_cast<std::size_t>(index)].axes, bound.extent, bound.gradient_stride, sequence,
-               body.pipeline.design.solver.pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
+      for_each(body.pipeline.values[static_cast<std::size_t>(index)].axes, bound.extent, bound.gradient_stride,
+               sequence, body.pipeline.design.solver.pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
                  bound.gradient[offset] += static_cast<T>(found->second.data[flat]);
                });
     }

@@ -40,15 +40,15 @@ struct Step {
   KernelKind kernel{};
   std::vector<int> from;  // operations: operands. Kernels: by Role, -1 = absent. Oracle: all canonical inputs
   int to = -1;
-  double scale = 1;       // kernels: on q
+  double scale = 1;          // kernels: on q
   bool undecayed = false;    // delta, dplr: the residual reads the state before its decay
   bool read_before = false;  // gated: the output reads the state before the token's write
-  int state = -1;         // kernels: index of the first state
+  int state = -1;            // kernels: index of the first state
 };
 
 /// One named array of the state. In the caller's buffer: if any part is a history, one 64-bit count of pairs per
-/// sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity, extent...] each, where
-/// the capacity is what the size of the buffer allows.
+/// sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity, extent...] each,
+/// where the capacity is what the size of the buffer allows.
 struct StatePart {
   StateInfo info;
   std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
@@ -68,11 +68,11 @@ struct Pipeline {
   std::vector<Value> values;
   std::vector<Step> steps;
   std::vector<StatePart> states;
-  bool history = false;                 // a part of the state is a list of pairs (oracle)
-  oracle::Sizes oracle_sizes;           // but for the time
-  std::vector<int> canonical;           // oracle: value index of each canonical input
+  bool history = false;        // a part of the state is a list of pairs (oracle)
+  oracle::Sizes oracle_sizes;  // but for the time
+  std::vector<int> canonical;  // oracle: value index of each canonical input
   std::vector<InputInfo> canonical_info;
-  std::vector<int> output_values;       // value index of each output
+  std::vector<int> output_values;  // value index of each output
 };
 
 /// Builds the pipeline of a design, with the layer's own stages around it if there is a declaration.
@@ -97,12 +97,12 @@ struct Plan::Body {
   std::vector<StateInfo> states;
   const Simd<float>* simd_f32 = nullptr;
   const Simd<double>* simd_f64 = nullptr;
-  std::vector<float> constants_f32;     // the numbers of all constant and table values, in order
+  std::vector<float> constants_f32;  // the numbers of all constant and table values, in order
   std::vector<double> constants_f64;
   std::vector<std::ptrdiff_t> constant_offset;  // per value
 
   bool on_oracle() const { return pipeline.steps[main_kernel].kernel == KernelKind::oracle; }
-  int main_kernel = -1;                 // index of the step that is the regression itself
+  int main_kernel = -1;  // index of the step that is the regression itself
 
   std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const;
   std::size_t elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time) const;
@@ -114,16 +114,16 @@ struct Plan::Body {
 /// What is wrong with a call, found without allocating.
 struct Fault {
   Status status = Status::ok;
-  std::string_view tensor;   // which one
-  char axis = 0;             // which axis of it (letter), or 0
+  std::string_view tensor;  // which one
+  char axis = 0;            // which axis of it (letter), or 0
   std::ptrdiff_t got = 0, want = 0;
 };
 
 struct Call {
   const Inputs* inputs = nullptr;
-  const Outputs* outputs = nullptr;       // forward
-  State state{};                          // forward: in and out; backward: initial
-  const Inputs* d_outputs = nullptr;      // backward
+  const Outputs* outputs = nullptr;   // forward
+  State state{};                      // forward: in and out; backward: initial
+  const Inputs* d_outputs = nullptr;  // backward
   ConstState d_final{};
   const Outputs* d_inputs = nullptr;
   State d_initial{};

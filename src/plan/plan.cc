@@ -16,8 +16,9 @@ struct NamedForm {
   Form form;
   std::string_view name;
 };
-constexpr NamedForm form_names[] = {{Form::best, "best"},   {Form::step, "step"},         {Form::recurrent, "recurrent"},
-                                    {Form::chunk, "chunk"}, {Form::parallel, "parallel"}, {Form::scan, "scan"}};
+constexpr NamedForm form_names[] = {{Form::best, "best"},           {Form::step, "step"},
+                                    {Form::recurrent, "recurrent"}, {Form::chunk, "chunk"},
+                                    {Form::parallel, "parallel"},   {Form::scan, "scan"}};
 
 std::string describe(const Shape& s) {
   return "batch " + std::to_string(s.batch) + ", heads " + std::to_string(s.heads) + ", key_heads " +
@@ -34,7 +35,8 @@ Shape checked(Shape shape) {
                                                  {"value_dim", shape.value_dim}};
   for (const auto& [name, number] : numbers)
     if (number < 1)
-      throw Error(std::string(name) + " is " + std::to_string(number) + "; it must be at least 1", std::string("shape.") + name);
+      throw Error(std::string(name) + " is " + std::to_string(number) + "; it must be at least 1",
+                  std::string("shape.") + name);
   if (shape.heads % shape.key_heads != 0)
     throw Error("heads " + std::to_string(shape.heads) + " is not a multiple of key_heads " +
                     std::to_string(shape.key_heads) + "; groups of heads must have the same size",
@@ -50,12 +52,18 @@ std::string target_of(const Options& options) {
 
 const char* family_name(KernelKind kind) {
   switch (kind) {
-    case KernelKind::decay: return "decay";
-    case KernelKind::delta: return "delta";
-    case KernelKind::gated: return "gated";
-    case KernelKind::dplr: return "dplr";
-    case KernelKind::least_squares: return "least_squares";
-    case KernelKind::oracle: return "oracle";
+    case KernelKind::decay:
+      return "decay";
+    case KernelKind::delta:
+      return "delta";
+    case KernelKind::gated:
+      return "gated";
+    case KernelKind::dplr:
+      return "dplr";
+    case KernelKind::least_squares:
+      return "least_squares";
+    case KernelKind::oracle:
+      return "oracle";
   }
   return "";
 }
@@ -64,33 +72,40 @@ std::vector<Form> forms_of(const Pipeline& pipeline, bool causal) {
   if (!causal) return {Form::parallel};
   bool blocked = true;
   for (const Step& step : pipeline.steps)
-    if (step.is_kernel && (step.kernel == KernelKind::oracle || step.kernel == KernelKind::least_squares)) blocked = false;
+    if (step.is_kernel && (step.kernel == KernelKind::oracle || step.kernel == KernelKind::least_squares))
+      blocked = false;
   if (blocked) return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
   return {Form::step, Form::recurrent};
 }
 
-Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, const Shape& shape, const Options& options) {
+Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, const Shape& shape,
+               const Options& options) {
   auto body = std::make_shared<Plan::Body>();
   body->name = std::move(name);
   body->recipe = std::move(recipe);
   body->shape = checked(shape);
   body->options = options;
   if (!options.kernel.empty() && options.kernel != "oracle")
-    throw Error("there is no kernel '" + options.kernel + "' to force; 'oracle' is the literal solver, empty the fastest",
-                "options.kernel");
+    throw Error(
+        "there is no kernel '" + options.kernel + "' to force; 'oracle' is the literal solver, empty the fastest",
+        "options.kernel");
   if (options.chunk < 0)
-    throw Error("chunk is " + std::to_string(options.chunk) + "; it must be positive, or 0 for the plan's choice", "options.chunk");
+    throw Error("chunk is " + std::to_string(options.chunk) + "; it must be positive, or 0 for the plan's choice",
+                "options.chunk");
   if (options.scale && !std::isfinite(*options.scale)) throw Error("scale is not a finite number", "options.scale");
   const bool root = layer && layer->scale_by_root_key;
   body->scale = options.scale.value_or(root ? 1 / std::sqrt(static_cast<double>(body->shape.key_dim)) : 1.0);
-  body->chunk = options.chunk > 0 ? options.chunk : families::default_chunk(body->shape.key_dim, body->shape.value_dim);
+  body->chunk =
+      options.chunk > 0 ? options.chunk : families::default_chunk(body->shape.key_dim, body->shape.value_dim);
   const Design design = interpret(body->recipe);
   const bool sees_all = design.solver.kind == Solver::Kind::gd || design.solver.kind == Solver::Kind::exact ||
                         design.solver.kind == Solver::Kind::cg || design.solver.kind == Solver::Kind::chebyshev ||
                         design.solver.kind == Solver::Kind::given;
   if (!options.causal && !(sees_all && oracle::keeps_history(design)))
-    throw Error("'" + to_string(body->recipe) + "' answers token by token; only solvers that see all pairs at once "
-                "(gd, exact, cg) have a non-causal meaning", "options.causal");
+    throw Error("'" + to_string(body->recipe) +
+                    "' answers token by token; only solvers that see all pairs at once "
+                    "(gd, exact, cg) have a non-causal meaning",
+                "options.causal");
   body->pipeline = lower(design, layer, body->shape, options, body->scale);
   if (body->pipeline.values.size() > static_cast<std::size_t>(max_values))
     throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
@@ -114,15 +129,24 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
 
 const char* axis_name(char letter) {
   switch (letter) {
-    case 'B': return "batch";
-    case 'T': return "time";
-    case 'P': return "time (pairs)";
-    case 'H': return "heads";
-    case 'G': return "key_heads";
-    case 'K': return "key_dim";
-    case 'V': return "value_dim";
-    case 'M': return "slots";
-    default: return "extent";
+    case 'B':
+      return "batch";
+    case 'T':
+      return "time";
+    case 'P':
+      return "time (pairs)";
+    case 'H':
+      return "heads";
+    case 'G':
+      return "key_heads";
+    case 'K':
+      return "key_dim";
+    case 'V':
+      return "value_dim";
+    case 'M':
+      return "slots";
+    default:
+      return "extent";
   }
 }
 
@@ -137,7 +161,8 @@ Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTenso
   for (char letter : info.shape) {
     if (letter == ' ') continue;
     if (rank < tensor.rank && !is_free(letter)) {
-      const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(rank)], want = body.extent(letter, batch, time);
+      const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(rank)],
+                           want = body.extent(letter, batch, time);
       if (got != want) return {Status::bad_shape, info.name, letter, got, want};
     }
     ++rank;
@@ -156,31 +181,50 @@ std::string_view to_string(Form form) noexcept {
 
 std::string_view to_string(Status status) noexcept {
   switch (status) {
-    case Status::ok: return "ok";
-    case Status::missing_input: return "a required input has no data";
-    case Status::bad_shape: return "a tensor's extent does not fit the plan";
-    case Status::bad_type: return "a tensor is float where the plan is double, or the reverse";
-    case Status::small_state: return "the state buffer is smaller than footprint().state";
-    case Status::state_full: return "the state has no room for more pairs; give it a larger buffer with grow()";
-    case Status::small_workspace: return "the workspace is smaller than footprint() asks for";
-    case Status::out_of_domain: return "a number for which the layer is not defined";
-    case Status::not_supported: return "this form does not exist for this plan";
-    case Status::out_of_memory: return "no memory left";
+    case Status::ok:
+      return "ok";
+    case Status::missing_input:
+      return "a required input has no data";
+    case Status::bad_shape:
+      return "a tensor's extent does not fit the plan";
+    case Status::bad_type:
+      return "a tensor is float where the plan is double, or the reverse";
+    case Status::small_state:
+      return "the state buffer is smaller than footprint().state";
+    case Status::state_full:
+      return "the state has no room for more pairs; give it a larger buffer with grow()";
+    case Status::small_workspace:
+      return "the workspace is smaller than footprint() asks for";
+    case Status::out_of_domain:
+      return "a number for which the layer is not defined";
+    case Status::not_supported:
+      return "this form does not exist for this plan";
+    case Status::out_of_memory:
+      return "no memory left";
   }
   return "unknown status";
 }
 
 std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const {
   switch (letter) {
-    case 'B': return batch;
-    case 'T': return time;
-    case 'P': return time * pipeline.design.solver.pairs;
-    case 'H': return shape.heads;
-    case 'G': return shape.key_heads;
-    case 'K': return shape.key_dim;
-    case 'V': return shape.value_dim;
-    case 'M': return pipeline.design.memory.slots;
-    default: return 1;
+    case 'B':
+      return batch;
+    case 'T':
+      return time;
+    case 'P':
+      return time * pipeline.design.solver.pairs;
+    case 'H':
+      return shape.heads;
+    case 'G':
+      return shape.key_heads;
+    case 'K':
+      return shape.key_dim;
+    case 'V':
+      return shape.value_dim;
+    case 'M':
+      return pipeline.design.memory.slots;
+    default:
+      return 1;
   }
 }
 
@@ -437,8 +481,10 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
   const Fault fault = check_call(*body_, call);
   const std::string tensor(fault.tensor), got = std::to_string(fault.got), want = std::to_string(fault.want);
   switch (fault.status) {
-    case Status::ok: return {};
-    case Status::missing_input: return "the input " + tensor + " of " + name() + " is missing";
+    case Status::ok:
+      return {};
+    case Status::missing_input:
+      return "the input " + tensor + " of " + name() + " is missing";
     case Status::bad_type:
       return tensor + " is " + (body_->options.type == Type::f32 ? "double" : "float") + " but the plan is " +
              (body_->options.type == Type::f32 ? "float" : "double") + "; set Options::type";
@@ -456,7 +502,8 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
     case Status::small_state:
     case Status::small_workspace:
       return "the " + tensor + " has " + got + " bytes but " + want + " are needed; ask footprint()";
-    default: return std::string(to_string(fault.status));
+    default:
+      return std::string(to_string(fault.status));
   }
 }
 

@@ -54,14 +54,10 @@ void remove(Term& term, std::string_view key) {
 // key=value, or the bare key for the value "input".
 void set(Term& term, const std::string& key, const std::string& value) {
   Argument argument = word_argument(key);
-  if (const auto number = as_number(value))
-    argument.value = *number;
-  else if (value != "input")
-    argument.value = Term{value, {}, 0};
-  if (Argument* old = find(term, key))
-    *old = argument;
-  else
-    term.arguments.push_back(argument);
+  if (const auto number = as_number(value)) argument.value = *number;
+  else if (value != "input") argument.value = Term{value, {}, 0};
+  if (Argument* old = find(term, key)) *old = argument;
+  else term.arguments.push_back(argument);
 }
 
 bool is_fade(const Term& term) { return term.word == "equal" || term.word == "decay" || term.word == "gate"; }
@@ -85,10 +81,8 @@ void set_fade(Recipe& recipe, const std::string& value) {
   }
   Term* term = fade(recipe);
   if (term && term->has("beta")) changed.arguments.push_back(*term->find("beta"));
-  if (term)
-    *term = changed;
-  else
-    recipe.weights.push_back(changed);
+  if (term) *term = changed;
+  else recipe.weights.push_back(changed);
 }
 
 void set_window(Recipe& recipe, const std::string& value) {
@@ -124,10 +118,8 @@ void set_ridge(Recipe& recipe, const std::string& value) {
   } else if (value == "token" || value == "key") {
     Argument argument = word_argument("ridge");
     argument.value = Term{"ridge", {word_argument(value)}, 0};
-    if (Argument* old = find(recipe.solver, "ridge"))
-      *old = argument;
-    else
-      recipe.solver.arguments.insert(recipe.solver.arguments.begin(), argument);
+    if (Argument* old = find(recipe.solver, "ridge")) *old = argument;
+    else recipe.solver.arguments.insert(recipe.solver.arguments.begin(), argument);
   } else {
     set(recipe.solver, "ridge", value);
   }
@@ -144,13 +136,14 @@ struct StreamDefault {
   const char* value;
 };
 constexpr StreamDefault stream_defaults[] = {
-    {"beta", "0.5"},  {"nlms", "0.5"},     {"longhorn", "1"},  {"flow", "1"},        {"decay", "0.01"}, {"leak", "0.01"},
-    {"shrink", "0.01"}, {"momentum", "0.5"}, {"ridge", "0.001"}, {"mu", "0.5"},        {"process", "0.001"},
-    {"noise", "1"},   {"step", "auto"},    {"rate", "0.1"}};
+    {"beta", "0.5"},      {"nlms", "0.5"},    {"longhorn", "1"},   {"flow", "1"},      {"decay", "0.01"},
+    {"leak", "0.01"},     {"shrink", "0.01"}, {"momentum", "0.5"}, {"ridge", "0.001"}, {"mu", "0.5"},
+    {"process", "0.001"}, {"noise", "1"},     {"step", "auto"},    {"rate", "0.1"}};
 
 void fill_stream_defaults(Recipe& recipe) {
   for (Term& term : recipe.weights) {
-    if (term.word == "gate" || (term.word == "decay" && !(term.arguments.size() && term.arguments.front().is_number())))
+    if (term.word == "gate" ||
+        (term.word == "decay" && !(term.arguments.size() && term.arguments.front().is_number())))
       term = {"decay", {{"", 0.98, 0}}, 0};
     if (is_fade(term)) remove(term, "beta");
     if (term.word == "near")
@@ -183,11 +176,11 @@ const zoo::Declaration& find_declaration(std::string_view name) {
   for (const zoo::Declaration& d : all)
     if (const std::size_t distance = edit_distance(name, d.info.name); distance < best)
       best = distance, nearest = d.info.name;
-  throw Error("there is no layer '" + std::string(name) + "'" +
-                  (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
-                  (nearest.empty() ? "; `ttr layers` lists them, and a recipe such as 'equal / linear / gd(1)' works too"
-                                   : " `ttr layers` lists them all"),
-              "layer " + std::string(name));
+  throw Error(
+      "there is no layer '" + std::string(name) + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
+          (nearest.empty() ? "; `ttr layers` lists them, and a recipe such as 'equal / linear / gd(1)' works too"
+                           : " `ttr layers` lists them all"),
+      "layer " + std::string(name));
 }
 
 LayerText read_layer_text(std::string_view text) {
@@ -244,10 +237,8 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
   }
   if (name == "kernel") {
     Term& term = kernel_term(recipe, name);
-    if (term.arguments.empty())
-      term.arguments.push_back(word_argument(value));
-    else
-      term.arguments.front() = word_argument(value);
+    if (term.arguments.empty()) term.arguments.push_back(word_argument(value));
+    else term.arguments.front() = word_argument(value);
     return;
   }
   if (name == "scale" || name == "bandwidth" || name == "sink") return set(kernel_term(recipe, name), name, value);
@@ -289,8 +280,8 @@ std::string stream_recipe(std::string_view text) {
 
   for (const InputInfo& info : canonical_inputs(interpret(read.recipe)))
     if (info.name != "q" && info.name != "k" && info.name != "v")
-      throw Error("on a stream '" + to_string(read.recipe) + "' would need the input " + info.name + " (" + info.meaning +
-                      ") for every row; give it as a number, or choose a recipe without it",
+      throw Error("on a stream '" + to_string(read.recipe) + "' would need the input " + info.name + " (" +
+                      info.meaning + ") for every row; give it as a number, or choose a recipe without it",
                   "layer " + std::string(text));
   const bool keeps_pairs = plan(read.recipe, Shape{}, Options{.type = Type::f64}).tokens_kept({}) >= 0;
   const bool windowed = std::any_of(read.recipe.weights.begin(), read.recipe.weights.end(),

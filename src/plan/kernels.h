@@ -1,0 +1,27 @@
+// Kernels as steps of a pipeline: the families and the oracle behind one pair of functions.
+#pragma once
+
+#include "plan/bind.h"
+
+namespace ttr {
+
+/// Scratch of one call of a kernel on sequences of up to `time` tokens.
+std::size_t kernel_workspace(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward);
+
+/// Runs the kernel of `step` from `state` and leaves the final state there.
+template <class T>
+Status kernel_forward(const Plan::Body&, const Step&, Binding<T>&, State state, Form, Workspace) noexcept;
+
+/// Adds the kernel's gradients to those of its operands; call.state is the initial state.
+template <class T>
+Status kernel_backward(const Plan::Body&, const Step&, Binding<T>&, const Call& call, Form, Arena) noexcept;
+
+/// Runs the oracle as a step of the pipeline (oracle_step.cc). Arrays are copied to double and back. `final` may be
+/// the same buffer as `initial`, or without data if the final state is not wanted.
+template <class T>
+Status oracle_forward(const Plan::Body&, const Step&, Binding<T>&, ConstState initial, State final) noexcept;
+template <class T>
+Status oracle_backward(const Plan::Body&, const Step&, Binding<T>&, ConstState initial, ConstState d_final,
+                       State d_initial) noexcept;
+
+}  // namespace ttr
