@@ -40,6 +40,7 @@ struct SettingInfo {
   std::string name;
   std::string meaning;
   std::string stream_default;  // the value `ttr regress` uses if none is given; empty: leave the recipe alone
+  bool of_layer = false;       // a number the layer's own tables need (its place in the model), not part of the recipe
 };
 
 /// Settings that the checks run besides the plain layer.

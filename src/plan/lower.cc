@@ -41,7 +41,7 @@ class Builder {
   }
 
   Pipeline build(const Options& options, double scale) {
-    type_ = options.type, causal_ = options.causal, kernel_scale_ = options.scale.value_or(0);
+    type_ = options.type, causal_ = options.causal, kernel_scale_ = options.scale.value_or(0), settings_ = options.settings;
     prepare_inputs();
     const Claim claim = options.kernel == "oracle" ? Claim::nobody : claimed_by(p_.design, options.causal);
     int answer = claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale);
@@ -99,7 +99,7 @@ class Builder {
   int canonical_value(const InputInfo& info) {
     if (layer_) {
       if (info.name == "g" && layer_->log_decay_of_head)
-        return add_value({"g", "H", Value::From::table, -1, layer_->log_decay_of_head(shape_.heads)});
+        return add_value({"g", "H", Value::From::table, -1, layer_->log_decay_of_head(shape_.heads, settings_)});
       for (const auto& [canonical, input] : layer_->feeds)
         if (canonical == info.name) return index_of(input);
       for (const zoo::Stage& stage : layer_->prepare)
@@ -354,6 +354,7 @@ class Builder {
   const Shape& shape_;
   Type type_ = Type::f32;
   bool causal_ = true;
+  std::map<std::string, std::string> settings_;
   double kernel_scale_ = 0;  // 0: the kernel's own
 };
 

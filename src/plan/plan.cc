@@ -520,7 +520,9 @@ Plan plan(std::string_view text, const Shape& shape, const Options& options) {
   if (!read.layer) return plan(read.recipe, shape, options);
   for (const auto& [name, value] : options.settings) read.settings[name] = value;
   apply_settings(read.recipe, read.layer, read.settings);
-  return make_plan(read.layer->info.name, std::move(read.recipe), read.layer, shape, options);
+  Options all = options;
+  all.settings = read.settings;
+  return make_plan(read.layer->info.name, std::move(read.recipe), read.layer, shape, all);
 }
 
 }  // namespace ttr

@@ -251,11 +251,13 @@ void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Setting
     const std::string &name = setting.first, &value = setting.second;
     if (layer) {
       const auto& known = layer->info.settings;
-      if (std::none_of(known.begin(), known.end(), [&](const SettingInfo& info) { return info.name == name; })) {
+      const auto found = std::find_if(known.begin(), known.end(), [&](const SettingInfo& info) { return info.name == name; });
+      if (found == known.end()) {
         std::string list;
         for (const SettingInfo& info : known) list += (list.empty() ? "" : ", ") + info.name;
         throw Error(layer->info.name + " has no setting '" + name + "'; it has " + list, "layer " + layer->info.name);
       }
+      if (found->of_layer) continue;
     }
     apply_setting(recipe, name, value);
   }

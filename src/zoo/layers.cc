@@ -7,6 +7,7 @@ std::span<const Declaration> declarations() {
   static const std::vector<Declaration> all = {
       linear_attention(),
       retnet(),
+      lightning_attention(),
       simple_gla(),
       mamba_2(),
       gla(),

@@ -10,7 +10,7 @@
 namespace ttr::zoo {
 namespace {
 
-std::vector<double> retention_log_decay(int heads) {
+std::vector<double> retention_log_decay(int heads, const std::map<std::string, std::string>&) {
   std::vector<double> g(static_cast<std::size_t>(heads));
   for (int h = 0; h < heads; ++h) g[static_cast<std::size_t>(h)] = std::log1p(-std::exp2(-5.0 - h));
   return g;

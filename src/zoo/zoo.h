@@ -4,6 +4,7 @@
 // (recipe/design.h), and what happens to the regression's answer. No loops over time here.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,7 +28,8 @@ struct Declaration {
   bool scale_by_root_key = false;                           // q is scaled by 1/sqrt(K) unless the caller says otherwise
   std::vector<std::pair<std::string, std::string>> feeds;   // canonical input <- input of another name
   std::vector<Stage> prepare;                               // results are canonical inputs
-  std::vector<double> (*log_decay_of_head)(int heads) = nullptr;  // canonical `g` as a fixed table
+  // Canonical `g` as a fixed table; the settings are those marked of_layer.
+  std::vector<double> (*log_decay_of_head)(int heads, const std::map<std::string, std::string>& settings) = nullptr;
   std::vector<Stage> finish;
 };
 
@@ -43,6 +45,7 @@ inline InputInfo output(std::string name = "o") { return {std::move(name), "B T 
 // One function per file in this folder.
 Declaration linear_attention();
 Declaration retnet();
+Declaration lightning_attention();
 Declaration simple_gla();
 Declaration mamba_2();
 Declaration gla();
