@@ -257,6 +257,7 @@ TEST(Elementwise, Vector) {
       f.B = 2, f.D = 1, check_family(f, forms);
       f.B = 1, f.D = 17, f.T = 9, f.packed = {0, 3, 3, 4, 9}, check_family(f, forms);
       check_steps(f);
+      check_alone(f, forms);
     }
 }
 
@@ -268,6 +269,7 @@ TEST(Elementwise, Selective) {
     f.B = 2, f.H = 4, f.G = 2, f.K = 1, f.V = 1, check_family(f, forms);
     f.B = 1, f.H = 1, f.G = 1, f.K = 5, f.V = 9, f.T = 8, f.packed = {0, 3, 3, 4, 8}, check_family(f, forms);
     check_steps(f);
+    check_alone(f, forms);
   }
 }
 
@@ -279,6 +281,7 @@ TEST(Elementwise, Rotating) {
     f.B = 2, f.H = 4, f.G = 2, f.K = 1, f.V = 1, check_family(f, forms);
     f.B = 1, f.H = 1, f.G = 1, f.K = 5, f.V = 9, f.T = 8, f.packed = {0, 3, 3, 4, 8}, check_family(f, forms);
     check_steps(f);
+    check_alone(f, forms);
   }
 }
 

@@ -328,6 +328,41 @@ void check_steps(const Family& f) {
   EXPECT_TRUE(run_forward<float>(f, in, whole) == run_forward<float>(f, in, steps)) << f.name();
 }
 
+/// Each sequence of a batch in a call of its own, the others empty: the same bits.
+template <class Family>
+void check_alone(const Family& f, const std::vector<FormCall>& forms) {
+  const Values in = f.draw_values(), d = draw_gradients(f, 78);
+  for (const auto& [form, chunk] : forms) {
+    const auto all = f.sequences();
+    Bound<float> x(f.specs(), &in, false), given(f.specs(), &d, false), gradient(f.specs(), nullptr, false);
+    x.counts = f.counts();
+    for (const bool backward : {true, false})
+      for (std::size_t n = 0; n < all.size(); ++n) {
+        auto list = all;
+        for (std::size_t m = 0; m < list.size(); ++m)
+          if (m != n) list[m].end = list[m].begin;
+        // Final gradients of empty sequences pass through to the initial ones: count them once.
+        Bound<float> one = given;
+        for (const Spec& s : f.specs()) {
+          if (s.role != Role::state) continue;
+          const Size size = count_of(s.extent) / f.N();
+          for (Size i = 0; i < count_of(s.extent); ++i)
+            if (i / size != static_cast<Size>(n)) one.held[s.name].at(i) = 0;
+        }
+        Scratch<float> scratch(f.template bytes<float>(all[n].end - all[n].begin, form, chunk, backward));
+        const Workspace w = scratch.workspace();
+        ASSERT_EQ(backward ? f.template backward<float>(x, one, gradient, list, form, chunk, ttr::simd<float>(""), w)
+                           : f.template forward<float>(x, list, form, chunk, ttr::simd<float>(""), w),
+                  Status::ok);
+      }
+    const std::string what = f.name() + " alone, form " + std::to_string(static_cast<int>(form));
+    for (const auto& [name, want] : run_forward<float>(f, in, {form, chunk}))
+      EXPECT_TRUE(x.held[name].get() == want) << what << ": " << name;
+    for (const auto& [name, want] : run_backward<float>(f, in, d, {form, chunk}))
+      EXPECT_TRUE(gradient.held[name].get() == want) << what << ": d " << name;
+  }
+}
+
 /// Defaults of what a family says.
 struct FamilyBase {
   int B = 1;

@@ -110,6 +110,7 @@ TEST(LogLinear, AllFormsAndGradients) {
   f.gates = true, f.B = 2, f.H = 4, f.G = 2, f.K = 1, f.V = 1, f.T = 9, check_family(f, forms);
   f.B = 1, f.H = f.G = 1, f.K = 5, f.V = 9, f.packed = {0, 3, 3, 4, 9}, check_family(f, forms);
   check_steps(f);
+  check_alone(f, forms);
 }
 
 TEST(LogLinear, ContinuesAnyCount) {

@@ -98,7 +98,8 @@ struct Momentum : FamilyBase {
 };
 
 const std::vector<FormCall> forms = {{Form::recurrent, 0}, {Form::chunk, 0}, {Form::chunk, 1},     {Form::chunk, 3},
-                                     {Form::parallel, 0},  {Form::best, 0},  {Form::recurrent, 2}, {Form::step, 0}};
+                                     {Form::parallel, 0},  {Form::best, 0},  {Form::recurrent, 2}, {Form::step, 0},
+                                     {Form::scan, 0},      {Form::scan, 2}};
 
 TEST(Momentum, AllFormsAndGradients) {
   for (const Residual residual : {Residual::undecayed, Residual::decayed}) {
@@ -108,6 +109,7 @@ TEST(Momentum, AllFormsAndGradients) {
     f.B = 2, f.H = 4, f.G = 2, f.K = 1, f.V = 1, f.read_key = false, f.T = 6, check_family(f, forms);
     f.B = 1, f.H = f.G = 1, f.K = 5, f.V = 9, f.T = 12, f.packed = {0, 3, 3, 4, 12}, check_family(f, forms);
     check_steps(f);
+    check_alone(f, forms);
     f.gates = false, f.packed = {}, f.key_size = 0.2, f.T = 7, check_family(f, forms);
     f.gates = true, f.weights = false, f.read_key = true, check_family(f, forms);
   }
@@ -158,7 +160,6 @@ TEST(Momentum, WhatIsWrongIsSaid) {
   Scratch<double> scratch(f.bytes<double>(f.T, Form::chunk, 0, false));
   const Workspace w = scratch.workspace();
   auto p = f.problem(x, list);
-  EXPECT_EQ(momentum::forward(p, Form::scan, 0, s, w), Status::not_supported);
   EXPECT_EQ(momentum::forward(p, Form::chunk, 0, s, Workspace{w.data, 64}), Status::small_workspace);
   p.momentum = nullptr;
   EXPECT_EQ(momentum::forward(p, Form::chunk, 0, s, w), Status::missing_input);

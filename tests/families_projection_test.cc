@@ -121,16 +121,16 @@ struct Projection : FamilyBase {
             x.pointer("values")};
   }
   template <class X>
-  std::size_t bytes(Size longest, Form, int, bool backward) const {
-    return projection::workspace_bytes<X>(K, V, window, longest, backward);
+  std::size_t bytes(Size longest, Form form, int chunk, bool backward) const {
+    return projection::workspace_bytes<X>(K, V, window, longest, form, chunk, backward);
   }
   template <class X>
-  Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form form, int, const Simd<X>& s,
+  Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form form, int chunk, const Simd<X>& s,
                  Workspace w) const {
-    return projection::forward(problem(x, list), form, s, w);
+    return projection::forward(problem(x, list), form, chunk, s, w);
   }
   template <class X>
-  Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form form, int,
+  Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form form, int chunk,
                   const Simd<X>& s, Workspace w) const {
     ProjectionGradient<X> d{{given.template view<4>("o"),
                              given.pointer("S"),
@@ -144,11 +144,12 @@ struct Projection : FamilyBase {
                             given.pointer("values"),
                             to.pointer("keys"),
                             to.pointer("values")};
-    return projection::backward(problem(x, list), d, form, s, w);
+    return projection::backward(problem(x, list), d, form, chunk, s, w);
   }
 };
 
-const std::vector<FormCall> forms = {{Form::recurrent, 0}, {Form::best, 0}, {Form::step, 0}};
+const std::vector<FormCall> forms = {
+    {Form::recurrent, 0}, {Form::best, 0}, {Form::step, 0}, {Form::scan, 0}, {Form::scan, 2}};
 
 TEST(Projection, OutputsStatesAndGradients) {
   Projection f;
@@ -158,6 +159,7 @@ TEST(Projection, OutputsStatesAndGradients) {
   f.mu = true, f.B = 1, f.H = f.G = 1, f.K = 9, f.V = 5, f.T = 9, f.packed = {0, 3, 3, 4, 9}, f.window = 4;
   check_family(f, forms);
   check_steps(f);
+  check_alone(f, forms);
   f.packed = {}, f.T = 60, check_family(f, forms, false, 1e-4);
 }
 
@@ -192,17 +194,17 @@ TEST(Projection, WhatIsWrongIsSaid) {
   Scratch<double> scratch(f.bytes<double>(f.T, Form::best, 0, false));
   const Workspace w = scratch.workspace();
   auto p = f.problem(x, list);
-  EXPECT_EQ(projection::forward(p, Form::best, s, w), Status::out_of_domain);
+  EXPECT_EQ(projection::forward(p, Form::best, 0, s, w), Status::out_of_domain);
   EXPECT_TRUE(std::isnan(x.held["o"].get()[0]));
   p.eps = -1;
-  EXPECT_EQ(projection::forward(p, Form::best, s, w), Status::out_of_domain);
+  EXPECT_EQ(projection::forward(p, Form::best, 0, s, w), Status::out_of_domain);
   p.eps = 1;
-  EXPECT_EQ(projection::forward(p, Form::chunk, s, w), Status::not_supported);
-  EXPECT_EQ(projection::forward(p, Form::best, s, Workspace{w.data, 64}), Status::small_workspace);
+  EXPECT_EQ(projection::forward(p, Form::chunk, 0, s, w), Status::not_supported);
+  EXPECT_EQ(projection::forward(p, Form::best, 0, s, Workspace{w.data, 64}), Status::small_workspace);
   p.keys = nullptr;
-  EXPECT_EQ(projection::forward(p, Form::best, s, w), Status::missing_input);
+  EXPECT_EQ(projection::forward(p, Form::best, 0, s, w), Status::missing_input);
   p = f.problem(x, list), p.window = 0;
-  EXPECT_EQ(projection::forward(p, Form::best, s, w), Status::bad_shape);
+  EXPECT_EQ(projection::forward(p, Form::best, 0, s, w), Status::bad_shape);
 }
 
 }  // namespace

@@ -134,6 +134,7 @@ TEST(Stabilised, AllFormsAndGradients) {
   f.forget = true, f.B = 1, f.H = f.G = 1, f.K = 5, f.V = 9, f.T = 12, f.packed = {0, 3, 3, 4, 12};
   check_family(f, forms);
   check_steps(f);
+  check_alone(f, forms);
   f.packed = {}, f.eps = 0, check_family(f, forms);
   f.T = 150, check_family(f, {{Form::recurrent, 0}, {Form::chunk, 0}, {Form::parallel, 0}}, false, 1e-4);
 }

@@ -114,6 +114,7 @@ TEST(WeightedMean, AllFormsAndGradients) {
       f.B = 2, f.D = 1, check_family(f, forms);
       f.B = 1, f.D = 17, f.T = 9, f.packed = {0, 3, 3, 4, 9}, check_family(f, forms);
       check_steps(f);
+      check_alone(f, forms);
       f.packed = {}, f.T = 150, check_family(f, forms, false);
     }
 }

@@ -3,87 +3,196 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <random>
 #include <vector>
 
 namespace ttr::prepare {
 namespace {
 
+constexpr int batch = 2, heads = 4;
+
+struct Operand {
+  int width;
+  int group = 1;          // heads that share one
+  int height = 0;         // of a matrix, which no token has of its own
+  bool per_token = true;  // false: [H, width] or [H, height, width]
+  bool differentiable = true;
+
+  int own() const { return heads / group; }
+  std::size_t size(int time) const {
+    return static_cast<std::size_t>((per_token ? batch * time : 1) * own() * std::max(height, 1) * width);
+  }
+  template <class T, class U>
+  Rows<T> rows(std::vector<U>& data, int time) const {
+    const int one = std::max(height, 1) * width;
+    return {data.data(), per_token ? time * own() * one : 0, per_token ? own() * one : 0, one, 1, group, width, width,
+            std::max(height, 1)};
+  }
+};
+Operand matrix(int rows, int columns, int group = 1) { return {columns, group, rows, false}; }
+Operand per_head(int width, int group = 1) { return {width, group, 0, false}; }
+Operand offset() { return {1, 4, 0, true, false}; }
+
 struct OpCase {
   Op op;
-  std::vector<int> widths;  // of the operands
+  std::vector<Operand> operands;
   int out;
-  double eps;
+  double number = 0;
+  double low = 0.1, high = 0.9;  // of the operands
+  int from_time = 3, to_time = 3;
 };
-
-// Rows of a dense [B, T, H/group, width] array.
-template <class T, class U>
-Rows<T> dense(std::vector<U>& data, int time, int heads, int width, int group = 1) {
-  const int own = heads / group;
-  return {data.data(), time * own * width, own * width, width, 1, group, width};
-}
+void PrintTo(const OpCase& c, std::ostream* to) { *to << "op " << static_cast<int>(c.op) << " number " << c.number; }
 
 class Operations : public testing::TestWithParam<OpCase> {};
 
 TEST_P(Operations, GradientsEqualCentralDifferences) {
   const OpCase& c = GetParam();
-  constexpr int B = 2, T = 3, H = 4;
   std::mt19937 random(7);
-  std::uniform_real_distribution<double> uniform(0.1, 0.9);
+  std::uniform_real_distribution<double> uniform(c.low, c.high), upstream(-0.5, 0.5);
   std::vector<std::vector<double>> from, d_from;
-  for (std::size_t i = 0; i < c.widths.size(); ++i) {
-    const int own = i == 1 ? H / 2 : H;  // the second operand is shared by pairs of heads
-    std::vector<double> x(static_cast<std::size_t>(B * T * own * c.widths[i]));
-    for (double& value : x) value = uniform(random);
-    from.push_back(x);
-    d_from.emplace_back(x.size(), 0.0);
+  for (const Operand& operand : c.operands) {
+    from.emplace_back(operand.size(c.from_time));
+    for (double& value : from.back()) value = uniform(random);
+    d_from.emplace_back(from.back().size(), 0.25);  // gradients are added to what is there
   }
-  std::vector<double> to(static_cast<std::size_t>(B * T * H * c.out)), d_to(to.size());
-  for (double& value : d_to) value = uniform(random) - 0.5;
-  const auto operands = [&](std::vector<Rows<const double>>& rows) {
-    rows.clear();
-    for (std::size_t i = 0; i < from.size(); ++i)
-      rows.push_back(dense<const double>(from[i], T, H, c.widths[i], i == 1 ? 2 : 1));
-  };
+  const Operand result{c.out};
+  std::vector<double> to(result.size(c.to_time)), d_to(to.size());
+  for (double& value : d_to) value = upstream(random);
   std::vector<Rows<const double>> rows;
-  operands(rows);
-  const Extent extent{B, T, H};
+  std::vector<Rows<double>> d_rows;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    rows.push_back(c.operands[i].rows<const double>(from[i], c.from_time));
+    d_rows.push_back(c.operands[i].rows<double>(d_from[i], c.from_time));
+  }
+  const Extent extent{batch, c.to_time, heads};
   const auto loss = [&] {
-    EXPECT_EQ(forward<double>(c.op, rows.data(), dense<double>(to, T, H, c.out), c.eps, extent), Status::ok);
+    EXPECT_EQ(forward<double>(c.op, rows.data(), result.rows<double>(to, c.to_time), c.number, extent), Status::ok);
     double sum = 0;
     for (std::size_t i = 0; i < to.size(); ++i) sum += to[i] * d_to[i];
     return sum;
   };
   loss();
-  std::vector<Rows<double>> d_rows;
-  for (std::size_t i = 0; i < from.size(); ++i) d_rows.push_back(dense<double>(d_from[i], T, H, c.widths[i], i == 1 ? 2 : 1));
-  backward<double>(c.op, rows.data(), dense<const double>(to, T, H, c.out), dense<const double>(d_to, T, H, c.out),
-                   d_rows.data(), c.eps, extent);
+  backward<double>(c.op, rows.data(), result.rows<const double>(to, c.to_time), result.rows<const double>(d_to, c.to_time),
+                   d_rows.data(), c.number, extent);
   for (std::size_t operand = 0; operand < from.size(); ++operand)
-    for (std::size_t i = 0; i < from[operand].size(); i += 5) {
+    for (std::size_t i = 0; i < from[operand].size(); i += c.operands[operand].per_token ? 5 : 1) {
+      if (!c.operands[operand].differentiable) {
+        EXPECT_EQ(d_from[operand][i], 0.25);
+        continue;
+      }
       const double x = from[operand][i], step = 1e-6;
       from[operand][i] = x + step;
       const double up = loss();
       from[operand][i] = x - step;
       const double down = loss();
       from[operand][i] = x;
-      EXPECT_NEAR(d_from[operand][i], (up - down) / (2 * step), 1e-7) << "operand " << operand << " element " << i;
+      const double numeric = (up - down) / (2 * step);
+      EXPECT_NEAR(d_from[operand][i] - 0.25, numeric, 1e-7 * std::max(1.0, std::abs(numeric)))
+          << "operand " << operand << " element " << i;
     }
 }
 
+// An operand whose gradient is not wanted is left alone, and the others get the same bits.
+TEST_P(Operations, EachGradientAlone) {
+  const OpCase& c = GetParam();
+  std::mt19937 random(8);
+  std::uniform_real_distribution<double> uniform(c.low, c.high);
+  const Operand result{c.out};
+  std::vector<double> to(result.size(c.to_time)), d_to(to.size());
+  std::vector<std::vector<double>> from, together, alone;
+  std::vector<Rows<const double>> rows;
+  std::vector<Rows<double>> all, none(c.operands.size());
+  for (const Operand& operand : c.operands) {
+    from.emplace_back(operand.size(c.from_time));
+    for (double& value : from.back()) value = uniform(random);
+  }
+  for (double& value : d_to) value = uniform(random);
+  together.resize(from.size()), alone.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    together[i].assign(from[i].size(), 0), alone[i].assign(from[i].size(), 0);
+    rows.push_back(c.operands[i].rows<const double>(from[i], c.from_time));
+    all.push_back(c.operands[i].rows<double>(together[i], c.from_time));
+  }
+  const Extent extent{batch, c.to_time, heads};
+  forward<double>(c.op, rows.data(), result.rows<double>(to, c.to_time), c.number, extent);
+  const auto back = [&](const std::vector<Rows<double>>& wanted) {
+    backward<double>(c.op, rows.data(), result.rows<const double>(to, c.to_time),
+                     result.rows<const double>(d_to, c.to_time), wanted.data(), c.number, extent);
+  };
+  back(all);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::vector<Rows<double>> one = none;
+    one[i] = c.operands[i].rows<double>(alone[i], c.from_time);
+    back(one);
+    EXPECT_EQ(alone[i], together[i]) << "operand " << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
-    All, Operations,
-    testing::Values(OpCase{Op::multiply, {3, 3}, 3, 0}, OpCase{Op::multiply, {3, 1}, 3, 0}, OpCase{Op::unit_norm, {5}, 5, 0},
-                    OpCase{Op::unit_norm, {5}, 5, 0.1}, OpCase{Op::rms_norm, {5}, 5, 0}, OpCase{Op::rms_norm, {5}, 5, 0.1},
-                    OpCase{Op::nlms_step, {1, 4}, 1, 0.2}, OpCase{Op::longhorn_step, {1, 4}, 1, 0},
-                    OpCase{Op::flow_step, {1, 4}, 1, 0}, OpCase{Op::leak_gate, {1, 1}, 1, 0},
-                    OpCase{Op::shrink_gate, {1}, 1, 0}, OpCase{Op::square_norm, {4}, 1, 0}, OpCase{Op::skip, {3, 3, 1}, 3, 0},
-                    OpCase{Op::divide, {3, 1}, 3, 0}));
+    Arithmetic, Operations,
+    testing::Values(OpCase{Op::multiply, {{3}, {3, 2}}, 3}, OpCase{Op::multiply, {{3}, {1, 2}}, 3},
+                    OpCase{Op::negative_product, {{3}, {3, 2}}, 3}, OpCase{Op::add, {{3}, {1, 2}}, 3},
+                    OpCase{Op::subtract, {{3}, {3, 2}}, 3}, OpCase{Op::divide, {{3}, {1, 2}}, 3},
+                    OpCase{Op::divide, {{3}, {3, 2}}, 3}, OpCase{Op::scale, {{3}}, 3, -1.7},
+                    OpCase{Op::skip, {{3}, {3, 2}, {1}}, 3}, OpCase{Op::blend_product, {{3}, {3, 2}, per_head(3)}, 3},
+                    OpCase{Op::blend_product, {{3}, {1}, {1, 2}}, 3},
+                    OpCase{Op::bonus_value, {{3, 2}, {3, 2}, per_head(3), {5}}, 5},
+                    OpCase{Op::spread_last, {{3, 2}}, 3, 4, -1, 1, 3, 12}, OpCase{Op::spread_first, {{3}}, 3, 2, -1, 1, 3, 6},
+                    OpCase{Op::take_last, {{3, 2}}, 3, 3, -1, 1, 9, 3}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Norms, Operations,
+    testing::Values(OpCase{Op::unit_norm, {{5}}, 5}, OpCase{Op::unit_norm, {{5}}, 5, 0.1}, OpCase{Op::rms_norm, {{5}}, 5},
+                    OpCase{Op::rms_norm, {{5}}, 5, 0.1}, OpCase{Op::unit_norm_clamp, {{5}}, 5, 1e-12, -1, 1},
+                    OpCase{Op::unit_norm_clamp, {{5}}, 5, 10, -1, 1}, OpCase{Op::sum_norm, {{5, 2}}, 5},
+                    OpCase{Op::layer_norm, {{5}, per_head(5, 4), per_head(5, 4)}, 5, 1e-5, -1, 1},
+                    OpCase{Op::layer_norm, {{5, 2}, per_head(5), per_head(5)}, 5, 0.1, -1, 1},
+                    OpCase{Op::rms_norm_weighted, {{5}, per_head(5, 4)}, 5, 1e-5, -1, 1},
+                    OpCase{Op::rms_gate_norm_first_silu, {{5}, {5, 2}, per_head(5, 4)}, 5, 1e-5, -1, 1},
+                    OpCase{Op::rms_gate_norm_first_sigmoid, {{5}, {5, 2}, per_head(5, 4)}, 5, 1e-5, -1, 1},
+                    OpCase{Op::rms_gate_gate_first_silu, {{5}, {5, 2}, per_head(5, 4)}, 5, 0.1, -1, 1},
+                    OpCase{Op::rms_gate_gate_first_sigmoid, {{5, 2}, {5}, per_head(5)}, 5, 1e-5, -1, 1},
+                    OpCase{Op::square_norm, {{4}}, 1}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Gates, Operations,
+    testing::Values(OpCase{Op::nlms_step, {{1}, {4, 2}}, 1, 0.2}, OpCase{Op::longhorn_step, {{1}, {4, 2}}, 1},
+                    OpCase{Op::flow_step, {{1}, {4, 2}}, 1}, OpCase{Op::leak_gate, {{1}, {1, 2}}, 1},
+                    OpCase{Op::shrink_gate, {{1}}, 1}, OpCase{Op::sigmoid, {{3, 2}}, 3, 0, -4, 4},
+                    OpCase{Op::log_sigmoid, {{3, 2}}, 3, 16, -4, 4}, OpCase{Op::log_sigmoid, {{3}}, 3, 0, -4, 4},
+                    OpCase{Op::softplus, {{3}}, 3, 0, -4, 4}, OpCase{Op::exp_negative, {{3}}, 3, 0, -2, 2},
+                    OpCase{Op::one_minus_exp, {{3}}, 3, 0, -2, 0},
+                    OpCase{Op::lower_bound_gate, {{3}, per_head(3)}, 3}, OpCase{Op::lower_bound_gate, {{3}, {1, 2}}, 3}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Maps, Operations,
+    testing::Values(OpCase{Op::elu1, {{4, 2}}, 4, 0, -1, 1}, OpCase{Op::relu, {{4}}, 4, 0, -1, 1},
+                    OpCase{Op::silu, {{4}}, 4, 0, -3, 3}, OpCase{Op::cosformer, {{3, 2}, offset()}, 6, 11, -1, 1},
+                    OpCase{Op::dpfp, {{3}}, 6, 0, -1, 1}, OpCase{Op::dpfp, {{2, 2}}, 20, 0, -1, 1},
+                    OpCase{Op::taylor2, {{4, 2}}, 15, 0, -1, 1},
+                    OpCase{Op::rebased, {{4}, per_head(4, 4), per_head(4)}, 10, 0, -1, 1},
+                    OpCase{Op::polynomial, {{3}}, 10, 2, -1, 1}, OpCase{Op::polynomial, {{3, 2}}, 20, 3, -1, 1},
+                    OpCase{Op::t2r, {{5}, matrix(4, 5), per_head(4)}, 4, 0, -1, 1},
+                    OpCase{Op::t2r, {{3, 2}, matrix(4, 3, 4), per_head(4, 4)}, 4, 0, -1, 1},
+                    OpCase{Op::hedgehog_exp, {{6}, matrix(4, 6), per_head(4)}, 8, 0, -1, 1},
+                    OpCase{Op::hedgehog_softmax, {{3, 2}, matrix(3, 3), per_head(3)}, 6, 0, -1, 1},
+                    OpCase{Op::hedgehog_softmax2, {{3}, matrix(3, 3, 2), per_head(3)}, 6, 0, -1, 1},
+                    OpCase{Op::favor, {{5}, matrix(4, 5, 4)}, 4, 0, -1, 1},
+                    OpCase{Op::favor_relu, {{5, 2}, matrix(4, 5)}, 4, 0, -1, 1},
+                    OpCase{Op::rfa, {{3}, matrix(4, 3, 4)}, 8, 0, -1, 1},
+                    OpCase{Op::dijiang, {{3, 2}, matrix(3, 4, 4)}, 4, 0, -1, 1},
+                    OpCase{Op::rotary_interleaved, {{6, 2}, offset()}, 6, 100, -1, 1},
+                    OpCase{Op::rotary_interleaved, {{5}, offset()}, 5, 100, -1, 1},
+                    OpCase{Op::rotary_half, {{6}, offset()}, 6, 100, -1, 1},
+                    OpCase{Op::rotary_half, {{7, 2}, offset()}, 7, 100, -1, 1}));
 
 Status apply(Op op, std::vector<std::vector<double>> from, std::vector<double>& to, double eps = 0) {
   std::vector<Rows<const double>> rows;
   for (auto& x : from) rows.push_back({x.data(), 0, 0, 0, 1, 1, static_cast<int>(x.size())});
+  rows.resize(max_operands);  // the rest is left out
   return forward<double>(op, rows.data(), {to.data(), 0, 0, 0, 1, 1, static_cast<int>(to.size())}, eps, {1, 1, 1});
 }
 
@@ -124,6 +233,131 @@ TEST(OperationValues, LeakAboveOneIsRefusedAndExactlyOneForgetsEverything) {
   EXPECT_LT(std::exp(y[0]), 1e-280);
   EXPECT_TRUE(std::isfinite(y[0]));
   EXPECT_EQ(apply(Op::shrink_gate, {{1.5}}, y), Status::out_of_domain);
+}
+
+TEST(OperationValues, EveryOperationExistsInBothTypes) {
+  const Extent empty{0, 0, 0};
+  const Rows<const float> f[max_operands];
+  const Rows<const double> d[max_operands];
+  for (int i = 0; i < op_count; ++i) {
+    EXPECT_EQ(forward<float>(static_cast<Op>(i), f, Rows<float>{}, 1, empty), Status::ok) << i;
+    EXPECT_EQ(forward<double>(static_cast<Op>(i), d, Rows<double>{}, 1, empty), Status::ok) << i;
+  }
+  EXPECT_EQ(forward<double>(static_cast<Op>(op_count), d, Rows<double>{}, 1, empty), Status::not_supported);
+}
+
+TEST(OperationValues, Norms) {
+  std::vector<double> y(2);
+  apply(Op::unit_norm_clamp, {{3, 4}}, y, 1e-12);
+  EXPECT_DOUBLE_EQ(y[1], 0.8);
+  apply(Op::unit_norm_clamp, {{3, 4}}, y, 10);
+  EXPECT_DOUBLE_EQ(y[1], 0.4);
+  apply(Op::unit_norm_clamp, {{0, 0}}, y, 0);
+  EXPECT_EQ(y, (std::vector<double>{0, 0}));
+  apply(Op::sum_norm, {{1, 3}}, y);
+  EXPECT_EQ(y, (std::vector<double>{0.25, 0.75}));
+  apply(Op::sum_norm, {{1, -1}}, y);
+  EXPECT_EQ(y, (std::vector<double>{0, 0}));
+  apply(Op::layer_norm, {{1, 5}, {2, 3}, {10, 20}}, y);
+  EXPECT_EQ(y, (std::vector<double>{8, 23}));
+  apply(Op::layer_norm, {{1, 5}}, y, 5);  // variance 4
+  EXPECT_DOUBLE_EQ(y[1], 2.0 / 3) << "without weights";
+  apply(Op::rms_norm_weighted, {{1, 7}, {2, 3}}, y);
+  EXPECT_DOUBLE_EQ(y[1], 4.2);
+  const double s = 1 / (1 + std::exp(-1.0));
+  apply(Op::rms_gate_norm_first_sigmoid, {{1, 7}, {1, 1}, {2, 3}}, y);
+  EXPECT_NEAR(y[1], 4.2 * s, 1e-15);
+  apply(Op::rms_gate_norm_first_silu, {{1, 7}, {2, 2}, {2, 3}}, y);
+  EXPECT_NEAR(y[1], 4.2 * 2 / (1 + std::exp(-2.0)), 1e-14);
+  apply(Op::rms_gate_gate_first_sigmoid, {{1, 7}, {1, 1}, {2, 3}}, y);
+  EXPECT_NEAR(y[1], 4.2, 1e-14) << "a gate that is the same everywhere drops out";
+  apply(Op::rms_gate_gate_first_silu, {{3, 4}, {0, 1}, {2, 3}}, y);
+  EXPECT_NEAR(y[0], 0, 1e-15);
+  EXPECT_NEAR(y[1], 3 * std::sqrt(2.0), 1e-14);
+}
+
+TEST(OperationValues, ShortRowsInFloatHaveFiniteGradients) {
+  const float x[2] = {1e-15f, 0}, dy[2] = {1, 1};
+  float y[2], dx[2] = {0, 0};
+  const Rows<const float> from{x, 0, 0, 0, 1, 1, 2}, upstream{dy, 0, 0, 0, 1, 1, 2}, result{y, 0, 0, 0, 1, 1, 2};
+  const Rows<float> to{y, 0, 0, 0, 1, 1, 2}, d_from{dx, 0, 0, 0, 1, 1, 2};
+  forward<float>(Op::unit_norm, &from, to, 0, {1, 1, 1});
+  backward<float>(Op::unit_norm, &from, result, upstream, &d_from, 0, {1, 1, 1});
+  EXPECT_NEAR(dx[0] / 1e15f, 0, 1e-5);
+  EXPECT_NEAR(dx[1] / 1e15f, 1, 1e-5);
+}
+
+TEST(OperationValues, GatesDoNotOverflow) {
+  std::vector<double> y(3);
+  apply(Op::sigmoid, {{-1e4, 0, 1e4}}, y);
+  EXPECT_EQ(y, (std::vector<double>{0, 0.5, 1}));
+  apply(Op::log_sigmoid, {{-1e4, 0, 1e4}}, y, 2);
+  EXPECT_EQ(y, (std::vector<double>{-5e3, -std::log(2.0) / 2, 0}));
+  apply(Op::softplus, {{-1e4, 0, 1e4}}, y);
+  EXPECT_EQ(y, (std::vector<double>{0, std::log(2.0), 1e4}));
+  apply(Op::one_minus_exp, {{-1e4, -1e-20, 0}}, y);
+  EXPECT_EQ(y, (std::vector<double>{1, 1e-20, 0}));
+  apply(Op::exp_negative, {{-1e4, 0, 1}}, y);
+  EXPECT_EQ(y, (std::vector<double>{0, -1, -std::exp(1.0)}));
+}
+
+TEST(OperationValues, LowerBoundGate) {
+  std::vector<double> y(1);
+  for (const double f : {-1e4, -30.0, -1.0, 0.0, 1.0, 30.0, 1e4}) {
+    apply(Op::lower_bound_gate, {{f}, {0}}, y);
+    EXPECT_NEAR(y[0], std::min(f, 0.0) - std::log1p(std::exp(-std::abs(f))), 4e-16 * std::max(1.0, std::abs(f))) << f;
+    apply(Op::lower_bound_gate, {{f}, {1}}, y);
+    EXPECT_EQ(y[0], 0) << "nothing is forgotten";
+    apply(Op::lower_bound_gate, {{f}, {0.25}}, y);
+    const double s = f < 0 ? std::exp(f) / (1 + std::exp(f)) : 1 / (1 + std::exp(-f));
+    EXPECT_NEAR(std::exp(y[0]), 0.25 + 0.75 * s, 2e-16) << f;
+  }
+  apply(Op::lower_bound_gate, {{50}, {0.5}}, y);
+  EXPECT_NEAR(y[0] / (-0.5 * std::exp(-50.0)), 1, 1e-14) << "an open gate keeps its digits";
+  EXPECT_EQ(apply(Op::lower_bound_gate, {{0}, {-0.1}}, y), Status::out_of_domain);
+  EXPECT_EQ(apply(Op::lower_bound_gate, {{0}, {1.1}}, y), Status::out_of_domain);
+}
+
+TEST(OperationValues, LowerBoundGateHasFiniteGradientsWhereItIsShut) {
+  for (const double bound : {0.0, 1e-300, 0.5, 1.0}) {
+    const double f = -1e4, dy = 1;
+    double y = 0, df = 0;
+    Rows<double> d_from[2];
+    d_from[0].data = &df;
+    const Rows<const double> from[2] = {{&f}, {&bound}};
+    forward<double>(Op::lower_bound_gate, from, {&y}, 0, {1, 1, 1});
+    backward<double>(Op::lower_bound_gate, from, {&y}, {&dy}, d_from, 0, {1, 1, 1});
+    EXPECT_EQ(df, bound == 0 ? 1 : 0) << bound;
+  }
+}
+
+TEST(OperationValues, Arithmetic) {
+  std::vector<double> y(2);
+  apply(Op::negative_product, {{2, 3}, {5}}, y);
+  EXPECT_EQ(y, (std::vector<double>{-10, -15}));
+  apply(Op::add, {{2, 3}, {5, 7}}, y);
+  EXPECT_EQ(y, (std::vector<double>{7, 10}));
+  apply(Op::subtract, {{2, 3}, {5, 7}}, y);
+  EXPECT_EQ(y, (std::vector<double>{-3, -4}));
+  apply(Op::scale, {{2, 3}}, y, 0.5);
+  EXPECT_EQ(y, (std::vector<double>{1, 1.5}));
+  apply(Op::blend_product, {{2, 3}, {5, 0.5}, {1, 0}}, y);
+  EXPECT_EQ(y, (std::vector<double>{10, 3}));
+  apply(Op::bonus_value, {{1, 2, 3}, {4, 5, 6}, {1, 0, 2}, {0.5, -1}}, y);
+  EXPECT_EQ(y, (std::vector<double>{20, -40}));
+}
+
+TEST(OperationValues, SpreadAndTake) {
+  std::vector<double> x{1, 2, 3, 4}, spread(12, 9), back(4, 9);  // [T = 2, D = 2], three sub-steps
+  const auto rows = [](auto& data) { return Rows<const double>{data.data(), 0, 2, 0, 1, 1, 2}; };
+  const auto out = [](auto& data) { return Rows<double>{data.data(), 0, 2, 0, 1, 1, 2}; };
+  const Rows<const double> from = rows(x), wide = rows(spread);
+  forward<double>(Op::spread_last, &from, out(spread), 3, {1, 6, 1});
+  EXPECT_EQ(spread, (std::vector<double>{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 3, 4}));
+  forward<double>(Op::take_last, &wide, out(back), 3, {1, 2, 1});
+  EXPECT_EQ(back, x);
+  forward<double>(Op::spread_first, &from, out(spread), 3, {1, 6, 1});
+  EXPECT_EQ(spread, (std::vector<double>{1, 2, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0}));
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ namespace ttr::families {
 /// Tokens per chunk that suit a state [K, V]: 32 up to 64 x 64, else 64.
 int default_chunk(int key_dim, int value_dim) noexcept;
 
-/// What Form::best stands for in decay and delta, by measurement. Forwards the recurrent form is the fastest while a
-/// panel of the state stays in L1 (K <= 128): it needs no C x C products and no packing. Backwards, and for larger
-/// states, the chunk form is, from 8 tokens on.
+/// What Form::best stands for in decay, delta, gated and dplr, by measurement. Forwards the recurrent form is the
+/// fastest while a panel of the state stays in L1 (K <= 128): it needs no C x C products and no packing. Backwards,
+/// and for larger states, the chunk form is, from 8 tokens on.
 Form best_form(int key_dim, int value_dim, std::ptrdiff_t time, bool backward) noexcept;
 
 namespace decay {

@@ -12,6 +12,7 @@
 
 #include "families/replay.h"
 #include "simd/denormals.h"
+#include "simd/scan_simd.h"
 
 namespace ttr::families::elementwise {
 namespace {
@@ -32,24 +33,6 @@ T* row_of(const View<T, 4>& x, Size row, Size t, int head) {
 template <class T>
 T* row_of(const View<T, 3>& x, Size row, Size t) {
   return x.data + row * x.stride[0] + t * x.stride[1];
-}
-
-// re + i im <- (a_re + i a_im)(re + i im), with a factor for each number and with one for all.
-template <class T>
-void turn(Size n, const T* a_re, const T* a_im, T* re, T* im) {
-  for (Size i = 0; i < n; ++i) {
-    const T x = a_re[i] * re[i] - a_im[i] * im[i];
-    im[i] = a_re[i] * im[i] + a_im[i] * re[i];
-    re[i] = x;
-  }
-}
-template <class T>
-void turn(Size n, T a_re, T a_im, T* re, T* im) {
-  for (Size i = 0; i < n; ++i) {
-    const T x = a_re * re[i] - a_im * im[i];
-    im[i] = a_re * im[i] + a_im * re[i];
-    re[i] = x;
-  }
 }
 
 /// a = e^{g + i theta} for n channels from strided rows; theta = null: real.
@@ -74,7 +57,8 @@ class VectorCell {
   using Problem = VectorProblem<T>;
   using Gradient = VectorGradient<T>;
 
-  VectorCell(const Simd<T>& simd, const Problem& problem, bool, Arena& arena) : s(simd), p(problem), D(p.dim) {
+  VectorCell(const Simd<T>& simd, const ScanSimd<T>& scan, const Problem& problem, bool, Arena& arena)
+      : s(simd), e(scan), p(problem), D(p.dim) {
     complex = p.state_im != nullptr;
     a_re = arena.take<T>(D), a_im = arena.take<T>(D), spare = arena.take<T>(D), spare_im = arena.take<T>(D);
   }
@@ -92,15 +76,13 @@ class VectorCell {
   void step(Size row, Size t, int, const Pair<T>& h, bool write, bool outputs) {
     load(row, t);
     if (complex) {
-      turn(D, a_re, a_im, h[0], h[1]);
+      e.turn(D, a_re, a_im, h[0], h[1]);
       if (write) s.axpy(D, T(1), contiguous(row_of(p.x, row, t), p.x.stride[2], D, spare), h[0]);
       if (write && p.x_im) s.axpy(D, T(1), contiguous(row_of(p.x_im, row, t), p.x_im.stride[2], D, spare), h[1]);
     } else if (write) {
-      const T* const x = contiguous(row_of(p.x, row, t), p.x.stride[2], D, spare);
-      T* const to = h[0];
-      for (Size i = 0; i < D; ++i) to[i] = a_re[i] * to[i] + x[i];
+      e.decay_add(D, a_re, contiguous(row_of(p.x, row, t), p.x.stride[2], D, spare), h[0]);
     } else {
-      for (Size i = 0; i < D; ++i) h[0][i] *= a_re[i];
+      e.decay(D, a_re, h[0]);
     }
     if (!outputs) return;
     if (p.o) store(h[0], row_of(p.o, row, t), p.o.stride[2]);
@@ -115,21 +97,16 @@ class VectorCell {
       s.axpy(D, T(1), contiguous(row_of(d.d_o_im, row, t), d.d_o_im.stride[2], D, spare), dh[1]);
     if (d.d_x) add_strided(D, T(1), dh[0], row_of(d.d_x, row, t), d.d_x.stride[2]);
     if (!complex) {
+      e.decay(D, a_re, dh[0]);
       if (d.d_g) {
-        for (Size i = 0; i < D; ++i) spare[i] = a_re[i] * old[0][i] * dh[0][i];
+        std::copy_n(old[0], D, spare);
+        e.decay(D, dh[0], spare);
         add_strided(D, T(1), spare, row_of(d.d_g, row, t), d.d_g.stride[2]);
       }
-      for (Size i = 0; i < D; ++i) dh[0][i] *= a_re[i];
       return;
     }
     if (d.d_x_im) add_strided(D, T(1), dh[1], row_of(d.d_x_im, row, t), d.d_x_im.stride[2]);
-    for (Size i = 0; i < D; ++i) {
-      const T re = a_re[i] * dh[0][i] + a_im[i] * dh[1][i];  // conj(a) dh
-      const T im = a_re[i] * dh[1][i] - a_im[i] * dh[0][i];
-      spare[i] = old[0][i] * re + old[1][i] * im;
-      spare_im[i] = old[0][i] * im - old[1][i] * re;
-      dh[0][i] = re, dh[1][i] = im;
-    }
+    e.turn_back(D, a_re, a_im, old[0], old[1], dh[0], dh[1], spare, spare_im);
     if (d.d_g) add_strided(D, T(1), spare, row_of(d.d_g, row, t), d.d_g.stride[2]);
     if (d.d_theta) add_strided(D, T(1), spare_im, row_of(d.d_theta, row, t), d.d_theta.stride[2]);
   }
@@ -147,6 +124,7 @@ class VectorCell {
   }
 
   const Simd<T>& s;
+  const ScanSimd<T>& e;
   const Problem& p;
   Size D;
   bool complex, loaded = false;
@@ -159,12 +137,12 @@ class SelectiveCell {
   using Problem = SelectiveProblem<T>;
   using Gradient = SelectiveGradient<T>;
 
-  SelectiveCell(const Simd<T>& simd, const Problem& problem, bool backward, Arena& arena)
-      : s(simd), p(problem), K(p.key_dim), V(p.value_dim) {
-    a = arena.take<T>(K * V), A = arena.take<T>(K * V), q = arena.take<T>(K), k = arena.take<T>(K);
+  SelectiveCell(const Simd<T>&, const ScanSimd<T>& scan, const Problem& problem, bool backward, Arena& arena)
+      : e(scan), p(problem), K(p.key_dim), V(p.value_dim) {
+    A = arena.take<T>(K * V), q = arena.take<T>(K), k = arena.take<T>(K);
     u = arena.take<T>(V), dt = arena.take<T>(V), o = arena.take<T>(V);
     if (!backward) return;
-    d_A = arena.take<T>(K * V), d_o = arena.take<T>(V), d_q = arena.take<T>(K), d_k = arena.take<T>(K);
+    d_A = arena.take<T>(K * V), d_q = arena.take<T>(K), d_k = arena.take<T>(K);
     d_u = arena.take<T>(V), d_dt = arena.take<T>(V);
   }
   static std::array<Size, 2> sizes(const Problem& p) { return {Size{p.key_dim} * p.value_dim, 0}; }
@@ -192,16 +170,7 @@ class SelectiveCell {
   void step(Size row, Size t, int head, const Pair<T>& state, bool write, bool outputs) {
     const bool answers = outputs && p.o;
     const Row r = load(row, t, head, answers);
-    if (answers) std::fill_n(o, V, T(0));
-    for (Size n = 0; n < K; ++n) {
-      T* const S = state[0] + n * V;
-      const T* const f = a + n * V;
-      if (write)
-        for (Size i = 0; i < V; ++i) S[i] = f[i] * S[i] + r.k[n] * r.u[i];
-      else
-        for (Size i = 0; i < V; ++i) S[i] *= f[i];
-      if (answers) s.axpy(V, p.scale * r.q[n], S, o);
-    }
+    e.selective(K, V, rates(), r.step, r.k, r.u, write, answers ? r.q : nullptr, p.scale, state[0], o);
     if (!answers) return;
     T* const to = row_of(p.o, row, t, head);
     for (Size i = 0; i < V; ++i) to[i * p.o.stride[3]] = o[i];
@@ -209,42 +178,14 @@ class SelectiveCell {
 
   void back(const Gradient& d, Size row, Size t, int head, const ConstPair<T>& old, const ConstPair<T>& now,
             const Pair<T>& d_state) {
-    const bool answers = static_cast<bool>(d.d_o), longhorn = p.gate == SelectiveGate::longhorn;
+    const bool answers = static_cast<bool>(d.d_o);
     const Row r = load(row, t, head, answers);
-    const T* const g = answers ? contiguous(row_of(d.d_o, row, t, head), d.d_o.stride[3], V, d_o) : nullptr;
+    const T* const g = answers ? contiguous(row_of(d.d_o, row, t, head), d.d_o.stride[3], V, o) : nullptr;
     std::fill_n(d_u, V, T(0)), std::fill_n(d_dt, V, T(0));
-    for (Size n = 0; n < K; ++n) {
-      T* const dS = d_state[0] + n * V;
-      const T* const S_old = old[0] + n * V;
-      const T* const f = a + n * V;
-      const T kn = r.k[n];
-      if (answers) {
-        s.axpy(V, p.scale * r.q[n], g, dS);
-        d_q[n] = p.scale * s.dot(V, now[0] + n * V, g);
-      }
-      d_k[n] = s.dot(V, dS, r.u);
-      s.axpy(V, kn, dS, d_u);
-      if (longhorn) {
-        for (Size i = 0; i < V; ++i) {
-          const T da = dS[i] * S_old[i];
-          d_dt[i] -= kn * kn * da;
-          o[i] = da;
-          dS[i] *= f[i];
-        }
-        d_k[n] -= 2 * kn * s.dot(V, o, r.step);
-      } else {
-        const T* const rate = A + n * V;
-        T* const d_rate = d_A + n * V;
-        for (Size i = 0; i < V; ++i) {
-          const T back_a = dS[i] * f[i], da = back_a * S_old[i];
-          d_dt[i] += da * rate[i];
-          d_rate[i] += da * r.step[i];
-          dS[i] = back_a;
-        }
-      }
-    }
+    e.selective_back(K, V, rates(), r.step, r.k, r.u, r.q, p.scale, g, old[0], now[0], d_state[0], d_q, d_k, d_u,
+                     d_dt, d_A);
     const int shared = key_head(head);
-    if (answers && d.d_q) add_strided(K, T(1), d_q, row_of(d.d_q, row, t, shared), d.d_q.stride[3]);
+    if (answers && d.d_q) add_strided(K, p.scale, d_q, row_of(d.d_q, row, t, shared), d.d_q.stride[3]);
     if (d.d_k) add_strided(K, T(1), d_k, row_of(d.d_k, row, t, shared), d.d_k.stride[3]);
     if (d.d_u) add_strided(V, T(1), d_u, row_of(d.d_u, row, t, head), d.d_u.stride[3]);
     if (d.d_step) add_strided(V, T(1), d_dt, row_of(d.d_step, row, t, head), d.d_step.stride[3]);
@@ -255,6 +196,7 @@ class SelectiveCell {
     const T *q, *k, *u, *step;
   };
   int key_head(int head) const { return head / (p.heads / p.key_heads); }
+  const T* rates() const { return p.gate == SelectiveGate::exponential ? A : nullptr; }
 
   Row load(Size row, Size t, int head, bool queries) {
     const int shared = key_head(head);
@@ -263,24 +205,14 @@ class SelectiveCell {
     r.k = contiguous(row_of(p.k, row, t, shared), p.k.stride[3], K, k);
     r.u = contiguous(row_of(p.u, row, t, head), p.u.stride[3], V, u);
     r.step = contiguous(row_of(p.step, row, t, head), p.step.stride[3], V, dt);
-    if (p.gate == SelectiveGate::exponential) {
-      for (Size n = 0; n < K; ++n)
-        for (Size i = 0; i < V; ++i) a[n * V + i] = r.step[i] * A[n * V + i];
-      s.exp(K * V, a, a);
-    } else {
-      for (Size n = 0; n < K; ++n) {
-        const T squared = r.k[n] * r.k[n];
-        for (Size i = 0; i < V; ++i) a[n * V + i] = 1 - squared * r.step[i];
-      }
-    }
     return r;
   }
 
-  const Simd<T>& s;
+  const ScanSimd<T>& e;
   const Problem& p;
   Size K, V;
-  T *a, *A, *q, *k, *u, *dt, *o;
-  T *d_A = nullptr, *d_o = nullptr, *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *d_dt = nullptr;
+  T *A, *q, *k, *u, *dt, *o;
+  T *d_A = nullptr, *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *d_dt = nullptr;
 };
 
 template <class T>
@@ -289,8 +221,8 @@ class RotatingCell {
   using Problem = RotatingProblem<T>;
   using Gradient = RotatingGradient<T>;
 
-  RotatingCell(const Simd<T>& simd, const Problem& problem, bool backward, Arena& arena)
-      : s(simd), p(problem), K(p.key_dim), V(p.value_dim) {
+  RotatingCell(const Simd<T>& simd, const ScanSimd<T>& scan, const Problem& problem, bool backward, Arena& arena)
+      : s(simd), e(scan), p(problem), K(p.key_dim), V(p.value_dim) {
     a_re = arena.take<T>(K), a_im = arena.take<T>(K), q = arena.take<T>(K), k = arena.take<T>(K);
     v = arena.take<T>(V), o = arena.take<T>(V);
     if (!backward) return;
@@ -316,7 +248,7 @@ class RotatingCell {
     const Row r = load(row, t, head, answers);
     for (Size n = 0; n < K; ++n) {
       T *const re = state[0] + n * V, *const im = state[1] + n * V;
-      turn(V, a_re[n], a_im[n], re, im);
+      e.turn_all(V, a_re[n], a_im[n], re, im);
       if (write) s.axpy(V, r.k[n], r.v, re);
     }
     if (!answers) return;
@@ -341,7 +273,7 @@ class RotatingCell {
     for (Size n = 0; n < K; ++n) {
       T *const re = d_state[0] + n * V, *const im = d_state[1] + n * V;
       const T *const old_re = old[0] + n * V, *const old_im = old[1] + n * V;
-      turn(V, a_re[n], -a_im[n], re, im);  // conj(a) dS
+      e.turn_all(V, a_re[n], -a_im[n], re, im);  // conj(a) dS
       d_g[n] = s.dot(V, old_re, re) + s.dot(V, old_im, im);
       d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);
     }
@@ -366,6 +298,7 @@ class RotatingCell {
   }
 
   const Simd<T>& s;
+  const ScanSimd<T>& e;
   const Problem& p;
   Size K, V;
   T *a_re, *a_im, *q, *k, *v, *o;
@@ -378,30 +311,26 @@ auto* imaginary(const Problem& p) {
   else return static_cast<decltype(p.state)>(nullptr);
 }
 
-Size scan_segment(Size time, int chunk) {
-  const auto root = static_cast<Size>(std::ceil(std::sqrt(static_cast<double>(time))));
-  return std::clamp<Size>(chunk > 0 ? chunk : root, 1, std::max<Size>(time, 1));
-}
-
 /// Scratch of the scan form for one head: the maps of the segments, which become their start states.
 template <class T>
 struct ScanMaps {
   ScanMaps(const std::array<Size, 2>& sizes, Size longest, int chunk, Arena& arena)
-      : segment(scan_segment(longest, chunk)), total(sizes[0] + sizes[1]) {
-    const Size count = (longest + segment - 1) / segment;
+      : tokens(chunk), total(sizes[0] + sizes[1]) {
+    const Size count = scan_segments(longest, chunk);
     A = arena.take<T>(count * total), B = arena.take<T>(count * total);
   }
-  Size segment, total;
+  int tokens;  // per segment, as asked for
+  Size total;
   T *A, *B;
 };
 
 template <class T, class Cell>
 void scan_forward(Cell& cell, const Sequence& n, int head, const Pair<T>& S, const std::array<Size, 2>& sizes,
                   const ScanMaps<T>& maps) {
-  const Size count = (n.end - n.begin + maps.segment - 1) / maps.segment;
+  const Size segment = scan_segment(n.end - n.begin, maps.tokens), count = (n.end - n.begin + segment - 1) / segment;
   const auto pair = [&](T* base, Size i) { return Pair<T>{base + i * maps.total, base + i * maps.total + sizes[0]}; };
   const auto walk = [&](Size i, const Pair<T>& state, bool write, bool outputs) {
-    const Size begin = n.begin + i * maps.segment, end = std::min(begin + maps.segment, n.end);
+    const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
     for (Size t = begin; t < end; ++t) cell.step(n.row, t, head, state, write, outputs);
   };
   for (Size i = 0; i < count; ++i) {
@@ -441,8 +370,9 @@ template <class T, class Cell>
 std::size_t bytes_of(const typename Cell::Problem& p, const std::array<Size, 2>& sizes, Size longest, Form form,
                      int chunk, bool backward) {
   static constexpr Simd<T> none{};
+  static constexpr ScanSimd<T> no_scan{};
   Arena arena;
-  Cell cell(none, p, backward, arena);
+  Cell cell(none, no_scan, p, backward, arena);
   if (backward) {
     arena.take<T>(sizes[0] + sizes[1]);
     Replay<T, 2> replay(sizes, longest, chunk, arena);
@@ -461,8 +391,8 @@ Status run_forward(const typename Cell::Problem& p, Form form, int chunk, const 
   if (const Status status = common_checks<T>(p, form, longest, bytes, work); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Cell cell(s, p, false, arena);
-  ScanMaps<T> maps(sizes, form == Form::scan ? longest : 0, chunk, arena);
+  Cell cell(s, scan_simd(s), p, false, arena);
+  const ScanMaps<T> maps(sizes, form == Form::scan ? longest : 0, chunk, arena);
   Pair<T> S{p.state, imaginary(p)};
   for (const Sequence& n : p.sequences)
     for (int h = 0; h < Cell::heads(p); ++h) {
@@ -486,7 +416,7 @@ Status run_backward(const typename Cell::Problem& p, const typename Cell::Gradie
   if (const Status status = common_checks<T>(p, form, longest, bytes, work); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Cell cell(s, p, true, arena);
+  Cell cell(s, scan_simd(s), p, true, arena);
   T* const d_state = arena.take<T>(sizes[0] + sizes[1]);
   const Pair<T> dS{d_state, d_state + sizes[0]};
   Replay<T, 2> replay(sizes, longest, chunk, arena);

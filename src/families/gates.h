@@ -13,7 +13,8 @@
 // (writer to the end of its block), which makes matrix products of sides bounded by 1. Inside a block the product is
 // a recurrence on a state of 16 columns (or rows): what was written before is multiplied by the gate of every token
 // that passes, which costs no exponential and no triangle of pairs. So g = -inf is a closed gate, and nothing
-// overflows or cancels for g <= 0.
+// overflows or cancels for g <= 0. A gate with a zero inner stride is the same for all channels: then D_ij is a
+// number, and the three are plain products with the matrix of these numbers as a factor.
 //
 // Traps: above the diagonal P is undefined; rows of G beyond c are; the closing of a gate is not undone by dividing.
 #pragma once
@@ -39,17 +40,20 @@ class Gates {
       : s(simd), D(dim), C(chunk) {
     moved = arena.take<T>(C * D);
     if (!possible || C == 0) return;
-    a = arena.take<T>((C + 1) * D), to_block = arena.take<T>(C * D), from_block = arena.take<T>(C * D);
+    a = arena.take<T>(std::max((C + 1) * D, 2 * C)), to_block = arena.take<T>(C * D),
+    from_block = arena.take<T>(C * D);
     head = arena.take<T>((C + 1) * D), tail = arena.take<T>(C * D);
     rows = arena.take<T>(block * D), ones = arena.take<T>(block);
     unit = arena.take<T>(block * block), corner = arena.take<T>(block * block);
+    factor = arena.take<T>(C * C), weighted = arena.take<T>(C * C);
     if (backward) delta = arena.take<double>(C * D), sums = arena.take<double>(D);
   }
 
   /// The gates of tokens begin .. begin+c-1; a view without data: all open.
   void load(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
-    on = static_cast<bool>(g);
+    on = static_cast<bool>(g), even = on && g.stride[3] == 0;
     if (!on) return;
+    if (even) return load_even(g, row, begin, c, h);
     pack(s, g, row, begin, c, h, static_cast<int>(D), T(1), a);
     for (Size i0 = 0; i0 < c; i0 += block) {
       const Size end = std::min(i0 + block, c);
@@ -85,15 +89,16 @@ class Gates {
 
   /// P [c,c], leading dimension C. strict: its diagonal is 0 (always so for Reader::before).
   void pair(Size c, Reader reader, bool strict, const T* x, const T* y, T* P) {
-    if (!on) {
+    if (!on || even) {
       s.transpose(c, D, y, D, moved, C);
       s.gemm_lower(c, D, T(1), x, D, moved, C, P, C);
+      if (even) weigh(c, reader, P);
     }
-    for (Size i0 = 0; on && i0 < c; i0 += block) {
+    for (Size i0 = 0; on && !even && i0 < c; i0 += block) {
       const Size n = std::min(block, c - i0);
       if (i0 > 0) {
-        const T* const near = to_block_start(n, reader, i0, x);
-        s.gemm_nn(n, i0, D, T(1), near, D, moved, C, T(0), P + i0 * C, C);
+        to_block_start(n, reader, i0, x + i0 * D);
+        s.gemm_nn(n, i0, D, T(1), rows, D, moved, C, T(0), P + i0 * C, C);
       }
       T* const state = moved + i0;  // [D,n]: column j is y_j, decayed
       for (Size i = 0; i < D; ++i) std::fill_n(state + i * C, n, T(0));
@@ -109,13 +114,13 @@ class Gates {
 
   /// out [c,D] += ; P has a zero diagonal where the pair is strict.
   void apply(Size c, Reader reader, const T* P, const T* y, T* out) {
-    if (!on) s.trmm_nn(c, D, T(1), P, C, y, D, T(1), out, D);
-    for (Size i0 = 0; on && i0 < c; i0 += block) {
+    if (!on || even) s.trmm_nn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, y, D, T(1), out, D);
+    for (Size i0 = 0; on && !even && i0 < c; i0 += block) {
       const Size n = std::min(block, c - i0);
       if (i0 > 0) {
         s.gemm_nn(n, D, i0, T(1), P + i0 * C, C, moved, D, T(0), rows, D);
-        const T* const near = to_block_start(n, reader, 0, rows, i0);
-        s.axpy(n * D, T(1), near, out + i0 * D);
+        to_block_start(n, reader, i0, rows);
+        s.axpy(n * D, T(1), rows, out + i0 * D);
       }
       for (Size i = 0; i < n; ++i)
         for (Size j = 0; j < n; ++j) corner[i * block + j] = j <= i ? P[(i0 + i) * C + i0 + j] : T(0);
@@ -132,8 +137,8 @@ class Gates {
 
   /// out [c,D] += ; the same with time reversed.
   void apply_transposed(Size c, Reader reader, const T* P, const T* x, T* out) {
-    if (!on) s.trmm_tn(c, D, T(1), P, C, x, D, T(1), out, D);
-    for (Size end = c; on && end > 0;) {
+    if (!on || even) s.trmm_tn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, x, D, T(1), out, D);
+    for (Size end = c; on && !even && end > 0;) {
       const Size i0 = (end - 1) / block * block, n = end - i0;
       if (end < c) {
         s.gemm_tn(n, D, c - end, T(1), P + end * C + i0, C, moved + end * D, D, T(0), rows, D);
@@ -180,32 +185,52 @@ class Gates {
   static constexpr Size block = 16;
 
   const T* factors(Reader reader) const { return reader == Reader::after ? head + D : head; }
-  const T* times(Size c, const T* factor, const T* x, T* out) {
+  const T* times(Size c, const T* by, const T* x, T* out) {
     if (!on) return x;
-    s.mul(c * D, x, factor, out);
+    s.mul(c * D, x, by, out);
     return out;
   }
-  // Rows from .. from+n-1 of x in `rows`, decayed to the start of the block whose first row is `of` (default: from).
-  const T* to_block_start(Size n, Reader reader, Size from, const T* x, Size of = -1) {
-    if (of < 0) of = from;
-    const T* const in = x + from * D;
+  // `rows` = n rows of the block that starts at i0, decayed to its start.
+  void to_block_start(Size n, Reader reader, Size i0, const T* in) {
     if (reader == Reader::after) {
-      s.mul(n * D, in, to_block + of * D, rows);
+      s.mul(n * D, in, to_block + i0 * D, rows);
     } else {
       if (in != rows) std::copy_n(in, D, rows);
-      s.mul((n - 1) * D, in + D, to_block + of * D, rows + D);
+      s.mul((n - 1) * D, in + D, to_block + i0 * D, rows + D);
     }
-    return rows;
+  }
+
+  // One gate for all channels: the factors between tokens as a matrix, and the panels to the start and to the end.
+  void load_even(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    T sum = 0;
+    for (Size i = 0; i < c; ++i) a[i] = g(row, begin + i, h, 0), a[c + i] = sum += a[i];
+    s.gate_matrix(c, a, tail, factor, C);
+    s.exp(c, a + c, a + c);
+    std::fill_n(head, D, T(1));
+    for (Size i = 0; i < c; ++i) {
+      std::fill_n(head + (i + 1) * D, D, a[c + i]);
+      std::fill_n(tail + i * D, D, factor[(c - 1) * C + i]);
+    }
+  }
+  void weigh(Size c, Reader reader, T* P) {
+    const bool before = reader == Reader::before;
+    s.gate_lower(c, before, before ? 1 : 0, nullptr, factor, C, P, C);
+  }
+  const T* weighted_copy(Size c, Reader reader, const T* P) {
+    for (Size i = 0; i < c; ++i) std::copy_n(P + i * C, i + 1, weighted + i * C);
+    weigh(c, reader, weighted);
+    return weighted;
   }
 
   const Simd<T>& s;
   Size D, C;
-  bool on = false;
-  T* moved;  // the other side of a product, decayed to the block at hand
-  T *a = nullptr, *to_block = nullptr,
-    *from_block = nullptr;  // e^g [c+1]; from the row back to before its block; from the row to its block's end
-  T *head = nullptr, *tail = nullptr;  // e^G with a row of ones in front; e^{G_c - G}
+  bool on = false, even = false;                 // are there gates; one for all channels
+  T* moved;                                      // the other side of a product, decayed to the block at hand
+  T* a = nullptr;                                // e^g, and a row of ones behind
+  T *to_block = nullptr, *from_block = nullptr;  // from the row back to before its block; from it to the block's end
+  T *head = nullptr, *tail = nullptr;            // e^G with a row of ones in front; e^{G_c - G}
   T *rows = nullptr, *ones = nullptr, *unit = nullptr, *corner = nullptr;
+  T *factor = nullptr, *weighted = nullptr;  // even: e^{G_i - G_j}, and a P with these factors
   double *delta = nullptr, *sums = nullptr;
 };
 

@@ -426,11 +426,71 @@ class Head {
   Replay<T, 2> replay;
 };
 
+/// The scan form for one head: the map [S; Z] -> A [S; Z] + B of every segment, composed in order, then every segment
+/// from its own start. A is found by sending the unit vectors through the recurrence as 2K values, with v = 0.
+template <class T>
+class Scan {
+ public:
+  Scan(const Simd<T>& simd, int key_dim, int value_dim, int chunk, Size time, Arena& arena)
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        segment(scan_segment(time, chunk)),
+        token(simd, key_dim, value_dim, arena),
+        wide(simd, key_dim, 2 * key_dim, arena) {
+    const Size count = scan_segments(time, chunk);
+    maps = arena.take<T>(count * 4 * K * K), ends = arena.take<T>(count * 2 * K * V);
+    next = arena.take<T>(2 * K * V);
+  }
+
+  void forward(const MomentumProblem<T>& p, const Sequence& n, int head, T* S, T* Z) {
+    static constexpr T zero = 0;
+    const Size count = (n.end - n.begin + segment - 1) / segment, square = 2 * K * K, state = K * V;
+    MomentumProblem<T> unit = p;
+    unit.linear.value_dim = static_cast<int>(2 * K), unit.linear.v = {&zero, {}, {}}, unit.linear.o = {};
+    for (Size i = 0; i < count; ++i) {
+      T *const A = maps + 2 * i * square, *const B = ends + 2 * i * state;
+      std::fill_n(A, 2 * square, T(0)), std::fill_n(B, 2 * state, T(0));
+      for (Size j = 0; j < K; ++j) A[2 * j * K + j] = A[square + (2 * j + 1) * K + j] = 1;
+      each_token(n, i, [&](Size t) {
+        wide.forward(unit, n.row, t, head, A, A + square, false);
+        token.forward(p, n.row, t, head, B, B + state, false);
+      });
+    }
+    for (Size i = 0; i < count; ++i) {  // the start of segment i is left in `ends`
+      const T* const A = maps + 2 * i * square;
+      T* const B = ends + 2 * i * state;
+      std::copy_n(B, 2 * state, next);
+      s.gemm_nn(2 * K, V, K, T(1), A, 2 * K, S, V, T(1), next, V);
+      s.gemm_nn(2 * K, V, K, T(1), A + K, 2 * K, Z, V, T(1), next, V);
+      std::copy_n(S, state, B), std::copy_n(Z, state, B + state);
+      std::copy_n(next, state, S), std::copy_n(next + state, state, Z);
+    }
+    if (!p.linear.o) return;
+    for (Size i = 0; i < count; ++i)
+      each_token(n, i, [&](Size t) {
+        T* const start = ends + 2 * i * state;
+        token.forward(p, n.row, t, head, start, start + state, true);
+      });
+  }
+
+ private:
+  template <class Each>
+  void each_token(const Sequence& n, Size i, Each&& each) const {
+    const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
+    for (Size t = begin; t < end; ++t) each(t);
+  }
+
+  const Simd<T>& s;
+  Size K, V, segment;
+  Token<T> token, wide;
+  T *maps, *ends, *next;
+};
+
 template <class T>
 Status check(const MomentumProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work,
              Size longest) {
   const LinearProblem<T>& a = p.linear;
-  if (form == Form::scan) return Status::not_supported;
   if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
     return Status::bad_shape;
   if (!a.sequences.empty() && (!a.state || !p.momentum)) return Status::missing_input;
@@ -447,6 +507,10 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
   static constexpr Simd<T> none{};
   const auto bytes = [&](Size time) {
     Arena arena;
+    if (form == Form::scan && !backward) {
+      Scan<T> scan(none, K, V, chunk, time, arena);
+      return arena.bytes();
+    }
     Head<T> head(none, K, V, schedule(form, chunk, K, V, time), chunk, time, backward, arena);
     return arena.bytes();
   };
@@ -466,6 +530,11 @@ Status forward(const MomentumProblem<T>& p, Form form, int chunk, const Simd<T>&
   for (const Sequence& n : a.sequences) {
     Arena arena(work);
     const Size time = n.end - n.begin;
+    if (form == Form::scan) {
+      Scan<T> scan(s, a.key_dim, a.value_dim, chunk, time, arena);
+      for (int h = 0; h < a.heads; ++h, at += state) scan.forward(p, n, h, a.state + at, p.momentum + at);
+      continue;
+    }
     Head<T> run(s, a.key_dim, a.value_dim, schedule(form, chunk, a.key_dim, a.value_dim, time), chunk, time, false,
                 arena);
     for (int h = 0; h < a.heads; ++h, at += state) run.forward(p, n, h, a.state + at, p.momentum + at);

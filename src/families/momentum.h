@@ -18,7 +18,9 @@
 //   S' = abar_c S_0 + bt_c Z_0 + (diag(Gm_c) K)' W ;   Z' = m_c Z_0 + (diag(Dm_c) K)' W
 //
 // The recursions for Gm and bt take the place of a log-sum-exp: no division by products of gates, every factor of a
-// gate is <= 1, beta may have any sign. parallel is one chunk of T tokens. scan (maps of 2K x 2K): not_supported.
+// gate is <= 1, beta may have any sign. parallel is one chunk of T tokens. scan composes the maps
+// of segments of `chunk` tokens on [S; Z], 2K x 2K matrices (<= 0: sqrt(T) tokens); backward it is the recurrent
+// form.
 #pragma once
 
 #include <cstddef>

@@ -20,8 +20,9 @@ using Size = std::ptrdiff_t;
 template <class T>
 class Head {
  public:
-  Head(const Simd<T>& simd, int key_dim, int value_dim, int window, Size longest, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), P(window), replay({Size{K} * V}, backward ? longest : 0, 0, arena) {
+  Head(const Simd<T>& simd, int key_dim, int value_dim, int window, int spacing, Size longest, bool backward,
+       Arena& arena)
+      : s(simd), K(key_dim), V(value_dim), P(window), replay({Size{K} * V}, backward ? longest : 0, spacing, arena) {
     k = arena.take<T>(P * K), r = arena.take<T>(P * V), x = arena.take<T>(P * V), q = arena.take<T>(K);
     o = arena.take<T>(V), gram = arena.take<double>(P * P), wide = arena.take<double>(P * V);
     if (!backward) return;
@@ -51,6 +52,20 @@ class Head {
     return good;
   }
 
+  /// One token; false if its window is singular.
+  bool step(const ProjectionProblem<T>& p, Size index, Size t, int head, T* S, bool outputs) {
+    const LinearProblem<T>& a = p.linear;
+    const Size row = a.sequences[index].row;
+    const bool good = solve_window(p, index, t, head, S);
+    s.gemm_tn(K, V, P, a.beta ? a.beta(row, t, head) : T(1), k, K, x, V, T(1), S, V);
+    if (outputs) {
+      pack(s, a.q, row, t, 1, key_head(a, head), K, a.scale, q);
+      s.vec_mat(K, V, q, S, V, o);
+      unpack(o, row, t, 1, head, V, a.o);
+    }
+    return good;
+  }
+
  private:
   static int key_head(const LinearProblem<T>& a, int head) { return head / (a.heads / a.key_heads); }
 
@@ -77,7 +92,8 @@ class Head {
         },
         [&](Size i, Size slot) {
           std::copy_n(p.keys + ((index * (P - 1) + slot) * a.key_heads + shared) * K, K, k + i * K);
-          std::copy_n(p.values + ((index * (P - 1) + slot) * a.heads + head) * V, V, r + i * V);
+          copy_or_clear(p.values ? p.values + ((index * (P - 1) + slot) * a.heads + head) * V : nullptr, V,
+                        r + i * V);
         });
     s.gemm_nn(P, V, K, T(-1), k, K, S, V, T(1), r, V);
     const bool good = factor(p.eps);
@@ -123,19 +139,6 @@ class Head {
       for (int j = 0; j < V; ++j) wide[i * V + j] /= gram[i * P + i];
     }
     for (Size i = 0; i < P * V; ++i) to[i] = static_cast<T>(wide[i]);
-  }
-
-  bool step(const ProjectionProblem<T>& p, Size index, Size t, int head, T* S, bool outputs) {
-    const LinearProblem<T>& a = p.linear;
-    const Size row = a.sequences[index].row;
-    const bool good = solve_window(p, index, t, head, S);
-    s.gemm_tn(K, V, P, a.beta ? a.beta(row, t, head) : T(1), k, K, x, V, T(1), S, V);
-    if (outputs) {
-      pack(s, a.q, row, t, 1, key_head(a, head), K, a.scale, q);
-      s.vec_mat(K, V, q, S, V, o);
-      unpack(o, row, t, 1, head, V, a.o);
-    }
-    return good;
   }
 
   void step_back(const ProjectionProblem<T>& p, const ProjectionGradient<T>& d, Size index, Size t, int head,
@@ -191,6 +194,60 @@ class Head {
     *both = nullptr;
 };
 
+/// The scan form for one head: the map S -> A S + B of every segment, composed in order, then every segment from its
+/// own start. A is found by sending the unit vectors through the recurrence as K values, with v = 0.
+template <class T>
+class Scan {
+ public:
+  Scan(const Simd<T>& simd, int key_dim, int value_dim, int window, int chunk, Size longest, Arena& arena)
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        tokens(chunk),
+        run(simd, key_dim, value_dim, window, 0, 0, false, arena),
+        unit_run(simd, key_dim, key_dim, window, 0, 0, false, arena) {
+    const Size count = scan_segments(longest, chunk);
+    maps = arena.take<T>(count * K * K), ends = arena.take<T>(count * K * V), next = arena.take<T>(K * V);
+  }
+
+  bool forward(const ProjectionProblem<T>& p, Size index, int head, T* S) {
+    static constexpr T zero = 0;
+    const Sequence& n = p.linear.sequences[index];
+    const Size segment = scan_segment(n.end - n.begin, tokens), count = (n.end - n.begin + segment - 1) / segment;
+    ProjectionProblem<T> unit = p;
+    unit.linear.value_dim = static_cast<int>(K), unit.linear.v = {&zero, {}, {}}, unit.values = nullptr;
+    bool good = true;
+    const auto walk = [&](Size i, auto&& each) {
+      const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
+      for (Size t = begin; t < end; ++t) good = each(t) && good;
+    };
+    for (Size i = 0; i < count; ++i) {
+      T *const A = maps + i * K * K, *const B = ends + i * K * V;
+      std::fill_n(A, K * K, T(0)), std::fill_n(B, K * V, T(0));
+      for (Size j = 0; j < K; ++j) A[j * K + j] = 1;
+      walk(i, [&](Size t) { return unit_run.step(unit, index, t, head, A, false); });
+      walk(i, [&](Size t) { return run.step(p, index, t, head, B, false); });
+    }
+    for (Size i = 0; i < count; ++i) {  // the start of segment i is left in `ends`
+      T* const B = ends + i * K * V;
+      std::copy_n(B, K * V, next);
+      s.gemm_nn(K, V, K, T(1), maps + i * K * K, K, S, V, T(1), next, V);
+      std::copy_n(S, K * V, B), std::copy_n(next, K * V, S);
+    }
+    if (!p.linear.o) return good;
+    for (Size i = 0; i < count; ++i)
+      walk(i, [&](Size t) { return run.step(p, index, t, head, ends + i * K * V, true); });
+    return good;
+  }
+
+ private:
+  const Simd<T>& s;
+  Size K, V;
+  int tokens;  // per segment, as asked for
+  Head<T> run, unit_run;
+  T *maps, *ends, *next;
+};
+
 // The pairs [p-1, heads, dim] of one sequence move on by its tokens.
 template <class T>
 void shift_pairs(const Sequence& n, int kept, int heads, int dim, const View<const T, 4>& from, T* pairs) {
@@ -222,9 +279,10 @@ void shift_gradient(const Sequence& n, int kept, int heads, int dim, const T* d_
 }
 
 template <class T>
-Status check(const ProjectionProblem<T>& p, bool queries, Form form, Workspace work, bool backward, Size longest) {
+Status check(const ProjectionProblem<T>& p, bool queries, Form form, int chunk, Workspace work, bool backward,
+             Size longest) {
   const LinearProblem<T>& a = p.linear;
-  if (form != Form::best && form != Form::step && form != Form::recurrent) return Status::not_supported;
+  if (form == Form::chunk || form == Form::parallel) return Status::not_supported;
   if (a.g) return Status::not_supported;
   if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 ||
       a.heads % a.key_heads != 0 || p.window < 1)
@@ -232,7 +290,7 @@ Status check(const ProjectionProblem<T>& p, bool queries, Form form, Workspace w
   if (!(p.eps >= 0)) return Status::out_of_domain;
   if (!a.sequences.empty() && (!a.state || (p.window > 1 && (!p.keys || !p.values)))) return Status::missing_input;
   if (longest > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
-  if (!work.data || work.bytes < workspace_bytes<T>(a.key_dim, a.value_dim, p.window, longest, backward))
+  if (!work.data || work.bytes < workspace_bytes<T>(a.key_dim, a.value_dim, p.window, longest, form, chunk, backward))
     return Status::small_workspace;
   return Status::ok;
 }
@@ -240,45 +298,50 @@ Status check(const ProjectionProblem<T>& p, bool queries, Form form, Workspace w
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, int window, std::ptrdiff_t longest, bool backward) noexcept {
+std::size_t workspace_bytes(int K, int V, int window, std::ptrdiff_t longest, Form form, int chunk,
+                            bool backward) noexcept {
   static constexpr Simd<T> none{};
   Arena arena;
-  Head<T> head(none, K, V, window, longest, backward, arena);
+  if (form == Form::scan && !backward) Scan<T> scan(none, K, V, window, chunk, longest, arena);
+  else Head<T> head(none, K, V, window, chunk, longest, backward, arena);
   return arena.bytes();
 }
 
 template <class T>
-Status forward(const ProjectionProblem<T>& p, Form form, const Simd<T>& s, Workspace work) noexcept {
+Status forward(const ProjectionProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
   const LinearProblem<T>& a = p.linear;
   const Size longest = longest_of(a.sequences), state = Size{a.key_dim} * a.value_dim;
-  if (const Status status = check(p, static_cast<bool>(a.o), form, work, false, longest); status != Status::ok)
+  if (const Status status = check(p, static_cast<bool>(a.o), form, chunk, work, false, longest); status != Status::ok)
     return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Head<T> run(s, a.key_dim, a.value_dim, p.window, longest, false, arena);
   const int kept = p.window - 1;
   bool good = true;
-  for (std::size_t n = 0; n < a.sequences.size(); ++n) {
-    const Size at = static_cast<Size>(n);
-    for (int h = 0; h < a.heads; ++h) good = run.forward(p, at, h, a.state + (at * a.heads + h) * state) && good;
-    if (a.sequences[n].begin == a.sequences[n].end) continue;
-    shift_pairs(a.sequences[n], kept, a.key_heads, a.key_dim, a.k, p.keys + at * kept * a.key_heads * a.key_dim);
-    shift_pairs(a.sequences[n], kept, a.heads, a.value_dim, a.v, p.values + at * kept * a.heads * a.value_dim);
-  }
+  const auto all = [&](auto&& run) {
+    for (std::size_t n = 0; n < a.sequences.size(); ++n) {
+      const Size at = static_cast<Size>(n);
+      for (int h = 0; h < a.heads; ++h) good = run.forward(p, at, h, a.state + (at * a.heads + h) * state) && good;
+      if (a.sequences[n].begin == a.sequences[n].end) continue;
+      shift_pairs(a.sequences[n], kept, a.key_heads, a.key_dim, a.k, p.keys + at * kept * a.key_heads * a.key_dim);
+      shift_pairs(a.sequences[n], kept, a.heads, a.value_dim, a.v, p.values + at * kept * a.heads * a.value_dim);
+    }
+  };
+  if (form == Form::scan) all(Scan<T>(s, a.key_dim, a.value_dim, p.window, chunk, longest, arena));
+  else all(Head<T>(s, a.key_dim, a.value_dim, p.window, 0, longest, false, arena));
   return good ? Status::ok : Status::out_of_domain;
 }
 
 template <class T>
-Status backward(const ProjectionProblem<T>& p, const ProjectionGradient<T>& d, Form form, const Simd<T>& s,
+Status backward(const ProjectionProblem<T>& p, const ProjectionGradient<T>& d, Form form, int chunk, const Simd<T>& s,
                 Workspace work) noexcept {
   const LinearProblem<T>& a = p.linear;
   const Size longest = longest_of(a.sequences), state = Size{a.key_dim} * a.value_dim;
-  if (const Status status = check(p, static_cast<bool>(d.linear.d_o), form, work, true, longest);
+  if (const Status status = check(p, static_cast<bool>(d.linear.d_o), form, chunk, work, true, longest);
       status != Status::ok)
     return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Head<T> run(s, a.key_dim, a.value_dim, p.window, longest, true, arena);
+  Head<T> run(s, a.key_dim, a.value_dim, p.window, chunk, longest, true, arena);
   const int kept = p.window - 1;
   bool good = true;
   for (std::size_t n = 0; n < a.sequences.size(); ++n) {
@@ -295,10 +358,10 @@ Status backward(const ProjectionProblem<T>& p, const ProjectionGradient<T>& d, F
   return good ? Status::ok : Status::out_of_domain;
 }
 
-#define TTR_INSTANTIATE(T)                                                                                  \
-  template std::size_t workspace_bytes<T>(int, int, int, std::ptrdiff_t, bool) noexcept;                    \
-  template Status forward(const ProjectionProblem<T>&, Form, const Simd<T>&, Workspace) noexcept;           \
-  template Status backward(const ProjectionProblem<T>&, const ProjectionGradient<T>&, Form, const Simd<T>&, \
+#define TTR_INSTANTIATE(T)                                                                                       \
+  template std::size_t workspace_bytes<T>(int, int, int, std::ptrdiff_t, Form, int, bool) noexcept;              \
+  template Status forward(const ProjectionProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;           \
+  template Status backward(const ProjectionProblem<T>&, const ProjectionGradient<T>&, Form, int, const Simd<T>&, \
                            Workspace) noexcept;
 TTR_INSTANTIATE(float)
 TTR_INSTANTIATE(double)

@@ -10,7 +10,10 @@
 //
 // Traps: with eps = 0 dependent keys in a window (p > K, repeated keys) have no answer: the tokens from there on are
 // NaN and the call returns out_of_domain. Zero keys are no failure. With eps < 0: out_of_domain before anything is
-// touched. Windows overlap, so the segment map is dense and the scan, chunk and parallel forms are not_supported.
+// touched. Windows overlap: there is no chunk or parallel form (not_supported).
+//
+// Forms: step and recurrent (the same; = best), and scan: the maps S -> A S + B, A [K, K], of segments of `chunk`
+// tokens (<= 0: sqrt(T)), composed in order. Backward runs the chain, with states kept every `chunk` tokens.
 #pragma once
 
 #include <cstddef>
@@ -43,15 +46,16 @@ struct ProjectionGradient {
 namespace projection {
 
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, int window, std::ptrdiff_t longest, bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, int window, std::ptrdiff_t longest, Form, int chunk,
+                            bool backward) noexcept;
 
-/// Forms: best, step and recurrent, the same.
 template <class T>
-Status forward(const ProjectionProblem<T>&, Form, const Simd<T>&, Workspace) noexcept;
+Status forward(const ProjectionProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
 
 /// The states are the *initial* ones and are only read; `linear.o` is ignored.
 template <class T>
-Status backward(const ProjectionProblem<T>&, const ProjectionGradient<T>&, Form, const Simd<T>&, Workspace) noexcept;
+Status backward(const ProjectionProblem<T>&, const ProjectionGradient<T>&, Form, int chunk, const Simd<T>&,
+                Workspace) noexcept;
 
 }  // namespace projection
 }  // namespace ttr::families

@@ -75,6 +75,17 @@ class Replay {
   T *borders_, *inside_;
 };
 
+/// Tokens per segment of a scan over `time` tokens: `chunk`, or sqrt(time) if that is <= 0. From the length of the
+/// sequence itself, so that its bits do not depend on the others of a batch.
+inline std::ptrdiff_t scan_segment(std::ptrdiff_t time, int chunk) {
+  const auto root = static_cast<std::ptrdiff_t>(std::ceil(std::sqrt(static_cast<double>(time))));
+  return std::clamp<std::ptrdiff_t>(chunk > 0 ? chunk : root, 1, std::max<std::ptrdiff_t>(time, 1));
+}
+/// The most segments a sequence of up to `longest` tokens has.
+inline std::ptrdiff_t scan_segments(std::ptrdiff_t longest, int chunk) {
+  return chunk > 0 ? (longest + chunk - 1) / chunk : scan_segment(longest, 0);
+}
+
 /// n numbers `stride` apart: where they lie if that is contiguous, else a copy in `spare`.
 template <class T>
 const T* contiguous(const T* from, std::ptrdiff_t stride, std::ptrdiff_t n, T* spare) {

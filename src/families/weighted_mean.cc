@@ -11,6 +11,7 @@
 
 #include "families/replay.h"
 #include "simd/denormals.h"
+#include "simd/scan_simd.h"
 
 namespace ttr::families::weighted_mean {
 namespace {
@@ -20,33 +21,24 @@ using Size = std::ptrdiff_t;
 template <class T>
 using State = Parts<T, 3>;  // alpha, beta, exponent
 
-Size segment_of(Size time, int chunk) {
-  const auto root = static_cast<Size>(std::ceil(std::sqrt(static_cast<double>(time))));
-  return std::clamp<Size>(chunk > 0 ? chunk : root, 1, std::max<Size>(time, 1));
-}
-
 template <class T>
 class Channels {
  public:
-  Channels(const Simd<T>& simd, const WeightedMeanProblem<T>& problem, bool backward, Arena& arena)
-      : s(simd), p(problem), D(p.dim) {
+  Channels(const Simd<T>& simd, const ScanSimd<T>& scan, const WeightedMeanProblem<T>& problem, bool backward,
+           Arena& arena)
+      : s(simd), e(scan), p(problem), D(p.dim) {
     for (T** x : {&k_, &v_, &w_, &u_, &pa, &pb, &fa, &fb, &o}) *x = arena.take<T>(D);
     if (!backward) return;
     for (T** x : {&d_alpha, &d_beta, &d_o_, &d_k, &d_v, &d_w, &d_u}) *x = arena.take<T>(D);
   }
 
   void step(Size row, Size t, const State<T>& S, bool outputs) {
-    load(row, t, S[2], outputs);
-    if (outputs) {
-      for (Size i = 0; i < D; ++i) o[i] = (pa[i] * S[0][i] + pb[i] * v[i]) / (pa[i] * S[1][i] + pb[i]);
-      T* const to = row_of(p.o, row, t);
-      for (Size i = 0; i < D; ++i) to[i * p.o.stride[2]] = o[i];
-    }
-    for (Size i = 0; i < D; ++i) {
-      S[0][i] = fa[i] * S[0][i] + fb[i] * v[i];
-      S[1][i] = fa[i] * S[1][i] + fb[i];
-      S[2][i] = std::max(w[i] + S[2][i], k[i]);
-    }
+    load(row, t);
+    const T* const u = outputs ? contiguous(row_of(p.u, row, t), p.u.stride[2], D, u_) : nullptr;
+    e.mean(D, k, v, w, u, S[0], S[1], S[2], o);
+    if (!outputs) return;
+    T* const to = row_of(p.o, row, t);
+    for (Size i = 0; i < D; ++i) to[i * p.o.stride[2]] = o[i];
   }
 
   void start_back(const T* final_alpha, const T* final_beta) {
@@ -55,7 +47,8 @@ class Channels {
   }
   void back(const WeightedMeanGradient<T>& d, Size row, Size t, const Parts<const T, 3>& S) {
     const bool answers = static_cast<bool>(d.d_o);
-    load(row, t, S[2], answers);
+    load(row, t);
+    shares(row, t, S[2], answers);
     for (Size i = 0; i < D; ++i) {
       const T da = d_alpha[i], db = d_beta[i];
       d_k[i] = fb[i] * (v[i] * da + db);
@@ -95,25 +88,29 @@ class Channels {
     if (to) add_strided(D, T(1), from, row_of(to, row, t), to.stride[2]);
   }
 
-  void load(Size row, Size t, const T* e, bool answers) {
+  void load(Size row, Size t) {
     k = contiguous(row_of(p.k, row, t), p.k.stride[2], D, k_);
     v = contiguous(row_of(p.v, row, t), p.v.stride[2], D, v_);
     w = contiguous(row_of(p.w, row, t), p.w.stride[2], D, w_);
+  }
+  // fa, fb and, for the read, pa, pb of the loaded token.
+  void shares(Size row, Size t, const T* exponent, bool answers) {
     for (Size i = 0; i < D; ++i) {
-      const T old = w[i] + e[i], top = std::max(old, k[i]);
+      const T old = w[i] + exponent[i], top = std::max(old, k[i]);
       fa[i] = old - top, fb[i] = k[i] - top;
     }
     s.exp(D, fa, fa), s.exp(D, fb, fb);
     if (!answers) return;
     const T* const u = contiguous(row_of(p.u, row, t), p.u.stride[2], D, u_);
     for (Size i = 0; i < D; ++i) {
-      const T now = u[i] + k[i], tau = std::max(now, e[i]);
-      pa[i] = e[i] - tau, pb[i] = now - tau;
+      const T now = u[i] + k[i], tau = std::max(now, exponent[i]);
+      pa[i] = exponent[i] - tau, pb[i] = now - tau;
     }
     s.exp(D, pa, pa), s.exp(D, pb, pb);
   }
 
   const Simd<T>& s;
+  const ScanSimd<T>& e;
   const WeightedMeanProblem<T>& p;
   Size D;
   const T *k = nullptr, *v = nullptr, *w = nullptr;
@@ -125,20 +122,22 @@ class Channels {
 /// Segments of the scan form: the state of each alone and its total decay; then its start state.
 template <class T>
 struct ScanMaps {
-  ScanMaps(Size dim, Size longest, int chunk, Arena& arena) : D(dim), segment(segment_of(longest, chunk)) {
-    states = arena.take<T>((longest + segment - 1) / segment * 4 * D);
+  ScanMaps(Size dim, Size longest, int chunk, Arena& arena) : tokens(chunk), D(dim) {
+    states = arena.take<T>(scan_segments(longest, chunk) * 4 * D);
   }
   State<T> state(Size i) const { return {states + 4 * i * D, states + (4 * i + 1) * D, states + (4 * i + 2) * D}; }
   T* decay(Size i) const { return states + (4 * i + 3) * D; }
-  Size D, segment;
+  int tokens;  // per segment, as asked for
+  Size D;
   T* states;
 };
 
 template <class T>
 void scan(Channels<T>& channels, const Sequence& n, const State<T>& S, const ScanMaps<T>& maps, bool outputs) {
-  const Size D = maps.D, count = (n.end - n.begin + maps.segment - 1) / maps.segment;
+  const Size D = maps.D, segment = scan_segment(n.end - n.begin, maps.tokens);
+  const Size count = (n.end - n.begin + segment - 1) / segment;
   const auto walk = [&](Size i, auto&& each) {
-    const Size begin = n.begin + i * maps.segment, end = std::min(begin + maps.segment, n.end);
+    const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
     for (Size t = begin; t < end; ++t) each(t);
   };
   for (Size i = 0; i < count; ++i) {
@@ -182,10 +181,11 @@ Status check(const WeightedMeanProblem<T>& p, bool queries, Form form, int chunk
 template <class T>
 std::size_t workspace_bytes(int dim, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
   static constexpr Simd<T> none{};
+  static constexpr ScanSimd<T> no_scan{};
   WeightedMeanProblem<T> p;
   p.dim = dim;
   Arena arena;
-  Channels<T> channels(none, p, backward, arena);
+  Channels<T> channels(none, no_scan, p, backward, arena);
   if (backward) Replay<T, 3> replay({dim, dim, dim}, longest, chunk, arena);
   else if (form == Form::scan) ScanMaps<T> maps(dim, longest, chunk, arena);
   return arena.bytes();
@@ -198,7 +198,7 @@ Status forward(const WeightedMeanProblem<T>& p, Form form, int chunk, const Simd
   if (const Status status = check(p, outputs, form, chunk, false, work, longest); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Channels<T> channels(s, p, false, arena);
+  Channels<T> channels(s, scan_simd(s), p, false, arena);
   const ScanMaps<T> maps(p.dim, form == Form::scan ? longest : 0, chunk, arena);
   Size at = 0;
   for (const Sequence& n : p.sequences) {
@@ -220,7 +220,7 @@ Status backward(const WeightedMeanProblem<T>& p, const WeightedMeanGradient<T>& 
     return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Channels<T> channels(s, p, true, arena);
+  Channels<T> channels(s, scan_simd(s), p, true, arena);
   Replay<T, 3> replay({p.dim, p.dim, p.dim}, longest, chunk, arena);
   Size at = 0;
   for (const Sequence& n : p.sequences) {

@@ -74,7 +74,7 @@ std::vector<Form> forms_of(const Pipeline& pipeline, bool causal) {
   for (const Step& step : pipeline.steps)
     if (step.is_kernel && (step.kernel == KernelKind::oracle || step.kernel == KernelKind::least_squares))
       blocked = false;
-  if (blocked) return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
+  if (blocked) return {Form::step, Form::recurrent, Form::chunk, Form::parallel, Form::scan};
   return {Form::step, Form::recurrent};
 }
 
@@ -275,7 +275,7 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
   include(form);
   if (form == Form::best)
     for (Form f : body_->forms)
-      if (f != Form::parallel) include(f);
+      if (f != Form::parallel && f != Form::scan) include(f);
   return bytes;
 }
 

@@ -1,21 +1,67 @@
-// Per-token operations before and after the regression, each with its gradient: norms, step-size rules, gates,
-// the skip connection. They have no state and no time: a row is the last axis of one (batch, token, head).
+// Per-token operations before and after the regression, each with its gradient: norms, step-size rules, gates, feature
+// maps, rotary embedding, the skip connection. They have no state: a row is the last axis of one (batch, token, head).
+// `number` is the operation's one constant (an eps, a divisor, a degree ...). s = sigmoid.
 //
-//   multiply     x, y       y is as wide as x, or one number wide
-//   unit_norm    x / |x|              (zero stays zero; with eps: x / sqrt(sum x^2 + eps))
-//   rms_norm     x / sqrt(mean x^2)   (zero stays zero; with eps added to the mean)
-//   nlms_step    mu / (eps + |k|^2)           0 where the denominator is 0: such a key writes nothing
-//   longhorn_step  delta / (1 + delta |k|^2)  the implicit step, argmin 1/2|X-S|^2 + delta/2 |v - X'k|^2
-//   flow_step    (1 - exp(-beta |k|^2)) / |k|^2   by expm1; beta where k = 0
-//   leak_gate    log(1 - beta lam)            log of the factor that leaky LMS puts on the state
-//   shrink_gate  log(1 - lam)
-//   square_norm  |x|^2
-//   skip         o + d x
-//   divide       o / n                        0 where n = 0
+// Arithmetic (arithmetic.cc); y is as wide as x, or one number wide
+//   multiply     x, y          x y             negative_product  x, y      -x y
+//   add          x, y          x + y           subtract          x, y       x - y
+//   divide       o, n          o / n, 0 where n = 0
+//   scale        x             number x
+//   skip         o, x, d       o + d x
+//   blend_product  x, y, z     x (1 + (y - 1) z)       RWKV-7's key: k (1 + (a - 1) k_a)
+//   bonus_value  r, k, u, v    (sum_d r k u) v         RWKV-7's bonus
+// These change the number of tokens (DeltaProduct, number = n pairs per token). The extent is that of the result:
+//   spread_last  x [T] -> [T n]   x_t at sub-step t n + n - 1, zero elsewhere
+//   spread_first x [T] -> [T n]   x_t at sub-step t n, zero elsewhere
+//   take_last    x [T n] -> [T]   x at sub-step t n + n - 1
 //
-// leak_gate and shrink_gate are undefined where the factor is negative (Status::out_of_domain). A factor of zero is
-// clamped to a tiny positive number: the forward error is below rounding, and the gradient, which is divided by the
-// factor again, keeps its value.
+// Norms (norms.cc); w and b may be left out
+//   unit_norm        x / |x|              (zero stays zero; with eps: x / sqrt(sum x^2 + eps))
+//   unit_norm_clamp  x / max(|x|, eps)
+//   rms_norm         x / sqrt(mean x^2)   (zero stays zero; with eps added to the mean)
+//   rms_norm_weighted  x, w       rms_norm(x) w
+//   sum_norm         x / sum x, zero where the sum is zero; for positive features
+//   layer_norm       x, w, b      (x - mean) / sqrt(var + eps) w + b, biased variance
+//   rms_gate_norm_first_{silu,sigmoid}  x, z, w   rms_norm(x) w act(z)
+//   rms_gate_gate_first_{silu,sigmoid}  x, z, w   rms_norm(x act(z)) w
+//   square_norm      |x|^2
+//
+// Step-size rules and gates (gates.cc)
+//   nlms_step    mu, k       mu / (eps + |k|^2)           0 where the denominator is 0: such a key writes nothing
+//   longhorn_step  delta, k  delta / (1 + delta |k|^2)    the implicit step, argmin 1/2|X-S|^2 + delta/2 |v - X'k|^2
+//   flow_step    beta, k     (1 - exp(-beta |k|^2)) / |k|^2   by expm1; beta where k = 0
+//   leak_gate    beta, lam   log(1 - beta lam)            log of the factor that leaky LMS puts on the state
+//   shrink_gate  lam         log(1 - lam)
+//   sigmoid, softplus        softplus = log(1 + e^x)
+//   log_sigmoid  x           log s(x) / number            (number 0 counts as 1)
+//   exp_negative x           -e^x
+//   one_minus_exp  x         1 - e^x, by expm1            HGRN2's key from its gate
+//   lower_bound_gate  f, l   log(l + (1 - l) s(f))        0 <= l <= 1; HGRN, HGRN2
+//
+// Feature maps (feature_maps.cc, matrix_features.cc); D = width of x, m or F = rows of W
+//   elu1, relu, silu         x_i + 1 | e^x ; max(x, 0) ; x s(x)
+//   cosformer  x, offset     relu(x) cos a ; relu(x) sin a;  a = pi i / (2 number), i = t + 1 + offset   -> 2 D
+//   dpfp       x             r = [relu(x); relu(-x)], r * roll(r, j) for j = 1..nu                       -> 2 D nu
+//   taylor2    x             1 ; x_i/D^(1/4) ; x_i^2/sqrt(2D) ; x_i x_j/sqrt(D) for i < j      -> 1 + D + D(D+1)/2
+//   rebased    x, gamma, beta  y = gamma LN(x) + beta (eps 1e-5): y_i^2/sqrt(D) ; sqrt(2/D) y_i y_j  -> D(D+1)/2
+//   polynomial x             all monomials up to degree `number`, by degree, then by indices    -> C(D + p, p)
+//   t2r        x, W, b       relu(z), z = W x + b                                               -> F
+//   hedgehog_{exp,softmax,softmax2}  x, W, b   [e^z; e^-z] ; softmax([z; -z]) ; softmax([2z; -2z])   -> 2 F
+//   favor      x, W          m^-1/2 (exp(W u - |u|^2/2) + 1e-4), u = x / D^(1/4); no running maximum      -> m
+//   favor_relu x, W          relu(W u) + 1e-3                                                            -> m
+//   rfa        x, W          m^-1/2 [sin(W x); cos(W x)]                                                 -> 2 m
+//   dijiang    x, P [D, F]   softmax(x P)                                                                -> F
+//
+// Positions (rotary.cc)
+//   rotary_interleaved, rotary_half  x, offset   pair i turned by (t + offset) number^(-2i/D); pairs (2i, 2i+1) or
+//                                                (i, i + D/2); the last element of an odd D stays
+//
+// The offset of cosformer and rotary may be left out (0). It is a count of tokens, so it has no gradient; t is the
+// index of the row, and with packed sequences an offset per token takes it back to the start of its sequence.
+//
+// leak_gate and shrink_gate are undefined where the factor is negative (Status::out_of_domain), lower_bound_gate where
+// l is not a fraction. A factor of zero is clamped to a tiny positive number: the forward error is below rounding, and
+// the gradient, which is divided by the factor again, keeps its value.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +71,32 @@
 namespace ttr::prepare {
 
 enum class Op {
-  multiply, unit_norm, rms_norm, nlms_step, longhorn_step, flow_step, leak_gate, shrink_gate, square_norm, skip, divide
+  multiply, unit_norm, rms_norm, nlms_step, longhorn_step, flow_step, leak_gate, shrink_gate, square_norm, skip, divide,
+  // arithmetic
+  add, subtract, negative_product, scale, blend_product, bonus_value, spread_last, spread_first, take_last,
+  // norms
+  unit_norm_clamp, sum_norm, layer_norm, rms_norm_weighted, rms_gate_norm_first_silu, rms_gate_norm_first_sigmoid,
+  rms_gate_gate_first_silu, rms_gate_gate_first_sigmoid,
+  // gates
+  sigmoid, log_sigmoid, softplus, exp_negative, one_minus_exp, lower_bound_gate,
+  // feature maps
+  elu1, relu, silu, cosformer, dpfp, taylor2, rebased, polynomial, t2r, hedgehog_exp, hedgehog_softmax,
+  hedgehog_softmax2, favor, favor_relu, rfa, dijiang,
+  // positions
+  rotary_interleaved, rotary_half
 };
+inline constexpr int op_count = static_cast<int>(Op::rotary_half) + 1;
 
 /// Rows of a tensor: element d of row (b, t, h) is data[b*batch + t*time + (h/group)*head + d*inner].
+/// A matrix operand (W [F, K] or [H, F, K]) has a second inner axis: element (f, d) is f*outer + d*inner further on.
 template <class T>
 struct Rows {
   T* data = nullptr;
   std::ptrdiff_t batch = 0, time = 0, head = 0, inner = 0;
   int group = 1;  // heads of the operation that share one head of this tensor
   int width = 1;  // extent of the last axis
+  std::ptrdiff_t outer = 0;
+  int height = 1;  // extent of the last axis but one, of a matrix
   T* row(std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdiff_t h) const {
     return data + b * batch + t * time + h / group * head;
   }
@@ -44,15 +106,20 @@ struct Extent {
   std::ptrdiff_t batch, time, heads;
 };
 
-inline constexpr int max_operands = 3;
+inline constexpr int max_operands = 4;
 
-/// to = op(from...). eps is the operation's constant.
+/// to = op(from...). `number` is the operation's constant. `from` has as many entries as the list above names operands
+/// (one that may be left out then has no data). `to` does not overlap an operand.
 template <class T>
-Status forward(Op, const Rows<const T>* from, const Rows<T>& to, double eps, const Extent&) noexcept;
+Status forward(Op, const Rows<const T>* from, const Rows<T>& to, double number, const Extent&) noexcept;
 
 /// d_from += gradient, for each operand whose d_from has data; `to` is the forward result.
 template <class T>
 void backward(Op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to, const Rows<T>* d_from,
-              double eps, const Extent&) noexcept;
+              double number, const Extent&) noexcept;
+
+/// Width of a feature map's result: `width` of x, `features` = rows of W (columns of P) where there is one, `number` =
+/// the degree of polynomial or the nu of dpfp. The width of x for any other operation.
+std::ptrdiff_t feature_width(Op, int width, int features, double number) noexcept;
 
 }  // namespace ttr::prepare

@@ -103,8 +103,8 @@ struct Simd {
     const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
   };
   /// Tokens through a state S [K,V] with a factor for every row and column, one sweep over S per token:
-  ///   r_t = S' x_t ;  S <- diag(rows_t) S diag(columns_t) + k_t u_t' (+ y_t r_t') ;  o_t = scale S' q_t + direct_t
-  ///   v_t
+  ///   r_t = S' x_t ;  S <- diag(rows_t) S diag(columns_t) + k_t u_t' (+ y_t r_t')
+  ///   o_t = scale S' q_t + direct_t v_t
   /// where u_t = beta_t v_t, or with x and without y  u_t = beta_t (v_t - r_t). Bits and `panel` as in sweep.
   void (*gated_sweep)(const Tokens&, T* S, Size lds, T* o, Size ldo, T* panel);
 };

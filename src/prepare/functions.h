@@ -1,0 +1,81 @@
+// Scalar functions and row statistics that several operations share. None overflows for a finite argument.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "prepare/rule.h"
+
+namespace ttr::prepare {
+
+template <class T>
+T sigmoid(T x) {
+  const T e = std::exp(-std::abs(x));
+  return x >= 0 ? 1 / (1 + e) : e / (1 + e);
+}
+
+template <class T>
+T log_sigmoid(T x) {
+  return (x < 0 ? x : T(0)) - std::log1p(std::exp(-std::abs(x)));
+}
+
+/// Activations: value and slope.
+struct Silu {
+  template <class T>
+  static T value(T x, T = 0) {
+    return x * sigmoid(x);
+  }
+  template <class T>
+  static T slope(T x, T = 0, T = 0) {
+    const T s = sigmoid(x);
+    return s * (1 + x * sigmoid(-x));
+  }
+};
+
+struct Sigmoid {
+  template <class T>
+  static T value(T x, T = 0) {
+    return sigmoid(x);
+  }
+  template <class T>
+  static T slope(T x, T = 0, T = 0) {
+    return sigmoid(x) * sigmoid(-x);
+  }
+};
+
+template <class T>
+T square_sum(const Line<const T>& x) {
+  T sum = 0;
+  for (int d = 0; d < x.width; ++d) sum += x[d] * x[d];
+  return sum;
+}
+
+/// Layer norm without weights: n_d = (x_d - mean) inverse.
+template <class T>
+struct Standardised {
+  T mean = 0, inverse = 0;
+  Standardised(const Line<const T>& x, double eps) {
+    for (int d = 0; d < x.width; ++d) mean += x[d];
+    mean /= T(x.width);
+    T square = 0;
+    for (int d = 0; d < x.width; ++d) square += (x[d] - mean) * (x[d] - mean);
+    const T spread = square / T(x.width) + T(eps);
+    inverse = spread == 0 ? T(0) : 1 / std::sqrt(spread);
+  }
+  T operator()(T x) const { return (x - mean) * inverse; }
+};
+
+/// Adds the gradient of x through the layer norm n(x), where d_normed(d) is that of n_d (asked twice).
+template <class T, class Gradient>
+void standardised_backward(const Standardised<T>& n, const Line<const T>& x, const Line<T>& dx, Gradient&& d_normed) {
+  if (!dx) return;
+  T sum = 0, along = 0;
+  for (int d = 0; d < x.width; ++d) {
+    const T g = d_normed(d);
+    sum += g, along += g * n(x[d]);
+  }
+  sum /= T(x.width), along /= T(x.width);
+  for (int d = 0; d < x.width; ++d) dx[d] += n.inverse * (d_normed(d) - sum - n(x[d]) * along);
+}
+
+}  // namespace ttr::prepare
