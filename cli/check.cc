@@ -312,7 +312,7 @@ class LayerCheck {
       const Numbers& gradient = d_reference_.state.at(part.name);
       double largest = 0, difference = 0;
       for (double g : gradient) largest = std::max(largest, std::abs(g));
-      for (int trial = 0; trial < 6; ++trial) {
+      for (int trial = 0; trial < 6 && !gradient.empty(); ++trial) {
         const std::size_t i = static_cast<std::size_t>(random.uniform() * static_cast<double>(gradient.size()));
         NamedNumbers moved = initial_;
         const double step = 1e-3, x = moved[part.name][i];

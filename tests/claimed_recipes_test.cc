@@ -34,6 +34,21 @@ std::vector<std::string> claimed_recipes() {
         const bool raw = read.find("keys(unit)") == std::string::npos && (!*step || std::string(step).starts_with("beta"));
         if (!raw) all.push_back("equal / linear / " + solver + read);
       }
+    for (const char* weights : {"gate(key)", "gate(value)", "gate(key, value)", "gate(key, beta)", "gate(value, beta=0.5)"})
+      for (const char* solver : {"gd(1)", "gd(1, step=0.3)"}) {
+        all.push_back(std::string(weights) + " / linear / " + solver + read);
+        all.push_back(std::string(weights) + " / linear / " + solver + (read.empty() ? " | " : read + ", ") + "read(before)");
+      }
+    for (const char* weights : {"gate(key)", "gate", "decay(0.9)", "decay(g)", "equal"})
+      all.push_back(std::string(weights) + " / linear / gd(1)" + (read.empty() ? " | " : read + ", ") + "read(before, bonus)");
+    for (const char* options :
+         {"beta, decay(key)", "nlms, decay(key)", "beta=0.7, decay(key)", "feedback", "beta, feedback", "beta, decay, feedback",
+          "beta, decay(key), feedback", "split", "split, decay", "split, decay(key)", "dplr",
+          "dplr, decay(key)", "dplr, decay", "beta, momentum=0.7", "beta=0.5, momentum=0.9, decay", "nlms=0.4, momentum=0.5",
+          "beta, momentum=0.6, feedback", "beta, momentum=0.6, feedback, decay=0.1"})
+      all.push_back("equal / linear / sgd(" + std::string(options) + ")" + read);
+    for (const char* options : {"1, mu", "2, mu, eps=0.1", "3, mu=0.5, eps=0.2", "5, eps=1"})
+      all.push_back("equal / linear / apa(" + std::string(options) + ")" + read);
     for (const char* options : {"beta", "beta=0.5", "beta, decay", "beta=0.5, decay=0.1"})
       all.push_back("equal / linear / sgd(" + std::string(options) + ")" + (read.empty() ? " | dot" : read + ", dot"));
   }
@@ -42,9 +57,13 @@ std::vector<std::string> claimed_recipes() {
 
 TEST(ClaimedRecipes, KernelEqualsOracle) {
   constexpr int T = 11;
-  const Shape shape{.batch = 1, .heads = 2, .key_heads = 1, .key_dim = 3, .value_dim = 4};
   std::size_t claimed = 0;
-  for (const std::string& text : claimed_recipes()) {
+  std::vector<std::string> all = claimed_recipes();
+  for (const char* weights : {"equal", "decay(0.9)", "decay(g)", "gate", "gate(value)"})
+    all.push_back(std::string(weights) + " / vector / gd(1)");
+  for (const std::string& text : all) {
+    const int heads = text.find("vector") == std::string::npos ? 2 : 1;
+    const Shape shape{.batch = 1, .heads = heads, .key_heads = 1, .key_dim = 3, .value_dim = 4};
     const Plan fast = plan(text, shape, {.type = Type::f64, .chunk = 4});
     ASSERT_NE(fast.kernel(), "oracle") << text << " is expected to have a kernel";
     ++claimed;
@@ -54,7 +73,7 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
       in[fast.inputs()[i].name] = cli::random_input(fast, fast.inputs()[i], T, 100 + i);
     std::mt19937 random(3);
     std::normal_distribution<double> normal;
-    d_out["o"].resize(T * 2 * 4);
+    d_out["o"].resize(static_cast<std::size_t>(T * heads * 4));
     for (double& x : d_out["o"]) x = normal(random);
     const Numbers expected = literal.forward(in, {}, Form::recurrent).outputs.at("o");
     const NamedNumbers d_expected = literal.backward(in, {}, d_out, {}, Form::recurrent).inputs;

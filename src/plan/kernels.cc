@@ -6,8 +6,11 @@
 #include "families/decay.h"
 #include "families/delta.h"
 #include "families/dplr.h"
+#include "families/elementwise.h"
 #include "families/gated.h"
 #include "families/least_squares.h"
+#include "families/momentum.h"
+#include "families/projection.h"
 
 namespace ttr {
 namespace {
@@ -50,6 +53,22 @@ class Operands {
     if (!has(r)) return {};
     const AxisStrides s = strides(r);
     return {bound(r).data, {b_.batch, b_.time, body_.shape.heads}, {s.batch, s.time, s.head}};
+  }
+  View<T, 3> d_scalars(std::size_t r) const {
+    if (!has(r)) return {};
+    const AxisStrides s = d_strides(r);
+    return {bound(r).gradient, {b_.batch, b_.time, body_.shape.heads}, {s.batch, s.time, s.head}};
+  }
+  // [B, T, V] of a plan with one head
+  View<const T, 3> flat(std::size_t r) const {
+    if (!has(r)) return {};
+    const AxisStrides s = strides(r);
+    return {bound(r).data, {b_.batch, b_.time, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
+  }
+  View<T, 3> d_flat(std::size_t r) const {
+    if (!has(r)) return {};
+    const AxisStrides s = d_strides(r);
+    return {bound(r).gradient, {b_.batch, b_.time, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
   }
   // [H, K]
   View<const T, 2> per_head(std::size_t r) const {
@@ -111,6 +130,42 @@ class Operands {
     p.bonus = per_head(Role::bonus);
     p.read_before = step_.read_before;
     return p;
+  }
+  MomentumProblem<T> momentum(State buffer) const {
+    MomentumProblem<T> p;
+    p.linear = problem(buffer);
+    p.residual = step_.undecayed ? Residual::undecayed : Residual::decayed;
+    p.p = vectors(Role::a), p.g_mu = scalars(Role::g_mu), p.eta = scalars(Role::eta);
+    p.momentum = state<T>(buffer, 1);
+    return p;
+  }
+  ProjectionProblem<T> projection(State buffer) const {
+    ProjectionProblem<T> p;
+    p.linear = problem(buffer);
+    p.window = body_.pipeline.design.solver.batch;
+    p.eps = step_.eps;
+    if (p.window > 1) p.keys = state<T>(buffer, 1), p.values = state<T>(buffer, 2);
+    return p;
+  }
+  ChannelProblem<T> channel(State buffer) const {
+    ChannelProblem<T> p;
+    p.sequences = b_.sequences;
+    p.dim = body_.shape.value_dim;
+    p.g = flat(Role::gv), p.x = flat(Role::v);
+    p.state = state<T>(buffer);
+    const Bound<T>& to = b_.values[static_cast<std::size_t>(step_.to)];
+    const AxisStrides s = axis_strides(value(body_, step_.to).axes, to.stride);
+    p.o = {to.writable, {b_.batch, b_.time, p.dim}, {s.batch, s.time, s.inner}};
+    return p;
+  }
+  ChannelGradient<T> channel_gradient(const Call& call) const {
+    ChannelGradient<T> d;
+    const Bound<T>& to = b_.values[static_cast<std::size_t>(step_.to)];
+    const AxisStrides s = axis_strides(value(body_, step_.to).axes, to.gradient_stride);
+    d.d_o = {to.gradient_in, {b_.batch, b_.time, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
+    d.d_g = d_flat(Role::gv), d.d_x = d_flat(Role::v);
+    d.d_final = state<const T>(call.d_final), d.d_initial = state<T>(call.d_initial);
+    return d;
   }
   DplrProblem<T> dplr(State buffer) const {
     DplrProblem<T> p;
@@ -183,6 +238,8 @@ class GateGradient {
 
 template <class T>
 std::size_t workspace_of(const Plan::Body& body, const Step& step, std::int64_t time, Form form, bool backward) {
+  if (step.kernel == KernelKind::channel)
+    return elementwise::workspace_bytes<T>(1, body.shape.value_dim, time, form, body.chunk, backward);
   const int K = width(body, step.from[Role::k]), V = width(body, step.from[Role::v]);
   switch (step.kernel) {
     case KernelKind::decay:
@@ -193,8 +250,14 @@ std::size_t workspace_of(const Plan::Body& body, const Step& step, std::int64_t 
       return gated::workspace_bytes<T>(K, V, time, form, body.chunk, backward);
     case KernelKind::dplr:
       return dplr::workspace_bytes<T>(K, V, time, form, body.chunk, backward);
+    case KernelKind::momentum:
+      return momentum::workspace_bytes<T>(K, V, time, form, body.chunk, backward);
+    case KernelKind::projection:
+      return projection::workspace_bytes<T>(K, V, body.pipeline.design.solver.batch, time, form, body.chunk,
+                                            backward);
     case KernelKind::least_squares:
       return least_squares::workspace_bytes<T>(K, V, time, backward);
+    case KernelKind::channel:
     case KernelKind::oracle:
       return 0;
   }
@@ -222,6 +285,12 @@ Status kernel_forward(const Plan::Body& body, const Step& step, Binding<T>& b, S
       return gated::forward(operands.gated(state), form, body.chunk, simd, work);
     case KernelKind::dplr:
       return dplr::forward(operands.dplr(state), form, body.chunk, simd, work);
+    case KernelKind::momentum:
+      return momentum::forward(operands.momentum(state), form, body.chunk, simd, work);
+    case KernelKind::projection:
+      return projection::forward(operands.projection(state), form, body.chunk, simd, work);
+    case KernelKind::channel:
+      return elementwise::forward(operands.channel(state), form, body.chunk, simd, work);
     case KernelKind::least_squares:
       return least_squares::forward(operands.least_squares(state), form, work, body.simd_f64);
     case KernelKind::oracle:
@@ -237,6 +306,9 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
     return oracle_backward(body, step, b, call.state, call.d_final, call.d_initial);
   const Operands<T> operands(body, step, b);
   const Simd<T>& simd = simd_of<T>(body);
+  if (step.kernel == KernelKind::channel)
+    return elementwise::backward(operands.channel(call.state), operands.channel_gradient(call), form, body.chunk,
+                                 simd, arena.rest());
   LinearGradient<T> d = operands.gradient(call);
   GateGradient<T> d_g(body, b, step.from[Role::g], arena), d_beta(body, b, step.from[Role::beta], arena);
   d.d_g = d_g.view(), d.d_beta = d_beta.view();
@@ -266,6 +338,28 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
       status = dplr::backward(operands.dplr(call.state), all, form, body.chunk, simd, work);
       break;
     }
+    case KernelKind::momentum: {
+      MomentumGradient<T> all;
+      all.linear = d;
+      all.d_p = operands.d_vectors(Role::a);
+      all.d_g_mu = operands.d_scalars(Role::g_mu), all.d_eta = operands.d_scalars(Role::eta);
+      all.d_final_momentum = operands.template state<const T>(call.d_final, 1);
+      all.d_initial_momentum = operands.template state<T>(call.d_initial, 1);
+      status = momentum::backward(operands.momentum(call.state), all, form, body.chunk, simd, work);
+      break;
+    }
+    case KernelKind::projection: {
+      ProjectionGradient<T> all;
+      all.linear = d;
+      if (body.pipeline.design.solver.batch > 1) {
+        all.d_final_keys = operands.template state<const T>(call.d_final, 1);
+        all.d_final_values = operands.template state<const T>(call.d_final, 2);
+        all.d_initial_keys = operands.template state<T>(call.d_initial, 1);
+        all.d_initial_values = operands.template state<T>(call.d_initial, 2);
+      }
+      status = projection::backward(operands.projection(call.state), all, form, body.chunk, simd, work);
+      break;
+    }
     case KernelKind::least_squares: {
       LeastSquaresGradient<T> all;
       all.linear = d;
@@ -277,6 +371,7 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
       status = least_squares::backward(operands.least_squares(call.state), all, form, work, body.simd_f64);
       break;
     }
+    case KernelKind::channel:
     case KernelKind::oracle:
       break;
   }

@@ -41,9 +41,10 @@ class Builder {
   }
 
   Pipeline build(const Options& options, double scale) {
-    type_ = options.type, causal_ = options.causal, kernel_scale_ = options.scale.value_or(0), settings_ = options.settings;
+    type_ = options.type, causal_ = options.causal, kernel_scale_ = options.scale.value_or(0),
+    settings_ = options.settings;
     prepare_inputs();
-    const Claim claim = options.kernel == "oracle" ? Claim::nobody : claimed_by(p_.design, options.causal);
+    const Claim claim = options.kernel == "oracle" ? Claim::nobody : claimed_by(p_.design, shape_, options.causal);
     int answer = claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale);
     finish(answer);
     drop_unused_inputs();
@@ -51,9 +52,9 @@ class Builder {
   }
 
  private:
-  enum class Claim { nobody, decay, delta, gated, dplr, least_squares };
+  enum class Claim { nobody, decay, delta, gated, dplr, momentum, projection, channel, least_squares };
 
-  static Claim claimed_by(const Design& d, bool causal);
+  static Claim claimed_by(const Design& d, const Shape& shape, bool causal);
 
   const InputInfo* canonical_info(const std::string& name) const {
     for (const InputInfo& info : p_.canonical_info)
@@ -185,7 +186,42 @@ class Builder {
     return w.importance == Weights::Importance::beta ? quantity(w.beta, "beta") : -1;
   }
 
+  // An elementwise state: h = e^g * h + v, no keys.
+  int channel_step() {
+    const Weights& w = p_.design.weights;
+    Step step = kernel(KernelKind::channel, 1, -1, -1, canonical("v"));
+    step.from[Role::gv] = w.per == Weights::Per::value ? canonical("gv") : log_fade();
+    return kernel_step(std::move(step), "BTHV",
+                       {{{"h", "B H V", "the memory"}, {shape_.heads, shape_.value_dim}, type_}});
+  }
+
+  // S = e^g S + Z, Z = momentum Z + step k (v - R'k)'.
+  int momentum_step(int q, int k, int v, double scale, const StatePart& memory) {
+    const Solver& s = p_.design.solver;
+    Step step = kernel(KernelKind::momentum, scale, q, k, v, decay_before());
+    step.from[Role::eta] = step_size(k);
+    step.from[Role::g_mu] = constant(std::log(s.momentum.value));
+    if (s.feedback) step.from[Role::a] = normalised_keys("p");
+    step.undecayed = s.feedback;
+    const StatePart update = {{"Z", "B H K V", "the last update"}, memory.extent, type_};
+    return kernel_step(std::move(step), "BTHV", {memory, update});
+  }
+
+  // A step that fits the last p pairs at once; the pairs before the newest are part of the state.
+  int projection_step(int q, int k, int v, double scale, const StatePart& memory) {
+    const Solver& s = p_.design.solver;
+    Step step = kernel(KernelKind::projection, scale, q, k, v, -1, quantity(s.step, "mu"));
+    step.eps = s.eps;
+    const std::ptrdiff_t before = s.batch - 1, G = shape_.key_heads, H = shape_.heads;
+    return kernel_step(
+        std::move(step), "BTHV",
+        {memory,
+         {{"k", "B W G K", "keys of the window before the newest"}, {before, G, shape_.key_dim}, type_},
+         {{"v", "B W H V", "values of the window before the newest"}, {before, H, shape_.value_dim}, type_}});
+  }
+
   int family_step(Claim claim, double scale) {
+    if (claim == Claim::channel) return channel_step();
     const int q = normalised_keys("q"), k = normalised_keys("k"), v = canonical("v");
     const std::ptrdiff_t H = shape_.heads, K = shape_.key_dim, V = shape_.value_dim;
     if (claim == Claim::least_squares) {
@@ -199,6 +235,8 @@ class Builder {
     if (claim == Claim::decay) return decay_step(q, k, v, scale, memory);
     if (claim == Claim::gated) return gated_step(q, k, v, scale, memory);
     if (claim == Claim::dplr) return dplr_step(q, k, v, scale, memory);
+    if (claim == Claim::momentum) return momentum_step(q, k, v, scale, memory);
+    if (claim == Claim::projection) return projection_step(q, k, v, scale, memory);
     const auto [g, beta, undecayed] = delta_gates(k);
     Step step = kernel(KernelKind::delta, scale, q, k, v, g, beta);
     step.undecayed = undecayed;
@@ -358,7 +396,7 @@ class Builder {
   double kernel_scale_ = 0;  // 0: the kernel's own
 };
 
-Builder::Claim Builder::claimed_by(const Design& d, bool causal) {
+Builder::Claim Builder::claimed_by(const Design& d, const Shape& shape, bool causal) {
   const Weights& w = d.weights;
   const Solver& s = d.solver;
   const Extras& x = d.extras;
@@ -373,12 +411,19 @@ Builder::Claim Builder::claimed_by(const Design& d, bool causal) {
       !x.blend && (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
                    x.normalise == Extras::Normalise::rms);
   const bool reads_after = !x.read_before && !x.bonus;
-  const bool plain_step = s.steps == 1 && s.pairs == 1 && !s.momentum.given() && !s.precondition && !s.muon &&
-                          !s.row_norm && s.q_norm == 0;
+  const bool one_step = s.steps == 1 && s.pairs == 1 && !s.precondition && !s.muon && !s.row_norm && s.q_norm == 0;
+  const bool plain_step = one_step && !s.momentum.given();
   const bool own_keys = !s.feedback && !s.split && !s.dplr;
-  if (!causal || !plain_weights || !plain_memory || !plain_read) return Claim::nobody;
+  const bool vector = d.memory.kind == Memory::Class::vector && shape.heads == 1;
+  if (!causal || !plain_weights || !(plain_memory || vector) || !plain_read) return Claim::nobody;
   const bool squared = x.loss == Extras::Loss::squared, dot = x.loss == Extras::Loss::dot;
 
+  if (vector) {
+    const bool gates = per_token || w.per == Weights::Per::value;
+    const bool sum = s.kind == Solver::Kind::gd && plain_step && s.rule == Solver::Rule::plain && !s.step.given();
+    return gates && sum && squared && reads_after && w.importance == Weights::Importance::one ? Claim::channel
+                                                                                              : Claim::nobody;
+  }
   if (s.kind == Solver::Kind::gd && plain_step && (squared || dot) && !s.step.is_input() &&
       s.decay_kind == Solver::Decay::none) {
     if (per_token && reads_after && (s.rule == Solver::Rule::plain || s.rule == Solver::Rule::automatic))
@@ -387,6 +432,11 @@ Builder::Claim Builder::claimed_by(const Design& d, bool causal) {
     if ((per_token || per_channel) && s.rule == Solver::Rule::plain && !(x.bonus && weighted)) return Claim::gated;
   }
   if (!reads_after) return Claim::nobody;
+  if (s.kind == Solver::Kind::apa && squared && w.importance == Weights::Importance::one) return Claim::projection;
+  if (s.kind == Solver::Kind::sgd && one_step && squared && s.momentum.is_constant() && s.momentum.value > 0 &&
+      !s.nesterov && w.importance == Weights::Importance::one && s.decay_per == Weights::Per::token && !s.split &&
+      !s.dplr && (s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before))
+    return Claim::momentum;
   if (s.kind == Solver::Kind::sgd && plain_step && w.importance == Weights::Importance::one) {
     const bool scalar = s.decay_per == Weights::Per::token;
     const bool no_leak = s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before;

@@ -26,11 +26,11 @@ struct Value {
   std::vector<double> numbers;  // From::constant: one; From::table: one per head
 };
 
-enum class KernelKind { decay, delta, gated, dplr, least_squares, oracle };
+enum class KernelKind { decay, delta, gated, dplr, momentum, projection, channel, least_squares, oracle };
 
 /// What a kernel's operand is for; the index into Step::from.
 struct Role {
-  enum : std::size_t { q, k, v, g, beta, ridge, gk, gv, a, b, bonus, count };
+  enum : std::size_t { q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, count };
 };
 
 struct Step {

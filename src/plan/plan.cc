@@ -60,6 +60,12 @@ const char* family_name(KernelKind kind) {
       return "gated";
     case KernelKind::dplr:
       return "dplr";
+    case KernelKind::momentum:
+      return "momentum";
+    case KernelKind::projection:
+      return "projection";
+    case KernelKind::channel:
+      return "elementwise";
     case KernelKind::least_squares:
       return "least_squares";
     case KernelKind::oracle:
@@ -68,14 +74,35 @@ const char* family_name(KernelKind kind) {
   return "";
 }
 
+// The exact forms of a kernel.
+std::vector<Form> kernel_forms(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::decay:
+    case KernelKind::delta:
+    case KernelKind::gated:
+    case KernelKind::dplr:
+    case KernelKind::momentum:
+      return {Form::step, Form::recurrent, Form::chunk, Form::parallel, Form::scan};
+    case KernelKind::projection:
+    case KernelKind::channel:
+      return {Form::step, Form::recurrent, Form::scan};
+    case KernelKind::least_squares:
+    case KernelKind::oracle:
+      break;
+  }
+  return {Form::step, Form::recurrent};
+}
+
+// Those that every kernel of the pipeline has.
 std::vector<Form> forms_of(const Pipeline& pipeline, bool causal) {
   if (!causal) return {Form::parallel};
-  bool blocked = true;
-  for (const Step& step : pipeline.steps)
-    if (step.is_kernel && (step.kernel == KernelKind::oracle || step.kernel == KernelKind::least_squares))
-      blocked = false;
-  if (blocked) return {Form::step, Form::recurrent, Form::chunk, Form::parallel, Form::scan};
-  return {Form::step, Form::recurrent};
+  std::vector<Form> forms = kernel_forms(KernelKind::decay);
+  for (const Step& step : pipeline.steps) {
+    if (!step.is_kernel) continue;
+    const std::vector<Form> own = kernel_forms(step.kernel);
+    std::erase_if(forms, [&](Form form) { return std::find(own.begin(), own.end(), form) == own.end(); });
+  }
+  return forms;
 }
 
 Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, const Shape& shape,
@@ -223,6 +250,8 @@ std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdif
       return shape.value_dim;
     case 'M':
       return pipeline.design.memory.slots;
+    case 'W':
+      return pipeline.design.solver.batch - 1;
     default:
       return 1;
   }

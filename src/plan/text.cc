@@ -242,6 +242,13 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
     return;
   }
   if (name == "scale" || name == "bandwidth" || name == "sink") return set(kernel_term(recipe, name), name, value);
+  if (name == "p") {  // apa(p, ...)
+    const auto number = as_number(value);
+    if (!number) throw Error("p takes a number of pairs, not '" + value + "'", "setting p");
+    std::erase_if(recipe.solver.arguments, [](const Argument& argument) { return argument.key.empty(); });
+    recipe.solver.arguments.insert(recipe.solver.arguments.begin(), {"", *number, 0});
+    return;
+  }
   const std::string key = name == "mu" && recipe.solver.word == "sgd" ? "nlms" : name == "delta" ? "longhorn" : name;
   set(recipe.solver, key, value);
 }
@@ -251,7 +258,8 @@ void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Setting
     const std::string &name = setting.first, &value = setting.second;
     if (layer) {
       const auto& known = layer->info.settings;
-      const auto found = std::find_if(known.begin(), known.end(), [&](const SettingInfo& info) { return info.name == name; });
+      const auto found =
+          std::find_if(known.begin(), known.end(), [&](const SettingInfo& info) { return info.name == name; });
       if (found == known.end()) {
         std::string list;
         for (const SettingInfo& info : known) list += (list.empty() ? "" : ", ") + info.name;

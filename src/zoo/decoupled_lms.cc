@@ -17,7 +17,11 @@ Declaration decoupled_lms() {
   d.info.scale = "none";
   d.info.traps = {"The decay does not depend on the step size (leaky LMS: it does).",
                   "The residual reads the undecayed state."};
-  d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"beta", "B T H", "step size", Range::sigmoid}, {"lam", "B T H", "weight decay, at most 1", Range::sigmoid}};
+  d.info.inputs = {query(Range::unit),
+                   key(Range::unit),
+                   value(),
+                   {"beta", "B T H", "step size", Range::sigmoid},
+                   {"lam", "B T H", "weight decay, at most 1", Range::sigmoid}};
   d.info.outputs = {output()};
   d.info.settings = {{"beta", "a constant step size", "0.5"},
                      {"shrink", "a constant weight decay", "0.01"},

@@ -16,9 +16,15 @@ Declaration dplr() {
   d.info.equation = "S_t = diag(exp(gk_t)) S_{t-1} + b_t (a_t' S_{t-1}) + k_t v_t' ;  o_t = S_t' (c q_t)";
   d.info.scale = "c = 1/sqrt(K) on q";
   d.info.departure = "the erase key is not the write key, so this is not literally SGD on the squared loss";
-  d.info.traps = {"a reads the undecayed state.",
-                  "Read, erase and write keys are independent: not literally a gradient step, and the state may grow."};
-  d.info.inputs = {query(), key(), value(), {"a", "B T H K", "read key", Range::unit}, {"b", "B T H K", "erase key", Range::small}, {"gk", "B T H K", "log of the decay of each row of the state", Range::log_gate}};
+  d.info.traps = {
+      "a reads the undecayed state.",
+      "Read, erase and write keys are independent: not literally a gradient step, and the state may grow."};
+  d.info.inputs = {query(),
+                   key(),
+                   value(),
+                   {"a", "B T H K", "read key", Range::unit},
+                   {"b", "B T H K", "erase key", Range::small},
+                   {"gk", "B T H K", "log of the decay of each row of the state", Range::log_gate}};
   d.info.outputs = {output()};
   d.info.settings = {{"keys", "raw, unit or rms: norm of q and k", "unit"}};
   d.info.golden = {{"dplr", {{"h0", "state.S"}, {"ht", "state.S"}}, {}}};

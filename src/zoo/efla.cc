@@ -13,7 +13,9 @@ Declaration efla() {
   d.info.recipe = "equal / linear / sgd(flow)";
   d.info.title = "Exact-flow linear attention";
   d.info.paper = "Lei et al. 2025, arXiv 2512.12602";
-  d.info.equation = "beta'_t = (1 - exp(-beta_t |k_t|^2))/|k_t|^2 ;  S_t = S_{t-1} + beta'_t k_t (v_t - S_{t-1}' k_t)' ;  o_t = S_t' q_t";
+  d.info.equation =
+      "beta'_t = (1 - exp(-beta_t |k_t|^2))/|k_t|^2 ;  S_t = S_{t-1} + beta'_t k_t (v_t - S_{t-1}' k_t)' ;  o_t = "
+      "S_t' q_t";
   d.info.scale = "none";
   d.info.traps = {"The exact solution, after time beta, of dS/ds = k (v - S'k)'; a small beta gives DeltaNet.",
                   "Evaluated with expm1: for short keys the formula is 0/0."};

@@ -17,7 +17,12 @@ Declaration gdn_2() {
   d.info.scale = "c = 1/sqrt(K) on q";
   d.info.traps = {"b = w = beta gives KDA.",
                   "Erase key b*k and write key k differ: there is no bound on the growth of the state."};
-  d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"g", "B T H K", "log of the decay of each row of the state", Range::log_gate}, {"b", "B T H K", "erase gate on the key", Range::sigmoid}, {"w", "B T H V", "write gate on the value", Range::sigmoid}};
+  d.info.inputs = {query(Range::unit),
+                   key(Range::unit),
+                   value(),
+                   {"g", "B T H K", "log of the decay of each row of the state", Range::log_gate},
+                   {"b", "B T H K", "erase gate on the key", Range::sigmoid},
+                   {"w", "B T H V", "write gate on the value", Range::sigmoid}};
   d.info.outputs = {output()};
   d.info.settings = {{"keys", "raw, unit or rms: norm of q and k", "unit"}};
   d.info.golden = {{"gdn2", {{"h0", "state.S"}, {"ht", "state.S"}}, {}}};

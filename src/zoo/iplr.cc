@@ -17,7 +17,11 @@ Declaration iplr() {
   d.info.scale = "c = 1/sqrt(K) on q";
   d.info.departure = "the erase key is not the write key, so this is not literally SGD on the squared loss";
   d.info.traps = {"DPLR without decay: nothing is ever forgotten but what b a' erases."};
-  d.info.inputs = {query(), key(), value(), {"a", "B T H K", "read key", Range::unit}, {"b", "B T H K", "erase key", Range::small}};
+  d.info.inputs = {query(),
+                   key(),
+                   value(),
+                   {"a", "B T H K", "read key", Range::unit},
+                   {"b", "B T H K", "erase key", Range::small}};
   d.info.outputs = {output()};
   d.info.settings = {{"keys", "raw, unit or rms: norm of q and k", "unit"}};
   d.info.golden = {{"iplr", {{"h0", "state.S"}, {"ht", "state.S"}}, {}}};

@@ -17,7 +17,11 @@ Declaration kda() {
   d.info.scale = "c = 1/sqrt(K) on q";
   d.info.traps = {"Gated DeltaNet with a gate per key channel.",
                   "Keys of length one; unnormalised keys with beta |k|^2 above 2 diverge."};
-  d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"g", "B T H K", "log of the decay of each row of the state", Range::log_gate}, {"beta", "B T H", "step size", Range::sigmoid}};
+  d.info.inputs = {query(Range::unit),
+                   key(Range::unit),
+                   value(),
+                   {"g", "B T H K", "log of the decay of each row of the state", Range::log_gate},
+                   {"beta", "B T H", "step size", Range::sigmoid}};
   d.info.outputs = {output()};
   d.info.settings = {{"beta", "a constant step size", "0.5"},
                      {"decay", "a constant weight decay", "0.01"},

@@ -2,7 +2,8 @@
 //
 //   o_t = V' (kappa(K,K) + ridge I)^-1 kappa(K, q_t) ,  kappa(x,y) = exp(x.y/sqrt(K)) or exp(-|x-y|^2/(2 sqrt(K)))
 //
-// q [B,T,H,K], k, v with G key heads; the state is the list of pairs. Source: test-time regression Eq. 43 with a ridge.
+// q [B,T,H,K], k, v with G key heads; the state is the list of pairs. Source: test-time regression Eq. 43 with a
+// ridge.
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {

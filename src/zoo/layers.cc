@@ -25,6 +25,7 @@ std::span<const Declaration> declarations() {
       comba(),
       dplr(),
       iplr(),
+      affine_projection(),
       rls(),
       softmax_attention(),
       local_linear_attention(),

@@ -18,7 +18,10 @@ Declaration leaky_lms() {
   d.info.scale = "none";
   d.info.traps = {"Equal to Gated DeltaNet with decay a = 1 - beta lam, step beta/a and value a v.",
                   "beta lam above 1 would flip the sign of the memory and is refused."};
-  d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"beta", "B T H", "step size", Range::sigmoid},
+  d.info.inputs = {query(Range::unit),
+                   key(Range::unit),
+                   value(),
+                   {"beta", "B T H", "step size", Range::sigmoid},
                    {"lam", "B T H", "weight of the l2 penalty, beta lam <= 1", Range::sigmoid}};
   d.info.outputs = {output()};
   d.info.variants = {{"leak=0.1"}};

@@ -2,10 +2,11 @@
 //
 //   S_t = e^{-s_h} S_{t-1} + k_t v_t' ;   o_t = S_t' (c q_t) ,  c = 1/sqrt(K)
 //
-// Published slopes differ. slopes=linear is flash-linear-attention's, s_h = (8/H)(1 - l/L) h, whose head 0 never decays;
-// slopes=minimax is MiniMax-01's, s_h = 2^(-8(h+1)/H) (1 - l/(L-1) + 1e-5); slopes=alibi is Lightning Attention-2's
-// geometric one without the layer factor (powers of two only for H a power of two: 2^(-8(h+1)/H) in general).
-// l = layer (from 0), L = layers. Source: Qin et al. 2024 (arXiv 2401.04658); MiniMax 2025 (arXiv 2501.08313).
+// Published slopes differ. slopes=linear is flash-linear-attention's, s_h = (8/H)(1 - l/L) h, whose head 0 never
+// decays; slopes=minimax is MiniMax-01's, s_h = 2^(-8(h+1)/H) (1 - l/(L-1) + 1e-5); slopes=alibi is Lightning
+// Attention-2's geometric one without the layer factor (powers of two only for H a power of two: 2^(-8(h+1)/H) in
+// general). l = layer (from 0), L = layers. Source: Qin et al. 2024 (arXiv 2401.04658); MiniMax 2025 (arXiv
+// 2501.08313).
 #include <charconv>
 #include <cmath>
 
@@ -40,14 +41,10 @@ std::vector<double> lightning_log_decay(int heads, const Settings& settings) {
   std::vector<double> g;
   for (int h = 0; h < heads; ++h) {
     const double geometric = std::exp2(-8.0 * (h + 1) / heads);
-    if (slopes == "linear")
-      g.push_back(-8.0 / heads * (1 - layer / layers) * h);
-    else if (slopes == "minimax")
-      g.push_back(-geometric * (1 - (layers > 1 ? layer / (layers - 1) : 0) + 1e-5));
-    else if (slopes == "alibi")
-      g.push_back(-geometric);
-    else
-      throw Error("slopes are linear, minimax or alibi, not '" + slopes + "'", "setting slopes");
+    if (slopes == "linear") g.push_back(-8.0 / heads * (1 - layer / layers) * h);
+    else if (slopes == "minimax") g.push_back(-geometric * (1 - (layers > 1 ? layer / (layers - 1) : 0) + 1e-5));
+    else if (slopes == "alibi") g.push_back(-geometric);
+    else throw Error("slopes are linear, minimax or alibi, not '" + slopes + "'", "setting slopes");
   }
   return g;
 }

@@ -15,10 +15,9 @@ Declaration linear_attention() {
   d.info.paper = "Katharopoulos, Vyas, Pappas, Fleuret 2020, arXiv 2006.16236";
   d.info.equation = "S_t = S_{t-1} + k_t v_t' ;  o_t = S_t' (c q_t)";
   d.info.scale = "c = 1/sqrt(K) on q";
-  d.info.traps = {
-      "The exact least-squares answer is H^-1 F; linear attention replaces H = sum k k' by the identity.",
-      "There is no normaliser here; normalise=keysum needs keys and queries that are not negative.",
-      "Without decay the sum grows with T: outputs have no bounded size."};
+  d.info.traps = {"The exact least-squares answer is H^-1 F; linear attention replaces H = sum k k' by the identity.",
+                  "There is no normaliser here; normalise=keysum needs keys and queries that are not negative.",
+                  "Without decay the sum grows with T: outputs have no bounded size."};
   d.info.inputs = {query(), key(), value()};
   d.info.outputs = {output()};
   d.info.variants = {{"step=auto"}, {"normalise=unit"}};

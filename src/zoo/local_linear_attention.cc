@@ -3,8 +3,9 @@
 //   p = softmax_j(c q.k_j), kb = sum p k, vb = sum p v, c_j = k_j - kb, Scov = sum p c c' + ridge I,
 //   r = Scov^-1 (kb - q) ;   o = vb - sum_j p_j (c_j.r) v_j ,  c = 1/sqrt(K)
 //
-// The ridge acts on the slope only and is relative to the mass of the weights (numerically the right choice: it does not
-// change when the logits are shifted); ridge_kind=absolute is the plain sum. Source: Zuo et al. 2025 (arXiv 2510.01450).
+// The ridge acts on the slope only and is relative to the mass of the weights (numerically the right choice: it does
+// not change when the logits are shifted); ridge_kind=absolute is the plain sum. Source: Zuo et al. 2025 (arXiv
+// 2510.01450).
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {

@@ -14,7 +14,8 @@ Declaration nlms() {
   d.info.recipe = "equal / linear / sgd(nlms)";
   d.info.title = "Normalised LMS (Kaczmarz)";
   d.info.paper = "Nagumo, Noda 1967; Kaczmarz 1937; Wang, Shi, Fox 2025, arXiv 2501.12352, Eq. 33";
-  d.info.equation = "beta_t = mu_t/(eps + |k_t|^2) ;  S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}' k_t)' ;  o_t = S_t' q_t";
+  d.info.equation =
+      "beta_t = mu_t/(eps + |k_t|^2) ;  S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}' k_t)' ;  o_t = S_t' q_t";
   d.info.scale = "none";
   d.info.traps = {"With keys of length one it cannot be told from DeltaNet: leave the keys as they are.",
                   "A key of zeros writes nothing (the step would be 0/0)."};

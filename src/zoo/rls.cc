@@ -3,8 +3,8 @@
 //   S_t = argmin 1/2 sum_i w_i |v_i - S'k_i|^2 (+ ridge/2 |S|^2) ;   o_t = S_t' q_t
 //   with a ridge:  H_t = a H_{t-1} + beta k k' ,  F_t = a F_{t-1} + beta k v' ,  S_t = (H_t + ridge I)^-1 F_t
 //
-// Without a ridge the minimum-norm answer while there are fewer independent keys than K. The ridge is constant, it is not
-// forgotten. Source: Haykin; test-time regression Eq. 11-15.
+// Without a ridge the minimum-norm answer while there are fewer independent keys than K. The ridge is constant, it is
+// not forgotten. Source: Haykin; test-time regression Eq. 11-15.
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -18,22 +18,31 @@ Declaration rls() {
   d.info.equation = "S_t = (sum_i w_i k_i k_i' + ridge I)^-1 sum_i w_i k_i v_i' ;  o_t = S_t' q_t";
   d.info.scale = "none";
   d.info.traps = {
-      "Around t = K the answer without a ridge has a large error (double descent): give a ridge unless minimum norm is wanted.",
-      "The ridge here is constant; the ridge of the textbook recursion P_0 = I/ridge fades with the forgetting factor."};
-  d.info.inputs = {query(), key(), value(), {"g", "B T H", "log of the forgetting factor (with decay=input)", Range::log_gate},
+      "Around t = K the answer without a ridge has a large error (double descent): give a ridge unless minimum norm "
+      "is wanted.",
+      "The ridge here is constant; the ridge of the textbook recursion P_0 = I/ridge fades with the forgetting "
+      "factor."};
+  d.info.inputs = {query(),
+                   key(),
+                   value(),
+                   {"g", "B T H", "log of the forgetting factor (with decay=input)", Range::log_gate},
                    {"beta", "B T H", "importance of the pair (with importance=input)", Range::sigmoid},
                    {"ridge", "H", "ridge (with ridge=input)", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {{"ridge=input"}, {"ridge=0.1,decay=0.9"}, {"ridge=input,decay=input,importance=input"}, {"ridge=key"}};
-  d.info.settings = {{"ridge", "a constant ridge; 0 = minimum norm; input = a tensor [H]; key = a tensor [H,K]", "0.001"},
-                     {"decay", "forgetting factor in (0, 1]; input = a log gate per token", ""},
-                     {"importance", "input: a weight per pair", ""},
-                     {"keys", "raw, unit or rms: norm of q and k", ""}};
+  d.info.variants = {
+      {"ridge=input"}, {"ridge=0.1,decay=0.9"}, {"ridge=input,decay=input,importance=input"}, {"ridge=key"}};
+  d.info.settings = {
+      {"ridge", "a constant ridge; 0 = minimum norm; input = a tensor [H]; key = a tensor [H,K]", "0.001"},
+      {"decay", "forgetting factor in (0, 1]; input = a log gate per token", ""},
+      {"importance", "input: a weight per pair", ""},
+      {"keys", "raw, unit or rms: norm of q and k", ""}};
   d.info.golden = {
       {"rls_minnorm", {{"ht", "answer"}}, {}},
-      {"rls_ridge", {{"lam", "ridge"}, {"hkk0", "state.H~"}, {"hkk", "state.H"}, {"hkv0", "state.F"}, {"hkv", "state.F"}},
+      {"rls_ridge",
+       {{"lam", "ridge"}, {"hkk0", "state.H~"}, {"hkk", "state.H"}, {"hkv0", "state.F"}, {"hkv", "state.F"}},
        {{"ridge", "input"}}},
-      {"rls_gated", {{"lam", "ridge"}, {"hkk0", "state.H~"}, {"hkk", "state.H"}, {"hkv0", "state.F"}, {"hkv", "state.F"}},
+      {"rls_gated",
+       {{"lam", "ridge"}, {"hkk0", "state.H~"}, {"hkk", "state.H"}, {"hkv0", "state.F"}, {"hkv", "state.F"}},
        {{"ridge", "input"}, {"decay", "input"}, {"importance", "input"}}}};
   return d;
 }

@@ -2,9 +2,9 @@
 //
 //   p_i = softmax_i(c q_t.k_i) , i <= t ;   o_t = sum_i p_i v_i ,  c = 1/sqrt(K)
 //
-// q [B,T,H,K], k, v with G key heads (query head h reads key head h/(H/G)). The state is the list of pairs. With q and k
-// of equal length the weights are a function of |k - q|; otherwise the regression reading is formal.
-// Source: Vaswani et al. 2017; Nadaraya 1964; Watson 1964.
+// q [B,T,H,K], k, v with G key heads (query head h reads key head h/(H/G)). The state is the list of pairs. With q
+// and k of equal length the weights are a function of |k - q|; otherwise the regression reading is formal. Source:
+// Vaswani et al. 2017; Nadaraya 1964; Watson 1964.
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {

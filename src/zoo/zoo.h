@@ -24,10 +24,10 @@ struct Stage {
 };
 
 struct Declaration {
-  LayerInfo info;  // recipe, inputs, words; `forms` and `states` are filled in by the planner
-  bool scale_by_root_key = false;                           // q is scaled by 1/sqrt(K) unless the caller says otherwise
-  std::vector<std::pair<std::string, std::string>> feeds;   // canonical input <- input of another name
-  std::vector<Stage> prepare;                               // results are canonical inputs
+  LayerInfo info;                  // recipe, inputs, words; `forms` and `states` are filled in by the planner
+  bool scale_by_root_key = false;  // q is scaled by 1/sqrt(K) unless the caller says otherwise
+  std::vector<std::pair<std::string, std::string>> feeds;  // canonical input <- input of another name
+  std::vector<Stage> prepare;                              // results are canonical inputs
   // Canonical `g` as a fixed table; the settings are those marked of_layer.
   std::vector<double> (*log_decay_of_head)(int heads, const std::map<std::string, std::string>& settings) = nullptr;
   std::vector<Stage> finish;
@@ -63,6 +63,7 @@ Declaration gdn_2();
 Declaration comba();
 Declaration dplr();
 Declaration iplr();
+Declaration affine_projection();
 Declaration rls();
 Declaration softmax_attention();
 Declaration local_linear_attention();
