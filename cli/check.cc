@@ -1,5 +1,5 @@
-// `ttr check`: every property of every layer, from the layer's table of inputs. One line per check; a line that failed
-// runs alone by its name:  ttr check 'rls(ridge=input):B2-T7-H1-K3-V5-f64-seed1'
+// `ttr check`: every property of every layer, from the layer's table of inputs. One line per check; a line that
+// failed runs alone by its name:  ttr check 'rls(ridge=input):B2-T7-H1-K3-V5-f64-seed1'
 //
 //   forms      every form gives the recurrent form's outputs, final state and gradients
 //   oracle     outputs equal the literal solution of the recipe; gradients equal its reverse mode
@@ -77,11 +77,10 @@ Case parse_case(const std::string& text) {
                  : key == "C" ? &c.chunk
                               : nullptr;
     if (!good || (!field && key != "seed"))
-      throw Error(fmt::format("'{}' is not part of a case; a case reads B2-T7-H1-K3-V5-f64-seed1", word), "case " + text);
-    if (field)
-      *field = static_cast<int>(number);
-    else
-      c.seed = static_cast<std::uint64_t>(number);
+      throw Error(fmt::format("'{}' is not part of a case; a case reads B2-T7-H1-K3-V5-f64-seed1", word),
+                  "case " + text);
+    if (field) *field = static_cast<int>(number);
+    else c.seed = static_cast<std::uint64_t>(number);
   }
   if (!has_type) throw Error("the case has no type; a case reads B2-T7-H1-K3-V5-f64-seed1", "case " + text);
   c.differences = c.type == Type::f64 && c.time <= 12 && c.key_dim <= 8;
@@ -124,8 +123,8 @@ double form_tolerance(Type type, bool gradient) {
   return gradient ? 1e-4 : 5e-6;
 }
 
-// A gradient much smaller than the others of its layer is a sum of terms of their size that cancel, and has no relative
-// error of its own: it is compared relative to a tenth of the largest.
+// A gradient much smaller than the others of its layer is a sum of terms of their size that cancel, and has no
+// relative error of its own: it is compared relative to a tenth of the largest.
 double gradient_floor(const NamedNumbers& gradients) {
   double largest = 0;
   for (const auto& [name, numbers] : gradients)
@@ -136,8 +135,11 @@ double gradient_floor(const NamedNumbers& gradients) {
 class LayerCheck {
  public:
   LayerCheck(const LayerInfo& info, std::string settings, const Case& c, CheckPrinter& printer)
-      : info_(info), text_(settings.empty() ? info.name : info.name + ":" + settings),
-        label_(settings.empty() ? info.name : info.name + "(" + settings + ")"), case_(c), printer_(printer) {}
+      : info_(info),
+        text_(settings.empty() ? info.name : info.name + ":" + settings),
+        label_(settings.empty() ? info.name : info.name + "(" + settings + ")"),
+        case_(c),
+        printer_(printer) {}
 
   void run() {
     const Runner runner(make_plan(case_.batch, ""), case_.time);
@@ -145,7 +147,8 @@ class LayerCheck {
     for (std::size_t i = 0; i < plan.inputs().size(); ++i)
       inputs_[plan.inputs()[i].name] = random_input(plan, plan.inputs()[i], case_.time, case_.seed * 1000 + i);
     Random random(case_.seed + 77);
-    for (const InputInfo& out : plan.outputs()) d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
+    for (const InputInfo& out : plan.outputs())
+      d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
     if (!on_oracle(plan)) make_states(plan, random);
 
     reference_ = runner.forward(inputs_, initial_, Form::recurrent);
@@ -195,13 +198,14 @@ class LayerCheck {
       if (part.shape.ends_with("K K"))
         for (std::size_t base = 0; base < numbers.size(); base += side * side)
           for (std::size_t i = 0; i < side; ++i)
-            for (std::size_t j = 0; j < i; ++j) d_final_[part.name][base + i * side + j] = d_final_[part.name][base + j * side + i];
+            for (std::size_t j = 0; j < i; ++j)
+              d_final_[part.name][base + i * side + j] = d_final_[part.name][base + j * side + i];
     }
   }
 
   void row(const std::string& check, Form form, double error, double tolerance, std::string note = {}) const {
-    printer_.add({label_, name_of(case_), check, std::string(to_string(form)), case_.type == Type::f32 ? "f32" : "f64", error,
-                  tolerance, error <= tolerance, std::move(note)});
+    printer_.add({label_, name_of(case_), check, std::string(to_string(form)),
+                  case_.type == Type::f32 ? "f32" : "f64", error, tolerance, error <= tolerance, std::move(note)});
   }
 
   void check_forms(const Runner& runner) const {
@@ -218,7 +222,8 @@ class LayerCheck {
 
   void check_pieces(const Runner& runner) const {
     const double tolerance = form_tolerance(case_.type, false);
-    row("step", Form::step, relative_error(all_of(runner.step_by_step(inputs_, initial_)), all_of(reference_)), tolerance);
+    row("step", Form::step, relative_error(all_of(runner.step_by_step(inputs_, initial_)), all_of(reference_)),
+        tolerance);
     for (Form form : runner.plan().forms()) {
       if (form == Form::step || case_.time < 2) continue;
       double error = 0;
@@ -251,11 +256,13 @@ class LayerCheck {
         const NamedNumbers in = rows(inputs_, plan.inputs()), start = rows(initial_, plan.states());
         const Forward one = alone.forward(in, start, form);
         error = std::max(error, relative_error(one.outputs, rows(together.outputs, plan.outputs())));
-        const Backward d_one = alone.backward(in, start, rows(d_outputs_, plan.outputs()), rows(d_final_, plan.states()), form);
+        const Backward d_one =
+            alone.backward(in, start, rows(d_outputs_, plan.outputs()), rows(d_final_, plan.states()), form);
         for (const InputInfo& info : plan.inputs())
           if (info.shape.starts_with("B"))
-            error = std::max(error, relative_error(d_one.inputs.at(info.name),
-                                                   row_of(plan, d_together.inputs.at(info.name), info.shape, case_.time, b)));
+            error = std::max(
+                error, relative_error(d_one.inputs.at(info.name),
+                                      row_of(plan, d_together.inputs.at(info.name), info.shape, case_.time, b)));
       }
       row("batch", form, error, 0);
     }
@@ -265,7 +272,8 @@ class LayerCheck {
 
   // From a fresh state: the literal solver keeps other things in its state than the kernels do.
   void check_oracle() {
-    const Runner runner(make_plan(case_.batch, ""), case_.time), literal(make_plan(case_.batch, "oracle"), case_.time);
+    const Runner runner(make_plan(case_.batch, ""), case_.time),
+        literal(make_plan(case_.batch, "oracle"), case_.time);
     if (on_oracle(runner.plan())) return;
     const Forward expected = literal.forward(inputs_, {}, Form::recurrent);
     const Backward d_expected = literal.backward(inputs_, {}, d_outputs_, {}, Form::recurrent);
@@ -281,7 +289,8 @@ class LayerCheck {
 
   // Central differences of the literal solution, along a few coordinates of every input.
   void check_differences() {
-    const Runner runner(make_plan(case_.batch, ""), case_.time), literal(make_plan(case_.batch, "oracle"), case_.time);
+    const Runner runner(make_plan(case_.batch, ""), case_.time),
+        literal(make_plan(case_.batch, "oracle"), case_.time);
     const Backward gradients = runner.backward(inputs_, {}, d_outputs_, {}, Form::best);
     Random random(case_.seed + 5);
     for (const InputInfo& info : runner.plan().inputs()) {
@@ -352,9 +361,10 @@ class LayerCheck {
 void check_layer(const LayerInfo& info, const std::vector<VariantInfo>& variants, const std::vector<Case>& cases,
                  CheckPrinter& printer) {
   for (const auto& [settings, max_key_dim] : variants)
-    for (const Case& c : cases) {
+    for (Case c : cases) {
       if (interrupted()) return;
       if (c.key_dim > max_key_dim) continue;
+      if (!info.grouped) c.key_heads = 0;
       try {
         LayerCheck(info, settings, c, printer).run();
       } catch (const Error& error) {
@@ -373,12 +383,24 @@ std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::i
     const double z = random.normal();
     switch (info.range) {
       case Range::normal:
-      case Range::unit: x = z; break;
-      case Range::sigmoid: x = 1 / (1 + std::exp(-z)); break;
-      case Range::log_gate: x = -softplus(-z - 2); break;
-      case Range::positive: x = softplus(z) + 0.1; break;
-      case Range::negative: x = -softplus(z); break;
-      case Range::small: x = z / 10; break;
+      case Range::unit:
+        x = z;
+        break;
+      case Range::sigmoid:
+        x = 1 / (1 + std::exp(-z));
+        break;
+      case Range::log_gate:
+        x = -softplus(-z - 2);
+        break;
+      case Range::positive:
+        x = softplus(z) + 0.1;
+        break;
+      case Range::negative:
+        x = -softplus(z);
+        break;
+      case Range::small:
+        x = z / 10;
+        break;
     }
   }
   const auto extent = plan.extents(info.shape, time);
@@ -400,9 +422,9 @@ void CheckPrinter::add(const CheckRow& row) {
     return;
   }
   if (quiet_ && row.passed) return;
-  fmt::print("{:<62} {:<15} {:<9} {:<4} error {:<8.1e} tolerance {:<7.0e} {}{}{}\n", row.layer + ":" + row.name, row.check,
-             row.form, row.dtype, row.error, row.tolerance, row.passed ? "ok" : "FAILED", row.note.empty() ? "" : "  ",
-             row.note);
+  fmt::print("{:<62} {:<15} {:<9} {:<4} error {:<8.1e} tolerance {:<7.0e} {}{}{}\n", row.layer + ":" + row.name,
+             row.check, row.form, row.dtype, row.error, row.tolerance, row.passed ? "ok" : "FAILED",
+             row.note.empty() ? "" : "  ", row.note);
 }
 
 int CheckPrinter::finish() {
@@ -410,7 +432,11 @@ int CheckPrinter::finish() {
     Json list = Json::array();
     for (const CheckRow& row : rows_) {
       Json j = Json::object();
-      j.set("layer", row.layer).set("case", row.name).set("check", row.check).set("form", row.form).set("dtype", row.dtype);
+      j.set("layer", row.layer)
+          .set("case", row.name)
+          .set("check", row.check)
+          .set("form", row.form)
+          .set("dtype", row.dtype);
       j.set("error", row.error).set("tolerance", row.tolerance).set("passed", row.passed);
       if (!row.note.empty()) j.set("note", row.note);
       list.push(j);

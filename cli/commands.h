@@ -27,7 +27,7 @@ struct CheckOptions {
   std::vector<std::string> what;  // LAYER, LAYER:CASE, LAYER(settings):CASE
   std::string golden;             // a folder, or empty
   bool json = false;
-  bool quiet = false;             // only what fails, and the last line
+  bool quiet = false;  // only what fails, and the last line
 };
 int run_check(const CheckOptions&);
 

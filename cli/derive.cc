@@ -41,7 +41,10 @@ int run_derive(const DeriveOptions& options) {
   const Derivation d = derive(recipe, options.latex ? Notation::latex : Notation::plain);
   if (options.json) {
     Json j = Json::object();
-    j.set("recipe", d.recipe).set("objective", d.objective).set("gradient", d.gradient).set("recurrence", d.recurrence);
+    j.set("recipe", d.recipe)
+        .set("objective", d.objective)
+        .set("gradient", d.gradient)
+        .set("recurrence", d.recurrence);
     j.set("readout", d.readout).set("state_size", d.state_size).set("cost_per_token", d.cost_per_token);
     j.set("forms", strings(d.forms)).set("equals", strings(d.equals)).set("neighbours", strings(d.neighbours));
     j.set("remarks", strings(d.remarks));

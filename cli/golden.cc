@@ -1,5 +1,5 @@
-// `ttr check --golden DIR`: every <op>/<case>.safetensors below DIR against every form of the layer that claims the op,
-// in double and float: outputs, final states and gradients, relative to the tensor's largest magnitude.
+// `ttr check --golden DIR`: every <op>/<case>.safetensors below DIR against every form of the layer that claims the
+// op, in double and float: outputs, final states and gradients, relative to the tensor's largest magnitude.
 //
 // Tensors are named in.X, out.X, grad_out.X, grad_in.X. A layer's table (LayerInfo::golden) says what they are here:
 // inputs and outputs of the same name need no entry; "state.S" is a part of the state, with "^" its last two axes are
@@ -60,11 +60,13 @@ StoredTensor swapped_last_axes(const StoredTensor& tensor) {
   const std::size_t rank = tensor.shape.size();
   if (rank < 2) return tensor;
   StoredTensor result = tensor;
-  const std::size_t rows = static_cast<std::size_t>(tensor.shape[rank - 2]), cols = static_cast<std::size_t>(tensor.shape[rank - 1]);
+  const std::size_t rows = static_cast<std::size_t>(tensor.shape[rank - 2]),
+                    cols = static_cast<std::size_t>(tensor.shape[rank - 1]);
   std::swap(result.shape[rank - 2], result.shape[rank - 1]);
   for (std::size_t base = 0; base < tensor.numbers.size(); base += rows * cols)
     for (std::size_t i = 0; i < rows; ++i)
-      for (std::size_t j = 0; j < cols; ++j) result.numbers[base + j * rows + i] = tensor.numbers[base + i * cols + j];
+      for (std::size_t j = 0; j < cols; ++j)
+        result.numbers[base + j * rows + i] = tensor.numbers[base + i * cols + j];
   return result;
 }
 
@@ -133,7 +135,8 @@ void infer_shape(const Plan& plan, const Claim& claim, const TensorFile& file, G
       if (letters[i] == '1') continue;
       const auto [found, fresh] = extents.emplace(letters[i], shape[i]);
       if (!fresh && found->second != shape[i])
-        throw Error(fmt::format("axis {} of {} has extent {}, elsewhere it has {}", letters[i], name, shape[i], found->second));
+        throw Error(fmt::format("axis {} of {} has extent {}, elsewhere it has {}", letters[i], name, shape[i],
+                                found->second));
     }
   }
   const auto extent = [&](char letter, std::int64_t otherwise) {
@@ -203,7 +206,8 @@ Numbers answer_map(const Runner& runner, const Golden& g, Form form) {
     Numbers& q = inputs.at("q");
     for (std::size_t b = 0; b < B; ++b)
       for (std::size_t h = 0; h < H; ++h)
-        for (std::size_t j = 0; j < K; ++j) q[((b * T + T - 1) * H + h) * K + j] = i == j ? 1 / runner.plan().scale() : 0;
+        for (std::size_t j = 0; j < K; ++j)
+          q[((b * T + T - 1) * H + h) * K + j] = i == j ? 1 / runner.plan().scale() : 0;
     const Numbers o = runner.forward(inputs, g.initial, form).outputs.begin()->second;
     for (std::size_t b = 0; b < B; ++b)
       for (std::size_t h = 0; h < H; ++h)
@@ -224,7 +228,8 @@ void check_file(const Claim& claim, const TensorFile& file, const std::string& o
       Worst worst;
       std::string trouble;
       try {
-        const Forward f = form == Form::step ? runner.step_by_step(g.inputs, g.initial) : runner.forward(g.inputs, g.initial, form);
+        const Forward f =
+            form == Form::step ? runner.step_by_step(g.inputs, g.initial) : runner.forward(g.inputs, g.initial, form);
         compare(worst, "out.", f.outputs, g.outputs);
         compare(worst, "out.", f.state, g.final);
         if (!g.answer.empty() && form != Form::step)
@@ -244,7 +249,9 @@ void check_file(const Claim& claim, const TensorFile& file, const std::string& o
       const bool passed = trouble.empty() && worst.error <= tolerance;
       printer.add({claim.layer->name, op + "/" + name, "golden", std::string(to_string(form)),
                    type == Type::f64 ? "f64" : "f32", worst.error, tolerance, passed,
-                   !trouble.empty() ? trouble : passed ? "" : worst.tensor});
+                   !trouble.empty() ? trouble
+                   : passed         ? ""
+                                    : worst.tensor});
     }
   }
 }
@@ -264,7 +271,9 @@ void check_golden(const std::string& folder, const std::vector<std::string>& ops
   std::vector<Claim> claims;
   for (const LayerInfo& layer : layers())
     for (const GoldenInfo& golden : layer.golden) claims.push_back({&layer, &golden});
-  const auto wanted = [&](const std::string& op) { return ops.empty() || std::find(ops.begin(), ops.end(), op) != ops.end(); };
+  const auto wanted = [&](const std::string& op) {
+    return ops.empty() || std::find(ops.begin(), ops.end(), op) != ops.end();
+  };
   for (const std::string& op : ops)
     if (std::none_of(files.begin(), files.end(), [&](const fs::path& p) { return p.parent_path().filename() == op; }))
       throw Error("there is no golden op '" + op + "' below " + folder, "check " + op);
@@ -277,7 +286,8 @@ void check_golden(const std::string& folder, const std::vector<std::string>& ops
       if (!claim) throw Error("no layer claims this operation");
       check_file(*claim, read_safetensors(path.string()), op, name, printer);
     } catch (const Error& error) {
-      printer.add({claim ? claim->layer->name : "-", op + "/" + name, "golden", "-", "-", INFINITY, 0, false, error.what()});
+      printer.add(
+          {claim ? claim->layer->name : "-", op + "/" + name, "golden", "-", "-", INFINITY, 0, false, error.what()});
     }
   }
 }

@@ -20,7 +20,8 @@ std::string family_of(const Plan& p) {
 }
 
 Plan plan_of(const LayerInfo& info, const LayersOptions& o) {
-  return plan(o.name.empty() ? info.name : o.name, {.heads = o.heads, .key_dim = o.key_dim, .value_dim = o.value_dim});
+  return plan(o.name.empty() ? info.name : o.name,
+              {.heads = o.heads, .key_dim = o.key_dim, .value_dim = o.value_dim});
 }
 
 bool grows(const Plan& p) { return p.tokens_kept({}) >= 0; }
@@ -64,7 +65,8 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
     states.push(Json::object().set("name", s.name).set("shape", s.shape).set("meaning", s.meaning));
   Json settings = Json::array();
   for (const SettingInfo& s : info.settings)
-    settings.push(Json::object().set("name", s.name).set("meaning", s.meaning).set("stream_default", s.stream_default));
+    settings.push(
+        Json::object().set("name", s.name).set("meaning", s.meaning).set("stream_default", s.stream_default));
   Json golden = Json::array();
   for (const GoldenInfo& g : info.golden) golden.push(g.op);
   j.set("states", states).set("settings", settings).set("golden", golden);
@@ -93,9 +95,11 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
   table("outputs", p.outputs());
   fmt::print("\nstates\n");
   for (const StateInfo& s : p.states()) fmt::print("  {:<10} [{}]  {}\n", s.name, s.shape, s.meaning);
-  fmt::print("\nsettings   (as in {}:{}=...)\n", info.name, info.settings.empty() ? "name" : info.settings.front().name);
+  fmt::print("\nsettings   (as in {}:{}=...)\n", info.name,
+             info.settings.empty() ? "name" : info.settings.front().name);
   for (const SettingInfo& s : info.settings)
-    fmt::print("  {:<10} {}{}\n", s.name, s.meaning, s.stream_default.empty() ? "" : "; on a stream " + s.stream_default);
+    fmt::print("  {:<10} {}{}\n", s.name, s.meaning,
+               s.stream_default.empty() ? "" : "; on a stream " + s.stream_default);
   fmt::print("\ntraps\n");
   for (const std::string& trap : info.traps) fmt::print("  - {}\n", trap);
 }
@@ -105,10 +109,8 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
 int run_layers(const LayersOptions& options) {
   if (!options.name.empty()) {
     const LayerInfo& info = find_layer(options.name.substr(0, options.name.find(':')));  // the rest are settings
-    if (options.json)
-      fmt::print("{}\n", as_json(info, options, true).dump());
-    else
-      explain(info, options);
+    if (options.json) fmt::print("{}\n", as_json(info, options, true).dump());
+    else explain(info, options);
     return 0;
   }
   if (options.json) {
@@ -124,17 +126,20 @@ int run_layers(const LayersOptions& options) {
     forms = std::max(forms, joined(info.forms).size());
     plans.push_back(plan_of(info, options));
   }
-  fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", "name", name, "recipe", recipe, "forms", forms, "state bytes", "paper");
+  fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", "name", name, "recipe", recipe, "forms", forms, "state bytes",
+             "paper");
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const LayerInfo& info = layers()[i];
     const Plan& p = plans[i];
     const std::string bytes = std::to_string(state_bytes(p)) + (grows(p) ? " x T" : "");
-    fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", info.name, name, info.recipe, recipe, joined(info.forms), forms, bytes,
-               info.paper);
+    fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", info.name, name, info.recipe, recipe, joined(info.forms),
+               forms, bytes, info.paper);
   }
-  fmt::print("\nstate bytes of a float plan at H={} K={} V={} (x T: per token, it grows; the oracle keeps its pairs in double).\n"
-             "`ttr layers NAME` explains one.\n",
-             options.heads, options.key_dim, options.value_dim);
+  fmt::print(
+      "\nstate bytes of a float plan at H={} K={} V={} (x T: per token, it grows; the oracle keeps its pairs in "
+      "double).\n"
+      "`ttr layers NAME` explains one.\n",
+      options.heads, options.key_dim, options.value_dim);
   return 0;
 }
 

@@ -51,26 +51,33 @@ std::string command_line(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace ttr::cli;
-  const bool json_wanted = std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
-  CLI::App app{"ttr: a sequence layer is a regression problem - weights / memory / solver. Says which one, runs it exactly."};
+  const bool json_wanted =
+      std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
+  CLI::App app{
+      "ttr: a sequence layer is a regression problem - weights / memory / solver. Says which one, runs it exactly."};
   app.name("ttr");
   app.footer(examples);
   app.set_version_flag("--version", "ttr " TTR_VERSION);
   app.require_subcommand(1);
 
   RegressOptions regress;
-  CLI::App* regress_command = app.add_subcommand("regress", "Online regression on a stream: predict each row, then learn it");
-  regress_command->add_option("file", regress.file, "CSV or .npy file, or - for a live stream; none: the built-in process");
-  regress_command->add_option("--keys", regress.keys, "key columns, by name or number from 1 (default: all but the values)")
+  CLI::App* regress_command =
+      app.add_subcommand("regress", "Online regression on a stream: predict each row, then learn it");
+  regress_command->add_option("file", regress.file,
+                              "CSV or .npy file, or - for a live stream; none: the built-in process");
+  regress_command
+      ->add_option("--keys", regress.keys, "key columns, by name or number from 1 (default: all but the values)")
       ->delimiter(',');
   regress_command->add_option("--values", regress.values, "value columns (default: the last one)")->delimiter(',');
   regress_command
-      ->add_option("--layer", regress.layers, "layer name, name:setting=value,... or a recipe; repeat to compare several")
+      ->add_option("--layer", regress.layers,
+                   "layer name, name:setting=value,... or a recipe; repeat to compare several")
       ->take_all()
       ->expected(1)
       ->delimiter('\0');
   regress_command->add_flag("--bias", regress.bias, "add a key that is always 1");
-  regress_command->add_flag("--standardize", regress.standardize, "shift and scale by running mean and deviation; nothing of later rows leaks");
+  regress_command->add_flag("--standardize", regress.standardize,
+                            "shift and scale by running mean and deviation; nothing of later rows leaks");
   regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
   regress_command->add_option("--horizon", regress.horizon, "predict the value so many rows later")
       ->check(CLI::NonNegativeNumber);
@@ -97,17 +104,21 @@ int main(int argc, char** argv) {
   layers_command->add_flag("--json", layers.json, "print JSON");
   layers_command->add_option("--heads", layers.heads, "heads, for the bytes of state")->capture_default_str();
   layers_command->add_option("--key-dim", layers.key_dim, "key_dim, for the bytes of state")->capture_default_str();
-  layers_command->add_option("--value-dim", layers.value_dim, "value_dim, for the bytes of state")->capture_default_str();
+  layers_command->add_option("--value-dim", layers.value_dim, "value_dim, for the bytes of state")
+      ->capture_default_str();
 
   DeriveOptions derive;
-  CLI::App* derive_command = app.add_subcommand("derive", "Work a recipe out on paper: objective, recurrence, cost, forms");
-  derive_command->add_option("recipe", derive.recipe, "a recipe such as 'equal / linear / sgd(beta)', or a layer")->required();
+  CLI::App* derive_command =
+      app.add_subcommand("derive", "Work a recipe out on paper: objective, recurrence, cost, forms");
+  derive_command->add_option("recipe", derive.recipe, "a recipe such as 'equal / linear / sgd(beta)', or a layer")
+      ->required();
   derive_command->add_flag("--latex", derive.latex, "print LaTeX");
   derive_command->add_flag("--json", derive.json, "print JSON");
 
   CheckOptions check;
   CLI::App* check_command = app.add_subcommand("check", "Check every property of every layer");
-  check_command->add_option("what", check.what, "LAYER, LAYER:CASE or LAYER(settings):CASE; with --golden, operations");
+  check_command->add_option("what", check.what,
+                            "LAYER, LAYER:CASE or LAYER(settings):CASE; with --golden, operations");
   check_command->add_option("--golden", check.golden, "compare with every <op>/<case>.safetensors below this folder");
   check_command->add_flag("--json", check.json, "print JSON");
   check_command->add_flag("--quiet", check.quiet, "print only what fails, and the last line");
@@ -125,8 +136,8 @@ int main(int argc, char** argv) {
     }
     return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
   } catch (const CLI::ParseError& error) {
-    return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is", "command line",
-                        json_wanted);
+    return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
+                        "command line", json_wanted);
   }
   try {
     regress.command = command_line(argc, argv);

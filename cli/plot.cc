@@ -25,9 +25,9 @@ struct Axis {
 };
 
 /// The range of the finite values, without far ends: a layer that diverges must not flatten the others. The top is 30
-/// times what the middle one of the lines reaches in its 98th percentile - more if that would hide a whole line within
-/// five decades - and the span twelve decades at most; on a linear axis, three times the range of the middle line
-/// beyond that range.
+/// times what the middle one of the lines reaches in its 98th percentile - more if that would hide a whole line
+/// within five decades - and the span twelve decades at most; on a linear axis, three times the range of the middle
+/// line beyond that range.
 Axis y_axis(const Plot& plot) {
   std::vector<double> all, lows, highs, medians;
   for (const Line& line : plot.lines) {

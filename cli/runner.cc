@@ -14,16 +14,13 @@ class Buffer {
   Buffer(Type type, std::vector<std::ptrdiff_t> extent) : type_(type), extent_(std::move(extent)) {
     std::size_t n = 1;
     for (std::ptrdiff_t e : extent_) n *= static_cast<std::size_t>(e);
-    if (type_ == Type::f32)
-      floats_.resize(n);
-    else
-      doubles_.resize(n);
+    if (type_ == Type::f32) floats_.resize(n);
+    else doubles_.resize(n);
   }
   void write(const Numbers& numbers) {
     if (type_ == Type::f32)
       std::transform(numbers.begin(), numbers.end(), floats_.begin(), [](double x) { return static_cast<float>(x); });
-    else
-      doubles_ = numbers;
+    else doubles_ = numbers;
   }
   Numbers read() const { return type_ == Type::f32 ? Numbers(floats_.begin(), floats_.end()) : doubles_; }
   Tensor tensor() {
@@ -63,7 +60,8 @@ Numbers slice(const Numbers& numbers, const std::vector<std::ptrdiff_t>& extent,
   for (std::size_t d = axis + 1; d < extent.size(); ++d) inner *= static_cast<std::size_t>(extent[d]);
   Numbers result;
   for (std::size_t o = 0; o < outer; ++o) {
-    const auto from = numbers.begin() + static_cast<std::ptrdiff_t>(o * static_cast<std::size_t>(extent[axis]) * inner);
+    const auto from =
+        numbers.begin() + static_cast<std::ptrdiff_t>(o * static_cast<std::size_t>(extent[axis]) * inner);
     result.insert(result.end(), from + begin * static_cast<std::ptrdiff_t>(inner),
                   from + end * static_cast<std::ptrdiff_t>(inner));
   }
@@ -95,10 +93,8 @@ void write_state(const Plan& plan, State state, const NamedNumbers& parts) {
     if (n != numbers.size())
       throw Error("state " + name + " has " + std::to_string(n) + " numbers, not " + std::to_string(numbers.size()));
     for (std::size_t i = 0; i < n; ++i)
-      if (t.type == Type::f32)
-        static_cast<float*>(t.data)[i] = static_cast<float>(numbers[i]);
-      else
-        static_cast<double*>(t.data)[i] = numbers[i];
+      if (t.type == Type::f32) static_cast<float*>(t.data)[i] = static_cast<float>(numbers[i]);
+      else static_cast<double*>(t.data)[i] = numbers[i];
   }
 }
 
@@ -114,7 +110,8 @@ NamedNumbers read_state(const Plan& plan, State state) {
     Numbers numbers(n);
     for (std::size_t i = 0; i < n; ++i)
       numbers[i] = t.type == Type::f32 ? static_cast<const float*>(t.data)[i] : static_cast<const double*>(t.data)[i];
-    if (kept >= 0 && axis_of(info.shape, 'N') == 1) numbers = slice(numbers, extent, 1, 0, std::min<std::int64_t>(kept, extent[1]));
+    if (kept >= 0 && axis_of(info.shape, 'N') == 1)
+      numbers = slice(numbers, extent, 1, 0, std::min<std::int64_t>(kept, extent[1]));
     parts[info.name] = std::move(numbers);
   }
   return parts;
@@ -146,11 +143,13 @@ std::size_t count(const Plan& plan, std::string_view letters, std::int64_t time)
   return n;
 }
 
-Numbers tokens_of(const Plan& plan, const Numbers& numbers, std::string_view shape, std::int64_t time, std::int64_t begin,
-                  std::int64_t end) {
-  const int axis = axis_of(shape, 'T');
-  if (axis < 0) return numbers;
-  return slice(numbers, plan.extents(shape, time), static_cast<std::size_t>(axis), begin, end);
+Numbers tokens_of(const Plan& plan, const Numbers& numbers, std::string_view shape, std::int64_t time,
+                  std::int64_t begin, std::int64_t end) {
+  const int tokens = axis_of(shape, 'T'), pairs = axis_of(shape, 'P');
+  const std::size_t axis = static_cast<std::size_t>(tokens >= 0 ? tokens : pairs);
+  if (tokens < 0 && pairs < 0) return numbers;
+  const std::ptrdiff_t per_token = plan.extents(shape, 1)[axis];
+  return slice(numbers, plan.extents(shape, time), axis, begin * per_token, end * per_token);
 }
 
 Numbers row_of(const Plan& plan, const Numbers& numbers, std::string_view shape, std::int64_t time, int row) {
@@ -183,8 +182,8 @@ double relative_error(const NamedNumbers& actual, const NamedNumbers& expected, 
 Runner::Runner(Plan plan, std::int64_t time, std::int64_t capacity)
     : plan_(std::move(plan)), time_(time), capacity_(std::max(time, capacity)) {}
 
-Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial, const std::vector<std::int64_t>& cuts,
-                          Form form) const {
+Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial,
+                          const std::vector<std::int64_t>& cuts, Form form) const {
   StateBuffer state = fresh_state(plan_, capacity_, initial);
   Forward result;
   std::vector<std::int64_t> ends = cuts;
@@ -198,7 +197,9 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
     Inputs in;
     Outputs out;
     for (const InputInfo& info : plan_.inputs()) {
-      auto& buffer = buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length))).first->second;
+      if (info.optional && !inputs.contains(info.name)) continue;
+      auto& buffer =
+          buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length))).first->second;
       const auto found = inputs.find(info.name);
       if (found == inputs.end()) throw Error("the input " + info.name + " of " + plan_.name() + " is missing");
       const Numbers piece = tokens_of(plan_, found->second, info.shape, time_, begin, end);
@@ -209,7 +210,9 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
       in[info.name] = buffer.tensor();
     }
     for (const InputInfo& info : plan_.outputs()) {
-      auto& buffer = buffers.emplace("-> " + info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length))).first->second;
+      auto& buffer =
+          buffers.emplace("-> " + info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length)))
+              .first->second;
       out[info.name] = buffer.tensor();
     }
     const Form used = length == 1 && form == Form::step ? Form::step : form == Form::step ? Form::recurrent : form;
@@ -220,15 +223,17 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
     expect_ok(plan_, status, status == Status::ok ? "" : plan_.diagnose(in, state.state(), out, workspace, used));
     for (const InputInfo& info : plan_.outputs()) {
       const Numbers piece = buffers.at("-> " + info.name).read();
-      const std::vector<std::ptrdiff_t> whole = plan_.extents(info.shape, time_), part = plan_.extents(info.shape, length);
+      const std::vector<std::ptrdiff_t> whole = plan_.extents(info.shape, time_),
+                                        part = plan_.extents(info.shape, length);
       const std::size_t axis = static_cast<std::size_t>(axis_of(info.shape, 'T'));
       const auto ws = strides_of(whole);
       std::size_t outer = 1;
       for (std::size_t d = 0; d < axis; ++d) outer *= static_cast<std::size_t>(whole[d]);
       const std::size_t run = static_cast<std::size_t>(length * ws[axis]);
       for (std::size_t o = 0; o < outer; ++o)
-        std::copy_n(piece.begin() + static_cast<std::ptrdiff_t>(o * run), run,
-                    pieces[info.name].begin() + static_cast<std::ptrdiff_t>(o) * whole[axis] * ws[axis] + begin * ws[axis]);
+        std::copy_n(
+            piece.begin() + static_cast<std::ptrdiff_t>(o * run), run,
+            pieces[info.name].begin() + static_cast<std::ptrdiff_t>(o) * whole[axis] * ws[axis] + begin * ws[axis]);
     }
     begin = end;
   }
@@ -249,7 +254,8 @@ Forward Runner::step_by_step(const NamedNumbers& inputs, const NamedNumbers& ini
 
 Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initial, const NamedNumbers& d_outputs,
                           const NamedNumbers& d_final, Form form) const {
-  StateBuffer state = fresh_state(plan_, capacity_, initial), d_end = fresh_state(plan_, capacity_, {}), d_start = d_end;
+  StateBuffer state = fresh_state(plan_, capacity_, initial), d_end = fresh_state(plan_, capacity_, {}),
+              d_start = d_end;
   std::fill(d_end.memory.begin(), d_end.memory.end(), 0.0);
   if (!d_final.empty()) write_state(plan_, d_end.state(), d_final);
   const Type type = plan_.options().type;
@@ -257,6 +263,7 @@ Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initia
   Inputs in, d_out;
   Outputs d_in;
   for (const InputInfo& info : plan_.inputs()) {
+    if (info.optional && !inputs.contains(info.name)) continue;
     auto& buffer = buffers.emplace(info.name, Buffer(type, plan_.extents(info.shape, time_))).first->second;
     buffer.write(inputs.at(info.name));
     in[info.name] = buffer.tensor();
@@ -273,11 +280,13 @@ Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initia
   fill_with_nan(work);
   const State d_initial = d_start.state();
   const Status status =
-      plan_.backward(in, state.state(), d_out, d_final.empty() ? ConstState{} : ConstState(d_end.state()), d_in, d_initial,
-                     {work.data(), work.size() * sizeof(double)}, form);
+      plan_.backward(in, state.state(), d_out, d_final.empty() ? ConstState{} : ConstState(d_end.state()), d_in,
+                     d_initial, {work.data(), work.size() * sizeof(double)}, form);
   expect_ok(plan_, status, "");
   Backward result;
-  for (const InputInfo& info : plan_.inputs()) result.inputs[info.name] = buffers.at("d " + info.name).read();
+  for (const InputInfo& info : plan_.inputs())
+    if (const auto found = buffers.find("d " + info.name); found != buffers.end())
+      result.inputs[info.name] = found->second.read();
   if (plan_.tokens_kept(state.state()) < 0) result.state = read_state(plan_, d_initial);
   return result;
 }

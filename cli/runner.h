@@ -33,7 +33,8 @@ class Runner {
   /// One token at a time through Plan::step.
   Forward step_by_step(const NamedNumbers& inputs, const NamedNumbers& initial) const;
   /// As several calls of `forward`, cut at the given tokens.
-  Forward in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial, const std::vector<std::int64_t>& cuts, Form) const;
+  Forward in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial, const std::vector<std::int64_t>& cuts,
+                    Form) const;
   Backward backward(const NamedNumbers& inputs, const NamedNumbers& initial, const NamedNumbers& d_outputs,
                     const NamedNumbers& d_final, Form) const;
 

@@ -35,7 +35,8 @@ TensorFile read_safetensors(const std::string& path) {
   std::uint64_t length = 0;
   if (bytes.size() < 8) throw bad("is too short for a safetensors file");
   std::memcpy(&length, bytes.data(), 8);
-  if (length > bytes.size() - 8) throw bad("its header claims " + std::to_string(length) + " bytes, more than the file has");
+  if (length > bytes.size() - 8)
+    throw bad("its header claims " + std::to_string(length) + " bytes, more than the file has");
   Header header;
   try {
     header = parse_safetensors_header(std::string_view(bytes).substr(8, length));

@@ -38,7 +38,8 @@ int main() {
           const auto extents = plan.extents(shape, T);
           t.rank = static_cast<int>(extents.size());
           std::ptrdiff_t stride = 1;
-          for (std::size_t d = extents.size(); d-- > 0;) t.extent[d] = extents[d], t.stride[d] = stride, stride *= extents[d];
+          for (std::size_t d = extents.size(); d-- > 0;)
+            t.extent[d] = extents[d], t.stride[d] = stride, stride *= extents[d];
           return t;
         };
         for (const ttr::InputInfo& input : plan.inputs()) {
@@ -53,7 +54,8 @@ int main() {
         const long before = allocations;
         const ttr::Status forward = plan.forward(in, s, o, {work.data(), work.size()}, form);
         const ttr::Status backward =
-            form == ttr::Form::step ? ttr::Status::ok : plan.backward(in, s, d_out, {}, d_in, {}, {back.data(), back.size()}, form);
+            form == ttr::Form::step ? ttr::Status::ok
+                                    : plan.backward(in, s, d_out, {}, d_in, {}, {back.data(), back.size()}, form);
         const long made = allocations - before;
         ++checked;
         if (made == 0 && forward == ttr::Status::ok && backward == ttr::Status::ok) continue;

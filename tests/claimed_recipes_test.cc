@@ -1,5 +1,5 @@
-// What a family claims it must compute exactly: every combination of the options that lowering accepts, kernel against
-// oracle, forward and backward.
+// What a family claims it must compute exactly: every combination of the options that lowering accepts, kernel
+// against oracle, forward and backward.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -16,41 +16,55 @@ using cli::Runner;
 
 std::vector<std::string> claimed_recipes() {
   std::vector<std::string> all;
-  const std::vector<std::string> reads = {"", " | keys(unit)", " | keys(rms)", " | normalise(unit, eps=0.5)",
-                                          " | normalise(rms, eps=0.3)", " | keys(rms), normalise(unit, eps=1)"};
-  const std::vector<std::string> fades = {"equal", "decay(0.9)", "decay(g)", "gate", "equal(beta)", "decay(0.9, beta)",
-                                          "gate(beta)", "gate(beta=0.5)"};
+  const std::vector<std::string> reads = {"",
+                                          " | keys(unit)",
+                                          " | keys(rms)",
+                                          " | normalise(unit, eps=0.5)",
+                                          " | normalise(rms, eps=0.3)",
+                                          " | keys(rms), normalise(unit, eps=1)"};
+  const std::vector<std::string> fades = {"equal",       "decay(0.9)",       "decay(g)",   "gate",
+                                          "equal(beta)", "decay(0.9, beta)", "gate(beta)", "gate(beta=0.5)"};
   for (const std::string& read : reads) {
     for (const std::string& fade : fades) {
-      for (const char* solver : {"gd(1)", "gd(1, step=0.3)", "gd(1, step=auto)", "exact(ridge)", "exact(ridge=0.4)", "exact(ridge(key))"})
+      for (const char* solver :
+           {"gd(1)", "gd(1, step=0.3)", "gd(1, step=auto)", "exact(ridge)", "exact(ridge=0.4)", "exact(ridge(key))"})
         all.push_back(fade + " / linear / " + solver + read);
       all.push_back(fade + " / linear / gd(1)" + (read.empty() ? " | dot" : read + ", dot"));
     }
-    for (const char* step : {"", "beta", "beta=0.7", "nlms", "nlms=0.5, eps=0.1", "longhorn", "longhorn=2", "flow", "flow=0.6"})
+    for (const char* step :
+         {"", "beta", "beta=0.7", "nlms", "nlms=0.5, eps=0.1", "longhorn", "longhorn=2", "flow", "flow=0.6"})
       for (const char* decay : {"", "decay", "decay=0.2", "leak", "leak=0.3", "shrink", "shrink=0.3"}) {
         const std::string options = std::string(step) + (*step && *decay ? ", " : "") + decay;
         const std::string solver = options.empty() ? "sgd" : "sgd(" + options + ")";
         // Plain steps on raw keys of any length diverge; normalised keys keep every one of these finite.
-        const bool raw = read.find("keys(unit)") == std::string::npos && (!*step || std::string(step).starts_with("beta"));
+        const bool raw =
+            read.find("keys(unit)") == std::string::npos && (!*step || std::string(step).starts_with("beta"));
         if (!raw) all.push_back("equal / linear / " + solver + read);
       }
-    for (const char* weights : {"gate(key)", "gate(value)", "gate(key, value)", "gate(key, beta)", "gate(value, beta=0.5)"})
+    for (const char* weights :
+         {"gate(key)", "gate(value)", "gate(key, value)", "gate(key, beta)", "gate(value, beta=0.5)"})
       for (const char* solver : {"gd(1)", "gd(1, step=0.3)"}) {
         all.push_back(std::string(weights) + " / linear / " + solver + read);
-        all.push_back(std::string(weights) + " / linear / " + solver + (read.empty() ? " | " : read + ", ") + "read(before)");
+        all.push_back(std::string(weights) + " / linear / " + solver + (read.empty() ? " | " : read + ", ") +
+                      "read(before)");
       }
     for (const char* weights : {"gate(key)", "gate", "decay(0.9)", "decay(g)", "equal"})
-      all.push_back(std::string(weights) + " / linear / gd(1)" + (read.empty() ? " | " : read + ", ") + "read(before, bonus)");
+      all.push_back(std::string(weights) + " / linear / gd(1)" + (read.empty() ? " | " : read + ", ") +
+                    "read(before, bonus)");
     for (const char* options :
-         {"beta, decay(key)", "nlms, decay(key)", "beta=0.7, decay(key)", "feedback", "beta, feedback", "beta, decay, feedback",
-          "beta, decay(key), feedback", "split", "split, decay", "split, decay(key)", "dplr",
-          "dplr, decay(key)", "dplr, decay", "beta, momentum=0.7", "beta=0.5, momentum=0.9, decay", "nlms=0.4, momentum=0.5",
-          "beta, momentum=0.6, feedback", "beta, momentum=0.6, feedback, decay=0.1"})
+         {"beta, decay(key)", "nlms, decay(key)", "beta=0.7, decay(key)", "feedback", "beta, feedback",
+          "beta, decay, feedback", "beta, decay(key), feedback", "split", "split, decay", "split, decay(key)", "dplr",
+          "dplr, decay(key)", "dplr, decay", "beta, momentum=0.7", "beta=0.5, momentum=0.9, decay",
+          "nlms=0.4, momentum=0.5", "beta, momentum=0.6, feedback", "beta, momentum=0.6, feedback, decay=0.1"})
+      all.push_back("equal / linear / sgd(" + std::string(options) + ")" + read);
+    for (const char* options :
+         {"beta, pairs=2", "beta, pairs=3, decay", "nlms, pairs=2", "beta=0.7, pairs=2, decay=0.1"})
       all.push_back("equal / linear / sgd(" + std::string(options) + ")" + read);
     for (const char* options : {"1, mu", "2, mu, eps=0.1", "3, mu=0.5, eps=0.2", "5, eps=1"})
       all.push_back("equal / linear / apa(" + std::string(options) + ")" + read);
     for (const char* options : {"beta", "beta=0.5", "beta, decay", "beta=0.5, decay=0.1"})
-      all.push_back("equal / linear / sgd(" + std::string(options) + ")" + (read.empty() ? " | dot" : read + ", dot"));
+      all.push_back("equal / linear / sgd(" + std::string(options) + ")" +
+                    (read.empty() ? " | dot" : read + ", dot"));
   }
   return all;
 }
@@ -79,7 +93,8 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
     const NamedNumbers d_expected = literal.backward(in, {}, d_out, {}, Form::recurrent).inputs;
     for (Form form : fast.forms()) {
       if (form == Form::step) continue;
-      EXPECT_LT(cli::relative_error(kernel.forward(in, {}, form).outputs.at("o"), expected), 1e-11) << text << " " << to_string(form);
+      EXPECT_LT(cli::relative_error(kernel.forward(in, {}, form).outputs.at("o"), expected), 1e-11)
+          << text << " " << to_string(form);
       EXPECT_LT(cli::relative_error(kernel.backward(in, {}, d_out, {}, form).inputs, d_expected, 1e-2), 1e-9)
           << text << " " << to_string(form);
     }

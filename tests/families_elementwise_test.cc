@@ -64,8 +64,8 @@ struct Vector : FamilyBase {
     return out;
   }
   template <class X>
-  VectorProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list) const {
-    VectorProblem<X> p;
+  ChannelProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list) const {
+    ChannelProblem<X> p;
     p.sequences = list, p.dim = D, p.g = x.template view<3>("g"), p.theta = x.template view<3>("theta");
     p.x = x.template view<3>("x"), p.x_im = x.template view<3>("x_im");
     p.state = x.pointer("S"), p.state_im = x.pointer("S_im");
@@ -84,7 +84,7 @@ struct Vector : FamilyBase {
   template <class X>
   Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form form, int chunk,
                   const Simd<X>& s, Workspace w) const {
-    VectorGradient<X> d;
+    ChannelGradient<X> d;
     d.d_o = given.template view<3>("o"), d.d_o_im = given.template view<3>("o_im");
     d.d_final = given.pointer("S"), d.d_final_im = given.pointer("S_im");
     d.d_g = to.template view<3>("g"), d.d_theta = to.template view<3>("theta"), d.d_x = to.template view<3>("x");

@@ -173,4 +173,15 @@ TEST(HeaderExamples, AreTheOnesInTheHeaders) {
 
 TEST(HeaderExamples, AreTheOnesInTheReadme) { expect_here(readme_statements(), 15); }
 
+// The README's table of layers is complete and says what the program says.
+TEST(Readme, HasEveryLayerWithItsRecipe) {
+  const std::string text = read("README.md");
+  for (const ttr::LayerInfo& info : ttr::layers()) {
+    std::string forms;
+    for (const std::string& form : info.forms) forms += (forms.empty() ? "" : ", ") + form;
+    const std::string row = "| " + info.name + " | `" + info.recipe + "` | " + forms + " |";
+    EXPECT_NE(text.find(row), std::string::npos) << "README.md has no row that begins: " << row;
+  }
+}
+
 }  // namespace

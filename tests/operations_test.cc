@@ -28,7 +28,14 @@ struct Operand {
   template <class T, class U>
   Rows<T> rows(std::vector<U>& data, int time) const {
     const int one = std::max(height, 1) * width;
-    return {data.data(), per_token ? time * own() * one : 0, per_token ? own() * one : 0, one, 1, group, width, width,
+    return {data.data(),
+            per_token ? time * own() * one : 0,
+            per_token ? own() * one : 0,
+            one,
+            1,
+            group,
+            width,
+            width,
             std::max(height, 1)};
   }
 };
@@ -46,107 +53,120 @@ struct OpCase {
 };
 void PrintTo(const OpCase& c, std::ostream* to) { *to << "op " << static_cast<int>(c.op) << " number " << c.number; }
 
+// The tensors of a case, filled with the same numbers in either type.
+template <class T>
+struct Trial {
+  explicit Trial(const OpCase& c) : op(c) {
+    std::mt19937 random(7);
+    std::uniform_real_distribution<double> uniform(c.low, c.high), upstream(-0.5, 0.5);
+    for (const Operand& operand : c.operands) {
+      from.emplace_back(operand.size(c.from_time));
+      for (T& value : from.back()) value = static_cast<T>(static_cast<float>(uniform(random)));
+      d_from.emplace_back(from.back().size(), T(0.25));  // gradients are added to what is there
+    }
+    to.resize(result().size(c.to_time)), d_to.resize(to.size());
+    for (T& value : d_to) value = static_cast<T>(static_cast<float>(upstream(random)));
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      rows.push_back(c.operands[i].template rows<const T>(from[i], c.from_time));
+      d_rows.push_back(c.operands[i].template rows<T>(d_from[i], c.from_time));
+    }
+  }
+  Trial(const Trial&) = delete;  // rows point into it
+
+  const OpCase& op;
+  std::vector<std::vector<T>> from, d_from;
+  std::vector<T> to, d_to;
+  std::vector<Rows<const T>> rows;
+  std::vector<Rows<T>> d_rows;
+
+  Operand result() const { return {op.out}; }
+  Extent extent() const { return {batch, op.to_time, heads}; }
+  T loss() {
+    const Rows<T> y = result().template rows<T>(to, op.to_time);
+    EXPECT_EQ(forward<T>(op.op, rows.data(), y, op.number, extent()), Status::ok);
+    T sum = 0;
+    for (std::size_t i = 0; i < to.size(); ++i) sum += to[i] * d_to[i];
+    return sum;
+  }
+  void back(const std::vector<Rows<T>>& wanted) {
+    loss();
+    backward<T>(op.op, rows.data(), result().template rows<const T>(to, op.to_time),
+                result().template rows<const T>(d_to, op.to_time), wanted.data(), op.number, extent());
+  }
+};
+
 class Operations : public testing::TestWithParam<OpCase> {};
 
 TEST_P(Operations, GradientsEqualCentralDifferences) {
   const OpCase& c = GetParam();
-  std::mt19937 random(7);
-  std::uniform_real_distribution<double> uniform(c.low, c.high), upstream(-0.5, 0.5);
-  std::vector<std::vector<double>> from, d_from;
-  for (const Operand& operand : c.operands) {
-    from.emplace_back(operand.size(c.from_time));
-    for (double& value : from.back()) value = uniform(random);
-    d_from.emplace_back(from.back().size(), 0.25);  // gradients are added to what is there
-  }
-  const Operand result{c.out};
-  std::vector<double> to(result.size(c.to_time)), d_to(to.size());
-  for (double& value : d_to) value = upstream(random);
-  std::vector<Rows<const double>> rows;
-  std::vector<Rows<double>> d_rows;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    rows.push_back(c.operands[i].rows<const double>(from[i], c.from_time));
-    d_rows.push_back(c.operands[i].rows<double>(d_from[i], c.from_time));
-  }
-  const Extent extent{batch, c.to_time, heads};
-  const auto loss = [&] {
-    EXPECT_EQ(forward<double>(c.op, rows.data(), result.rows<double>(to, c.to_time), c.number, extent), Status::ok);
-    double sum = 0;
-    for (std::size_t i = 0; i < to.size(); ++i) sum += to[i] * d_to[i];
-    return sum;
-  };
-  loss();
-  backward<double>(c.op, rows.data(), result.rows<const double>(to, c.to_time), result.rows<const double>(d_to, c.to_time),
-                   d_rows.data(), c.number, extent);
-  for (std::size_t operand = 0; operand < from.size(); ++operand)
-    for (std::size_t i = 0; i < from[operand].size(); i += c.operands[operand].per_token ? 5 : 1) {
+  Trial<double> run(c);
+  run.back(run.d_rows);
+  for (std::size_t operand = 0; operand < run.from.size(); ++operand)
+    for (std::size_t i = 0; i < run.from[operand].size(); i += c.operands[operand].per_token ? 5 : 1) {
+      const double gradient = run.d_from[operand][i] - 0.25;
       if (!c.operands[operand].differentiable) {
-        EXPECT_EQ(d_from[operand][i], 0.25);
+        EXPECT_EQ(gradient, 0);
         continue;
       }
-      const double x = from[operand][i], step = 1e-6;
-      from[operand][i] = x + step;
-      const double up = loss();
-      from[operand][i] = x - step;
-      const double down = loss();
-      from[operand][i] = x;
+      double& x = run.from[operand][i];
+      const double start = x, step = 1e-6;
+      x = start + step;
+      const double up = run.loss();
+      x = start - step;
+      const double down = run.loss();
+      x = start;
       const double numeric = (up - down) / (2 * step);
-      EXPECT_NEAR(d_from[operand][i] - 0.25, numeric, 1e-7 * std::max(1.0, std::abs(numeric)))
+      EXPECT_NEAR(gradient, numeric, 1e-7 * std::max(1.0, std::abs(numeric)))
           << "operand " << operand << " element " << i;
     }
 }
 
+TEST_P(Operations, FloatAgreesWithDouble) {
+  Trial<double> exact(GetParam());
+  Trial<float> single(GetParam());
+  exact.back(exact.d_rows), single.back(single.d_rows);
+  const auto near = [](const std::vector<float>& a, const std::vector<double>& b) {
+    double largest = 0;
+    for (const double value : b) largest = std::max(largest, std::abs(value));
+    for (std::size_t i = 0; i < b.size(); ++i)
+      EXPECT_NEAR(a[i], b[i], 3e-6 * std::max(1.0, largest)) << "element " << i;
+  };
+  near(single.to, exact.to);
+  for (std::size_t i = 0; i < exact.d_from.size(); ++i) near(single.d_from[i], exact.d_from[i]);
+}
+
 // An operand whose gradient is not wanted is left alone, and the others get the same bits.
 TEST_P(Operations, EachGradientAlone) {
-  const OpCase& c = GetParam();
-  std::mt19937 random(8);
-  std::uniform_real_distribution<double> uniform(c.low, c.high);
-  const Operand result{c.out};
-  std::vector<double> to(result.size(c.to_time)), d_to(to.size());
-  std::vector<std::vector<double>> from, together, alone;
-  std::vector<Rows<const double>> rows;
-  std::vector<Rows<double>> all, none(c.operands.size());
-  for (const Operand& operand : c.operands) {
-    from.emplace_back(operand.size(c.from_time));
-    for (double& value : from.back()) value = uniform(random);
-  }
-  for (double& value : d_to) value = uniform(random);
-  together.resize(from.size()), alone.resize(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    together[i].assign(from[i].size(), 0), alone[i].assign(from[i].size(), 0);
-    rows.push_back(c.operands[i].rows<const double>(from[i], c.from_time));
-    all.push_back(c.operands[i].rows<double>(together[i], c.from_time));
-  }
-  const Extent extent{batch, c.to_time, heads};
-  forward<double>(c.op, rows.data(), result.rows<double>(to, c.to_time), c.number, extent);
-  const auto back = [&](const std::vector<Rows<double>>& wanted) {
-    backward<double>(c.op, rows.data(), result.rows<const double>(to, c.to_time),
-                     result.rows<const double>(d_to, c.to_time), wanted.data(), c.number, extent);
-  };
-  back(all);
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::vector<Rows<double>> one = none;
-    one[i] = c.operands[i].rows<double>(alone[i], c.from_time);
-    back(one);
-    EXPECT_EQ(alone[i], together[i]) << "operand " << i;
+  Trial<double> together(GetParam());
+  together.back(together.d_rows);
+  for (std::size_t i = 0; i < together.from.size(); ++i) {
+    Trial<double> alone(GetParam());
+    std::vector<Rows<double>> one(alone.d_rows.size());
+    one[i] = alone.d_rows[i];
+    alone.back(one);
+    EXPECT_EQ(alone.d_from[i], together.d_from[i]) << "operand " << i;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Arithmetic, Operations,
-    testing::Values(OpCase{Op::multiply, {{3}, {3, 2}}, 3}, OpCase{Op::multiply, {{3}, {1, 2}}, 3},
-                    OpCase{Op::negative_product, {{3}, {3, 2}}, 3}, OpCase{Op::add, {{3}, {1, 2}}, 3},
-                    OpCase{Op::subtract, {{3}, {3, 2}}, 3}, OpCase{Op::divide, {{3}, {1, 2}}, 3},
-                    OpCase{Op::divide, {{3}, {3, 2}}, 3}, OpCase{Op::scale, {{3}}, 3, -1.7},
-                    OpCase{Op::skip, {{3}, {3, 2}, {1}}, 3}, OpCase{Op::blend_product, {{3}, {3, 2}, per_head(3)}, 3},
-                    OpCase{Op::blend_product, {{3}, {1}, {1, 2}}, 3},
-                    OpCase{Op::bonus_value, {{3, 2}, {3, 2}, per_head(3), {5}}, 5},
-                    OpCase{Op::spread_last, {{3, 2}}, 3, 4, -1, 1, 3, 12}, OpCase{Op::spread_first, {{3}}, 3, 2, -1, 1, 3, 6},
-                    OpCase{Op::take_last, {{3, 2}}, 3, 3, -1, 1, 9, 3}));
+INSTANTIATE_TEST_SUITE_P(Arithmetic, Operations,
+                         testing::Values(OpCase{Op::multiply, {{3}, {3, 2}}, 3},
+                                         OpCase{Op::multiply, {{3}, {1, 2}}, 3},
+                                         OpCase{Op::negative_product, {{3}, {3, 2}}, 3},
+                                         OpCase{Op::add, {{3}, {1, 2}}, 3}, OpCase{Op::subtract, {{3}, {3, 2}}, 3},
+                                         OpCase{Op::divide, {{3}, {1, 2}}, 3}, OpCase{Op::divide, {{3}, {3, 2}}, 3},
+                                         OpCase{Op::scale, {{3}}, 3, -1.7}, OpCase{Op::skip, {{3}, {3, 2}, {1}}, 3},
+                                         OpCase{Op::blend_product, {{3}, {3, 2}, per_head(3)}, 3},
+                                         OpCase{Op::blend_product, {{3}, {1}, {1, 2}}, 3},
+                                         OpCase{Op::bonus_value, {{3, 2}, {3, 2}, per_head(3), {5}}, 5},
+                                         OpCase{Op::spread_last, {{3, 2}}, 3, 4, -1, 1, 3, 12},
+                                         OpCase{Op::spread_first, {{3}}, 3, 2, -1, 1, 3, 6},
+                                         OpCase{Op::take_last, {{3, 2}}, 3, 3, -1, 1, 9, 3}));
 
 INSTANTIATE_TEST_SUITE_P(
     Norms, Operations,
-    testing::Values(OpCase{Op::unit_norm, {{5}}, 5}, OpCase{Op::unit_norm, {{5}}, 5, 0.1}, OpCase{Op::rms_norm, {{5}}, 5},
-                    OpCase{Op::rms_norm, {{5}}, 5, 0.1}, OpCase{Op::unit_norm_clamp, {{5}}, 5, 1e-12, -1, 1},
+    testing::Values(OpCase{Op::unit_norm, {{5}}, 5}, OpCase{Op::unit_norm, {{5}}, 5, 0.1},
+                    OpCase{Op::rms_norm, {{5}}, 5}, OpCase{Op::rms_norm, {{5}}, 5, 0.1},
+                    OpCase{Op::unit_norm_clamp, {{5}}, 5, 1e-12, -1, 1},
                     OpCase{Op::unit_norm_clamp, {{5}}, 5, 10, -1, 1}, OpCase{Op::sum_norm, {{5, 2}}, 5},
                     OpCase{Op::layer_norm, {{5}, per_head(5, 4), per_head(5, 4)}, 5, 1e-5, -1, 1},
                     OpCase{Op::layer_norm, {{5, 2}, per_head(5), per_head(5)}, 5, 0.1, -1, 1},
@@ -165,7 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
                     OpCase{Op::log_sigmoid, {{3, 2}}, 3, 16, -4, 4}, OpCase{Op::log_sigmoid, {{3}}, 3, 0, -4, 4},
                     OpCase{Op::softplus, {{3}}, 3, 0, -4, 4}, OpCase{Op::exp_negative, {{3}}, 3, 0, -2, 2},
                     OpCase{Op::one_minus_exp, {{3}}, 3, 0, -2, 0},
-                    OpCase{Op::lower_bound_gate, {{3}, per_head(3)}, 3}, OpCase{Op::lower_bound_gate, {{3}, {1, 2}}, 3}));
+                    OpCase{Op::lower_bound_gate, {{3}, per_head(3)}, 3},
+                    OpCase{Op::lower_bound_gate, {{3}, {1, 2}}, 3}));
 
 INSTANTIATE_TEST_SUITE_P(
     Maps, Operations,

@@ -9,7 +9,8 @@
 int main() {
   constexpr int B = 1, T = 100, H = 4, K = 16, V = 16;
   const ttr::Plan plan = ttr::plan("gated-deltanet", {.batch = B, .heads = H, .key_dim = K, .value_dim = V});
-  std::printf("%s = %s, kernel %s\n", plan.name().c_str(), ttr::to_string(plan.recipe()).c_str(), plan.kernel().c_str());
+  std::printf("%s = %s, kernel %s\n", plan.name().c_str(), ttr::to_string(plan.recipe()).c_str(),
+              plan.kernel().c_str());
 
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
@@ -56,7 +57,8 @@ int main() {
     answer["o"] = ttr::view(token.data(), B, 1, H, V);
     if (plan.step(one, {state.data(), state.size()}, answer, {work.data(), work.size()}) != ttr::Status::ok) return 1;
     for (int i = 0; i < H * V; ++i)
-      difference = std::max(difference, std::abs(token[static_cast<std::size_t>(i)] - o[static_cast<std::size_t>(t * H * V + i)]));
+      difference = std::max(
+          difference, std::abs(token[static_cast<std::size_t>(i)] - o[static_cast<std::size_t>(t * H * V + i)]));
   }
   std::printf("whole sequence and token by token differ by %.1e\n", static_cast<double>(difference));
 

@@ -11,27 +11,27 @@ namespace ttr {
 
 /// How random data for an input is drawn in checks and benchmarks.
 enum class Range {
-  normal,      // N(0, 1)
-  unit,        // N(0, 1), normalised to length 1 over the last axis
-  sigmoid,     // (0, 1)
-  log_gate,    // log of a factor in (0, 1), mostly near 1
-  positive,    // softplus of N(0, 1)
-  negative,    // minus softplus of N(0, 1)
-  small,       // N(0, 1) / 10
+  normal,    // N(0, 1)
+  unit,      // N(0, 1), normalised to length 1 over the last axis
+  sigmoid,   // (0, 1)
+  log_gate,  // log of a factor in (0, 1), mostly near 1
+  positive,  // softplus of N(0, 1)
+  negative,  // minus softplus of N(0, 1)
+  small,     // N(0, 1) / 10
 };
 
 struct InputInfo {
-  std::string name;       // "q"
-  std::string shape;      // letters: "B T G K"
-  std::string meaning;    // "query"
+  std::string name;     // "q"
+  std::string shape;    // letters: "B T G K"
+  std::string meaning;  // "query"
   Range range = Range::normal;
   bool differentiable = true;
   bool optional = false;
 };
 
 struct StateInfo {
-  std::string name;       // "S"
-  std::string shape;      // "B H K V"
+  std::string name;   // "S"
+  std::string shape;  // "B H K V"
   std::string meaning;
 };
 
@@ -40,7 +40,7 @@ struct SettingInfo {
   std::string name;
   std::string meaning;
   std::string stream_default;  // the value `ttr regress` uses if none is given; empty: leave the recipe alone
-  bool of_layer = false;       // a number the layer's own tables need (its place in the model), not part of the recipe
+  bool of_layer = false;  // a number the layer's own tables need (its place in the model), not part of the recipe
 };
 
 /// Settings that the checks run besides the plain layer.
@@ -51,26 +51,27 @@ struct VariantInfo {
 
 /// One operation of a folder of golden vectors that this layer must reproduce.
 struct GoldenInfo {
-  std::string op;                                              // folder name: "delta_rule"
-  std::vector<std::pair<std::string, std::string>> tensors;    // golden name -> ours: {"h0", "state.S"}; a
-                                                               // trailing "^" swaps the last two axes
-  std::vector<std::pair<std::string, std::string>> settings;   // recipe settings, "@name" = metadata `name`
+  std::string op;                                             // folder name: "delta_rule"
+  std::vector<std::pair<std::string, std::string>> tensors;   // golden name -> ours: {"h0", "state.S"}; a
+                                                              // trailing "^" swaps the last two axes
+  std::vector<std::pair<std::string, std::string>> settings;  // recipe settings, "@name" = metadata `name`
 };
 
 struct LayerInfo {
-  std::string name;         // "gated-deltanet"
-  std::string recipe;       // canonical text
-  std::string title;        // "Gated DeltaNet"
-  std::string paper;        // "Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464"
-  std::string equation;     // in the orientation S [K, V], o = S' q
-  std::string scale;        // "1/sqrt(K) on q"
-  std::string departure;    // where the published layer differs from its recipe; empty if nowhere
+  std::string name;       // "gated-deltanet"
+  std::string recipe;     // canonical text
+  std::string title;      // "Gated DeltaNet"
+  std::string paper;      // "Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464"
+  std::string equation;   // in the orientation S [K, V], o = S' q
+  std::string scale;      // "1/sqrt(K) on q"
+  std::string departure;  // where the published layer differs from its recipe; empty if nowhere
   std::vector<std::string> traps;
   std::vector<InputInfo> inputs;
   std::vector<InputInfo> outputs;
   std::vector<StateInfo> states;
   std::vector<SettingInfo> settings;
   std::vector<VariantInfo> variants;
+  bool grouped = true;  // whether key_heads may be fewer than heads
   std::vector<std::string> forms;
   std::vector<GoldenInfo> golden;
   double tolerance_f64 = 1e-10, tolerance_f32 = 1e-4;

@@ -46,12 +46,12 @@ std::string_view to_string(Form) noexcept;
 struct Options {
   Type type = Type::f32;
   bool causal = true;
-  int chunk = 0;                                // tokens per chunk; 0 = chosen by the plan
-  std::optional<double> scale = {};             // factor on q; empty = the layer's own
+  int chunk = 0;                                     // tokens per chunk; 0 = chosen by the plan
+  std::optional<double> scale = {};                  // factor on q; empty = the layer's own
   std::map<std::string, std::string> settings = {};  // as in `rls:ridge=1e-3`; see LayerInfo::settings
-  std::string kernel = {};                      // "oracle" forces the literal solver; empty = the fastest
-  std::string target = {};                      // "AVX2", "SSE4", ... forces an instruction set; empty = the best
-                                                // (or the environment's TTR_TARGET)
+  std::string kernel = {};                           // "oracle" forces the literal solver; empty = the fastest
+  std::string target = {};  // "AVX2", "SSE4", ... forces an instruction set; empty = the best
+                            // (or the environment's TTR_TARGET)
 };
 
 struct Footprint {
@@ -96,7 +96,9 @@ class NamedTensors {
       if (names_[i] == name) return tensors_[i];
     return {};
   }
-  std::span<const std::string_view> names() const noexcept { return {names_.data(), static_cast<std::size_t>(count_)}; }
+  std::span<const std::string_view> names() const noexcept {
+    return {names_.data(), static_cast<std::size_t>(count_)};
+  }
   void clear() noexcept { count_ = 0, cu_seqlens = {}; }
 
   /// Packed sequences: the tensors have B = 1 and sequence n is tokens cu_seqlens[n] .. cu_seqlens[n+1]-1, with
@@ -108,16 +110,16 @@ class NamedTensors {
   std::array<AnyTensor, capacity> tensors_{};
   int count_ = 0;
 };
-using Inputs = NamedTensors<ConstTensor>;        // also the gradients of outputs
-using Outputs = NamedTensors<Tensor>;            // also the gradients of inputs
+using Inputs = NamedTensors<ConstTensor>;  // also the gradients of outputs
+using Outputs = NamedTensors<Tensor>;      // also the gradients of inputs
 
 class Plan {
  public:
-  /// What to allocate for calls of up to `time` tokens. Form::best covers every form but parallel, whose scratch grows
-  /// with the square of the time, and scan, which keeps the maps of its segments: ask for those by name.
+  /// What to allocate for calls of up to `time` tokens. Form::best covers every form but parallel, whose scratch
+  /// grows with the square of the time, and scan, which keeps the maps of its segments: ask for those by name.
   Footprint footprint(std::int64_t time, Form form = Form::best) const;
-  std::string kernel() const;                        // "delta/chunk/AVX2", "oracle"
-  const std::string& name() const noexcept;          // layer name, or the recipe's text
+  std::string kernel() const;                // "delta/chunk/AVX2", "oracle"
+  const std::string& name() const noexcept;  // layer name, or the recipe's text
   const Recipe& recipe() const noexcept;
   const Shape& shape() const noexcept;
   const Options& options() const noexcept;

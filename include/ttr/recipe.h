@@ -30,9 +30,9 @@ struct Term {
 
 /// One argument: `name`, `name(...)`, `0.5`, `name=0.5` or `name=word`.
 struct Argument {
-  std::string key;                                       // empty for a bare number
+  std::string key;                                        // empty for a bare number
   std::variant<std::monostate, double, Term> value = {};  // nothing, a number, or a term: `key(...)` and `key=word`
-  int column = 0;                                        // as in Term
+  int column = 0;                                         // as in Term
 
   bool is_number() const { return std::holds_alternative<double>(value); }
   double number() const { return std::get<double>(value); }
@@ -62,17 +62,17 @@ std::vector<std::string> validate(const Recipe&);
 
 /// A recipe worked out on paper.
 struct Derivation {
-  std::string recipe;                  // canonical text
-  std::string objective;               // what is minimised
-  std::string gradient;                // the gradient or the normal equations
-  std::string recurrence;              // how the state changes with one token
-  std::string readout;                 // the output
-  std::string state_size;              // numbers of state per head, in K and V
-  std::string cost_per_token;          // multiplications per token and head, in K and V
-  std::vector<std::string> forms;      // exact forms: step, recurrent, chunk, parallel, scan
-  std::vector<std::string> equals;     // named layers with this recipe
-  std::vector<std::string> neighbours; // named layers that differ by one choice: "retnet (weights: decay(g))"
-  std::vector<std::string> remarks;    // from validate()
+  std::string recipe;                   // canonical text
+  std::string objective;                // what is minimised
+  std::string gradient;                 // the gradient or the normal equations
+  std::string recurrence;               // how the state changes with one token
+  std::string readout;                  // the output
+  std::string state_size;               // numbers of state per head, in K and V
+  std::string cost_per_token;           // multiplications per token and head, in K and V
+  std::vector<std::string> forms;       // exact forms: step, recurrent, chunk, parallel, scan
+  std::vector<std::string> equals;      // named layers with this recipe
+  std::vector<std::string> neighbours;  // named layers that differ by one choice: "retnet (weights: decay(g))"
+  std::vector<std::string> remarks;     // from validate()
 };
 enum class Notation { plain, latex };
 Derivation derive(const Recipe&, Notation = Notation::plain);

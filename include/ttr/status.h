@@ -13,15 +13,15 @@ namespace ttr {
 
 enum class Status : int {
   ok = 0,
-  missing_input,     // a required input or output has no data
-  bad_shape,         // an extent does not fit the plan
-  bad_type,          // float where the plan is double, or the reverse
-  small_state,       // the state buffer is smaller than footprint().state
-  state_full,        // a growing state (a history of pairs) has no room for the new tokens
-  small_workspace,   // the workspace is smaller than footprint() asks for
-  out_of_domain,     // a number for which the layer is not defined, e.g. a leak above one
-  not_supported,     // this form or this gradient does not exist for this plan
-  out_of_memory,     // the oracle could not allocate (kernels never allocate)
+  missing_input,    // a required input or output has no data
+  bad_shape,        // an extent does not fit the plan
+  bad_type,         // float where the plan is double, or the reverse
+  small_state,      // the state buffer is smaller than footprint().state
+  state_full,       // a growing state (a history of pairs) has no room for the new tokens
+  small_workspace,  // the workspace is smaller than footprint() asks for
+  out_of_domain,    // a number for which the layer is not defined, e.g. a leak above one
+  not_supported,    // this form or this gradient does not exist for this plan
+  out_of_memory,    // the oracle could not allocate (kernels never allocate)
 };
 
 /// One sentence for a status; `Plan::diagnose` says more.

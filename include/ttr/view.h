@@ -37,11 +37,7 @@ struct View {
     return data[offset];
   }
   explicit operator bool() const { return data != nullptr; }
-  operator View<const T, N>() const
-    requires(!std::is_const_v<T>)
-  {
-    return {data, extent, stride};
-  }
+  operator View<const T, N>() const requires(!std::is_const_v<T>) { return {data, extent, stride}; }
 };
 
 /// A contiguous (row-major) view of `data` with the given extents.
@@ -85,8 +81,8 @@ struct Tensor {
 
   Tensor() = default;
   template <class T, std::size_t N>
-    requires(!std::is_const_v<T>)
-  Tensor(const View<T, N>& v) : data(v.data), type(type_of<T>), rank(static_cast<int>(N)) {
+  requires(!std::is_const_v<T>) Tensor(const View<T, N>& v)
+      : data(v.data), type(type_of<T>), rank(static_cast<int>(N)) {
     static_assert(N <= max_rank);
     for (std::size_t d = 0; d < N; ++d) extent[d] = v.extent[d], stride[d] = v.stride[d];
   }

@@ -54,8 +54,8 @@ void factors(const Simd<T>& s, Size n, const T* g, Size g_stride, const T* theta
 template <class T>
 class VectorCell {
  public:
-  using Problem = VectorProblem<T>;
-  using Gradient = VectorGradient<T>;
+  using Problem = ChannelProblem<T>;
+  using Gradient = ChannelGradient<T>;
 
   VectorCell(const Simd<T>& simd, const ScanSimd<T>& scan, const Problem& problem, bool, Arena& arena)
       : s(simd), e(scan), p(problem), D(p.dim) {
@@ -450,7 +450,7 @@ template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
   // A vector problem may be complex, a selective one is real with [K, V] gates: the largest serves all three.
   T dummy;
-  VectorProblem<T> vector;
+  ChannelProblem<T> vector;
   vector.dim = K * V, vector.state_im = &dummy;
   SelectiveProblem<T> selective;
   selective.key_dim = K, selective.value_dim = V;
@@ -465,7 +465,7 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
 }
 
 template <class T>
-Status forward(const VectorProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
+Status forward(const ChannelProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
   return run_forward<T, VectorCell<T>>(p, form, chunk, s, work);
 }
 template <class T>
@@ -477,7 +477,7 @@ Status forward(const RotatingProblem<T>& p, Form form, int chunk, const Simd<T>&
   return run_forward<T, RotatingCell<T>>(p, form, chunk, s, work);
 }
 template <class T>
-Status backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Form form, int chunk, const Simd<T>& s,
+Status backward(const ChannelProblem<T>& p, const ChannelGradient<T>& d, Form form, int chunk, const Simd<T>& s,
                 Workspace work) noexcept {
   return run_backward<T, VectorCell<T>>(p, d, form, chunk, s, work);
 }
@@ -494,10 +494,10 @@ Status backward(const RotatingProblem<T>& p, const RotatingGradient<T>& d, Form 
 
 #define TTR_INSTANTIATE(T)                                                                                     \
   template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;                 \
-  template Status forward(const VectorProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;             \
+  template Status forward(const ChannelProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;            \
   template Status forward(const SelectiveProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;          \
   template Status forward(const RotatingProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;           \
-  template Status backward(const VectorProblem<T>&, const VectorGradient<T>&, Form, int, const Simd<T>&,       \
+  template Status backward(const ChannelProblem<T>&, const ChannelGradient<T>&, Form, int, const Simd<T>&,     \
                            Workspace) noexcept;                                                                \
   template Status backward(const SelectiveProblem<T>&, const SelectiveGradient<T>&, Form, int, const Simd<T>&, \
                            Workspace) noexcept;                                                                \

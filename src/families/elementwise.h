@@ -1,11 +1,12 @@
 // States that decay element by element; no matrix product mixes their rows (the `scan` family).
 //
-//   vector     h_t = e^{g_t + i theta_t} * h_{t-1} + x_t ;  o_t = h_t                              h [D], real or
-//   complex selective  S_t[n,d] = a_t[n,d] S_{t-1}[n,d] + k_t[n] u_t[d] ;  o_t[d] = scale sum_n q_t[n] S_t[n,d] S [K,
-//   V]
+//   vector     h_t = e^{g_t + i theta_t} * h_{t-1} + x_t ;  o_t = h_t                 h [D], real or complex
+//   selective  S_t[n,d] = a_t[n,d] S_{t-1}[n,d] + k_t[n] u_t[d]                       S [K, V], real
+//              o_t[d] = scale sum_n q_t[n] S_t[n,d]
 //              a_t[n,d] = exp(step_t[d] A[n,d])   (Mamba-1: step = dt, u = dt x)
 //                      or 1 - k_t[n]^2 step_t[d]  (Longhorn as released: step = delta, u = delta x)
-//   rotating   S_t = diag(e^{g_t + i theta_t}) S_{t-1} + k_t v_t' ;  o_t = scale Re(S_t)' q_t       S [K, V], complex
+//   rotating   S_t = diag(e^{g_t + i theta_t}) S_{t-1} + k_t v_t' ;  o_t = scale Re(S_t)' q_t
+//              S [K, V], complex
 //
 // HGRN, RG-LRU and LRU are `vector`, GateLoop is `rotating`. The [T, K, V] tensor of gates of `selective` is never
 // stored. Sources: arXiv 2312.00752 (Mamba), 2407.14207 (Longhorn), 2311.01927 (GateLoop), 2303.06349 (LRU).
@@ -33,7 +34,7 @@
 namespace ttr::families {
 
 template <class T>
-struct VectorProblem {
+struct ChannelProblem {
   std::span<const Sequence> sequences;
   int dim = 0;
   View<const T, 3> g;      // [B, T, D] log magnitude; no data = 0. Zero strides: a constant (evaluated once)
@@ -46,7 +47,7 @@ struct VectorProblem {
 };
 
 template <class T>
-struct VectorGradient {
+struct ChannelGradient {
   View<const T, 3> d_o, d_o_im;  // no data = zero
   const T *d_final = nullptr, *d_final_im = nullptr;
   View<T, 3> d_g, d_theta, d_x, d_x_im;
@@ -108,7 +109,7 @@ std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, 
                             bool backward) noexcept;
 
 template <class T>
-Status forward(const VectorProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
+Status forward(const ChannelProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
 template <class T>
 Status forward(const SelectiveProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
 template <class T>
@@ -116,7 +117,7 @@ Status forward(const RotatingProblem<T>&, Form, int chunk, const Simd<T>&, Works
 
 /// `state` is the *initial* state and is only read; `o` is ignored.
 template <class T>
-Status backward(const VectorProblem<T>&, const VectorGradient<T>&, Form, int chunk, const Simd<T>&,
+Status backward(const ChannelProblem<T>&, const ChannelGradient<T>&, Form, int chunk, const Simd<T>&,
                 Workspace) noexcept;
 template <class T>
 Status backward(const SelectiveProblem<T>&, const SelectiveGradient<T>&, Form, int chunk, const Simd<T>&,

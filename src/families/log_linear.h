@@ -1,7 +1,7 @@
 // Log-linear attention: one decayed memory per level of a binary (Fenwick) partition of the past,
 //
-//   o_t = scale sum_l lambda_t[l] S_t^{(l)}' q_t ;   S_t^{(l)} = sum_{s in level l of t} e^{g_{s+1} + .. + g_t}
-//   beta_s k_s v_s'
+//   o_t = scale sum_l lambda_t[l] S_t^{(l)}' q_t
+//   S_t^{(l)} = sum_{s in level l of t} e^{g_{s+1} + .. + g_t} beta_s k_s v_s'
 //
 // Level 0 is {t}; level l >= 1 holds the s < t whose highest binary digit different from t's is digit l-1 (so it has
 // 2^{l-1} tokens, and exists when that digit of t is 1). t counts from the start of the sequence, across calls.

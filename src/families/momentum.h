@@ -4,8 +4,8 @@
 //   S_t = e^{g_t} S_{t-1} + beta_t Z_t ;  o_t = S_t' (scale q_t)
 //
 // f = 1 (Residual::undecayed) or f = e^{g_t} (Residual::decayed: the paper's p = a k). p = k unless given.
-// Source: Momentum DeltaNet, arXiv 2605.05838. Without momentum (g_mu = -inf) it is the delta rule with step beta
-// eta.
+// Source: Momentum DeltaNet, arXiv 2605.05838. Without momentum (g_mu = -inf) it is the delta rule with the step
+// beta eta.
 //
 // Trap: flash-linear-attention keeps M = -Z ("the gradient"): negate the state, and its gradients, at the border.
 //
@@ -13,14 +13,14 @@
 // Dm_ti = m_t / m_i from sums of gates (i <= t):
 //
 //   Gm_ti = a_t Gm_{t-1,i} + beta_t Dm_ti ;  bt_t = a_t bt_{t-1} + beta_t m_t          (all 0 before the first row)
-//   (I + A) R = V - diag(ap) P S_0 - diag(bp) P Z_0     A_ti = f_t Gm_{t-1,i} p_t.k_i eta_i,  ap_t = f_t abar_{t-1},
-//   .. O  = diag(abar) Q S_0 + diag(bt) Q Z_0 + tril(Gm * Q K') W                                    W = diag(eta) R
+//   (I + A) R = V - diag(ap) P S_0 - diag(bp) P Z_0
+//        A_ti = f_t Gm_{t-1,i} p_t.k_i eta_i ;  ap_t = f_t abar_{t-1} ;  bp_t = f_t bt_{t-1}
+//   O  = diag(abar) Q S_0 + diag(bt) Q Z_0 + tril(Gm * Q K') W                         W = diag(eta) R
 //   S' = abar_c S_0 + bt_c Z_0 + (diag(Gm_c) K)' W ;   Z' = m_c Z_0 + (diag(Dm_c) K)' W
 //
 // The recursions for Gm and bt take the place of a log-sum-exp: no division by products of gates, every factor of a
-// gate is <= 1, beta may have any sign. parallel is one chunk of T tokens. scan composes the maps
-// of segments of `chunk` tokens on [S; Z], 2K x 2K matrices (<= 0: sqrt(T) tokens); backward it is the recurrent
-// form.
+// gate is <= 1, beta may have any sign. parallel is one chunk of T tokens. scan composes the maps of segments of
+// `chunk` tokens (<= 0: sqrt(T)) on [S; Z], 2K x 2K matrices; backward it is the recurrent form.
 #pragma once
 
 #include <cstddef>

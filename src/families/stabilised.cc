@@ -1,13 +1,18 @@
-// Every form goes through chunks; a step is a chunk of one token. With S = [C, n] (V+1 columns), Va = [V, 1],
-// Oa = [C' q, n.q], backward of a chunk is that of scalar decay with weights W and e, and the logs of the weights:
+// Every form goes through chunks; a step is a chunk of one token, in place. With S = [C, n] (V+1 columns), Va = [V,
+// 1], Oa = [C' q, n.q], backward of a chunk is that of scalar decay with weights W and e, and the logs of the
+// weights:
 //
 //   dOa = [do / denom, sign(n.q) dden] or, where e^{-m} is the larger, [do / denom, 0] and dm -= e^{-m} dden
 //   dden = d_denom - (do.o) / denom
-//   X = tril(dOa Va') * W ;  dQ = X K~ + diag(e) dOa S_0' ;  dK~ = X' Q + diag(W_c) Va dS'' ;  dVa = (Q K~' * W)' dOa
-//   + diag(W_c) K~ dS' dS_0 = e_c dS' + (diag(e) Q)' dOa x_t = rowdot(Q, dQ) (+ <S', dS'> at the last row), y_s =
-//   rowdot(K~, dK~):   a row's weights carry e^{+F - m}, a column's e^{-F + i} di += y ;  dm -= x ;  dF += x - y ;
-//   dm_0 += sum_t e_t q_t.(S_0 dOa_t) + e_c <S_0, dS'> then, from the last token to the first, dm goes to the winner
-//   of the maximum, and df = revcum(dF) + its share.
+//   X = tril(dOa Va') * W ;  dQ = X K~ + diag(e) dOa S_0' ;  dK~ = X' Q + diag(W_c) Va dS''
+//   dVa = (Q K~' * W)' dOa + diag(W_c) K~ dS' ;  dS_0 = e_c dS' + (diag(e) Q)' dOa
+//
+// A row's weights carry e^{+F - m}, a column's e^{-F + i}: with x = rowdot(Q, dQ) (+ <S', dS'> at the last row) and
+// y = rowdot(K~, dK~)
+//
+//   di += y ;  dm -= x ;  dF += x - y ;  dm_0 += sum_t e_t q_t.(S_0 dOa_t) + e_c <S_0, dS'>
+//
+// then, from the last token to the first, dm goes to the winner of the maximum, and df = revcum(dF) + its share.
 #include "families/stabilised.h"
 
 #include <algorithm>

@@ -11,8 +11,8 @@
 // Chunk form, rows t of c tokens (n is one more column of C, for which every value is 1):
 //
 //   W_ts = e^{f_{s+1} + .. + f_t + i_s - m_t} (s <= t) ;  e_t = e^{f_1 + .. + f_t + m_0 - m_t}           all <= 1
-//   [C' q, n.q] = diag(e) Q [C_0, n_0] + tril(Q K~' * W) [V, 1] ;  [C, n]_end = e_c [C_0, n_0] + (diag(W_c) K~)' [V,
-//   1]
+//   [C' q, n.q] = diag(e) Q [C_0, n_0] + tril(Q K~' * W) [V, 1]
+//   [C, n]_end  = e_c [C_0, n_0] + (diag(W_c) K~)' [V, 1]
 //
 // Forms: step, recurrent, chunk (best from 8 tokens on), parallel (one chunk of T). scan: not_supported.
 //

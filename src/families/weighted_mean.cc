@@ -1,8 +1,8 @@
-// Backward of one token (pa = e^{e-tau}, pb = e^{u+k-tau}, fa = e^{w+e-e'}, fb = e^{k-e'}, den = pa beta + pb):
+// Backward of one token (pa, pb, fa, fb as in the header):
 //
-//   n = do / den ;  m = -o n
-//   du = pb (v n + m) ;  dk = du + fb (v dalpha' + dbeta') ;  dv = pb n + fb dalpha' ;  dw = fa (alpha dalpha' + beta
-//   dbeta') dalpha = fa dalpha' + pa n ;  dbeta = fa dbeta' + pa m
+//   n = do / (pa beta + pb) ;  m = -o n
+//   du = pb (v n + m) ;  dk = du + fb (v dalpha' + dbeta') ;  dv = pb n + fb dalpha'
+//   dw = fa (alpha dalpha' + beta dbeta') ;  dalpha = fa dalpha' + pa n ;  dbeta = fa dbeta' + pa m
 #include "families/weighted_mean.h"
 
 #include <algorithm>

@@ -4,9 +4,10 @@
 //
 // State per channel: alpha, beta and an exponent e; the sums are alpha e^e and beta e^e, fresh: 0, 0, -1e30.
 //
-//   tau = max(u + k_t, e) ;  o_t = (e^{e - tau} alpha + e^{u + k_t - tau} v_t) / (e^{e - tau} beta + e^{u + k_t -
-//   tau}) e' = max(w_t + e, k_t) ;  alpha' = e^{w_t + e - e'} alpha + e^{k_t - e'} v_t ;  beta' = e^{w_t + e - e'}
-//   beta + e^{k_t - e'}
+//   tau = max(u + k_t, e) ;  pa = e^{e - tau} ;  pb = e^{u + k_t - tau}
+//   o_t = (pa alpha + pb v_t) / (pa beta + pb)
+//   e' = max(w_t + e, k_t) ;  fa = e^{w_t + e - e'} ;  fb = e^{k_t - e'}
+//   alpha' = fa alpha + fb v_t ;  beta' = fa beta + fb
 //
 // w is the log of the decay (RWKV-4: -exp(w_raw)); it acts after the read. Source: BlinkDL/RWKV-LM, wkv kernel.
 //

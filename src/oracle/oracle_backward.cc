@@ -1,10 +1,10 @@
 // backward: the same loops on a tape (oracle/tape.h), so every gradient is exact.
 //
-// The sequence is cut into segments: forward in double gives the state at each cut, then the segments are differentiated
-// from the last to the first, one tape per segment and head, the gradient of a segment's initial state being that of the
-// final state of the one before. Memory stays bounded by one segment of one head. Solvers that carry an answer are cut
-// into about sqrt(T) segments; solvers that carry the pairs solve each token anew, a long tape, so they are cut at every
-// token as long as that keeps few copies of the pairs.
+// The sequence is cut into segments: forward in double gives the state at each cut, then the segments are
+// differentiated from the last to the first, one tape per segment and head, the gradient of a segment's initial state
+// being that of the final state of the one before. Memory stays bounded by one segment of one head. Solvers that
+// carry an answer are cut into about sqrt(T) segments; solvers that carry the pairs solve each token anew, a long
+// tape, so they are cut at every token as long as that keeps few copies of the pairs.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -85,7 +85,7 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
   const std::int64_t per_token = design.solver.kind == Solver::Kind::sgd ? design.solver.pairs : 1;
   constexpr std::int64_t most_copies = 256;
   const std::int64_t root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(sizes.time)));
-  const std::int64_t length = !sizes.causal            ? sizes.time
+  const std::int64_t length = !sizes.causal           ? sizes.time
                               : keeps_history(design) ? (sizes.time + most_copies - 1) / most_copies
                                                       : std::max<std::int64_t>(8, root);
 

@@ -36,6 +36,7 @@ inline AxisStrides axis_strides(const std::string& axes, const std::array<std::p
         s.batch = stride[i];
         break;
       case 'T':
+      case 'P':
         s.time = stride[i];
         break;
       case 'H':
@@ -53,6 +54,7 @@ struct Binding {
   std::array<Bound<T>, max_values> values;
   std::ptrdiff_t batch = 0, time = 0;  // extents of the tensors: batch is 1 for packed sequences
   std::span<const families::Sequence> sequences;
+  std::span<const families::Sequence> pair_sequences;  // the same in the time of pairs
 };
 
 template <class T>

@@ -27,7 +27,8 @@ const Simd<T>& simd_of(const Plan::Body& body) {
 template <class T>
 class Operands {
  public:
-  Operands(const Plan::Body& body, const Step& step, Binding<T>& b) : body_(body), step_(step), b_(b) {}
+  Operands(const Plan::Body& body, const Step& step, Binding<T>& b)
+      : body_(body), step_(step), b_(b), time_(b.time * step.pairs) {}
 
   int role(std::size_t r) const { return step_.from[r]; }
   bool has(std::size_t r) const { return role(r) >= 0; }
@@ -52,23 +53,23 @@ class Operands {
   View<const T, 3> scalars(std::size_t r) const {
     if (!has(r)) return {};
     const AxisStrides s = strides(r);
-    return {bound(r).data, {b_.batch, b_.time, body_.shape.heads}, {s.batch, s.time, s.head}};
+    return {bound(r).data, {b_.batch, time_, body_.shape.heads}, {s.batch, s.time, s.head}};
   }
   View<T, 3> d_scalars(std::size_t r) const {
     if (!has(r)) return {};
     const AxisStrides s = d_strides(r);
-    return {bound(r).gradient, {b_.batch, b_.time, body_.shape.heads}, {s.batch, s.time, s.head}};
+    return {bound(r).gradient, {b_.batch, time_, body_.shape.heads}, {s.batch, s.time, s.head}};
   }
   // [B, T, V] of a plan with one head
   View<const T, 3> flat(std::size_t r) const {
     if (!has(r)) return {};
     const AxisStrides s = strides(r);
-    return {bound(r).data, {b_.batch, b_.time, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
+    return {bound(r).data, {b_.batch, time_, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
   }
   View<T, 3> d_flat(std::size_t r) const {
     if (!has(r)) return {};
     const AxisStrides s = d_strides(r);
-    return {bound(r).gradient, {b_.batch, b_.time, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
+    return {bound(r).gradient, {b_.batch, time_, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
   }
   // [H, K]
   View<const T, 2> per_head(std::size_t r) const {
@@ -93,7 +94,7 @@ class Operands {
 
   LinearProblem<T> problem(State buffer) const {
     LinearProblem<T> p;
-    p.sequences = b_.sequences;
+    p.sequences = step_.pairs > 1 ? b_.pair_sequences : b_.sequences;
     p.heads = body_.shape.heads, p.key_heads = heads_of(body_, role(Role::k));
     p.key_dim = key_dim(), p.value_dim = value_dim();
     p.scale = static_cast<T>(step_.scale);
@@ -102,7 +103,7 @@ class Operands {
     p.state = state<T>(buffer);
     const Bound<T>& to = b_.values[static_cast<std::size_t>(step_.to)];
     const AxisStrides s = axis_strides(value(body_, step_.to).axes, to.stride);
-    p.o = {to.writable, {b_.batch, b_.time, p.heads, p.value_dim}, {s.batch, s.time, s.head, s.inner}};
+    p.o = {to.writable, {b_.batch, time_, p.heads, p.value_dim}, {s.batch, s.time, s.head, s.inner}};
     return p;
   }
 
@@ -110,7 +111,7 @@ class Operands {
     LinearGradient<T> d;
     const Bound<T>& to = b_.values[static_cast<std::size_t>(step_.to)];
     const AxisStrides s = axis_strides(value(body_, step_.to).axes, to.gradient_stride);
-    d.d_o = {to.gradient_in, {b_.batch, b_.time, body_.shape.heads, value_dim()}, {s.batch, s.time, s.head, s.inner}};
+    d.d_o = {to.gradient_in, {b_.batch, time_, body_.shape.heads, value_dim()}, {s.batch, s.time, s.head, s.inner}};
     d.d_q = d_vectors(Role::q), d.d_k = d_vectors(Role::k), d.d_v = d_vectors(Role::v);
     d.d_final = state<const T>(call.d_final), d.d_initial = state<T>(call.d_initial);
     return d;
@@ -149,20 +150,20 @@ class Operands {
   }
   ChannelProblem<T> channel(State buffer) const {
     ChannelProblem<T> p;
-    p.sequences = b_.sequences;
+    p.sequences = step_.pairs > 1 ? b_.pair_sequences : b_.sequences;
     p.dim = body_.shape.value_dim;
     p.g = flat(Role::gv), p.x = flat(Role::v);
     p.state = state<T>(buffer);
     const Bound<T>& to = b_.values[static_cast<std::size_t>(step_.to)];
     const AxisStrides s = axis_strides(value(body_, step_.to).axes, to.stride);
-    p.o = {to.writable, {b_.batch, b_.time, p.dim}, {s.batch, s.time, s.inner}};
+    p.o = {to.writable, {b_.batch, time_, p.dim}, {s.batch, s.time, s.inner}};
     return p;
   }
   ChannelGradient<T> channel_gradient(const Call& call) const {
     ChannelGradient<T> d;
     const Bound<T>& to = b_.values[static_cast<std::size_t>(step_.to)];
     const AxisStrides s = axis_strides(value(body_, step_.to).axes, to.gradient_stride);
-    d.d_o = {to.gradient_in, {b_.batch, b_.time, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
+    d.d_o = {to.gradient_in, {b_.batch, time_, body_.shape.value_dim}, {s.batch, s.time, s.inner}};
     d.d_g = d_flat(Role::gv), d.d_x = d_flat(Role::v);
     d.d_final = state<const T>(call.d_final), d.d_initial = state<T>(call.d_initial);
     return d;
@@ -184,16 +185,17 @@ class Operands {
   }
   View<const T, 4> rows(std::size_t r, int heads, int channels) const {
     const AxisStrides s = strides(r);
-    return {bound(r).data, {b_.batch, b_.time, heads, channels}, {s.batch, s.time, s.head, s.inner}};
+    return {bound(r).data, {b_.batch, time_, heads, channels}, {s.batch, s.time, s.head, s.inner}};
   }
   View<T, 4> d_rows(std::size_t r, int heads, int channels) const {
     const AxisStrides s = d_strides(r);
-    return {bound(r).gradient, {b_.batch, b_.time, heads, channels}, {s.batch, s.time, s.head, s.inner}};
+    return {bound(r).gradient, {b_.batch, time_, heads, channels}, {s.batch, s.time, s.head, s.inner}};
   }
 
   const Plan::Body& body_;
   const Step& step_;
   Binding<T>& b_;
+  std::ptrdiff_t time_;
 };
 
 Residual residual_of(const Step& step) { return step.undecayed ? Residual::undecayed : Residual::decayed; }
@@ -202,20 +204,21 @@ Residual residual_of(const Step& step) { return step.undecayed ? Residual::undec
 template <class T>
 class GateGradient {
  public:
-  GateGradient(const Plan::Body& body, Binding<T>& b, int index, Arena& arena) noexcept
+  GateGradient(const Plan::Body& body, Binding<T>& b, int index, std::ptrdiff_t time, Arena& arena) noexcept
       : body_(body), b_(b), index_(index) {
     if (index < 0) return;
     const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
     if (!bound.gradient) return;
     const AxisStrides s = axis_strides(value(body, index).axes, bound.gradient_stride);
     const std::ptrdiff_t H = body.shape.heads;
-    if (value(body, index).axes == "BTH") {
-      view_ = {bound.gradient, {b.batch, b.time, H}, {s.batch, s.time, s.head}};
+    const std::string& axes = value(body, index).axes;
+    if (axes == "BTH" || axes == "BPH") {
+      view_ = {bound.gradient, {b.batch, time, H}, {s.batch, s.time, s.head}};
       return;
     }
-    per_token_ = arena.take<T>(b.batch * b.time * H);
-    std::fill_n(per_token_, b.batch * b.time * H, T(0));
-    view_ = {per_token_, {b.batch, b.time, H}, {b.time * H, H, 1}};
+    per_token_ = arena.take<T>(b.batch * time * H);
+    std::fill_n(per_token_, b.batch * time * H, T(0));
+    view_ = {per_token_, {b.batch, time, H}, {time * H, H, 1}};
   }
   View<T, 3> view() const { return view_; }
   void finish() {
@@ -310,7 +313,8 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
     return elementwise::backward(operands.channel(call.state), operands.channel_gradient(call), form, body.chunk,
                                  simd, arena.rest());
   LinearGradient<T> d = operands.gradient(call);
-  GateGradient<T> d_g(body, b, step.from[Role::g], arena), d_beta(body, b, step.from[Role::beta], arena);
+  const std::ptrdiff_t time = b.time * step.pairs;
+  GateGradient<T> d_g(body, b, step.from[Role::g], time, arena), d_beta(body, b, step.from[Role::beta], time, arena);
   d.d_g = d_g.view(), d.d_beta = d_beta.view();
   const Workspace work = arena.rest();
   const int K = operands.key_dim(), V = operands.value_dim();

@@ -101,16 +101,33 @@ class Builder {
     if (layer_) {
       if (info.name == "g" && layer_->log_decay_of_head)
         return add_value({"g", "H", Value::From::table, -1, layer_->log_decay_of_head(shape_.heads, settings_)});
-      for (const auto& [canonical, input] : layer_->feeds)
-        if (canonical == info.name) return index_of(input);
-      for (const zoo::Stage& stage : layer_->prepare)
-        if (stage.to == info.name) {
-          std::vector<int> from;
-          for (const std::string& name : stage.from) from.push_back(index_of(name));
-          return operation(stage.op, from, without_spaces(info.shape), stage.eps, info.name);
-        }
+      for (const auto& [canonical, name] : layer_->feeds)
+        if (canonical == info.name) return operand(name);
+      if (const int result = stage_result(info.name, without_spaces(info.shape)); result >= 0) return result;
     }
     return index_of(info.name);
+  }
+  // What a stage of the preparation names: an input of the layer, or the result of another stage.
+  int operand(const std::string& name) {
+    for (const InputInfo& input : layer_->info.inputs)
+      if (input.name == name) return index_of(name);
+    const int result = stage_result(name, "");
+    return result >= 0 ? result : index_of(name);
+  }
+  // The result of the stage that makes `name`, run once; -1 if there is none. Without axes, those of the first
+  // operand.
+  int stage_result(const std::string& name, std::string axes) {
+    if (const auto found = stage_results_.find(name); found != stage_results_.end()) return found->second;
+    for (const zoo::Stage& stage : layer_->prepare)
+      if (stage.to == name) {
+        if (axes.empty())
+          if (const InputInfo* info = canonical_info(name)) axes = without_spaces(info->shape);
+        std::vector<int> from;
+        for (const std::string& each : stage.from) from.push_back(operand(each));
+        if (axes.empty()) axes = p_.values[static_cast<std::size_t>(from.front())].axes;
+        return stage_results_[name] = operation(stage.op, from, axes, stage.eps, name);
+      }
+    return -1;
   }
 
   int canonical(const std::string& name) const {
@@ -238,9 +255,20 @@ class Builder {
     if (claim == Claim::momentum) return momentum_step(q, k, v, scale, memory);
     if (claim == Claim::projection) return projection_step(q, k, v, scale, memory);
     const auto [g, beta, undecayed] = delta_gates(k);
+    const int n = p_.design.solver.pairs;
+    if (n > 1) return product_step(n, q, k, v, g, beta, scale, memory);
     Step step = kernel(KernelKind::delta, scale, q, k, v, g, beta);
     step.undecayed = undecayed;
     return kernel_step(std::move(step), "BTHV", {memory});
+  }
+
+  // n pairs per token are n tokens: the decay acts before the first of them, the query reads after the last.
+  int product_step(int n, int q, int k, int v, int g, int beta, double scale, const StatePart& memory) {
+    const int spread_q = operation(Op::spread_last, {q}, "BPGK", n);
+    const int spread_g = g < 0 ? -1 : operation(Op::spread_first, {g}, "BPH", n);
+    Step step = kernel(KernelKind::delta, scale, spread_q, k, v, spread_g, beta);
+    step.pairs = n;
+    return operation(Op::take_last, {kernel_step(std::move(step), "BPHV", {memory})}, "BTHV", n);
   }
 
   // A gate per channel, or an output that reads before it writes: S = diag(e^gk) S diag(e^gv) + beta k v'.
@@ -315,7 +343,7 @@ class Builder {
     const Solver& s = p_.design.solver;
     const auto rule_step = [&](Op op, const char* input) {
       const int step = s.step.given() ? quantity(s.step, input) : constant(1);
-      return operation(op, {step, k}, "BTH", s.eps);
+      return operation(op, {step, k}, s.pairs > 1 ? "BPH" : "BTH", s.eps);
     };
     switch (s.rule) {
       case Solver::Rule::nlms:
@@ -367,9 +395,9 @@ class Builder {
     return "BTHV";
   }
   // An input of the layer, or else a canonical input (a result of the preparation).
-  int index_of_canonical(const std::string& name) const {
+  int index_of_canonical(const std::string& name) {
     const int value = find(name) ? -1 : canonical(name);
-    return value >= 0 ? value : index_of(name);
+    return value >= 0 ? value : operand(name);
   }
 
   void drop_unused_inputs() {
@@ -390,6 +418,7 @@ class Builder {
   Pipeline p_;
   const zoo::Declaration* layer_;
   const Shape& shape_;
+  std::map<std::string, int> stage_results_;
   Type type_ = Type::f32;
   bool causal_ = true;
   std::map<std::string, std::string> settings_;
@@ -411,7 +440,7 @@ Builder::Claim Builder::claimed_by(const Design& d, const Shape& shape, bool cau
       !x.blend && (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
                    x.normalise == Extras::Normalise::rms);
   const bool reads_after = !x.read_before && !x.bonus;
-  const bool one_step = s.steps == 1 && s.pairs == 1 && !s.precondition && !s.muon && !s.row_norm && s.q_norm == 0;
+  const bool one_step = s.steps == 1 && !s.precondition && !s.muon && !s.row_norm && s.q_norm == 0;
   const bool plain_step = one_step && !s.momentum.given();
   const bool own_keys = !s.feedback && !s.split && !s.dplr;
   const bool vector = d.memory.kind == Memory::Class::vector && shape.heads == 1;
@@ -440,7 +469,8 @@ Builder::Claim Builder::claimed_by(const Design& d, const Shape& shape, bool cau
   if (s.kind == Solver::Kind::sgd && plain_step && w.importance == Weights::Importance::one) {
     const bool scalar = s.decay_per == Weights::Per::token;
     const bool no_leak = s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before;
-    if (squared && own_keys && scalar) return Claim::delta;
+    if (squared && own_keys && scalar && (s.pairs == 1 || no_leak)) return Claim::delta;
+    if (s.pairs > 1) return Claim::nobody;
     if (dot && own_keys && scalar && no_leak && s.rule == Solver::Rule::plain) return Claim::decay;
     const bool plain_erase = !s.dplr || (!s.step.given() && s.rule == Solver::Rule::plain);
     const bool one_way = int{s.feedback} + int{s.split} + int{s.dplr} <= 1;

@@ -41,6 +41,7 @@ struct Step {
   std::vector<int> from;  // operations: operands. Kernels: by Role, -1 = absent. Oracle: all canonical inputs
   int to = -1;
   double scale = 1;          // kernels: on q
+  int pairs = 1;             // kernels: their time is that of pairs, T times this
   bool undecayed = false;    // delta, dplr: the residual reads the state before its decay
   bool read_before = false;  // gated: the output reads the state before the token's write
   int state = -1;            // kernels: index of the first state

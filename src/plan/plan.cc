@@ -120,6 +120,10 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
     throw Error("chunk is " + std::to_string(options.chunk) + "; it must be positive, or 0 for the plan's choice",
                 "options.chunk");
   if (options.scale && !std::isfinite(*options.scale)) throw Error("scale is not a finite number", "options.scale");
+  if (layer && !layer->info.grouped && body->shape.key_heads != body->shape.heads)
+    throw Error(layer->info.name + " has one key head per head; key_heads " + std::to_string(body->shape.key_heads) +
+                    " does not match heads " + std::to_string(body->shape.heads),
+                "shape.key_heads");
   const bool root = layer && layer->scale_by_root_key;
   body->scale = options.scale.value_or(root ? 1 / std::sqrt(static_cast<double>(body->shape.key_dim)) : 1.0);
   body->chunk =

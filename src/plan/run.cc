@@ -74,6 +74,11 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
                        ? Sequence{static_cast<std::ptrdiff_t>(i), 0, b.time}
                        : Sequence{0, static_cast<std::ptrdiff_t>(cu[i]), static_cast<std::ptrdiff_t>(cu[i + 1])};
   b.sequences = {sequences, n};
+  const std::ptrdiff_t pairs = body.pipeline.design.solver.pairs;
+  Sequence* scaled = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
+  for (std::size_t i = 0; i < n; ++i)
+    scaled[i] = {sequences[i].row, sequences[i].begin * pairs, sequences[i].end * pairs};
+  b.pair_sequences = {scaled, n};
 
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
@@ -150,7 +155,8 @@ prepare::Rows<T> gradient_rows(const Plan::Body& body, const Binding<T>& b, int 
 // The extent of an operation is that of its result.
 template <class T>
 prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, const Step& step) {
-  return {b.batch, b.time, heads_of(body, step.to)};
+  const bool of_pairs = value(body, step.to).axes.find('P') != std::string::npos;
+  return {b.batch, of_pairs ? b.time * body.pipeline.design.solver.pairs : b.time, heads_of(body, step.to)};
 }
 
 template <class T>
@@ -247,7 +253,7 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form
   const std::ptrdiff_t batch = body.shape.batch;
   const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(size_of(body.options.type));
   Arena arena;  // counts
-  arena.take<Sequence>(batch);
+  arena.take<Sequence>(batch), arena.take<Sequence>(batch);
   bool operation_follows = false, has_gates = false;
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
@@ -262,12 +268,13 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form
     if (!step.is_kernel || step.kernel == KernelKind::oracle) continue;
     operation_follows |= i + 1 < steps.size();
     has_gates |= step.from[Role::g] >= 0 || step.from[Role::beta] >= 0;
-    kernel = std::max({kernel, kernel_workspace(body, step, time, form, false),
-                       backward ? kernel_workspace(body, step, time, form, true) : 0});
+    kernel = std::max({kernel, kernel_workspace(body, step, time * step.pairs, form, false),
+                       backward ? kernel_workspace(body, step, time * step.pairs, form, true) : 0});
   }
   if (backward && operation_follows) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
   if (backward && has_gates)  // of g and of beta
-    for (int gate = 0; gate < 2; ++gate) arena.take<std::byte>(batch * time * body.shape.heads * size);
+    for (int gate = 0; gate < 2; ++gate)
+      arena.take<std::byte>(batch * time * body.pipeline.design.solver.pairs * body.shape.heads * size);
   return arena.bytes() + kernel;
 }
 

@@ -249,6 +249,7 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
     recipe.solver.arguments.insert(recipe.solver.arguments.begin(), {"", *number, 0});
     return;
   }
+  if (name == "n") return set(recipe.solver, "pairs", value);
   const std::string key = name == "mu" && recipe.solver.word == "sgd" ? "nlms" : name == "delta" ? "longhorn" : name;
   set(recipe.solver, key, value);
 }
@@ -289,7 +290,10 @@ std::string stream_recipe(std::string_view text) {
   validate(read.recipe);
 
   for (const InputInfo& info : canonical_inputs(interpret(read.recipe)))
-    if (info.name != "q" && info.name != "k" && info.name != "v")
+    if (info.shape.find('P') != std::string::npos)
+      throw Error("'" + to_string(read.recipe) + "' takes several pairs per token, and a row of a stream is one pair",
+                  "layer " + std::string(text));
+    else if (info.name != "q" && info.name != "k" && info.name != "v")
       throw Error("on a stream '" + to_string(read.recipe) + "' would need the input " + info.name + " (" +
                       info.meaning + ") for every row; give it as a number, or choose a recipe without it",
                   "layer " + std::string(text));

@@ -169,19 +169,32 @@ struct TakeLast : Copy {
 template <class T>
 Kernel<T> arithmetic(Op op) {
   switch (op) {
-    case Op::multiply: return kernel<T, Pairwise<Product<1>>>();
-    case Op::negative_product: return kernel<T, Pairwise<Product<-1>>>();
-    case Op::add: return kernel<T, Pairwise<Sum<1>>>();
-    case Op::subtract: return kernel<T, Pairwise<Sum<-1>>>();
-    case Op::divide: return kernel<T, Pairwise<Quotient>>();
-    case Op::scale: return kernel<T, Elementwise<Multiple>>();
-    case Op::skip: return kernel<T, Skip>();
-    case Op::blend_product: return kernel<T, BlendProduct>();
-    case Op::bonus_value: return kernel<T, BonusValue>();
-    case Op::spread_last: return kernel<T, Spread<true>>();
-    case Op::spread_first: return kernel<T, Spread<false>>();
-    case Op::take_last: return kernel<T, TakeLast>();
-    default: return {};
+    case Op::multiply:
+      return kernel<T, Pairwise<Product<1>>>();
+    case Op::negative_product:
+      return kernel<T, Pairwise<Product<-1>>>();
+    case Op::add:
+      return kernel<T, Pairwise<Sum<1>>>();
+    case Op::subtract:
+      return kernel<T, Pairwise<Sum<-1>>>();
+    case Op::divide:
+      return kernel<T, Pairwise<Quotient>>();
+    case Op::scale:
+      return kernel<T, Elementwise<Multiple>>();
+    case Op::skip:
+      return kernel<T, Skip>();
+    case Op::blend_product:
+      return kernel<T, BlendProduct>();
+    case Op::bonus_value:
+      return kernel<T, BonusValue>();
+    case Op::spread_last:
+      return kernel<T, Spread<true>>();
+    case Op::spread_first:
+      return kernel<T, Spread<false>>();
+    case Op::take_last:
+      return kernel<T, TakeLast>();
+    default:
+      return {};
   }
 }
 

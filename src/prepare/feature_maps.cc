@@ -1,9 +1,9 @@
-// Feature maps without a matrix. Sources: elu1 Katharopoulos 2020, cosFormer Qin 2022, DPFP Schlag 2021, Taylor-2 (Based)
-// Arora 2024, ReBased Aksenov 2024.
+// Feature maps without a matrix. Sources: elu1 Katharopoulos 2020, cosFormer Qin 2022, DPFP Schlag 2021, Taylor-2
+// (Based) Arora 2024, ReBased Aksenov 2024.
 //
 // Traps: cosFormer divides the position by a fixed L_max, since the published total length cannot stream; DPFP needs
-// relu(-x), not -relu(x), or inputs with the same positive part become one; the square of ReBased is that of the inner
-// product, so all pairs i < j are there.
+// relu(-x), not -relu(x), or inputs with the same positive part become one; the square of ReBased is that of the
+// inner product, so all pairs i < j are there.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -211,15 +211,24 @@ struct Polynomial : Rule<1> {
 template <class T>
 Kernel<T> feature_maps(Op op) {
   switch (op) {
-    case Op::elu1: return kernel<T, Elementwise<EluPlusOne>>();
-    case Op::relu: return kernel<T, Elementwise<Relu>>();
-    case Op::silu: return kernel<T, Elementwise<Silu>>();
-    case Op::cosformer: return kernel<T, CosFormer>();
-    case Op::dpfp: return kernel<T, Dpfp>();
-    case Op::taylor2: return kernel<T, Taylor2>();
-    case Op::rebased: return kernel<T, ReBased>();
-    case Op::polynomial: return kernel<T, Polynomial>();
-    default: return {};
+    case Op::elu1:
+      return kernel<T, Elementwise<EluPlusOne>>();
+    case Op::relu:
+      return kernel<T, Elementwise<Relu>>();
+    case Op::silu:
+      return kernel<T, Elementwise<Silu>>();
+    case Op::cosformer:
+      return kernel<T, CosFormer>();
+    case Op::dpfp:
+      return kernel<T, Dpfp>();
+    case Op::taylor2:
+      return kernel<T, Taylor2>();
+    case Op::rebased:
+      return kernel<T, ReBased>();
+    case Op::polynomial:
+      return kernel<T, Polynomial>();
+    default:
+      return {};
   }
 }
 

@@ -180,18 +180,30 @@ struct LowerBound {
 template <class T>
 Kernel<T> gates(Op op) {
   switch (op) {
-    case Op::nlms_step: return kernel<T, StepRule<Nlms>>();
-    case Op::longhorn_step: return kernel<T, StepRule<Implicit>>();
-    case Op::flow_step: return kernel<T, StepRule<Flow>>();
-    case Op::leak_gate: return kernel<T, Pairwise<Leak>>();
-    case Op::shrink_gate: return kernel<T, Shrink>();
-    case Op::sigmoid: return kernel<T, Elementwise<Sigmoid>>();
-    case Op::log_sigmoid: return kernel<T, Elementwise<LogSigmoid>>();
-    case Op::softplus: return kernel<T, Elementwise<Softplus>>();
-    case Op::exp_negative: return kernel<T, Elementwise<ExpNegative>>();
-    case Op::one_minus_exp: return kernel<T, Elementwise<OneMinusExp>>();
-    case Op::lower_bound_gate: return kernel<T, Pairwise<LowerBound>>();
-    default: return {};
+    case Op::nlms_step:
+      return kernel<T, StepRule<Nlms>>();
+    case Op::longhorn_step:
+      return kernel<T, StepRule<Implicit>>();
+    case Op::flow_step:
+      return kernel<T, StepRule<Flow>>();
+    case Op::leak_gate:
+      return kernel<T, Pairwise<Leak>>();
+    case Op::shrink_gate:
+      return kernel<T, Shrink>();
+    case Op::sigmoid:
+      return kernel<T, Elementwise<Sigmoid>>();
+    case Op::log_sigmoid:
+      return kernel<T, Elementwise<LogSigmoid>>();
+    case Op::softplus:
+      return kernel<T, Elementwise<Softplus>>();
+    case Op::exp_negative:
+      return kernel<T, Elementwise<ExpNegative>>();
+    case Op::one_minus_exp:
+      return kernel<T, Elementwise<OneMinusExp>>();
+    case Op::lower_bound_gate:
+      return kernel<T, Pairwise<LowerBound>>();
+    default:
+      return {};
   }
 }
 

@@ -1,8 +1,10 @@
-// Feature maps with a matrix, learned (T2R Kasai 2021, Hedgehog Zhang 2024) or fixed and random (FAVOR+ Choromanski 2021,
-// RFA Peng 2021, DiJiang Chen 2024). z is written to the result first and turned into features there: no scratch.
+// Feature maps with a matrix, learned (T2R Kasai 2021, Hedgehog Zhang 2024) or fixed and random (FAVOR+ Choromanski
+// 2021, RFA Peng 2021, DiJiang Chen 2024). z is written to the result first and turned into features there: no
+// scratch.
 //
 // Traps: FAVOR+ has no maximum subtracted, since a maximum over the keys of a sequence is not causal; DiJiang's paper
-// writes exp where the released model has softmax, which is meant here; its matrix P is [D, F], the others are [F, D].
+// writes exp where the released model has softmax, which is meant here; its matrix P is [D, F], the others are [F,
+// D].
 #include <cmath>
 
 #include "prepare/functions.h"
@@ -199,15 +201,24 @@ struct DiJiang : Rule<2> {
 template <class T>
 Kernel<T> matrix_features(Op op) {
   switch (op) {
-    case Op::t2r: return kernel<T, T2r>();
-    case Op::hedgehog_exp: return kernel<T, HedgehogExp>();
-    case Op::hedgehog_softmax: return kernel<T, HedgehogSoftmax<1>>();
-    case Op::hedgehog_softmax2: return kernel<T, HedgehogSoftmax<2>>();
-    case Op::favor: return kernel<T, Favor>();
-    case Op::favor_relu: return kernel<T, FavorRelu>();
-    case Op::rfa: return kernel<T, Rfa>();
-    case Op::dijiang: return kernel<T, DiJiang>();
-    default: return {};
+    case Op::t2r:
+      return kernel<T, T2r>();
+    case Op::hedgehog_exp:
+      return kernel<T, HedgehogExp>();
+    case Op::hedgehog_softmax:
+      return kernel<T, HedgehogSoftmax<1>>();
+    case Op::hedgehog_softmax2:
+      return kernel<T, HedgehogSoftmax<2>>();
+    case Op::favor:
+      return kernel<T, Favor>();
+    case Op::favor_relu:
+      return kernel<T, FavorRelu>();
+    case Op::rfa:
+      return kernel<T, Rfa>();
+    case Op::dijiang:
+      return kernel<T, DiJiang>();
+    default:
+      return {};
   }
 }
 

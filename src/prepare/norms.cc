@@ -94,8 +94,7 @@ struct LayerNorm : Rule<3> {
   template <class T>
   void forward(const Forward<T>& a) {
     const Standardised<T> n(a.x[0], number);
-    for (int d = 0; d < a.y.width; ++d)
-      a.y[d] = n(a.x[0][d]) * weight(a.x[1], d) + (a.x[2] ? a.x[2].each(d) : T(0));
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = n(a.x[0][d]) * weight(a.x[1], d) + (a.x[2] ? a.x[2].each(d) : T(0));
   }
   template <class T>
   void backward(const Backward<T>& a) {
@@ -163,18 +162,30 @@ struct SquareNorm : Rule<1> {
 template <class T>
 Kernel<T> norms(Op op) {
   switch (op) {
-    case Op::unit_norm: return kernel<T, Length<false, 1>>();
-    case Op::rms_norm: return kernel<T, Length<true, 1>>();
-    case Op::unit_norm_clamp: return kernel<T, ClampedLength>();
-    case Op::sum_norm: return kernel<T, SumNorm>();
-    case Op::layer_norm: return kernel<T, LayerNorm>();
-    case Op::rms_norm_weighted: return kernel<T, Length<true, 2>>();
-    case Op::rms_gate_norm_first_silu: return kernel<T, GatedRms<Silu, false>>();
-    case Op::rms_gate_norm_first_sigmoid: return kernel<T, GatedRms<Sigmoid, false>>();
-    case Op::rms_gate_gate_first_silu: return kernel<T, GatedRms<Silu, true>>();
-    case Op::rms_gate_gate_first_sigmoid: return kernel<T, GatedRms<Sigmoid, true>>();
-    case Op::square_norm: return kernel<T, SquareNorm>();
-    default: return {};
+    case Op::unit_norm:
+      return kernel<T, Length<false, 1>>();
+    case Op::rms_norm:
+      return kernel<T, Length<true, 1>>();
+    case Op::unit_norm_clamp:
+      return kernel<T, ClampedLength>();
+    case Op::sum_norm:
+      return kernel<T, SumNorm>();
+    case Op::layer_norm:
+      return kernel<T, LayerNorm>();
+    case Op::rms_norm_weighted:
+      return kernel<T, Length<true, 2>>();
+    case Op::rms_gate_norm_first_silu:
+      return kernel<T, GatedRms<Silu, false>>();
+    case Op::rms_gate_norm_first_sigmoid:
+      return kernel<T, GatedRms<Sigmoid, false>>();
+    case Op::rms_gate_gate_first_silu:
+      return kernel<T, GatedRms<Silu, true>>();
+    case Op::rms_gate_gate_first_sigmoid:
+      return kernel<T, GatedRms<Sigmoid, true>>();
+    case Op::square_norm:
+      return kernel<T, SquareNorm>();
+    default:
+      return {};
   }
 }
 

@@ -23,8 +23,8 @@ Status forward(Op op, const Rows<const T>* from, const Rows<T>& to, double numbe
 }
 
 template <class T>
-void backward(Op op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to, const Rows<T>* d_from,
-              double number, const Extent& extent) noexcept {
+void backward(Op op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+              const Rows<T>* d_from, double number, const Extent& extent) noexcept {
   if (const Kernel<T> found = kernel_of<T>(op); found.backward)
     found.backward(from, to, d_to, d_from, number, extent);
 }
@@ -32,10 +32,14 @@ void backward(Op op, const Rows<const T>* from, const Rows<const T>& to, const R
 std::ptrdiff_t feature_width(Op op, int width, int features, double number) noexcept {
   const std::ptrdiff_t D = width, F = features;
   switch (op) {
-    case Op::cosformer: return 2 * D;
-    case Op::dpfp: return 2 * D * static_cast<std::ptrdiff_t>(number);
-    case Op::taylor2: return 1 + D + D * (D + 1) / 2;
-    case Op::rebased: return D * (D + 1) / 2;
+    case Op::cosformer:
+      return 2 * D;
+    case Op::dpfp:
+      return 2 * D * static_cast<std::ptrdiff_t>(number);
+    case Op::taylor2:
+      return 1 + D + D * (D + 1) / 2;
+    case Op::rebased:
+      return D * (D + 1) / 2;
     case Op::polynomial: {
       std::ptrdiff_t count = 1;
       for (std::ptrdiff_t i = 1; i <= std::lround(number); ++i) count = count * (D + i) / i;
@@ -44,12 +48,15 @@ std::ptrdiff_t feature_width(Op op, int width, int features, double number) noex
     case Op::t2r:
     case Op::favor:
     case Op::favor_relu:
-    case Op::dijiang: return F;
+    case Op::dijiang:
+      return F;
     case Op::hedgehog_exp:
     case Op::hedgehog_softmax:
     case Op::hedgehog_softmax2:
-    case Op::rfa: return 2 * F;
-    default: return D;
+    case Op::rfa:
+      return 2 * F;
+    default:
+      return D;
   }
 }
 

@@ -1,6 +1,6 @@
-// Per-token operations before and after the regression, each with its gradient: norms, step-size rules, gates, feature
-// maps, rotary embedding, the skip connection. They have no state: a row is the last axis of one (batch, token, head).
-// `number` is the operation's one constant (an eps, a divisor, a degree ...). s = sigmoid.
+// Per-token operations before and after the regression, each with its gradient: norms, step-size rules, gates,
+// feature maps, rotary embedding, the skip connection. They have no state: a row is the last axis of one (batch,
+// token, head). `number` is the operation's one constant (an eps, a divisor, a degree ...). s = sigmoid.
 //
 // Arithmetic (arithmetic.cc); y is as wide as x, or one number wide
 //   multiply     x, y          x y             negative_product  x, y      -x y
@@ -59,9 +59,9 @@
 // The offset of cosformer and rotary may be left out (0). It is a count of tokens, so it has no gradient; t is the
 // index of the row, and with packed sequences an offset per token takes it back to the start of its sequence.
 //
-// leak_gate and shrink_gate are undefined where the factor is negative (Status::out_of_domain), lower_bound_gate where
-// l is not a fraction. A factor of zero is clamped to a tiny positive number: the forward error is below rounding, and
-// the gradient, which is divided by the factor again, keeps its value.
+// leak_gate and shrink_gate are undefined where the factor is negative (Status::out_of_domain), lower_bound_gate
+// where l is not a fraction. A factor of zero is clamped to a tiny positive number: the forward error is below
+// rounding, and the gradient, which is divided by the factor again, keeps its value.
 #pragma once
 
 #include <cstddef>
@@ -70,8 +70,10 @@
 
 namespace ttr::prepare {
 
+// clang-format off
 enum class Op {
-  multiply, unit_norm, rms_norm, nlms_step, longhorn_step, flow_step, leak_gate, shrink_gate, square_norm, skip, divide,
+  multiply, unit_norm, rms_norm, nlms_step, longhorn_step, flow_step, leak_gate, shrink_gate, square_norm, skip,
+  divide,
   // arithmetic
   add, subtract, negative_product, scale, blend_product, bonus_value, spread_last, spread_first, take_last,
   // norms
@@ -85,6 +87,7 @@ enum class Op {
   // positions
   rotary_interleaved, rotary_half
 };
+// clang-format on
 inline constexpr int op_count = static_cast<int>(Op::rotary_half) + 1;
 
 /// Rows of a tensor: element d of row (b, t, h) is data[b*batch + t*time + (h/group)*head + d*inner].
@@ -108,18 +111,18 @@ struct Extent {
 
 inline constexpr int max_operands = 4;
 
-/// to = op(from...). `number` is the operation's constant. `from` has as many entries as the list above names operands
-/// (one that may be left out then has no data). `to` does not overlap an operand.
+/// to = op(from...). `number` is the operation's constant. `from` has as many entries as the list above names
+/// operands (one that may be left out then has no data). `to` does not overlap an operand.
 template <class T>
 Status forward(Op, const Rows<const T>* from, const Rows<T>& to, double number, const Extent&) noexcept;
 
 /// d_from += gradient, for each operand whose d_from has data; `to` is the forward result.
 template <class T>
-void backward(Op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to, const Rows<T>* d_from,
-              double number, const Extent&) noexcept;
+void backward(Op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+              const Rows<T>* d_from, double number, const Extent&) noexcept;
 
-/// Width of a feature map's result: `width` of x, `features` = rows of W (columns of P) where there is one, `number` =
-/// the degree of polynomial or the nu of dpfp. The width of x for any other operation.
+/// Width of a feature map's result: `width` of x, `features` = rows of W (columns of P) where there is one, `number`
+/// = the degree of polynomial or the nu of dpfp. The width of x for any other operation.
 std::ptrdiff_t feature_width(Op, int width, int features, double number) noexcept;
 
 }  // namespace ttr::prepare

@@ -68,9 +68,12 @@ class Rotary : public Rule<2> {
 template <class T>
 Kernel<T> rotary(Op op) {
   switch (op) {
-    case Op::rotary_interleaved: return kernel<T, Rotary<true>>();
-    case Op::rotary_half: return kernel<T, Rotary<false>>();
-    default: return {};
+    case Op::rotary_interleaved:
+      return kernel<T, Rotary<true>>();
+    case Op::rotary_half:
+      return kernel<T, Rotary<false>>();
+    default:
+      return {};
   }
 }
 

@@ -69,8 +69,8 @@ Status run_forward(const Rows<const T>* from, const Rows<T>& to, double number, 
 }
 
 template <class T, class R>
-void run_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to, const Rows<T>* d_from,
-                  double number, const Extent& extent) noexcept {
+void run_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                  const Rows<T>* d_from, double number, const Extent& extent) noexcept {
   R rule;
   rule.number = number;
   Line<const T> x[R::operands];

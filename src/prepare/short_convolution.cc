@@ -12,7 +12,10 @@ using Size = std::ptrdiff_t;
 template <class T>
 struct Past {
   Past(const ShortConvolution<T>& p, Size n)
-      : problem(p), sequence(p.sequences[static_cast<std::size_t>(n)]), cached(p.width() - 1), channels(p.channels()),
+      : problem(p),
+        sequence(p.sequences[static_cast<std::size_t>(n)]),
+        cached(p.width() - 1),
+        channels(p.channels()),
         offset(n * cached * channels) {}
 
   const ShortConvolution<T>& problem;

@@ -3,9 +3,9 @@
 //   y_t = act(b + sum_{i<W} w[:, i] x_{t-W+1+i})          x, y [B, T, D]   w [D, W]   b [D]
 //
 // The last tap meets the current token. What lies before the first token comes from the cache: the last W - 1 inputs
-// of each sequence, oldest first, [N, W-1, D] contiguous, as for any other state. A sequence shorter than W - 1 pushes
-// its tokens into the cache and keeps the younger part of what was there; W = 1 has no cache.
-// Sequences do not see each other. Source: Poli 2023, Gu and Dao 2023; fla caches W inputs, of which it reads W - 1.
+// of each sequence, oldest first, [N, W-1, D] contiguous, as for any other state. A sequence shorter than W - 1
+// pushes its tokens into the cache and keeps the younger part of what was there; W = 1 has no cache. Sequences do not
+// see each other. Source: Poli 2023, Gu and Dao 2023; fla caches W inputs, of which it reads W - 1.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,8 @@ struct ShortConvolutionGradient {
 };
 
 /// Elements of all caches.
-inline std::ptrdiff_t short_convolution_cache(std::ptrdiff_t sequences, std::ptrdiff_t channels, std::ptrdiff_t width) {
+inline std::ptrdiff_t short_convolution_cache(std::ptrdiff_t sequences, std::ptrdiff_t channels,
+                                              std::ptrdiff_t width) {
   return sequences * (width - 1) * channels;
 }
 

@@ -14,18 +14,14 @@
 //   gv        B T H V      gate(value), sgd(decay(value))
 //   gkv       B T H K V    gate(full)
 //   gs, s     B T H M      slots: log gate and write strength per slot
-//   beta      B T H        importance of a pair in weights (gate(beta), equal(beta), ...) or the step of sgd/gd/descend
-//   i         B T H        gate(exponential): the log of the importance (mLSTM); per channel B T H V with constant(channel)
-//   trap, dt  B T H        gate(trapezoid): see math of Mamba-3
-//   mu        B T H        step of sgd(nlms) and apa
-//   delta     B T H        step of sgd(longhorn)
-//   lam       B T H        sgd(leak), sgd(shrink): weight decay coefficient
-//   momentum  B T H        factor on the previous update (0..1)
-//   p         B T G K      sgd(feedback): the key the residual is read with
-//   erase     B T H K      sgd(split): erase gate on the key ;   write  B T H V: write gate on the value
-//   a, b      B T H K      sgd(dplr): read key and erase key
-//   ridge     H            exact(ridge), cg(.., ridge) ; ridge(key): H K ; ridge(token): B T H
-//   bandwidth H            near(gauss, bandwidth)
+//   beta      B T H        importance of a pair in weights (gate(beta), equal(beta), ...) or the step of
+//   sgd/gd/descend i         B T H        gate(exponential): the log of the importance (mLSTM); per channel B T H V
+//   with constant(channel) trap, dt  B T H        gate(trapezoid): see math of Mamba-3 mu        B T H        step of
+//   sgd(nlms) and apa delta     B T H        step of sgd(longhorn) lam       B T H        sgd(leak), sgd(shrink):
+//   weight decay coefficient momentum  B T H        factor on the previous update (0..1) p         B T G K
+//   sgd(feedback): the key the residual is read with erase     B T H K      sgd(split): erase gate on the key ; write
+//   B T H V: write gate on the value a, b      B T H K      sgd(dplr): read key and erase key ridge     H
+//   exact(ridge), cg(.., ridge) ; ridge(key): H K ; ridge(token): B T H bandwidth H            near(gauss, bandwidth)
 //   sink      H            near(exp, sink)
 //   levels    B T H L      levels: scale of each level of the log-linear hierarchy
 //   w_t, beta_t B T G K, B T G   near(exp, transport): Householder vectors and steps (PaTH)
@@ -62,33 +58,43 @@ enum class Kernel { none, exponential, gaussian, linear, polynomial };
 
 struct Weights {
   enum class Fade { equal, decay, gate } fade = Fade::equal;
-  Quantity decay;                 // Fade::decay: constant = the factor in (0, 1]; input = g [H]
-                                  // Fade::gate: input, or constant = the factor (gate=0.98 is what a stream uses)
+  Quantity decay;  // Fade::decay: constant = the factor in (0, 1]; input = g [H]
+                   // Fade::gate: input, or constant = the factor (gate=0.98 is what a stream uses)
   enum class Per { token, key, value, key_value, full, slot } per = Per::token;  // what has its own gate
-  bool complex = false;           // gate(key, complex)
+  bool complex = false;                                                          // gate(key, complex)
   enum class Importance { one, beta, exponential, trapezoid } importance = Importance::one;
-  Quantity beta;                  // Importance::beta
-  int window = 0;                 // 0: every pair; n: only the newest n
-  Kernel near = Kernel::none;     // weight by similarity to the query
-  double near_scale = 0;          // exponential: factor on q.k; 0 = 1/sqrt(K)   near(exp, scale=1)
-  Quantity bandwidth;             // gaussian
+  Quantity beta;               // Importance::beta
+  int window = 0;              // 0: every pair; n: only the newest n
+  Kernel near = Kernel::none;  // weight by similarity to the query
+  double near_scale = 0;       // exponential: factor on q.k; 0 = 1/sqrt(K)   near(exp, scale=1)
+  Quantity bandwidth;          // gaussian
   bool sink = false, transport = false;
-  bool levels = false;            // log-linear hierarchy
+  bool levels = false;  // log-linear hierarchy
   bool operator==(const Weights&) const = default;
 };
 
 struct Memory {
-  enum class Class { linear, constant, local, kernel, mlp, swiglu, layernorm_linear, slots, vector } kind = Class::linear;
+  enum class Class {
+    linear,
+    constant,
+    local,
+    kernel,
+    mlp,
+    swiglu,
+    layernorm_linear,
+    slots,
+    vector
+  } kind = Class::linear;
   enum class Feature { identity, elu1, relu, silu, taylor2, polynomial, dpfp } feature = Feature::identity;
-  int degree = 2;                 // polynomial feature or kernel; nu of dpfp
-  bool reverse = false;           // linear(reverse): a map from value to key (Oja)
-  bool per_channel = false;       // constant(channel)
-  int order = 0;                  // local(p)
+  int degree = 2;            // polynomial feature or kernel; nu of dpfp
+  bool reverse = false;      // linear(reverse): a map from value to key (Oja)
+  bool per_channel = false;  // constant(channel)
+  int order = 0;             // local(p)
   Kernel kernel = Kernel::none;
-  double kernel_scale = 0;        // exponential: factor on x.y; 0 = 1/sqrt(K)   kernel(exp, scale=1)
-  Quantity bandwidth;             // gaussian kernel: constant; absent = 2 sqrt(K)
-  int depth = 2;                  // mlp: number of weight matrices
-  int width = 0;                  // mlp, swiglu: hidden width; 0 = 4 K
+  double kernel_scale = 0;  // exponential: factor on x.y; 0 = 1/sqrt(K)   kernel(exp, scale=1)
+  Quantity bandwidth;       // gaussian kernel: constant; absent = 2 sqrt(K)
+  int depth = 2;            // mlp: number of weight matrices
+  int width = 0;            // mlp, swiglu: hidden width; 0 = 4 K
   enum class Activation { gelu, gelu_tanh, relu, silu, tanh } activation = Activation::gelu;
   bool bias = false, residual = false, layernorm = false;
   int slots = 0;
@@ -101,39 +107,39 @@ struct Solver {
   //   descend(n)   every token: n gradient steps on the whole weighted objective, from the last answer
   //   sgd(..)      every token: n gradient steps on the newest pair, from the last answer
   //   minibatch(b) gradients at the weights of the start of each block of b tokens
-  int steps = 1;                  // gd, descend, sgd, cg, chebyshev
-  int pairs = 1;                  // sgd(pairs=n): n pairs per token, k v beta have time T*n (DeltaProduct)
-  int batch = 1;                  // minibatch; p of apa
+  int steps = 1;  // gd, descend, sgd, cg, chebyshev
+  int pairs = 1;  // sgd(pairs=n): n pairs per token, k v beta have time T*n (DeltaProduct)
+  int batch = 1;  // minibatch; p of apa
   enum class Rule { plain, nlms, longhorn, flow, automatic } rule = Rule::plain;
   //   plain  step = beta ; nlms mu/(eps+|k|^2) ; longhorn delta/(1+delta|k|^2) ; flow (1-exp(-beta|k|^2))/|k|^2
   //   automatic (gd, descend only: step=auto)  1 / sum_i w_i |k_i|^2, never too long
-  Quantity step;                  // absent: 1
-  double eps = 0;                 // nlms, apa
+  Quantity step;   // absent: 1
+  double eps = 0;  // nlms, apa
   enum class Decay { none, before, leak, shrink } decay_kind = Decay::none;
   //   before  S <- e^g S, then the step (Gated DeltaNet) ; leak  loss + lam/2 |S|^2 (leaky LMS)
   //   shrink  S <- (1-lam) S + step taken at the undecayed S
-  Quantity decay;                 // before: constant = lambda, factor 1 - lambda; leak, shrink: constant = lambda
+  Quantity decay;  // before: constant = lambda, factor 1 - lambda; leak, shrink: constant = lambda
   Weights::Per decay_per = Weights::Per::token;
   Quantity momentum;
   bool nesterov = false;
   bool feedback = false, split = false, dplr = false, precondition = false;
   bool muon = false, row_norm = false;
-  double q_norm = 0;              // Moneta: W = A / |A|_q^(q-2); 0 = off
-  Quantity ridge;                 // exact, cg, chebyshev
+  double q_norm = 0;  // Moneta: W = A / |A|_q^(q-2); 0 = off
+  Quantity ridge;     // exact, cg, chebyshev
   enum class RidgePer { head, key, token } ridge_per = RidgePer::head;
   enum class RidgeKind { absolute, relative, frobenius, fading } ridge_kind = RidgeKind::absolute;
   //   relative: times the sum of the weights ; frobenius: times |H|_F ; fading: forgotten like a pair of age t
-  Quantity process, noise;        // kalman
+  Quantity process, noise;  // kalman
   bool operator==(const Solver&) const = default;
 };
 
 struct Extras {
   enum class Loss { squared, dot, huber, huber_coordinate, lp } loss = Loss::squared;
-  Quantity loss_parameter;        // huber: threshold `c` (input: B T H); lp: p (constant)
+  Quantity loss_parameter;  // huber: threshold `c` (input: B T H); lp: p (constant)
   enum class Normalise { none, keysum, rms, unit, max_one } normalise = Normalise::none;
   double normalise_eps = 0;
   bool read_before = false, bonus = false, blend = false;
-  enum class Keys { raw, unit, rms } keys = Keys::raw;   // norm applied to q and k before everything
+  enum class Keys { raw, unit, rms } keys = Keys::raw;  // norm applied to q and k before everything
   bool operator==(const Extras&) const = default;
 };
 

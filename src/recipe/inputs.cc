@@ -36,8 +36,7 @@ void add_pairs(const Design& d, List& list) {
   if (keyless) list.optional();
   list.add("k", "B T G K", keyless ? "key (not read by this memory)" : pair_time, keys);
   if (keyless) list.optional();
-  list.add("v", shared ? "B T G V" : "B T H V", d.solver.pairs > 1 ? "value; P = T pairs" : "value",
-           Range::normal);
+  list.add("v", shared ? "B T G V" : "B T H V", d.solver.pairs > 1 ? "value; P = T pairs" : "value", Range::normal);
 }
 
 void add_gates(const Weights& w, List& list) {
