@@ -3,8 +3,12 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <exception>
+#include <system_error>
 
 #include "commands.h"
 #include "json.h"
@@ -139,12 +143,18 @@ int main(int argc, char** argv) {
     return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
                         "command line", json_wanted);
   }
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
   try {
     regress.command = command_line(argc, argv);
-    if (*regress_command) return run_regress(regress);
-    if (*layers_command) return run_layers(layers);
-    if (*derive_command) return run_derive(derive);
-    return run_check(check);
+    const int code = *regress_command  ? run_regress(regress)
+                     : *layers_command ? run_layers(layers)
+                     : *derive_command ? run_derive(derive)
+                                       : run_check(check);
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "cannot write standard output");
+    return code;
+  } catch (const std::system_error& error) {
+    if (error.code().value() == EPIPE) return 0;
+    return report_error(error.what(), "standard output", json_wanted);
   } catch (const ttr::Error& error) {
     return report_error(error.what(), error.where(), json_wanted);
   } catch (const std::bad_alloc&) {

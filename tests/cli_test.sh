@@ -192,7 +192,7 @@ derives 'near(exp) / constant / exact' "equals      softmax-attention" "no chunk
 derives 'equal / kernel(exp) / exact(ridge)' "equals      kernel-regression"
 derives 'equal / linear / gd(4, step=auto)' "equals      no named layer" "K^2 + KV"
 derives 'decay(0.98) / linear / exact(ridge=0.01)' "equals      no named layer" "0.98 H_{t-1}"
-derives 'gate(key) / linear / gd(1)' "equals      no named layer" "mamba-2 (weights: gate(beta))"
+derives 'gate(key) / linear(elu1) / gd(1)' "equals      no named layer" "mamba-2 (weights: gate(beta))"
 derives 'equal / mlp(2) / sgd(beta) | huber(c)' "equals      no named layer" "nonlinear in the weights"
 derives 'near(exp) / local(2) / exact(ridge)' "equals      no named layer"
 derives 'window(64) / linear / exact(ridge=0.001)' "equals      no named layer"
@@ -327,6 +327,21 @@ json_error regress data.csv --keys c --json
 printf '1,2\nx,3\n' > text.csv
 json_error regress text.csv --header no --json
 has err "line 2"
+
+# A reader that goes away ends the program quietly; a full disk is an error.
+for verb in "layers" "derive nlms" "check nlms" "check --golden broken"; do
+  what="ttr $verb | head -c 1"
+  # shellcheck disable=SC2086
+  code=$({ "$ttr" $verb 2> err; echo $? > code; } | head -c 1 > /dev/null; cat code)
+  [ "$verb" = "check --golden broken" ] || count_is 0 "$code" "exit code"
+  nothing_in err
+done
+if [ -w /dev/full ]; then
+  what="ttr layers > /dev/full"
+  "$ttr" layers > /dev/full 2> err
+  count_is 2 "$?" "exit code"
+  has err "cannot write"
+fi
 
 echo "$checks checks, $failures failed"
 [ "$failures" -eq 0 ]
