@@ -192,7 +192,7 @@ derives 'near(exp) / constant / exact' "equals      softmax-attention" "no chunk
 derives 'equal / kernel(exp) / exact(ridge)' "equals      kernel-regression"
 derives 'equal / linear / gd(4, step=auto)' "equals      no named layer" "K^2 + KV"
 derives 'decay(0.98) / linear / exact(ridge=0.01)' "equals      no named layer" "0.98 H_{t-1}"
-derives 'gate(key) / linear(elu1) / gd(1)' "equals      no named layer" "mamba-2 (weights: gate(beta))"
+derives 'gate(key, beta) / linear / gd(1)' "equals      no named layer" "mamba-2 (weights: gate(beta))"
 derives 'equal / mlp(2) / sgd(beta) | huber(c)' "equals      no named layer" "nonlinear in the weights"
 derives 'near(exp) / local(2) / exact(ridge)' "equals      no named layer"
 derives 'window(64) / linear / exact(ridge=0.001)' "equals      no named layer"
