@@ -1,0 +1,170 @@
+// Identities of the papers, as named tests: two layers that must be the same function, run as plans.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "cli/runner.h"
+
+namespace ttr {
+namespace {
+
+using cli::NamedNumbers;
+using cli::Numbers;
+using cli::relative_error;
+using cli::Runner;
+
+constexpr int T = 24, H = 2, K = 6, V = 5;
+
+Numbers normals(std::size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  Numbers x(n);
+  for (double& value : x) value = normal(random);
+  return x;
+}
+Numbers uniforms(std::size_t n, unsigned seed, double low, double high) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> uniform(low, high);
+  Numbers x(n);
+  for (double& value : x) value = uniform(random);
+  return x;
+}
+void normalise(Numbers& x, std::size_t width) {
+  for (std::size_t base = 0; base < x.size(); base += width) {
+    double square = 0;
+    for (std::size_t i = 0; i < width; ++i) square += x[base + i] * x[base + i];
+    for (std::size_t i = 0; i < width; ++i) x[base + i] /= std::sqrt(square);
+  }
+}
+
+NamedNumbers pairs() {
+  NamedNumbers in;
+  in["q"] = normals(T * H * K, 1), in["k"] = normals(T * H * K, 2), in["v"] = normals(T * H * V, 3);
+  return in;
+}
+
+Numbers run(const std::string& text, const NamedNumbers& in, Form form = Form::best, int chunk = 0, int time = T) {
+  Options options;
+  options.type = Type::f64, options.chunk = chunk, options.scale = 1.0;
+  return Runner(plan(text, {1, H, 0, K, V}, options), time).forward(in, {}, form).outputs.at("o");
+}
+
+// Test-time regression, Eq. 41: GDN(a, eta, v) = leaky LMS(beta = a eta, lambda = (1-a)/(a eta), v/a).
+TEST(Identities, GatedDeltaNetIsLeakyLms) {
+  NamedNumbers gdn = pairs(), lms = pairs();
+  normalise(gdn["k"], K), normalise(lms["k"], K);
+  gdn["g"] = uniforms(T * H, 4, -0.5, -0.01), gdn["beta"] = uniforms(T * H, 5, 0.1, 0.9);
+  lms["beta"].resize(T * H), lms["lam"].resize(T * H);
+  for (std::size_t i = 0; i < T * H; ++i) {
+    const double a = std::exp(gdn["g"][i]), eta = gdn["beta"][i];
+    lms["beta"][i] = a * eta;
+    lms["lam"][i] = (1 - a) / (a * eta);
+    for (std::size_t j = 0; j < V; ++j) lms["v"][i * V + j] = gdn["v"][i * V + j] / a;
+  }
+  EXPECT_LT(relative_error(run("gated-deltanet", gdn), run("leaky-lms", lms)), 1e-12);
+}
+
+TEST(Identities, NlmsReproducesTheNewestPair) {
+  NamedNumbers in = pairs();
+  in["q"] = in["k"];  // asked for what was just stored
+  EXPECT_LT(relative_error(run("nlms:mu=1", in), in["v"]), 1e-12);
+}
+
+TEST(Identities, LonghornTendsToNlms) {
+  const NamedNumbers in = pairs();
+  EXPECT_LT(relative_error(run("longhorn:delta=1e12", in), run("nlms:mu=1", in)), 1e-10);
+}
+
+TEST(Identities, DeltaNetWithOrthonormalKeysIsLinearAttention) {
+  NamedNumbers in;
+  in["q"] = normals(K * H * K, 1), in["v"] = normals(K * H * V, 3), in["k"].assign(K * H * K, 0.0);
+  for (int t = 0; t < K; ++t)
+    for (int h = 0; h < H; ++h) in["k"][static_cast<std::size_t>((t * H + h) * K + (t + h) % K)] = 1;
+  EXPECT_LT(
+      relative_error(run("deltanet:beta=1", in, Form::best, 0, K), run("linear-attention", in, Form::best, 0, K)),
+      1e-13);
+}
+
+TEST(Identities, DeltaProductOfOneIsDeltaNet) {
+  NamedNumbers in = pairs();
+  normalise(in["k"], K);
+  in["beta"] = uniforms(T * H, 5, 0.1, 1.9), in["g"] = uniforms(T * H, 4, -0.5, 0);
+  EXPECT_LT(relative_error(run("deltaproduct:n=1", in), run("deltanet", in)), 1e-13);
+  EXPECT_LT(relative_error(run("gated-deltaproduct:n=1", in), run("gated-deltanet", in)), 1e-13);
+}
+
+TEST(Identities, ChunkOfOneIsRecurrentAndChunkOfAllIsParallel) {
+  NamedNumbers in = pairs();
+  normalise(in["k"], K);
+  in["beta"] = uniforms(T * H, 5, 0.1, 0.9), in["g"] = uniforms(T * H, 4, -0.5, 0);
+  in["gk"] = uniforms(T * H * K, 6, -0.5, 0);
+  for (const char* name : {"gated-deltanet", "linear-attention", "gla"}) {
+    EXPECT_LT(relative_error(run(name, in, Form::chunk, 1), run(name, in, Form::recurrent)), 1e-13) << name;
+    EXPECT_EQ(run(name, in, Form::chunk, T), run(name, in, Form::parallel)) << name;
+  }
+}
+
+TEST(Identities, ExactFlowOfShortTimeIsDeltaNet) {
+  NamedNumbers in = pairs();
+  in["beta"].assign(T * H, 1e-7);
+  EXPECT_LT(relative_error(run("efla", in), run("deltanet", in)), 1e-5);
+}
+
+TEST(Identities, KdaWithOneGateForAllChannelsIsGatedDeltaNet) {
+  NamedNumbers gdn = pairs();
+  normalise(gdn["k"], K);
+  gdn["beta"] = uniforms(T * H, 5, 0.1, 0.9), gdn["g"] = uniforms(T * H, 4, -0.5, 0);
+  NamedNumbers kda = gdn;
+  kda["g"].clear();
+  for (double g : gdn["g"]) kda["g"].insert(kda["g"].end(), K, g);
+  EXPECT_LT(relative_error(run("kda", kda), run("gated-deltanet", gdn)), 1e-12);
+}
+
+TEST(Identities, GdnTwoWithEqualGatesIsKda) {
+  NamedNumbers in = pairs();
+  normalise(in["k"], K);
+  in["g"] = uniforms(T * H * K, 4, -0.5, 0), in["beta"] = uniforms(T * H, 5, 0.1, 0.9);
+  NamedNumbers split = in;
+  for (double beta : in["beta"])
+    split["b"].insert(split["b"].end(), K, beta), split["w"].insert(split["w"].end(), V, beta);
+  EXPECT_LT(relative_error(run("gdn-2", split), run("kda", in)), 1e-12);
+}
+
+TEST(Identities, DplrWithTiedKeysIsGatedDeltaNet) {
+  NamedNumbers gdn = pairs();
+  normalise(gdn["k"], K);
+  gdn["beta"] = uniforms(T * H, 5, 0.1, 0.9), gdn["g"] = uniforms(T * H, 4, -0.5, 0);
+  NamedNumbers dplr = gdn;  // a = e^g k, b = -beta k, v -> beta v
+  dplr["a"] = dplr["b"] = gdn["k"];
+  for (std::size_t i = 0; i < T * H; ++i) {
+    dplr["gk"].insert(dplr["gk"].end(), K, gdn["g"][i]);
+    for (std::size_t j = 0; j < K; ++j)
+      dplr["a"][i * K + j] *= std::exp(gdn["g"][i]), dplr["b"][i * K + j] *= -gdn["beta"][i];
+    for (std::size_t j = 0; j < V; ++j) dplr["v"][i * V + j] *= gdn["beta"][i];
+  }
+  EXPECT_LT(relative_error(run("dplr", dplr), run("gated-deltanet", gdn)), 1e-12);
+}
+
+TEST(Identities, AffineProjectionOfOnePairIsNlms) {
+  const NamedNumbers in = pairs();
+  EXPECT_LT(relative_error(run("affine-projection:p=1,mu=0.7,eps=0.1", in), run("nlms:mu=0.7,eps=0.1", in)), 1e-12);
+}
+
+TEST(Identities, LeastSquaresWithOrthonormalKeysIsLinearAttention) {
+  NamedNumbers in;
+  in["q"] = normals(K * H * K, 1), in["v"] = normals(K * H * V, 3), in["k"].assign(K * H * K, 0.0);
+  for (int t = 0; t < K; ++t)
+    for (int h = 0; h < H; ++h) in["k"][static_cast<std::size_t>((t * H + h) * K + (t + h) % K)] = 1;
+  EXPECT_LT(relative_error(run("rls", in, Form::best, 0, K), run("linear-attention", in, Form::best, 0, K)), 1e-12);
+}
+
+TEST(Identities, ManyGradientStepsTendToLeastSquares) {
+  const NamedNumbers in = pairs();
+  EXPECT_LT(relative_error(run("equal / linear / gd(20000, step=auto)", in, Form::recurrent, 0, 4),
+                           run("equal / linear / exact", in, Form::recurrent, 0, 4)),
+            1e-6);
+}
+
+}  // namespace
+}  // namespace ttr
