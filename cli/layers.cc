@@ -104,15 +104,61 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
   for (const std::string& trap : info.traps) fmt::print("  - {}\n", trap);
 }
 
+// Text in a cell of a table: a bar would end it.
+std::string cell(std::string_view text) {
+  std::string escaped;
+  for (char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
+  return escaped;
+}
+
+// The page of docs/layers: what is declared, and what the recipe gives on paper.
+void print_page(const LayerInfo& info, const LayersOptions& o) {
+  const Plan p = plan_of(info, o);
+  const Derivation d = derive(p.recipe());
+  fmt::print("# {}: {}\n\n", info.name, info.title);
+  fmt::print("    {}\n\n{}.\n\n", info.recipe, info.paper);
+  fmt::print("## Equation\n\n    {}\n\nScale: {}.", info.equation, info.scale);
+  if (!info.departure.empty()) fmt::print(" Departure from the recipe: {}.", info.departure);
+  fmt::print(
+      "\n\n## Inputs, outputs, state\n\nB batch, T time, P time of pairs, H heads, G key heads, K key_dim, V "
+      "value_dim, N pairs kept.\n\n");
+  fmt::print("| | shape | meaning |\n|---|---|---|\n");
+  for (const InputInfo& i : p.inputs()) fmt::print("| `{}` | [{}] | {} |\n", i.name, i.shape, cell(i.meaning));
+  for (const InputInfo& i : p.outputs()) fmt::print("| -> `{}` | [{}] | {} |\n", i.name, i.shape, cell(i.meaning));
+  for (const StateInfo& s : p.states()) fmt::print("| state `{}` | [{}] | {} |\n", s.name, s.shape, cell(s.meaning));
+  if (!info.settings.empty()) {
+    fmt::print("\n## Settings\n\n| | meaning | on a stream |\n|---|---|---|\n");
+    for (const SettingInfo& s : info.settings)
+      fmt::print("| `{}` | {} | {} |\n", s.name, cell(s.meaning),
+                 s.stream_default.empty() ? "" : "`" + s.stream_default + "`");
+  }
+  fmt::print("\n## Derivation\n\n");
+  for (const auto& [label, text] : {std::pair{"objective", d.objective},
+                                    {"gradient", d.gradient},
+                                    {"recurrence", d.recurrence},
+                                    {"read-out", d.readout},
+                                    {"state", d.state_size},
+                                    {"cost", d.cost_per_token}})
+    fmt::print("    {:<12}{}\n", label, text);
+  fmt::print("\n## Runs as\n\nForms: {}. Family: `{}`. Tolerance against the oracle: double {:.0e}, float {:.0e}.\n",
+             joined(info.forms), family_of(p), info.tolerance_f64, info.tolerance_f32);
+  for (const std::string& form : d.forms)
+    if (form.starts_with("no ")) fmt::print("\n* {}", form);
+  fmt::print("\n## Traps\n\n");
+  for (const std::string& trap : info.traps) fmt::print("* {}\n", trap);
+}
+
 }  // namespace
 
 int run_layers(const LayersOptions& options) {
   if (!options.name.empty()) {
     const LayerInfo& info = find_layer(options.name.substr(0, options.name.find(':')));  // the rest are settings
     if (options.json) fmt::print("{}\n", as_json(info, options, true).dump());
+    else if (options.markdown) print_page(info, options);
     else explain(info, options);
     return 0;
   }
+  if (options.markdown) throw Error("--markdown prints one page; name a layer", "--markdown");
   if (options.json) {
     Json list = Json::array();
     for (const LayerInfo& info : layers()) list.push(as_json(info, options, false));

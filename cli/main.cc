@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
   CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one");
   layers_command->add_option("name", layers.name, "a layer");
   layers_command->add_flag("--json", layers.json, "print JSON");
+  layers_command->add_flag("--markdown", layers.markdown, "print the page of docs/layers (with a name)");
   layers_command->add_option("--heads", layers.heads, "heads, for the bytes of state")->capture_default_str();
   layers_command->add_option("--key-dim", layers.key_dim, "key_dim, for the bytes of state")->capture_default_str();
   layers_command->add_option("--value-dim", layers.value_dim, "value_dim, for the bytes of state")
@@ -150,7 +151,8 @@ int main(int argc, char** argv) {
                      : *layers_command ? run_layers(layers)
                      : *derive_command ? run_derive(derive)
                                        : run_check(check);
-    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "cannot write standard output");
+    if (std::fflush(stdout) != 0)
+      throw std::system_error(errno, std::generic_category(), "cannot write standard output");
     return code;
   } catch (const std::system_error& error) {
     if (error.code().value() == EPIPE) return 0;

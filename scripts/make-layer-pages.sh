@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Writes docs/layers: one page per layer, from the layer's own declaration.
+# usage: make-layer-pages.sh path/to/ttr [FOLDER]
+set -euo pipefail
+ttr=$1
+folder=${2:-$(dirname "$0")/../docs/layers}
+mkdir -p "$folder"
+rm -f "$folder"/*.md
+names=$("$ttr" layers | awk 'NR > 1 && NF == 0 { exit } NR > 1 { print $1 }')
+{
+  echo "# Layers"
+  echo
+  echo "One page per layer, written by \`scripts/make-layer-pages.sh build/ttr\` from the declarations in \`src/zoo\`."
+  echo
+} > "$folder/README.md"
+for name in $names; do
+  "$ttr" layers "$name" --markdown > "$folder/$name.md"
+  echo "* [$name]($name.md): \`$("$ttr" layers "$name" | awk '$1 == "recipe" { sub(/^recipe +/, ""); print; exit }')\`" >> "$folder/README.md"
+done
