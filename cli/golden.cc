@@ -3,7 +3,8 @@
 //
 // Tensors are named in.X, out.X, grad_out.X, grad_in.X. A layer's table (LayerInfo::golden) says what they are here:
 // inputs and outputs of the same name need no entry; "state.S" is a part of the state, with "^" its last two axes are
-// swapped, with "~" the gradient is symmetrised; "answer" is the regression map itself (S), read with unit queries.
+// swapped, with "~" the gradient is symmetrised, with "=" only the order of the numbers is the same; "answer" is the
+// regression map itself (S), read with unit queries.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -35,11 +36,11 @@ const Claim* find_claim(const std::vector<Claim>& claims, const std::string& op)
 struct Meaning {
   enum class Kind { tensor, state, answer } kind = Kind::tensor;
   std::string name;
-  bool swapped = false, symmetric = false;
+  bool swapped = false, symmetric = false, reshaped = false;
 };
 
 Meaning meaning_of(const GoldenInfo& golden, const std::string& name) {
-  Meaning meaning{Meaning::Kind::tensor, name, false, false};
+  Meaning meaning{Meaning::Kind::tensor, name};
   for (const auto& [theirs, ours] : golden.tensors)
     if (theirs == name) {
       meaning.name = ours;
@@ -47,8 +48,9 @@ Meaning meaning_of(const GoldenInfo& golden, const std::string& name) {
       if (ours.starts_with("state.")) {
         meaning.kind = Meaning::Kind::state;
         meaning.name = ours.substr(6);
-        while (meaning.name.ends_with("^") || meaning.name.ends_with("~")) {
-          (meaning.name.back() == '^' ? meaning.swapped : meaning.symmetric) = true;
+        while (meaning.name.find_last_of("^~=") == meaning.name.size() - 1) {
+          const char mark = meaning.name.back();
+          (mark == '^' ? meaning.swapped : mark == '~' ? meaning.symmetric : meaning.reshaped) = true;
           meaning.name.pop_back();
         }
       }
@@ -118,6 +120,7 @@ void infer_shape(const Plan& plan, const Claim& claim, const TensorFile& file, G
   for (const auto& [name, tensor] : file.tensors) {
     if (!name.starts_with("in.")) continue;
     const Meaning meaning = meaning_of(*claim.golden, name.substr(3));
+    if (meaning.reshaped) continue;
     std::string letters;
     if (meaning.kind == Meaning::Kind::state) {
       for (const StateInfo& info : plan.states())

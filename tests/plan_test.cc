@@ -63,6 +63,10 @@ TEST(Plan, ErrorsNameTheThingTheValueAndTheRemedy) {
   EXPECT_NE(error_of([] { plan("deltanet", {}, {.causal = false}); }).find("non-causal"), std::string::npos);
 }
 
+TEST(Plan, RecipesOfLayersAreCanonicalText) {
+  for (const LayerInfo& info : layers()) EXPECT_EQ(to_string(parse_recipe(info.recipe)), info.recipe) << info.name;
+}
+
 TEST(Plan, SettingsChangeTheRecipe) {
   EXPECT_EQ(to_string(plan("rls:decay=0.99,ridge=1e-3", {}).recipe()), "decay(0.99) / linear / exact(ridge=0.001)");
   EXPECT_EQ(to_string(plan("rls:ridge=input,decay=input,importance=input", {}).recipe()),

@@ -51,10 +51,13 @@ struct VariantInfo {
 
 /// One operation of a folder of golden vectors that this layer must reproduce.
 struct GoldenInfo {
-  std::string op;                                             // folder name: "delta_rule"
-  std::vector<std::pair<std::string, std::string>> tensors;   // golden name -> ours: {"h0", "state.S"}; a
-                                                              // trailing "^" swaps the last two axes
-  std::vector<std::pair<std::string, std::string>> settings;  // recipe settings, "@name" = metadata `name`
+  std::string op;  // folder name: "delta_rule"
+  // golden name -> ours: {"h0", "state.S"}. Marks at the end: "^" the last two axes are swapped, "~" the gradient is
+  // symmetrised, "=" only the order of the numbers is the same. "answer" is the regression map, read with unit
+  // queries.
+  std::vector<std::pair<std::string, std::string>> tensors;
+  std::vector<std::pair<std::string, std::string>>
+      settings;  // "@name" = metadata `name`, "?x" = input if in.x exists
 };
 
 struct LayerInfo {

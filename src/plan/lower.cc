@@ -184,11 +184,21 @@ class Builder {
   }
 
   int normalised_keys(const std::string& name) {
-    const int value = canonical(name);
+    int value = canonical(name);
+    const std::string axes = p_.values[static_cast<std::size_t>(value)].axes;
     const auto keys = p_.design.extras.keys;
-    if (keys == Extras::Keys::raw) return value;
-    return operation(keys == Extras::Keys::unit ? Op::unit_norm : Op::rms_norm, {value},
-                     p_.values[static_cast<std::size_t>(value)].axes);
+    if (keys != Extras::Keys::raw)
+      value = operation(keys == Extras::Keys::unit ? Op::unit_norm : Op::rms_norm, {value}, axes);
+    switch (p_.design.memory.feature) {
+      case Memory::Feature::elu1:
+        return operation(Op::elu1, {value}, axes);
+      case Memory::Feature::relu:
+        return operation(Op::relu, {value}, axes);
+      case Memory::Feature::silu:
+        return operation(Op::silu, {value}, axes);
+      default:
+        return value;  // the identity; other maps are not claimed
+    }
   }
 
   // Log decay of the weights: absent, a constant, an input per head or per token.
@@ -310,6 +320,14 @@ class Builder {
     }
     const int beta = scaled_importance(), g = log_fade();
     const int answer = kernel_step(kernel(KernelKind::decay, scale, q, k, v, g, beta), "BTHV", {memory});
+    if (p_.design.extras.normalise == Extras::Normalise::keysum) {
+      // The sum of the keys is a memory of its own, whose values are all one.
+      const StatePart sum = {{"z", "B H K 1", "sum of w k"}, {shape_.heads, shape_.key_dim, 1}, type_};
+      int total = kernel_step(kernel(KernelKind::decay, scale, q, k, constant(1), g, beta), "BTH1", {sum});
+      if (const double eps = p_.design.extras.normalise_eps; eps != 0)
+        total = operation(Op::add, {total, constant(eps)}, "BTH1");
+      return operation(Op::divide, {answer, total}, "BTHV");
+    }
     if (s.rule != Solver::Rule::automatic) return answer;
     // The step 1/sum w |k|^2 is a decayed sum of its own: the same kernel with one-dimensional keys and values.
     const int energy = operation(Op::square_norm, {k}, "BTH1");
@@ -434,10 +452,13 @@ Builder::Claim Builder::claimed_by(const Design& d, const Shape& shape, bool cau
   const bool per_token = w.per == Weights::Per::token;
   const bool per_channel =
       w.per == Weights::Per::key || w.per == Weights::Per::value || w.per == Weights::Per::key_value;
-  const bool plain_memory =
-      d.memory.kind == Memory::Class::linear && d.memory.feature == Memory::Feature::identity && !d.memory.reverse;
+  using Feature = Memory::Feature;
+  const bool same_width = d.memory.feature == Feature::identity || d.memory.feature == Feature::elu1 ||
+                          d.memory.feature == Feature::relu || d.memory.feature == Feature::silu;
+  const bool plain_memory = d.memory.kind == Memory::Class::linear && same_width && !d.memory.reverse;
+  const bool keysum = x.normalise == Extras::Normalise::keysum;
   const bool plain_read =
-      !x.blend && (x.normalise == Extras::Normalise::none || x.normalise == Extras::Normalise::unit ||
+      !x.blend && (x.normalise == Extras::Normalise::none || keysum || x.normalise == Extras::Normalise::unit ||
                    x.normalise == Extras::Normalise::rms);
   const bool reads_after = !x.read_before && !x.bonus;
   const bool one_step = s.steps == 1 && !s.precondition && !s.muon && !s.row_norm && s.q_norm == 0;
@@ -450,21 +471,23 @@ Builder::Claim Builder::claimed_by(const Design& d, const Shape& shape, bool cau
   if (vector) {
     const bool gates = per_token || w.per == Weights::Per::value;
     const bool sum = s.kind == Solver::Kind::gd && plain_step && s.rule == Solver::Rule::plain && !s.step.given();
-    return gates && sum && squared && reads_after && w.importance == Weights::Importance::one ? Claim::channel
-                                                                                              : Claim::nobody;
+    return gates && sum && squared && reads_after && !keysum && w.importance == Weights::Importance::one
+               ? Claim::channel
+               : Claim::nobody;
   }
   if (s.kind == Solver::Kind::gd && plain_step && (squared || dot) && !s.step.is_input() &&
       s.decay_kind == Solver::Decay::none) {
-    if (per_token && reads_after && (s.rule == Solver::Rule::plain || s.rule == Solver::Rule::automatic))
+    if (per_token && reads_after && (s.rule == Solver::Rule::plain || (s.rule == Solver::Rule::automatic && !keysum)))
       return Claim::decay;
+    if (keysum) return Claim::nobody;
     const bool weighted = w.importance != Weights::Importance::one || s.step.given();
     if ((per_token || per_channel) && s.rule == Solver::Rule::plain && !(x.bonus && weighted)) return Claim::gated;
   }
-  if (!reads_after) return Claim::nobody;
+  if (!reads_after || keysum) return Claim::nobody;
   if (s.kind == Solver::Kind::apa && squared && w.importance == Weights::Importance::one) return Claim::projection;
   if (s.kind == Solver::Kind::sgd && one_step && squared && s.momentum.is_constant() && s.momentum.value > 0 &&
-      !s.nesterov && w.importance == Weights::Importance::one && s.decay_per == Weights::Per::token && !s.split &&
-      !s.dplr && (s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before))
+      s.pairs == 1 && !s.nesterov && w.importance == Weights::Importance::one && s.decay_per == Weights::Per::token &&
+      !s.split && !s.dplr && (s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before))
     return Claim::momentum;
   if (s.kind == Solver::Kind::sgd && plain_step && w.importance == Weights::Importance::one) {
     const bool scalar = s.decay_per == Weights::Per::token;

@@ -213,6 +213,16 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
   if (value.empty()) throw Error("the setting " + name + " has no value", "setting " + name);
   if (name == "keys") return set_extra(recipe, "keys", value, "raw");
   if (name == "normalise") return set_extra(recipe, "normalise", value, "none");
+  if (name == "normalise_eps") {
+    for (Term& term : recipe.extras)
+      if (term.word == "normalise") return set(term, "eps", value);
+    throw Error("there is no normaliser to add an eps to; give normalise as well", "setting normalise_eps");
+  }
+  if (name == "feature") {
+    if (!recipe.memory.arguments.empty()) recipe.memory.arguments.erase(recipe.memory.arguments.begin());
+    if (value != "identity") recipe.memory.arguments.insert(recipe.memory.arguments.begin(), word_argument(value));
+    return;
+  }
   if (name == "window") return set_window(recipe, value);
   if (name == "ridge") return set_ridge(recipe, value);
   if (name == "ridge_kind") {

@@ -6,6 +6,7 @@ namespace ttr::zoo {
 std::span<const Declaration> declarations() {
   static const std::vector<Declaration> all = {
       linear_attention(),
+      normalised_linear_attention(),
       retnet(),
       lightning_attention(),
       simple_gla(),

@@ -22,8 +22,12 @@ Declaration linear_attention() {
   d.info.outputs = {output()};
   d.info.variants = {{"step=auto"}, {"normalise=unit"}};
   d.info.settings = {{"normalise", "none, unit, rms or keysum: what divides the output", ""},
+                     {"normalise_eps", "added to what divides the output", ""},
                      {"step", "length of the gradient step; auto = 1 / sum |k|^2, which never overshoots", "auto"}};
-  d.info.golden = {{"linear_attn", {{"h0", "state.S"}, {"ht", "state.S"}}, {}}};
+  d.info.golden = {{"linear_attn", {{"h0", "state.S"}, {"ht", "state.S"}}, {}},
+                   {"linear_attn_normalized",
+                    {{"h0", "state.S"}, {"ht", "state.S"}, {"z0", "state.z="}, {"zt", "state.z="}},
+                    {{"normalise", "keysum"}, {"normalise_eps", "1e-10"}}}};
   d.scale_by_root_key = true;
   return d;
 }

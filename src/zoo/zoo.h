@@ -44,6 +44,7 @@ inline InputInfo output(std::string name = "o") { return {std::move(name), "B T 
 
 // One function per file in this folder.
 Declaration linear_attention();
+Declaration normalised_linear_attention();
 Declaration retnet();
 Declaration lightning_attention();
 Declaration simple_gla();
