@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numbers>
 #include <ostream>
 #include <random>
 #include <vector>
@@ -17,7 +19,7 @@ constexpr int batch = 2, heads = 4;
 struct Operand {
   int width;
   int group = 1;          // heads that share one
-  int height = 0;         // of a matrix, which no token has of its own
+  int height = 0;         // of a matrix
   bool per_token = true;  // false: [H, width] or [H, height, width]
   bool differentiable = true;
 
@@ -50,7 +52,12 @@ struct OpCase {
   double number = 0;
   double low = 0.1, high = 0.9;  // of the operands
   int from_time = 3, to_time = 3;
+  int out_height = 0;  // of a result that is a matrix
 };
+OpCase to_matrix(OpCase c, int height) {
+  c.out_height = height;
+  return c;
+}
 void PrintTo(const OpCase& c, std::ostream* to) { *to << "op " << static_cast<int>(c.op) << " number " << c.number; }
 
 // The tensors of a case, filled with the same numbers in either type.
@@ -79,7 +86,7 @@ struct Trial {
   std::vector<Rows<const T>> rows;
   std::vector<Rows<T>> d_rows;
 
-  Operand result() const { return {op.out}; }
+  Operand result() const { return {op.out, 1, op.out_height}; }
   Extent extent() const { return {batch, op.to_time, heads}; }
   T loss() {
     const Rows<T> y = result().template rows<T>(to, op.to_time);
@@ -148,19 +155,23 @@ TEST_P(Operations, EachGradientAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Arithmetic, Operations,
-                         testing::Values(OpCase{Op::multiply, {{3}, {3, 2}}, 3},
-                                         OpCase{Op::multiply, {{3}, {1, 2}}, 3},
-                                         OpCase{Op::negative_product, {{3}, {3, 2}}, 3},
-                                         OpCase{Op::add, {{3}, {1, 2}}, 3}, OpCase{Op::subtract, {{3}, {3, 2}}, 3},
-                                         OpCase{Op::divide, {{3}, {1, 2}}, 3}, OpCase{Op::divide, {{3}, {3, 2}}, 3},
-                                         OpCase{Op::scale, {{3}}, 3, -1.7}, OpCase{Op::skip, {{3}, {3, 2}, {1}}, 3},
-                                         OpCase{Op::blend_product, {{3}, {3, 2}, per_head(3)}, 3},
-                                         OpCase{Op::blend_product, {{3}, {1}, {1, 2}}, 3},
-                                         OpCase{Op::bonus_value, {{3, 2}, {3, 2}, per_head(3), {5}}, 5},
-                                         OpCase{Op::spread_last, {{3, 2}}, 3, 4, -1, 1, 3, 12},
-                                         OpCase{Op::spread_first, {{3}}, 3, 2, -1, 1, 3, 6},
-                                         OpCase{Op::take_last, {{3, 2}}, 3, 3, -1, 1, 9, 3}));
+INSTANTIATE_TEST_SUITE_P(
+    Arithmetic, Operations,
+    testing::Values(
+        OpCase{Op::multiply, {{3}, {3, 2}}, 3}, OpCase{Op::multiply, {{3}, {1, 2}}, 3},
+        OpCase{Op::negative_product, {{3}, {3, 2}}, 3}, OpCase{Op::add, {{3}, {1, 2}}, 3},
+        OpCase{Op::subtract, {{3}, {3, 2}}, 3}, OpCase{Op::divide, {{3}, {1, 2}}, 3},
+        OpCase{Op::divide, {{3}, {3, 2}}, 3}, OpCase{Op::scale, {{3}}, 3, -1.7},
+        OpCase{Op::skip, {{3}, {3, 2}, {1}}, 3}, OpCase{Op::blend_product, {{3}, {3, 2}, per_head(3)}, 3},
+        OpCase{Op::blend_product, {{3}, {1}, {1, 2}}, 3},
+        OpCase{Op::bonus_value, {{3, 2}, {3, 2}, per_head(3), {5}}, 5},
+        OpCase{Op::spread_last, {{3, 2}}, 3, 4, -1, 1, 3, 12}, OpCase{Op::spread_first, {{3}}, 3, 2, -1, 1, 3, 6},
+        OpCase{Op::take_last, {{3, 2}}, 3, 3, -1, 1, 9, 3}, OpCase{Op::skip, {{3}, {3, 2}, per_head(3)}, 3},
+        OpCase{Op::skip, {{3}, {3}, per_head(1)}, 3}, OpCase{Op::add, {{5}, per_head(5, 4)}, 5},
+        OpCase{Op::interleave, {{3}, {3, 2}}, 3, 0, -1, 1, 3, 6}, OpCase{Op::silu_gate, {{5}, {5, 2}}, 5, 0, -3, 3},
+        OpCase{Op::silu_gate, {{3, 2}, {1}}, 3, 0, -3, 3}, OpCase{Op::first_half, {{6, 2}}, 3},
+        OpCase{Op::second_half, {{6}}, 3}, to_matrix({Op::outer_product, {{3, 2}, matrix(5, 3)}, 3, 0, -1, 1}, 5),
+        to_matrix({Op::outer_product, {{3}, matrix(2, 3, 4)}, 3, 0, -1, 1}, 2)));
 
 INSTANTIATE_TEST_SUITE_P(
     Norms, Operations,
@@ -175,18 +186,25 @@ INSTANTIATE_TEST_SUITE_P(
                     OpCase{Op::rms_gate_norm_first_sigmoid, {{5}, {5, 2}, per_head(5, 4)}, 5, 1e-5, -1, 1},
                     OpCase{Op::rms_gate_gate_first_silu, {{5}, {5, 2}, per_head(5, 4)}, 5, 0.1, -1, 1},
                     OpCase{Op::rms_gate_gate_first_sigmoid, {{5, 2}, {5}, per_head(5)}, 5, 1e-5, -1, 1},
-                    OpCase{Op::square_norm, {{4}}, 1}));
+                    OpCase{Op::square_norm, {{4}}, 1}, OpCase{Op::softmax, {{5, 2}}, 5, 0, -2, 2},
+                    OpCase{Op::softmax, {{1}}, 1, 0, -2, 2}));
 
 INSTANTIATE_TEST_SUITE_P(
     Gates, Operations,
-    testing::Values(OpCase{Op::nlms_step, {{1}, {4, 2}}, 1, 0.2}, OpCase{Op::longhorn_step, {{1}, {4, 2}}, 1},
-                    OpCase{Op::flow_step, {{1}, {4, 2}}, 1}, OpCase{Op::leak_gate, {{1}, {1, 2}}, 1},
-                    OpCase{Op::shrink_gate, {{1}}, 1}, OpCase{Op::sigmoid, {{3, 2}}, 3, 0, -4, 4},
-                    OpCase{Op::log_sigmoid, {{3, 2}}, 3, 16, -4, 4}, OpCase{Op::log_sigmoid, {{3}}, 3, 0, -4, 4},
-                    OpCase{Op::softplus, {{3}}, 3, 0, -4, 4}, OpCase{Op::exp_negative, {{3}}, 3, 0, -2, 2},
-                    OpCase{Op::one_minus_exp, {{3}}, 3, 0, -2, 0},
-                    OpCase{Op::lower_bound_gate, {{3}, per_head(3)}, 3},
-                    OpCase{Op::lower_bound_gate, {{3}, {1, 2}}, 3}));
+    testing::Values(
+        OpCase{Op::nlms_step, {{1}, {4, 2}}, 1, 0.2}, OpCase{Op::longhorn_step, {{1}, {4, 2}}, 1},
+        OpCase{Op::flow_step, {{1}, {4, 2}}, 1}, OpCase{Op::leak_gate, {{1}, {1, 2}}, 1},
+        OpCase{Op::shrink_gate, {{1}}, 1}, OpCase{Op::sigmoid, {{3, 2}}, 3, 0, -4, 4},
+        OpCase{Op::log_sigmoid, {{3, 2}}, 3, 16, -4, 4}, OpCase{Op::log_sigmoid, {{3}}, 3, 0, -4, 4},
+        OpCase{Op::softplus, {{3}}, 3, 0, -4, 4}, OpCase{Op::exp_negative, {{3}}, 3, 0, -2, 2},
+        OpCase{Op::one_minus_exp, {{3}}, 3, 0, -2, 0}, OpCase{Op::lower_bound_gate, {{3}, per_head(3)}, 3},
+        OpCase{Op::lower_bound_gate, {{3}, {1, 2}}, 3}, OpCase{Op::exp, {{5, 2}}, 5, 0, -2, 2},
+        OpCase{Op::log, {{5, 2}}, 5}, OpCase{Op::precondition, {{5}, per_head(1)}, 5, 0, 0.05, 3},
+        OpCase{Op::precondition, {{3, 2}, {1}}, 3}, OpCase{Op::decay_rate_gate, {{5}, per_head(5)}, 5, 0, -3, 3},
+        OpCase{Op::decay_rate_gate, {{3, 2}, per_head(3, 4)}, 3, 0, -3, 3},
+        OpCase{Op::root_complement, {{5, 2}}, 5, 0, -2, -0.1}, OpCase{Op::phase_step, {{5}, {1, 2}}, 5, 0, -2, 2},
+        OpCase{Op::implicit_step, {{5, 2}, {1}}, 5}, to_matrix({Op::erase_log, {{5, 2}, {3}}, 3}, 5),
+        to_matrix({Op::erase_log, {{1}, {3, 4}}, 3, 0, -0.9, 0.9}, 1)));
 
 INSTANTIATE_TEST_SUITE_P(
     Maps, Operations,
@@ -195,6 +213,10 @@ INSTANTIATE_TEST_SUITE_P(
                     OpCase{Op::dpfp, {{3}}, 6, 0, -1, 1}, OpCase{Op::dpfp, {{2, 2}}, 20, 0, -1, 1},
                     OpCase{Op::taylor2, {{4, 2}}, 15, 0, -1, 1},
                     OpCase{Op::rebased, {{4}, per_head(4, 4), per_head(4)}, 10, 0, -1, 1},
+                    OpCase{Op::quadratic, {{5, 2}}, 15, 0, -1, 1}, OpCase{Op::quadratic, {{1}}, 1, 0, -1, 1},
+                    OpCase{Op::project, {{5}, matrix(4, 5)}, 4, 0, -1, 1},
+                    OpCase{Op::project, {{3, 2}, matrix(7, 3, 4)}, 7, 0, -1, 1},
+                    OpCase{Op::rotate, {{7, 2}, {2}}, 7, 0, -3, 3}, OpCase{Op::rotate, {{4}, {2, 4}}, 4, 0, -3, 3},
                     OpCase{Op::polynomial, {{3}}, 10, 2, -1, 1}, OpCase{Op::polynomial, {{3, 2}}, 20, 3, -1, 1},
                     OpCase{Op::t2r, {{5}, matrix(4, 5), per_head(4)}, 4, 0, -1, 1},
                     OpCase{Op::t2r, {{3, 2}, matrix(4, 3, 4), per_head(4, 4)}, 4, 0, -1, 1},
@@ -379,6 +401,209 @@ TEST(OperationValues, SpreadAndTake) {
   EXPECT_EQ(back, x);
   forward<double>(Op::spread_first, &from, out(spread), 3, {1, 6, 1});
   EXPECT_EQ(spread, (std::vector<double>{1, 2, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0}));
+}
+
+// With an operand left out: the result, and the gradient of the others.
+struct Without {
+  std::vector<double> y, dx[max_operands];
+};
+Without without(Op op, std::vector<std::vector<double>> from, int width) {
+  Without result;
+  std::vector<double> dy;
+  for (int d = 0; d < width; ++d) dy.push_back(d + 1);
+  result.y.assign(dy.size(), 9);
+  Rows<const double> rows[max_operands];
+  Rows<double> d_rows[max_operands];
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const int own = static_cast<int>(from[i].size());
+    result.dx[i].assign(from[i].size(), 0);
+    if (own == 0) continue;
+    rows[i] = {from[i].data(), 0, 0, 0, 1, 1, own}, d_rows[i] = {result.dx[i].data(), 0, 0, 0, 1, 1, own};
+  }
+  const Rows<double> to{result.y.data(), 0, 0, 0, 1, 1, width};
+  const Rows<const double> y{result.y.data(), 0, 0, 0, 1, 1, width}, d_to{dy.data(), 0, 0, 0, 1, 1, width};
+  EXPECT_EQ(forward<double>(op, rows, to, 0, {1, 1, 1}), Status::ok);
+  backward<double>(op, rows, y, d_to, d_rows, 0, {1, 1, 1});
+  return result;
+}
+
+TEST(OperationValues, OperandsLeftOut) {
+  using Vector = std::vector<double>;
+  const double infinite = std::numeric_limits<double>::infinity();
+  for (const Without& w : {without(Op::add, {{2, 3}, {}}, 2), without(Op::add, {{}, {2, 3}}, 2)}) {
+    EXPECT_EQ(w.y, (Vector{2, 3}));
+    EXPECT_EQ(w.dx[0].empty() ? w.dx[1] : w.dx[0], (Vector{1, 2}));
+  }
+  EXPECT_EQ(without(Op::subtract, {{}, {2}}, 2).y, (Vector{-2, -2}));
+  EXPECT_EQ(without(Op::subtract, {{}, {2}}, 2).dx[1], (Vector{-3}));
+  const Without no_factor = without(Op::skip, {{2, 3}, {5, infinite}, {}}, 2);
+  EXPECT_EQ(no_factor.y, (Vector{2, 3}));
+  EXPECT_EQ(no_factor.dx[0], (Vector{1, 2}));
+  EXPECT_EQ(no_factor.dx[1], (Vector{0, 0}));
+  const Without no_input = without(Op::skip, {{2, 3}, {}, {7}}, 2);
+  EXPECT_EQ(no_input.y, (Vector{2, 3}));
+  EXPECT_EQ(no_input.dx[2], (Vector{0}));
+  const Without no_output = without(Op::skip, {{}, {2, 3}, {7}}, 2);
+  EXPECT_EQ(no_output.y, (Vector{14, 21}));
+  EXPECT_EQ(no_output.dx[1], (Vector{7, 14}));
+  EXPECT_EQ(no_output.dx[2], (Vector{8}));
+  const Without no_gate = without(Op::silu_gate, {{2, infinite}, {}}, 2);
+  EXPECT_EQ(no_gate.y, (Vector{2, infinite}));
+  EXPECT_EQ(no_gate.dx[0], (Vector{1, 2}));
+}
+
+TEST(OperationValues, OneNumberOrOnePerChannel) {
+  std::vector<double> y(2);
+  apply(Op::skip, {{2, 3}, {5, 7}, {10}}, y);
+  EXPECT_EQ(y, (std::vector<double>{52, 73}));
+  apply(Op::skip, {{2, 3}, {5, 7}, {10, 100}}, y);
+  EXPECT_EQ(y, (std::vector<double>{52, 703}));
+  apply(Op::multiply, {{2, 3}, {5}}, y);
+  EXPECT_EQ(y, (std::vector<double>{10, 15}));
+  apply(Op::add, {{2, 3}, {5}}, y);
+  EXPECT_EQ(y, (std::vector<double>{7, 8}));
+  apply(Op::implicit_step, {{1, 3}, {2}}, y);
+  EXPECT_DOUBLE_EQ(y[0], 1.0 / 3);
+  EXPECT_DOUBLE_EQ(y[1], 3.0 / 7);
+  apply(Op::phase_step, {{1e3, -0.5}, {2}}, y);
+  EXPECT_DOUBLE_EQ(y[0], 2 * std::numbers::pi);
+  EXPECT_NEAR(y[1], -2 * std::numbers::pi * (1 - std::exp(-1.0)) / (1 + std::exp(-1.0)), 1e-15);
+}
+
+TEST(OperationValues, SoftmaxDoesNotOverflow) {
+  std::vector<double> y(3);
+  apply(Op::softmax, {{1e4, -1e4, 1e4}}, y);
+  EXPECT_EQ(y, (std::vector<double>{0.5, 0, 0.5}));
+  apply(Op::softmax, {{-1e4, -1e4 + std::log(2.0), -1e4}}, y);
+  EXPECT_NEAR(y[1], 0.5, 1e-12);
+}
+
+TEST(OperationValues, LogOfZeroIsFiniteAndOfLessIsRefused) {
+  std::vector<double> y(2);
+  EXPECT_EQ(apply(Op::log, {{1, 2}}, y), Status::ok);
+  EXPECT_EQ(y, (std::vector<double>{0, std::log(2.0)}));
+  EXPECT_EQ(apply(Op::log, {{0, 1}}, y), Status::ok);
+  EXPECT_TRUE(std::isfinite(y[0]));
+  EXPECT_LT(std::exp(y[0]), 1e-280);
+  EXPECT_EQ(apply(Op::log, {{1, -1e-9}}, y), Status::out_of_domain);
+}
+
+// At zero too: what the gradient of log is divided by, that of exp is multiplied with.
+TEST(OperationValues, GradientOfLogComesBackThroughExp) {
+  const double x[2] = {0, 0.5};
+  double y[2], z[2], dy[2] = {0, 0}, dx[2] = {0, 0};
+  const double dz[2] = {3, 3};
+  const auto in = [](const double* data) { return Rows<const double>{data, 0, 0, 0, 1, 1, 2}; };
+  const auto out = [](double* data) { return Rows<double>{data, 0, 0, 0, 1, 1, 2}; };
+  const Rows<const double> of_log = in(x), of_exp = in(y);
+  const Rows<double> d_log = out(dx), d_exp = out(dy);
+  forward<double>(Op::log, &of_log, out(y), 0, {1, 1, 1});
+  forward<double>(Op::exp, &of_exp, out(z), 0, {1, 1, 1});
+  backward<double>(Op::exp, &of_exp, in(z), in(dz), &d_exp, 0, {1, 1, 1});
+  backward<double>(Op::log, &of_log, in(y), in(dy), &d_log, 0, {1, 1, 1});
+  EXPECT_NEAR(dx[0], 3, 1e-9);
+  EXPECT_NEAR(dx[1], 3, 1e-15);
+}
+
+TEST(OperationValues, Precondition) {
+  std::vector<double> y(3);
+  const double e = std::exp(1.0);
+  EXPECT_EQ(apply(Op::precondition, {{1 - 1e-6, e - 1e-6, 1 / e - 1e-6}, {0}}, y), Status::ok);
+  EXPECT_NEAR(y[0], 1, 1e-15);
+  EXPECT_NEAR(y[1], 1 / std::sqrt(1.5), 1e-15);
+  EXPECT_NEAR(y[2], std::sqrt(1.5), 1e-15);
+  apply(Op::precondition, {{0, 0, 0}, {std::log(1e-6) + 3}}, y);
+  EXPECT_NEAR(y[0], std::pow(1.5, 0.75), 1e-14) << "a key that was never seen";
+  EXPECT_EQ(apply(Op::precondition, {{0, 1, -0.1}, {0}}, y), Status::out_of_domain);
+}
+
+TEST(OperationValues, RgLruGates) {
+  std::vector<double> y(2);
+  apply(Op::decay_rate_gate, {{0, 1e4}, {0, 0}}, y);
+  EXPECT_NEAR(y[0], -4 * std::log(2.0), 1e-15);
+  EXPECT_NEAR(y[1], -8 * std::log(2.0), 1e-15);
+  apply(Op::decay_rate_gate, {{1e4, -1e4}, {-1e4, 50}}, y);
+  EXPECT_EQ(y, (std::vector<double>{-8e4, 0}));
+  apply(Op::decay_rate_gate, {{1e4, 1e4}, {50, 1e4}}, y);
+  EXPECT_NEAR(y[0] / (-8 * std::exp(-50.0)), 1, 1e-14) << "a slow channel keeps its digits";
+  EXPECT_EQ(y[1], 0);
+  EXPECT_EQ(apply(Op::root_complement, {{0, -1e4}}, y), Status::ok);
+  EXPECT_EQ(y, (std::vector<double>{0, 1}));
+  apply(Op::root_complement, {{-5e-21, -std::log(2.0) / 2}}, y);
+  EXPECT_NEAR(y[0] / 1e-10, 1, 1e-15) << "by expm1";
+  EXPECT_NEAR(y[1], std::sqrt(0.5), 1e-15);
+  EXPECT_EQ(apply(Op::root_complement, {{-1, 1e-3}}, y), Status::out_of_domain);
+}
+
+template <class T>
+void expect_finite_root_slope() {
+  const T tiny = -std::numeric_limits<T>::min(), x[3] = {0, tiny, T(-0.1)}, dy[3] = {1, 0, 1};
+  T y[3], dx[3] = {0, 0, 0};
+  const Rows<const T> from{x, 0, 0, 0, 1, 1, 3}, result{y, 0, 0, 0, 1, 1, 3}, upstream{dy, 0, 0, 0, 1, 1, 3};
+  const Rows<T> to{y, 0, 0, 0, 1, 1, 3}, d_from{dx, 0, 0, 0, 1, 1, 3};
+  forward<T>(Op::root_complement, &from, to, 0, {1, 1, 1});
+  backward<T>(Op::root_complement, &from, result, upstream, &d_from, 0, {1, 1, 1});
+  EXPECT_TRUE(std::isfinite(dx[0]) && dx[0] < -1e9) << dx[0];
+  EXPECT_EQ(dx[1], 0);
+  EXPECT_NEAR(dx[2], -std::exp(-0.2) / std::sqrt(-std::expm1(-0.2)), 1e-6);
+}
+TEST(OperationValues, SlopeOfTheRootIsFiniteAtZero) {
+  expect_finite_root_slope<float>();
+  expect_finite_root_slope<double>();
+}
+
+TEST(OperationValues, PhaseStepKeepsItsSlopeWhereTanhIsOne) {
+  const double a = 30, dt = 1, dy = 1, y = std::numbers::pi;
+  double da = 0;
+  const Rows<const double> from[2] = {{&a}, {&dt}};
+  Rows<double> d_from[2];
+  d_from[0].data = &da;
+  backward<double>(Op::phase_step, from, {&y}, {&dy}, d_from, 0, {1, 1, 1});
+  EXPECT_NEAR(da / (4 * std::numbers::pi * std::exp(-60.0)), 1, 1e-13);
+}
+
+// Results that are matrices, [K, V] with strides of their own.
+TEST(OperationValues, MatrixResults) {
+  std::vector<double> x{2, 3, 4}, A{1, 10, 2, 20, 3, 30}, y(6, 9);  // A is stored [V = 3, K = 2]
+  const Rows<const double> from[] = {{x.data(), 0, 0, 0, 1, 1, 3}, {A.data(), 0, 0, 0, 2, 1, 3, 1, 2}};
+  const Rows<double> by_key{y.data(), 0, 0, 0, 1, 1, 3, 3, 2}, by_value{y.data(), 0, 0, 0, 2, 1, 3, 1, 2};
+  forward<double>(Op::outer_product, from, by_key, 0, {1, 1, 1});
+  EXPECT_EQ(y, (std::vector<double>{2, 6, 12, 20, 60, 120}));
+  forward<double>(Op::outer_product, from, by_value, 0, {1, 1, 1});
+  EXPECT_EQ(y, (std::vector<double>{2, 20, 6, 60, 12, 120}));
+
+  std::vector<double> k{0.5, -1e-10}, d{2, 0, 4};
+  const Rows<const double> erase[] = {{k.data(), 0, 0, 0, 1, 1, 2}, {d.data(), 0, 0, 0, 1, 1, 3}};
+  EXPECT_EQ(forward<double>(Op::erase_log, erase, by_key, 0, {1, 1, 1}), Status::ok);
+  EXPECT_NEAR(y[0], std::log(0.5), 1e-16);
+  EXPECT_EQ(y[1], 0);
+  EXPECT_TRUE(std::isfinite(y[2]) && std::exp(y[2]) < 1e-280) << "a factor of zero forgets everything";
+  EXPECT_DOUBLE_EQ(y[3], -2e-20) << "by log1p";
+  d[2] = 4.1;
+  EXPECT_EQ(forward<double>(Op::erase_log, erase, by_key, 0, {1, 1, 1}), Status::out_of_domain);
+}
+
+// The implicit step with a large delta erases exactly; rounding must not make that an error.
+TEST(OperationValues, EraseOfALargeImplicitStepIsInDomain) {
+  for (int i = 1; i < 2000; ++i) {
+    const float k = 0.001f * static_cast<float>(i), n = k * k, delta = 1e20f;
+    float d = 0, y = 0;
+    const Rows<const float> step[] = {{&delta}, {&n}}, erase[] = {{&k}, {&d}};
+    forward<float>(Op::implicit_step, step, {&d}, 0, {1, 1, 1});
+    ASSERT_EQ(forward<float>(Op::erase_log, erase, {&y}, 0, {1, 1, 1}), Status::ok) << k;
+    ASSERT_LT(y, -14) << k;
+  }
+}
+
+TEST(OperationValues, InterleaveAndHalves) {
+  std::vector<double> x{1, 2, 3, 4}, y{5, 6, 7, 8}, both(8, 9), half(2);  // [T = 2, D = 2]
+  const Rows<const double> from[] = {{x.data(), 0, 2, 0, 1, 1, 2}, {y.data(), 0, 2, 0, 1, 1, 2}};
+  forward<double>(Op::interleave, from, {both.data(), 0, 2, 0, 1, 1, 2}, 0, {1, 4, 1});
+  EXPECT_EQ(both, (std::vector<double>{1, 2, 5, 6, 3, 4, 7, 8}));
+  apply(Op::first_half, {{1, 2, 3, 4}}, half);
+  EXPECT_EQ(half, (std::vector<double>{1, 2}));
+  apply(Op::second_half, {{1, 2, 3, 4}}, half);
+  EXPECT_EQ(half, (std::vector<double>{3, 4}));
 }
 
 }  // namespace

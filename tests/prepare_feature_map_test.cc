@@ -72,6 +72,30 @@ TEST_F(Maps, ReBasedKernelIsTheSquareOfTheInnerProduct) {
   }
 }
 
+TEST_F(Maps, QuadraticIsReBasedOfWhatIsNormalisedAlready) {
+  for (const int D : {1, 3, 8}) {
+    const Vector x = random(D), gamma = random(D), beta = random(D);
+    const int F = width(Op::quadratic, D);
+    EXPECT_EQ(F, width(Op::rebased, D));
+    const Vector whole = map(Op::rebased, {x, gamma, beta}, F),
+                 parts = map(Op::quadratic, {map(Op::layer_norm, {x, gamma, beta}, D, 1e-5)}, F);
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(parts[i], whole[i], 1e-15);
+    const Vector y = random(D);
+    EXPECT_NEAR(dot(map(Op::quadratic, {x}, F), map(Op::quadratic, {y}, F)), dot(x, y) * dot(x, y) / D, 1e-14);
+  }
+  const double cross = std::sqrt(2.0 / 3);
+  const Vector y = map(Op::quadratic, {{1, 2, 3}}, 6),
+               by_hand{1 / std::sqrt(3.0), 4 / std::sqrt(3.0), 9 / std::sqrt(3.0), 2 * cross, 3 * cross, 6 * cross};
+  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], by_hand[i], 2e-15) << "squares, then row by row";
+}
+
+TEST_F(Maps, ProjectIsAMatrixTimesARow) {
+  EXPECT_EQ(map(Op::project, {{1, -1, 2}, {1, 2, 3, 4, 5, 6}}, 2, 0, 0, 2), (Vector{5, 11}));
+  EXPECT_EQ(width(Op::project, 3, 2), 2);
+  EXPECT_EQ(width(Op::first_half, 6), 3);
+  EXPECT_EQ(width(Op::second_half, 6), 3);
+}
+
 TEST_F(Maps, PolynomialListsEveryMonomialOnce) {
   EXPECT_EQ(map(Op::polynomial, {{2, 3}}, width(Op::polynomial, 2, 0, 3), 3),
             (Vector{1, 2, 3, 4, 6, 9, 8, 12, 18, 27}));
@@ -193,6 +217,19 @@ TEST_F(Maps, RotaryPairs) {
     EXPECT_NEAR(a[i], interleaved[i], 1e-15);
     EXPECT_NEAR(b[i], half[i], 1e-15);
   }
+}
+
+TEST_F(Maps, RotateTurnsTheFirstPairsByItsAngles) {
+  const double half_pi = std::numbers::pi / 2;
+  const Vector y = map(Op::rotate, {{1, 2, 3, 4, 5}, {half_pi, -half_pi}}, 5), by_hand{-2, 1, 4, -3, 5};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(y[i], by_hand[i], 1e-15);
+  const Vector x = random(7);
+  const Vector one = map(Op::rotate, {x, {0.3}}, 7);
+  for (std::size_t i = 2; i < 7; ++i) EXPECT_EQ(one[i], x[i]) << "an angle belongs to one pair";
+  // rotary_interleaved with base 100 turns pair i of token 1 by 100^(-i/2)
+  const Vector q = random(4), turned = map(Op::rotate, {q, {1, 0.1}}, 4),
+               rotary = map(Op::rotary_interleaved, {q}, 4, 100, 1);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(turned[i], rotary[i], 1e-15);
 }
 
 // Heads share the turns of a token; an offset of their own must not.

@@ -33,6 +33,8 @@ struct StateInfo {
   std::string name;   // "S"
   std::string shape;  // "B H K V"
   std::string meaning;
+  Range range = Range::normal;  // what a state that tokens could have left looks like, for checks
+  bool differentiable = true;   // false: how a number is split between this part and others has no gradient
 };
 
 /// A setting is a change to the recipe by name: `rls:ridge=1e-3`. Values are numbers or words of the recipe.
@@ -62,7 +64,7 @@ struct GoldenInfo {
 
 struct LayerInfo {
   std::string name;       // "gated-deltanet"
-  std::string recipe;     // canonical text
+  std::string recipe;     // canonical text; empty for an operation (a norm, a feature map): no regression
   std::string title;      // "Gated DeltaNet"
   std::string paper;      // "Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464"
   std::string equation;   // in the orientation S [K, V], o = S' q
@@ -75,6 +77,7 @@ struct LayerInfo {
   std::vector<SettingInfo> settings;
   std::vector<VariantInfo> variants;
   bool grouped = true;  // whether key_heads may be fewer than heads
+  bool literal = true;  // whether the oracle computes the same from the recipe; if not, `departure` says why
   std::vector<std::string> forms;
   std::vector<GoldenInfo> golden;
   double tolerance_f64 = 1e-10, tolerance_f32 = 1e-4;

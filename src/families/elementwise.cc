@@ -449,9 +449,9 @@ Status run_backward(const typename Cell::Problem& p, const typename Cell::Gradie
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
   // A vector problem may be complex, a selective one is real with [K, V] gates: the largest serves all three.
-  T dummy;
+  T imaginary_part;  // never read: that there is one makes the problem complex
   ChannelProblem<T> vector;
-  vector.dim = K * V, vector.state_im = &dummy;
+  vector.dim = K * V, vector.state_im = &imaginary_part;
   SelectiveProblem<T> selective;
   selective.key_dim = K, selective.value_dim = V;
   RotatingProblem<T> rotating;

@@ -13,7 +13,7 @@
 //   feedback        the residual is read with p at the undecayed S, the write goes to k (Comba)
 //   split           residual write*v - S'(erase*k) (GDN-2)
 //   dplr            S <- decayed S + b (a' S) + step k v', a reads the undecayed S
-//   precondition    A <- e^g A + step k*k, D = 1.5^(-r/(1+|r|)), r = log(A + 1e-6) + 0.2; the write key is D*k
+//   precondition    A <- e^ga A + ba k*k, D = 1.5^(-r/(1+|r|)), r = log(A + 1e-6) - c; the write key is D*k
 //   q_norm          the memory in use is S / |S|_q^(q-2), the state is S (Moneta)
 //   row_norm        after the step every output unit's weights get back their initial length (LaCT)
 //
@@ -104,16 +104,17 @@ Parameters<S> in_use(const Design& design, Parameters<S> w) {
 
 /// Diagonal preconditioner; advances A.
 template <class S>
-Vec<S> precondition(Head<S>& h, int t, const Vec<S>& k, const S& step, bool first) {
+Vec<S> precondition(Head<S>& h, int t, const Vec<S>& k) {
   using std::abs;
   using std::exp;
   using std::log;
   Matrix<S>& a = h.state.at("A");
+  const S fade = exp(h.call.at("g_atk")(t, 0)), share = h.call.at("beta_atk")(t, 0),
+          level = h.call.at("log_atk_scale")(0, 0);
   Vec<S> write;
   for (int c = 0; c < a.cols; ++c) {
-    if (first && h.design.solver.decay_kind == Solver::Decay::before) a(0, c) *= decay_factor(h, t, c, 0);
-    a(0, c) += step * k[c] * k[c];
-    const S r = log(a(0, c) + S(1e-6)) + S(0.2);
+    a(0, c) = fade * a(0, c) + share * k[c] * k[c];
+    const S r = log(a(0, c) + S(1e-6)) - level;
     write.push_back(k[c] * exp(S(-std::log(1.5)) * r / (S(1.0) + abs(r))));
   }
   return write;
@@ -121,7 +122,7 @@ Vec<S> precondition(Head<S>& h, int t, const Vec<S>& k, const S& step, bool firs
 
 /// Update of a linear memory by one pair, before momentum: -step G, or what feedback, split, dplr make of it.
 template <class S>
-Matrix<S> linear_update(Head<S>& h, int t, int i, bool first, const Matrix<S>& point, const Matrix<S>& undecayed) {
+Matrix<S> linear_update(Head<S>& h, int t, int i, const Matrix<S>& point, const Matrix<S>& undecayed) {
   const Design& d = h.design;
   const Solver& solver = d.solver;
   const int row = i - h.kept;
@@ -148,7 +149,7 @@ Matrix<S> linear_update(Head<S>& h, int t, int i, bool first, const Matrix<S>& p
     for (std::size_t a = 0; a < read.size(); ++a) read[a] *= erase[a];
     for (std::size_t b = 0; b < target.size(); ++b) target[b] *= gate[b];
   }
-  if (solver.precondition) write = precondition(h, t, x, step, first);
+  if (solver.precondition) write = precondition(h, t, x);
   const Matrix<S> used = in_use(d, Parameters<S>{*memory})[0];
   Vec<S> dy = d.memory.reverse ? d_loss(d.extras, times(used, read), h.keys[i], loss_parameter(h, i))
                                : d_loss(d.extras, through(read, used), target, loss_parameter(h, i));
@@ -184,7 +185,7 @@ void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Par
   using D = Solver::Decay;
   const Design& d = h.design;
   const Solver& solver = d.solver;
-  const S momentum = h.quantity(solver.momentum, "momentum", t, 0.0);
+  const S momentum = h.quantity(solver.momentum, "momentum", t, 0.0), gain = h.quantity(solver.gain, "gain", t, 1.0);
   Parameters<S> point = block_start ? *block_start : w;
   if (solver.nesterov)
     for (std::size_t p = 0; p < w.size(); ++p)
@@ -201,7 +202,7 @@ void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Par
   } else if (is_linear_class(d.memory)) {
     const Vec<S> x = d.memory.reverse ? h.value(i) : h.pair_vector(i, t);
     step = step_size(solver, h.quantity(solver.step, step_name(d, h.has("rate")), i - h.kept, 1.0), dot(x, x));
-    update = {linear_update(h, t, i, first, point[0], first && !block_start ? undecayed[0] : point[0])};
+    update = {linear_update(h, t, i, point[0], first && !block_start ? undecayed[0] : point[0])};
   } else {
     const Vec<S>& x = h.keys[i];
     step = step_size(solver, h.quantity(solver.step, step_name(d, h.has("rate")), i - h.kept, 1.0), dot(x, x));
@@ -224,7 +225,7 @@ void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Par
       if (solver.decay_kind == D::shrink && first) w[p].data[c] *= S(1.0) - lam;
     }
     const Matrix<S> move = solver.muon && !infos[p].bias ? orthogonalise(update[p]) : update[p];
-    for (std::size_t c = 0; c < w[p].data.size(); ++c) w[p].data[c] += move.data[c];
+    for (std::size_t c = 0; c < w[p].data.size(); ++c) w[p].data[c] += gain * move.data[c];
   }
   if (solver.row_norm) restore_row_norms(h, w);
 }

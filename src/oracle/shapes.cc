@@ -243,6 +243,8 @@ std::vector<InputSpec> input_specs(const Design& d) {
   if ((s.decay_kind == Solver::Decay::leak || s.decay_kind == Solver::Decay::shrink) && !s.decay.is_constant())
     add("lam", "T H");
   if (s.momentum.is_input()) add("momentum", "T H");
+  if (s.gain.is_input()) add("gain", "T H");
+  if (s.precondition) add("g_atk", "T H"), add("beta_atk", "T H"), add("log_atk_scale", "H");
   if (s.feedback) add("p", "P G K");
   if (s.split) add("erase", "P H K"), add("write", "P H V");
   if (s.dplr) add("a", "P H K"), add("b", "P H K");

@@ -26,7 +26,7 @@ struct Bound {
 
 /// Strides of one value by role. An axis the value does not have has stride zero.
 struct AxisStrides {
-  std::ptrdiff_t batch = 0, time = 0, head = 0, inner = 0;
+  std::ptrdiff_t batch = 0, time = 0, head = 0, inner = 0, outer = 0;
 };
 
 inline AxisStrides axis_strides(const std::string& axes, const std::array<std::ptrdiff_t, max_rank>& stride) {
@@ -44,7 +44,7 @@ inline AxisStrides axis_strides(const std::string& axes, const std::array<std::p
         s.head = stride[i];
         break;
       default:
-        s.inner = stride[i];
+        s.outer = s.inner, s.inner = stride[i];
     }
   return s;
 }
@@ -75,9 +75,14 @@ inline const Value& value(const Plan::Body& body, int index) {
 /// Extent of the last axis of a value, if it is one a row runs along; else 1.
 inline int width(const Plan::Body& body, int index) {
   const std::string& axes = value(body, index).axes;
-  if (axes.empty()) return 1;
-  const char last = axes.back();
-  return last == 'K' || last == 'V' || last == '1' ? static_cast<int>(body.extent(last, 1, 1)) : 1;
+  return axes.empty() || !is_inner(axes.back()) ? 1 : static_cast<int>(body.extent(axes.back(), 1, 1));
+}
+/// Extent of the last axis but one of a matrix; 1 for rows.
+inline int height(const Plan::Body& body, int index) {
+  const std::string& axes = value(body, index).axes;
+  const std::size_t n = axes.size();
+  return n < 2 || !is_inner(axes[n - 1]) || !is_inner(axes[n - 2]) ? 1
+                                                                    : static_cast<int>(body.extent(axes[n - 2], 1, 1));
 }
 
 /// Heads of a value: H, G, or (constants) those of the plan.

@@ -40,23 +40,55 @@ void for_each(const std::string& axes, const std::array<std::ptrdiff_t, max_rank
   }
 }
 
+// A value along the letters of a canonical input: axes it does not have (a gate that is the same for every token) have
+// stride zero.
+struct Along {
+  std::string axes;
+  std::array<std::ptrdiff_t, max_rank> extent{}, stride{}, gradient_stride{};
+};
+template <class T>
+Along along(const Plan::Body& body, const Binding<T>& b, std::size_t canonical) {
+  const int index = body.pipeline.canonical[canonical];
+  const std::string& own = body.pipeline.values[static_cast<std::size_t>(index)].axes;
+  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
+  Along a;
+  const bool same_rank = [&] {
+    std::size_t rank = 0;
+    for (char letter : body.pipeline.canonical_info[canonical].shape) rank += letter != ' ';
+    return rank == own.size();
+  }();
+  for (char letter : body.pipeline.canonical_info[canonical].shape) {
+    if (letter == ' ') continue;
+    const std::size_t i = a.axes.size();
+    // The same axis may go by another letter: features for keys, heads for key heads.
+    const std::size_t at = same_rank ? i : own.find(letter);
+    a.axes += letter;
+    if (at == std::string::npos) {
+      a.extent[i] = body.extent(letter, b.batch, b.time);
+      continue;
+    }
+    a.extent[i] = bound.extent[at], a.stride[i] = bound.stride[at], a.gradient_stride[i] = bound.gradient_stride[at];
+  }
+  return a;
+}
+
 // The array of one sequence, without the batch axis.
 template <class T>
-Array gather(const Plan::Body& body, const Binding<T>& b, int index, const families::Sequence& sequence) {
-  const Value& value = body.pipeline.values[static_cast<std::size_t>(index)];
-  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
-  const std::ptrdiff_t tokens = sequence.end - sequence.begin, pairs = body.pipeline.design.solver.pairs;
+Array gather(const Plan::Body& body, const Binding<T>& b, std::size_t canonical, const families::Sequence& sequence) {
+  const Along a = along(body, b, canonical);
+  const T* const data = b.values[static_cast<std::size_t>(body.pipeline.canonical[canonical])].data;
+  const std::ptrdiff_t tokens = sequence.end - sequence.begin, pairs = body.pipeline.pairs;
   Array array;
   std::size_t count = 1;
-  for (std::size_t i = 0; i < value.axes.size(); ++i) {
-    const char axis = value.axes[i];
+  for (std::size_t i = 0; i < a.axes.size(); ++i) {
+    const char axis = a.axes[i];
     if (axis == 'B') continue;
-    array.extent.push_back(axis == 'T' ? tokens : axis == 'P' ? tokens * pairs : bound.extent[i]);
+    array.extent.push_back(axis == 'T' ? tokens : axis == 'P' ? tokens * pairs : a.extent[i]);
     count *= static_cast<std::size_t>(array.extent.back());
   }
   array.data.resize(count);
-  for_each(value.axes, bound.extent, bound.stride, sequence, pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
-    array.data[flat] = static_cast<double>(bound.data[offset]);
+  for_each(a.axes, a.extent, a.stride, sequence, pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
+    array.data[flat] = static_cast<double>(data[offset]);
   });
   return array;
 }
@@ -65,10 +97,9 @@ template <class T>
 Arrays gather_inputs(const Plan::Body& body, const Binding<T>& b, const families::Sequence& sequence) {
   Arrays inputs;
   for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i) {
-    const int index = body.pipeline.canonical[i];
     const InputInfo& info = body.pipeline.canonical_info[i];
-    if (info.optional && !b.values[static_cast<std::size_t>(index)].data) continue;
-    inputs[info.name] = gather(body, b, index, sequence);
+    if (info.optional && !b.values[static_cast<std::size_t>(body.pipeline.canonical[i])].data) continue;
+    inputs[info.name] = gather(body, b, i, sequence);
   }
   return inputs;
 }
@@ -193,12 +224,12 @@ Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
     }
     const Arrays gradients = oracle::backward(body.pipeline.design, sizes, inputs, state, d_o, d_state);
     for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i) {
-      const int index = body.pipeline.canonical[i];
-      Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
+      Bound<T>& bound = b.values[static_cast<std::size_t>(body.pipeline.canonical[i])];
       const auto found = gradients.find(body.pipeline.canonical_info[i].name);
       if (!bound.gradient || found == gradients.end()) continue;
-      for_each(body.pipeline.values[static_cast<std::size_t>(index)].axes, bound.extent, bound.gradient_stride,
-               sequence, body.pipeline.design.solver.pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
+      const Along a = along(body, b, i);
+      for_each(a.axes, a.extent, a.gradient_stride, sequence, body.pipeline.pairs,
+               [&](std::ptrdiff_t offset, std::size_t flat) {
                  bound.gradient[offset] += static_cast<T>(found->second.data[flat]);
                });
     }

@@ -5,8 +5,10 @@
 //            state. Gradients walk the same list in reverse, so a layer's backward is composed, never written.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "oracle/oracle.h"
@@ -26,35 +28,64 @@ struct Value {
   std::vector<double> numbers;  // From::constant: one; From::table: one per head
 };
 
-enum class KernelKind { decay, delta, gated, dplr, momentum, projection, channel, least_squares, oracle };
+/// Letters of a row: all but batch, time (of tokens or pairs) and heads. The last is the row, the one before it makes
+/// the value a matrix (W [F, K]).
+inline bool is_inner(char letter) { return std::string_view("BTPHG").find(letter) == std::string_view::npos; }
+
+enum class KernelKind {
+  decay,
+  delta,
+  gated,
+  dplr,
+  momentum,
+  projection,
+  oja,
+  log_linear,
+  stabilised,
+  channel,
+  rotating,
+  selective,
+  weighted_mean,
+  least_squares,
+  carry,
+  convolution,
+  oracle
+};
 
 /// What a kernel's operand is for; the index into Step::from.
 struct Role {
-  enum : std::size_t { q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, count };
+  // clang-format off
+  enum : std::size_t {
+    q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, theta, v_im, levels, input, step, count
+  };
+  // clang-format on
 };
 
 struct Step {
   bool is_kernel = false;
   prepare::Op op{};
-  double eps = 0;
+  double number = 0;  // the constant of an operation, an eps of a kernel
   KernelKind kernel{};
   std::vector<int> from;  // operations: operands. Kernels: by Role, -1 = absent. Oracle: all canonical inputs
   int to = -1;
+  int also = -1;  // kernels with a second output
+  zoo::Running running = zoo::Running::none;
   double scale = 1;          // kernels: on q
   int pairs = 1;             // kernels: their time is that of pairs, T times this
-  bool undecayed = false;    // delta, dplr: the residual reads the state before its decay
+  bool undecayed = false;    // delta, dplr: the residual reads the state before its decay; selective: Longhorn's gate
   bool read_before = false;  // gated: the output reads the state before the token's write
   int state = -1;            // kernels: index of the first state
 };
 
-/// One named array of the state. In the caller's buffer: if any part is a history, one 64-bit count of pairs per
-/// sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity, extent...] each,
+/// One named array of the state. In the caller's buffer: if any part is a history or the kernel counts tokens, one
+/// 64-bit count per sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity, extent...] each,
 /// where the capacity is what the size of the buffer allows.
 struct StatePart {
   StateInfo info;
   std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
   Type type = Type::f32;               // kernels of linear memories keep the plan's type, the others keep double
   bool history = false;
+  double fresh = 0;  // what reset writes
 };
 
 /// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.
@@ -69,7 +100,10 @@ struct Pipeline {
   std::vector<Value> values;
   std::vector<Step> steps;
   std::vector<StatePart> states;
-  bool history = false;        // a part of the state is a list of pairs (oracle)
+  std::map<char, int> letters;  // extents of letters besides B T P H G K V: F features, M slots, L levels, W, ...
+  int pairs = 1;                // extent of P per token
+  bool history = false;         // a part of the state is a list of pairs (oracle)
+  bool counted = false;         // the state begins with a count of tokens per sequence, as with a history
   oracle::Sizes oracle_sizes;  // but for the time
   std::vector<int> canonical;  // oracle: value index of each canonical input
   std::vector<InputInfo> canonical_info;
@@ -102,8 +136,11 @@ struct Plan::Body {
   std::vector<double> constants_f64;
   std::vector<std::ptrdiff_t> constant_offset;  // per value
 
-  bool on_oracle() const { return pipeline.steps[main_kernel].kernel == KernelKind::oracle; }
-  int main_kernel = -1;  // index of the step that is the regression itself
+  bool on_oracle() const {
+    return main_kernel >= 0 && pipeline.steps[static_cast<std::size_t>(main_kernel)].kernel == KernelKind::oracle;
+  }
+  int main_kernel = -1;               // index of the step that is the regression itself; -1: none, an operation
+  int key_width = 1, value_width = 1;  // of its state
 
   std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const;
   std::size_t elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time) const;

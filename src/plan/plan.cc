@@ -64,8 +64,21 @@ const char* family_name(KernelKind kind) {
       return "momentum";
     case KernelKind::projection:
       return "projection";
+    case KernelKind::oja:
+      return "oja";
+    case KernelKind::log_linear:
+      return "log_linear";
+    case KernelKind::stabilised:
+      return "stabilised";
+    case KernelKind::weighted_mean:
+      return "weighted_mean";
     case KernelKind::channel:
+    case KernelKind::rotating:
+    case KernelKind::selective:
       return "elementwise";
+    case KernelKind::carry:
+    case KernelKind::convolution:
+      return "running";
     case KernelKind::least_squares:
       return "least_squares";
     case KernelKind::oracle:
@@ -82,9 +95,18 @@ std::vector<Form> kernel_forms(KernelKind kind) {
     case KernelKind::gated:
     case KernelKind::dplr:
     case KernelKind::momentum:
+    case KernelKind::oja:
+    case KernelKind::carry:  // one loop serves them all
+    case KernelKind::convolution:
       return {Form::step, Form::recurrent, Form::chunk, Form::parallel, Form::scan};
+    case KernelKind::log_linear:
+    case KernelKind::stabilised:
+      return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
     case KernelKind::projection:
     case KernelKind::channel:
+    case KernelKind::rotating:
+    case KernelKind::selective:
+    case KernelKind::weighted_mean:
       return {Form::step, Form::recurrent, Form::scan};
     case KernelKind::least_squares:
     case KernelKind::oracle:
@@ -93,9 +115,10 @@ std::vector<Form> kernel_forms(KernelKind kind) {
   return {Form::step, Form::recurrent};
 }
 
-// Those that every kernel of the pipeline has.
-std::vector<Form> forms_of(const Pipeline& pipeline, bool causal) {
+// Those that every kernel of the pipeline has; an operation goes token by token.
+std::vector<Form> forms_of(const Pipeline& pipeline, bool causal, bool operation) {
   if (!causal) return {Form::parallel};
+  if (operation) return {Form::step, Form::recurrent};
   std::vector<Form> forms = kernel_forms(KernelKind::decay);
   for (const Step& step : pipeline.steps) {
     if (!step.is_kernel) continue;
@@ -103,6 +126,21 @@ std::vector<Form> forms_of(const Pipeline& pipeline, bool causal) {
     std::erase_if(forms, [&](Form form) { return std::find(own.begin(), own.end(), form) == own.end(); });
   }
   return forms;
+}
+
+// The regression itself: the last kernel of the longest keys that is not a running quantity of the preparation.
+void find_main_kernel(Plan::Body& body) {
+  const auto& steps = body.pipeline.steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (!steps[i].is_kernel || steps[i].kernel == KernelKind::carry || steps[i].kernel == KernelKind::convolution)
+      continue;
+    const bool oracle = steps[i].kernel == KernelKind::oracle;
+    const int k = oracle ? -1 : steps[i].from[Role::k], v = oracle ? -1 : steps[i].from[Role::v];
+    const int keys = oracle ? body.shape.key_dim : k < 0 ? 1 : width(body, k);
+    if (body.main_kernel >= 0 && keys < body.key_width) continue;
+    body.main_kernel = static_cast<int>(i);
+    body.key_width = keys, body.value_width = v < 0 ? body.shape.value_dim : width(body, v);
+  }
 }
 
 Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, const Shape& shape,
@@ -126,25 +164,31 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
                 "shape.key_heads");
   const bool root = layer && layer->scale_by_root_key;
   body->scale = options.scale.value_or(root ? 1 / std::sqrt(static_cast<double>(body->shape.key_dim)) : 1.0);
-  body->chunk =
-      options.chunk > 0 ? options.chunk : families::default_chunk(body->shape.key_dim, body->shape.value_dim);
-  const Design design = interpret(body->recipe);
+  const bool operation = layer && layer->is_operation();
+  const Design design = operation ? Design{} : interpret(body->recipe);
   const bool sees_all = design.solver.kind == Solver::Kind::gd || design.solver.kind == Solver::Kind::exact ||
                         design.solver.kind == Solver::Kind::cg || design.solver.kind == Solver::Kind::chebyshev ||
                         design.solver.kind == Solver::Kind::given;
+  if (!options.causal && operation)
+    throw Error(body->name + " works token by token; it has no non-causal meaning", "options.causal");
   if (!options.causal && !(sees_all && oracle::keeps_history(design)))
     throw Error("'" + to_string(body->recipe) +
                     "' answers token by token; only solvers that see all pairs at once "
                     "(gd, exact, cg) have a non-causal meaning",
                 "options.causal");
+  zoo::Declaration adapted;
+  if (layer && layer->adapt) {
+    adapted = *layer;
+    layer->adapt(adapted, options.settings, body->shape);
+    layer = &adapted;
+  }
   body->pipeline = lower(design, layer, body->shape, options, body->scale);
   if (body->pipeline.values.size() > static_cast<std::size_t>(max_values))
     throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
                 std::to_string(max_values) + " fit");
-  const auto& steps = body->pipeline.steps;
-  body->main_kernel = static_cast<int>(
-      std::find_if(steps.begin(), steps.end(), [](const Step& step) { return step.is_kernel; }) - steps.begin());
-  body->forms = forms_of(body->pipeline, options.causal);
+  find_main_kernel(*body);
+  body->chunk = options.chunk > 0 ? options.chunk : families::default_chunk(body->key_width, body->value_width);
+  body->forms = forms_of(body->pipeline, options.causal, operation);
   for (const StatePart& part : body->pipeline.states) body->states.push_back(part.info);
   body->simd_f32 = &simd<float>(target_of(options));
   body->simd_f64 = &simd<double>(target_of(options));
@@ -182,7 +226,7 @@ const char* axis_name(char letter) {
 }
 
 // Letters whose extent the caller chooses.
-bool is_free(char letter) { return letter == 'L'; }
+bool is_free(const Plan::Body& body, char letter) { return letter == 'L' && !body.pipeline.letters.contains('L'); }
 
 template <class AnyTensor>
 Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTensor& tensor, std::ptrdiff_t batch,
@@ -191,7 +235,7 @@ Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTenso
   int rank = 0;
   for (char letter : info.shape) {
     if (letter == ' ') continue;
-    if (rank < tensor.rank && !is_free(letter)) {
+    if (rank < tensor.rank && !is_free(body, letter)) {
       const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(rank)],
                            want = body.extent(letter, batch, time);
       if (got != want) return {Status::bad_shape, info.name, letter, got, want};
@@ -243,7 +287,7 @@ std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdif
     case 'T':
       return time;
     case 'P':
-      return time * pipeline.design.solver.pairs;
+      return time * pipeline.pairs;
     case 'H':
       return shape.heads;
     case 'G':
@@ -252,12 +296,10 @@ std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdif
       return shape.key_dim;
     case 'V':
       return shape.value_dim;
-    case 'M':
-      return pipeline.design.memory.slots;
-    case 'W':
-      return pipeline.design.solver.batch - 1;
-    default:
-      return 1;
+    default: {
+      const auto own = pipeline.letters.find(letter);
+      return own == pipeline.letters.end() ? 1 : own->second;
+    }
   }
 }
 
@@ -268,7 +310,7 @@ std::size_t Plan::Body::elements(const std::string& axes, std::ptrdiff_t batch, 
 }
 
 std::size_t Plan::Body::state_bytes(std::int64_t time) const {
-  std::size_t bytes = pipeline.history ? static_cast<std::size_t>(shape.batch) * sizeof(std::int64_t) : 0;
+  std::size_t bytes = pipeline.counted || pipeline.history ? static_cast<std::size_t>(shape.batch) * sizeof(std::int64_t) : 0;
   std::int64_t pairs = time;
   if (pipeline.design.weights.window > 0) pairs = std::min<std::int64_t>(pairs, pipeline.design.weights.window);
   for (const StatePart& part : pipeline.states) {
@@ -280,14 +322,15 @@ std::size_t Plan::Body::state_bytes(std::int64_t time) const {
 
 StatePlace Plan::Body::state_place(std::size_t bytes, int index) const {
   const std::size_t batch = static_cast<std::size_t>(shape.batch);
-  std::size_t fixed = pipeline.history ? batch * sizeof(std::int64_t) : 0, per_pair = 0;
+  const std::size_t header = pipeline.counted || pipeline.history ? batch * sizeof(std::int64_t) : 0;
+  std::size_t fixed = header, per_pair = 0;
   for (const StatePart& part : pipeline.states) {
     const std::size_t one = numbers(part) * size_of(part.type) * batch;
     (part.history ? per_pair : fixed) += part.history ? one : (one + 7) / 8 * 8;
   }
   StatePlace place;
   place.capacity = per_pair && bytes > fixed ? static_cast<std::ptrdiff_t>((bytes - fixed) / per_pair) : 0;
-  std::size_t fixed_at = pipeline.history ? batch * sizeof(std::int64_t) : 0, history_at = fixed;
+  std::size_t fixed_at = header, history_at = fixed;
   for (int i = 0; i <= index; ++i) {
     const StatePart& part = pipeline.states[static_cast<std::size_t>(i)];
     const std::size_t one = numbers(part) * size_of(part.type) * batch;
@@ -313,6 +356,7 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
 }
 
 std::string Plan::kernel() const {
+  if (body_->main_kernel < 0) return "operation";
   const KernelKind kind = body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
   if (kind == KernelKind::oracle) return "oracle";
   const char* target = body_->options.type == Type::f32 ? body_->simd_f32->name : body_->simd_f64->name;
@@ -334,7 +378,7 @@ Form Plan::best_form(std::int64_t time) const noexcept {
   const auto& forms = body_->forms;
   if (forms.size() == 1) return forms.front();
   const bool chunk = std::find(forms.begin(), forms.end(), Form::chunk) != forms.end();
-  return chunk ? families::best_form(body_->shape.key_dim, body_->shape.value_dim, time, false) : Form::recurrent;
+  return chunk ? families::best_form(body_->key_width, body_->value_width, time, false) : Form::recurrent;
 }
 
 std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time) const {
@@ -347,7 +391,18 @@ std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t
 Status Plan::reset(State state) const noexcept try {
   if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
   std::memset(state.data, 0, state.bytes);
-  if (!body_->on_oracle()) return Status::ok;
+  if (!body_->on_oracle()) {
+    for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
+      const StatePart& part = body_->pipeline.states[i];
+      if (part.fresh == 0) continue;
+      std::byte* const at =
+          static_cast<std::byte*>(state.data) + body_->state_place(state.bytes, static_cast<int>(i)).offset;
+      const std::size_t count = numbers(part) * static_cast<std::size_t>(body_->shape.batch);
+      if (part.type == Type::f32) std::fill_n(reinterpret_cast<float*>(at), count, static_cast<float>(part.fresh));
+      else std::fill_n(reinterpret_cast<double*>(at), count, part.fresh);
+    }
+    return Status::ok;
+  }
   const oracle::Arrays fresh = oracle::fresh_state(body_->pipeline.design, body_->pipeline.oracle_sizes);
   for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
     const StatePart& part = body_->pipeline.states[i];

@@ -74,7 +74,7 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
                        ? Sequence{static_cast<std::ptrdiff_t>(i), 0, b.time}
                        : Sequence{0, static_cast<std::ptrdiff_t>(cu[i]), static_cast<std::ptrdiff_t>(cu[i + 1])};
   b.sequences = {sequences, n};
-  const std::ptrdiff_t pairs = body.pipeline.design.solver.pairs;
+  const std::ptrdiff_t pairs = body.pipeline.pairs;
   Sequence* scaled = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
   for (std::size_t i = 0; i < n; ++i)
     scaled[i] = {sequences[i].row, sequences[i].begin * pairs, sequences[i].end * pairs};
@@ -137,26 +137,33 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
   }
 }
 
+// Rows of a value for an operation on `heads` heads.
+template <class N, class T>
+prepare::Rows<N> rows_at(const Plan::Body& body, int index, N* data,
+                         const std::array<std::ptrdiff_t, max_rank>& stride, std::ptrdiff_t heads) {
+  const AxisStrides s = axis_strides(value(body, index).axes, stride);
+  const int group = std::max(1, static_cast<int>(heads / heads_of(body, index)));
+  return {data,    s.batch, s.time, s.head, s.inner, group, width(body, index), s.outer, height(body, index)};
+}
 template <class T>
 prepare::Rows<const T> rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
   const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
-  const AxisStrides s = axis_strides(value(body, index).axes, bound.stride);
-  const int own = heads_of(body, index);
-  return {bound.data, s.batch, s.time, s.head, s.inner, static_cast<int>(heads / own), width(body, index)};
+  return rows_at<const T, T>(body, index, bound.data, bound.stride, heads);
 }
 template <class T>
 prepare::Rows<T> gradient_rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
   const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
-  const AxisStrides s = axis_strides(value(body, index).axes, bound.gradient_stride);
-  const int own = heads_of(body, index);
-  return {bound.gradient, s.batch, s.time, s.head, s.inner, static_cast<int>(heads / own), width(body, index)};
+  return rows_at<T, T>(body, index, bound.gradient, bound.gradient_stride, heads);
 }
 
-// The extent of an operation is that of its result.
+// The extent of an operation is that of its result; parameters have no batch and no time.
 template <class T>
 prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, const Step& step) {
-  const bool of_pairs = value(body, step.to).axes.find('P') != std::string::npos;
-  return {b.batch, of_pairs ? b.time * body.pipeline.design.solver.pairs : b.time, heads_of(body, step.to)};
+  const std::string& axes = value(body, step.to).axes;
+  const auto has = [&](char letter) { return axes.find(letter) != std::string::npos; };
+  const bool heads = has('H') || has('G');
+  return {has('B') ? b.batch : 1, has('P') ? b.time * body.pipeline.pairs : has('T') ? b.time : 1,
+          heads ? heads_of(body, step.to) : 1};
 }
 
 template <class T>
@@ -165,9 +172,8 @@ Status operation_forward(const Plan::Body& body, const Step& step, Binding<T>& b
   prepare::Rows<const T> from[prepare::max_operands];
   for (std::size_t i = 0; i < step.from.size(); ++i) from[i] = rows(body, b, step.from[i], extent.heads);
   Bound<T>& to = b.values[static_cast<std::size_t>(step.to)];
-  const AxisStrides s = axis_strides(value(body, step.to).axes, to.stride);
-  const prepare::Rows<T> out{to.writable, s.batch, s.time, s.head, s.inner, 1, width(body, step.to)};
-  return prepare::forward(step.op, from, out, step.eps, extent);
+  const prepare::Rows<T> out = rows_at<T, T>(body, step.to, to.writable, to.stride, extent.heads);
+  return prepare::forward(step.op, from, out, step.number, extent);
 }
 
 template <class T>
@@ -181,9 +187,9 @@ void operation_backward(const Plan::Body& body, const Step& step, Binding<T>& b)
     from[i] = rows(body, b, step.from[i], extent.heads);
     d_from[i] = gradient_rows(body, b, step.from[i], extent.heads);
   }
-  const AxisStrides s = axis_strides(value(body, step.to).axes, to.gradient_stride);
-  const prepare::Rows<const T> d_to{to.gradient_in, s.batch, s.time, s.head, s.inner, 1, width(body, step.to)};
-  prepare::backward(step.op, from, rows(body, b, step.to, extent.heads), d_to, d_from, step.eps, extent);
+  const prepare::Rows<const T> d_to =
+      rows_at<const T, T>(body, step.to, to.gradient_in, to.gradient_stride, extent.heads);
+  prepare::backward(step.op, from, rows(body, b, step.to, extent.heads), d_to, d_from, step.number, extent);
 }
 
 template <class T>
@@ -274,7 +280,7 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form
   if (backward && operation_follows) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
   if (backward && has_gates)  // of g and of beta
     for (int gate = 0; gate < 2; ++gate)
-      arena.take<std::byte>(batch * time * body.pipeline.design.solver.pairs * body.shape.heads * size);
+      arena.take<std::byte>(batch * time * body.pipeline.pairs * body.shape.heads * size);
   return arena.bytes() + kernel;
 }
 

@@ -192,7 +192,7 @@ LayerText read_layer_text(std::string_view text) {
   }
   const std::size_t colon = whole.find(':');
   result.layer = &find_declaration(trimmed(whole.substr(0, colon)));
-  result.recipe = parse_recipe(result.layer->info.recipe);
+  if (!result.layer->is_operation()) result.recipe = parse_recipe(result.layer->info.recipe);
   if (colon == std::string::npos) return result;
   std::string_view rest = std::string_view(whole).substr(colon + 1);
   while (!rest.empty()) {
@@ -274,13 +274,15 @@ void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Setting
       if (found == known.end()) {
         std::string list;
         for (const SettingInfo& info : known) list += (list.empty() ? "" : ", ") + info.name;
-        throw Error(layer->info.name + " has no setting '" + name + "'; it has " + list, "layer " + layer->info.name);
+        throw Error(layer->info.name + " has no setting '" + name + "'" +
+                        (list.empty() ? "; it has none" : "; it has " + list),
+                    "layer " + layer->info.name);
       }
       if (found->of_layer) continue;
     }
     apply_setting(recipe, name, value);
   }
-  if (settings.empty()) return;
+  if (settings.empty() || (layer && layer->is_operation())) return;
   try {
     validate(recipe);
   } catch (const Error& error) {
@@ -291,6 +293,9 @@ void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Setting
 
 std::string stream_recipe(std::string_view text) {
   LayerText read = read_layer_text(text);
+  if (read.layer && read.layer->is_operation())
+    throw Error(read.layer->info.name + " is an operation on one tensor, not a regression of values on keys",
+                "layer " + std::string(text));
   Settings settings = read.settings;
   if (read.layer)
     for (const SettingInfo& info : read.layer->info.settings)

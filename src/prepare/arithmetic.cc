@@ -1,7 +1,10 @@
-// Products, sums, the skip connection, RWKV-7's key and bonus, and the operations that change the number of tokens.
+// Products, sums, the skip connection, RWKV-7's key and bonus, halves of a row, and the operations that change the
+// number of tokens. Of add, subtract, skip and silu_gate an operand may be left out; its term or factor is then not
+// computed, so that a product with an infinite partner cannot turn into NaN.
 #include <algorithm>
 #include <cmath>
 
+#include "prepare/functions.h"
 #include "prepare/rule.h"
 
 namespace ttr::prepare {
@@ -24,18 +27,17 @@ struct Product : Everywhere {
 };
 
 template <int sign>
-struct Sum : Everywhere {
+struct Sum : Rule<2> {
   template <class T>
-  static T value(T x, T y) {
-    return x + sign * y;
+  void forward(const Forward<T>& a) {
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0].each(d, T(0)) + sign * a.x[1].each(d, T(0));
   }
   template <class T>
-  static T d_x(T, T) {
-    return 1;
-  }
-  template <class T>
-  static T d_y(T, T) {
-    return sign;
+  void backward(const Backward<T>& a) {
+    for (int d = 0; d < a.y.width; ++d) {
+      if (a.dx[0]) a.dx[0].each(d) += a.dy[d];
+      if (a.dx[1]) a.dx[1].each(d) += sign * a.dy[d];
+    }
   }
 };
 
@@ -68,15 +70,62 @@ struct Multiple {
 struct Skip : Rule<3> {
   template <class T>
   void forward(const Forward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0][d] + a.x[2].each(d) * a.x[1][d];
+    const bool skips = a.x[1] && a.x[2];
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0].each(d, T(0)) + (skips ? a.x[2].each(d) * a.x[1][d] : T(0));
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    const bool skips = a.x[1] && a.x[2];
+    for (int d = 0; d < a.y.width; ++d) {
+      if (a.dx[0]) a.dx[0].each(d) += a.dy[d];
+      if (a.dx[1] && skips) a.dx[1][d] += a.dy[d] * a.x[2].each(d);
+      if (a.dx[2] && skips) a.dx[2].each(d) += a.dy[d] * a.x[1][d];
+    }
+  }
+};
+
+struct SiluGate : Rule<2> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[1] ? a.x[0][d] * Silu::value(a.x[1].each(d)) : a.x[0][d];
   }
   template <class T>
   void backward(const Backward<T>& a) {
     for (int d = 0; d < a.y.width; ++d) {
-      if (a.dx[0]) a.dx[0][d] += a.dy[d];
-      if (a.dx[1]) a.dx[1][d] += a.dy[d] * a.x[2].each(d);
-      if (a.dx[2]) a.dx[2].each(d) += a.dy[d] * a.x[1][d];
+      if (a.dx[0]) a.dx[0][d] += a.x[1] ? a.dy[d] * Silu::value(a.x[1].each(d)) : a.dy[d];
+      if (a.dx[1] && a.x[1]) a.dx[1].each(d) += a.dy[d] * a.x[0][d] * Silu::slope(a.x[1].each(d));
     }
+  }
+};
+
+struct OuterProduct : Rule<2> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    for (int f = 0; f < a.y.height; ++f)
+      for (int d = 0; d < a.y.width; ++d) a.y(f, d) = a.x[0][d] * a.x[1](f, d);
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    for (int f = 0; f < a.y.height; ++f)
+      for (int d = 0; d < a.y.width; ++d) {
+        if (a.dx[0]) a.dx[0][d] += a.dy(f, d) * a.x[1](f, d);
+        if (a.dx[1]) a.dx[1](f, d) += a.dy(f, d) * a.x[0][d];
+      }
+  }
+};
+
+template <bool second>
+struct Half : Rule<1> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    const int first = second ? a.x[0].width / 2 : 0;
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0][first + d];
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    if (!a.dx[0]) return;
+    const int first = second ? a.x[0].width / 2 : 0;
+    for (int d = 0; d < a.y.width; ++d) a.dx[0][first + d] += a.dy[d];
   }
 };
 
@@ -152,6 +201,20 @@ struct Spread : Copy {
   }
 };
 
+struct Interleave : Rule<2> {
+  std::ptrdiff_t source(std::ptrdiff_t t) const { return t / 2; }
+  template <class T>
+  void forward(const Forward<T>& a) {
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[a.t % 2][d];
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    const Line<T>& dx = a.dx[a.t % 2];
+    if (!dx) return;
+    for (int d = 0; d < a.y.width; ++d) dx[d] += a.dy[d];
+  }
+};
+
 struct TakeLast : Copy {
   std::ptrdiff_t source(std::ptrdiff_t t) const { return t * per_token() + per_token() - 1; }
   template <class T>
@@ -174,15 +237,25 @@ Kernel<T> arithmetic(Op op) {
     case Op::negative_product:
       return kernel<T, Pairwise<Product<-1>>>();
     case Op::add:
-      return kernel<T, Pairwise<Sum<1>>>();
+      return kernel<T, Sum<1>>();
     case Op::subtract:
-      return kernel<T, Pairwise<Sum<-1>>>();
+      return kernel<T, Sum<-1>>();
     case Op::divide:
       return kernel<T, Pairwise<Quotient>>();
     case Op::scale:
       return kernel<T, Elementwise<Multiple>>();
     case Op::skip:
       return kernel<T, Skip>();
+    case Op::silu_gate:
+      return kernel<T, SiluGate>();
+    case Op::outer_product:
+      return kernel<T, OuterProduct>();
+    case Op::first_half:
+      return kernel<T, Half<false>>();
+    case Op::second_half:
+      return kernel<T, Half<true>>();
+    case Op::interleave:
+      return kernel<T, Interleave>();
     case Op::blend_product:
       return kernel<T, BlendProduct>();
     case Op::bonus_value:

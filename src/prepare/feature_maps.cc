@@ -132,6 +132,39 @@ struct Taylor2 : Rule<1> {
   }
 };
 
+// y_i^2/sqrt(D) ; sqrt(2/D) y_i y_j, where input(i) = y_i.
+template <class T, class Input>
+void write_squares(const Line<T>& y, int D, Input&& input) {
+  const T square = 1 / std::sqrt(T(D)), cross = std::sqrt(2 / T(D));
+  for (int i = 0; i < D; ++i) {
+    const T here = input(i);
+    y[i] = here * here * square;
+    for (int j = i + 1; j < D; ++j) y[D + pair_index(i, j, D)] = cross * here * input(j);
+  }
+}
+
+// The gradient of input i.
+template <class T, class Input>
+T d_squares(const Line<const T>& dy, int D, int i, Input&& input) {
+  T sum = 0;
+  for (int j = 0; j < D; ++j)
+    if (j != i) sum += dy[D + pair_index(std::min(i, j), std::max(i, j), D)] * input(j);
+  return 2 / std::sqrt(T(D)) * dy[i] * input(i) + std::sqrt(2 / T(D)) * sum;
+}
+
+struct Quadratic : Rule<1> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    write_squares(a.y, a.x[0].width, [&](int i) { return a.x[0][i]; });
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    if (!a.dx[0]) return;
+    const int D = a.x[0].width;
+    for (int i = 0; i < D; ++i) a.dx[0][i] += d_squares(a.dy, D, i, [&](int j) { return a.x[0][j]; });
+  }
+};
+
 struct ReBased : Rule<3> {
   static constexpr double eps = 1e-5;
   template <class T>
@@ -140,26 +173,14 @@ struct ReBased : Rule<3> {
   }
   template <class T>
   void forward(const Forward<T>& a) {
-    const int D = a.x[0].width;
     const Standardised<T> n(a.x[0], eps);
-    const T square = 1 / std::sqrt(T(D)), cross = std::sqrt(2 / T(D));
-    for (int i = 0; i < D; ++i) {
-      const T y = input(n, a.x, i);
-      a.y[i] = y * y * square;
-      for (int j = i + 1; j < D; ++j) a.y[D + pair_index(i, j, D)] = cross * y * input(n, a.x, j);
-    }
+    write_squares(a.y, a.x[0].width, [&](int i) { return input(n, a.x, i); });
   }
   template <class T>
   void backward(const Backward<T>& a) {
     const int D = a.x[0].width;
     const Standardised<T> n(a.x[0], eps);
-    const T square = 1 / std::sqrt(T(D)), cross = std::sqrt(2 / T(D));
-    const auto d_input = [&](int i) {
-      T sum = 0;
-      for (int j = 0; j < D; ++j)
-        if (j != i) sum += a.dy[D + pair_index(std::min(i, j), std::max(i, j), D)] * input(n, a.x, j);
-      return 2 * square * a.dy[i] * input(n, a.x, i) + cross * sum;
-    };
+    const auto d_input = [&](int i) { return d_squares(a.dy, D, i, [&](int j) { return input(n, a.x, j); }); };
     if (a.dx[1] || a.dx[2])
       for (int i = 0; i < D; ++i) {
         const T g = d_input(i);
@@ -225,6 +246,8 @@ Kernel<T> feature_maps(Op op) {
       return kernel<T, Taylor2>();
     case Op::rebased:
       return kernel<T, ReBased>();
+    case Op::quadratic:
+      return kernel<T, Quadratic>();
     case Op::polynomial:
       return kernel<T, Polynomial>();
     default:

@@ -44,6 +44,22 @@ struct Sigmoid {
 };
 
 template <class T>
+void softmax(const Line<T>& y) {
+  T largest = y[0], sum = 0;
+  for (int f = 1; f < y.width; ++f) largest = y[f] > largest ? y[f] : largest;
+  for (int f = 0; f < y.width; ++f) sum += y[f] = std::exp(y[f] - largest);
+  for (int f = 0; f < y.width; ++f) y[f] /= sum;
+}
+
+/// The gradient of softmax's argument f is y_f (dy_f - this).
+template <class T>
+T softmax_mean(const Backward<T>& a) {
+  T sum = 0;
+  for (int f = 0; f < a.y.width; ++f) sum += a.dy[f] * a.y[f];
+  return sum;
+}
+
+template <class T>
 T square_sum(const Line<const T>& x) {
   T sum = 0;
   for (int d = 0; d < x.width; ++d) sum += x[d] * x[d];

@@ -1,6 +1,6 @@
-// Feature maps with a matrix, learned (T2R Kasai 2021, Hedgehog Zhang 2024) or fixed and random (FAVOR+ Choromanski
-// 2021, RFA Peng 2021, DiJiang Chen 2024). z is written to the result first and turned into features there: no
-// scratch.
+// Maps with a matrix: the plain projection, and feature maps, learned (T2R Kasai 2021, Hedgehog Zhang 2024) or fixed
+// and random (FAVOR+ Choromanski 2021, RFA Peng 2021, DiJiang Chen 2024). z is written to the result first and turned
+// into features there: no scratch.
 //
 // Traps: FAVOR+ has no maximum subtracted, since a maximum over the keys of a sequence is not causal; DiJiang's paper
 // writes exp where the released model has softmax, which is meant here; its matrix P is [D, F], the others are [F,
@@ -42,7 +42,7 @@ void add_dot(const Backward<T>& a, int f, T g) {
 
 template <class T>
 T affine(const Line<const T>* x, int f) {
-  return dot(x[1], f, x[0]) + (x[2] ? x[2].each(f) : T(0));
+  return dot(x[1], f, x[0]) + x[2].each(f, T(0));
 }
 
 template <class T>
@@ -51,21 +51,16 @@ void add_affine(const Backward<T>& a, int f, T g) {
   if (a.dx[2]) a.dx[2].each(f) += g;
 }
 
-template <class T>
-void softmax(const Line<T>& y) {
-  T largest = y[0], sum = 0;
-  for (int f = 1; f < y.width; ++f) largest = y[f] > largest ? y[f] : largest;
-  for (int f = 0; f < y.width; ++f) sum += y[f] = std::exp(y[f] - largest);
-  for (int f = 0; f < y.width; ++f) y[f] /= sum;
-}
-
-// The gradient of softmax's argument f is y_f (dy_f - this).
-template <class T>
-T softmax_mean(const Backward<T>& a) {
-  T sum = 0;
-  for (int f = 0; f < a.y.width; ++f) sum += a.dy[f] * a.y[f];
-  return sum;
-}
+struct Project : Rule<2> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    for (int f = 0; f < a.y.width; ++f) a.y[f] = dot(a.x[1], f, a.x[0]);
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    for (int f = 0; f < a.y.width; ++f) add_dot(a, f, a.dy[f]);
+  }
+};
 
 struct T2r : Rule<3> {
   template <class T>
@@ -201,6 +196,8 @@ struct DiJiang : Rule<2> {
 template <class T>
 Kernel<T> matrix_features(Op op) {
   switch (op) {
+    case Op::project:
+      return kernel<T, Project>();
     case Op::t2r:
       return kernel<T, T2r>();
     case Op::hedgehog_exp:

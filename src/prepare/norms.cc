@@ -12,10 +12,9 @@ T inverse_root(T square) {
   return square == 0 ? T(0) : 1 / std::sqrt(square);
 }
 
-// The weight of element d: one where there is none.
 template <class T>
 T weight(const Line<const T>& w, int d) {
-  return w ? w.each(d) : T(1);
+  return w.each(d, T(1));
 }
 
 // With a second operand, the weight w.
@@ -90,11 +89,25 @@ struct SumNorm : Rule<1> {
   }
 };
 
+struct Softmax : Rule<1> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0][d];
+    softmax(a.y);
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    if (!a.dx[0]) return;
+    const T mean = softmax_mean(a);
+    for (int d = 0; d < a.y.width; ++d) a.dx[0][d] += a.y[d] * (a.dy[d] - mean);
+  }
+};
+
 struct LayerNorm : Rule<3> {
   template <class T>
   void forward(const Forward<T>& a) {
     const Standardised<T> n(a.x[0], number);
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = n(a.x[0][d]) * weight(a.x[1], d) + (a.x[2] ? a.x[2].each(d) : T(0));
+    for (int d = 0; d < a.y.width; ++d) a.y[d] = n(a.x[0][d]) * weight(a.x[1], d) + a.x[2].each(d, T(0));
   }
   template <class T>
   void backward(const Backward<T>& a) {
@@ -170,6 +183,8 @@ Kernel<T> norms(Op op) {
       return kernel<T, ClampedLength>();
     case Op::sum_norm:
       return kernel<T, SumNorm>();
+    case Op::softmax:
+      return kernel<T, Softmax>();
     case Op::layer_norm:
       return kernel<T, LayerNorm>();
     case Op::rms_norm_weighted:

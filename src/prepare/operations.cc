@@ -39,12 +39,17 @@ std::ptrdiff_t feature_width(Op op, int width, int features, double number) noex
     case Op::taylor2:
       return 1 + D + D * (D + 1) / 2;
     case Op::rebased:
+    case Op::quadratic:
       return D * (D + 1) / 2;
     case Op::polynomial: {
       std::ptrdiff_t count = 1;
       for (std::ptrdiff_t i = 1; i <= std::lround(number); ++i) count = count * (D + i) / i;
       return count;
     }
+    case Op::first_half:
+    case Op::second_half:
+      return D / 2;
+    case Op::project:
     case Op::t2r:
     case Op::favor:
     case Op::favor_relu:

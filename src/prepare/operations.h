@@ -2,18 +2,23 @@
 // feature maps, rotary embedding, the skip connection. They have no state: a row is the last axis of one (batch,
 // token, head). `number` is the operation's one constant (an eps, a divisor, a degree ...). s = sigmoid.
 //
-// Arithmetic (arithmetic.cc); y is as wide as x, or one number wide
+// Arithmetic (arithmetic.cc); y is as wide as x, or one number wide. Of add, subtract and skip any operand may be
+// left out (0), of silu_gate z (then x itself).
 //   multiply     x, y          x y             negative_product  x, y      -x y
 //   add          x, y          x + y           subtract          x, y       x - y
 //   divide       o, n          o / n, 0 where n = 0
 //   scale        x             number x
-//   skip         o, x, d       o + d x
+//   skip         o, x, d       o + d x         d as wide as x, or one number wide
+//   silu_gate    x, z          x z s(z)
+//   first_half, second_half  x   of a row of even width                                        -> D/2
+//   outer_product  x, A [K, V]   x_d A(f, d), a matrix [K, V]; Mamba-1's gate dt A
 //   blend_product  x, y, z     x (1 + (y - 1) z)       RWKV-7's key: k (1 + (a - 1) k_a)
 //   bonus_value  r, k, u, v    (sum_d r k u) v         RWKV-7's bonus
 // These change the number of tokens (DeltaProduct, number = n pairs per token). The extent is that of the result:
 //   spread_last  x [T] -> [T n]   x_t at sub-step t n + n - 1, zero elsewhere
 //   spread_first x [T] -> [T n]   x_t at sub-step t n, zero elsewhere
 //   take_last    x [T n] -> [T]   x at sub-step t n + n - 1
+//   interleave   x, y [T] -> [2 T]   row 2t is x_t, row 2t + 1 is y_t (`number` is not used)
 //
 // Norms (norms.cc); w and b may be left out
 //   unit_norm        x / |x|              (zero stays zero; with eps: x / sqrt(sum x^2 + eps))
@@ -21,6 +26,7 @@
 //   rms_norm         x / sqrt(mean x^2)   (zero stays zero; with eps added to the mean)
 //   rms_norm_weighted  x, w       rms_norm(x) w
 //   sum_norm         x / sum x, zero where the sum is zero; for positive features
+//   softmax          e^x / sum e^x, the largest x subtracted
 //   layer_norm       x, w, b      (x - mean) / sqrt(var + eps) w + b, biased variance
 //   rms_gate_norm_first_{silu,sigmoid}  x, z, w   rms_norm(x) w act(z)
 //   rms_gate_gate_first_{silu,sigmoid}  x, z, w   rms_norm(x act(z)) w
@@ -31,12 +37,18 @@
 //   longhorn_step  delta, k  delta / (1 + delta |k|^2)    the implicit step, argmin 1/2|X-S|^2 + delta/2 |v - X'k|^2
 //   flow_step    beta, k     (1 - exp(-beta |k|^2)) / |k|^2   by expm1; beta where k = 0
 //   leak_gate    beta, lam   log(1 - beta lam)            log of the factor that leaky LMS puts on the state
-//   shrink_gate  lam         log(1 - lam)
+//   implicit_step  delta, n  delta / (1 + delta n)        delta a row, n one number (|k|^2)
+//   shrink_gate  lam         log(1 - lam)                 log  x   log x
+//   erase_log    k, d        log(1 - k_f^2 d_d), a matrix [K, V]; the gate of Longhorn as released
 //   sigmoid, softplus        softplus = log(1 + e^x)
 //   log_sigmoid  x           log s(x) / number            (number 0 counts as 1)
-//   exp_negative x           -e^x
+//   exp  x                   e^x                          exp_negative  x   -e^x
 //   one_minus_exp  x         1 - e^x, by expm1            HGRN2's key from its gate
 //   lower_bound_gate  f, l   log(l + (1 - l) s(f))        0 <= l <= 1; HGRN, HGRN2
+//   decay_rate_gate  r, lam  -8 s(r) softplus(-lam)       RG-LRU's log decay
+//   root_complement  x       sqrt(1 - e^(2x)), by expm1   x <= 0; RG-LRU's write. The slope at 0 is large but finite
+//   phase_step   a, dt       pi tanh(a) dt                dt one number; Mamba-3
+//   precondition A, c        1.5^(-r/(1+|r|)), r = log(A + 1e-6) - c    A >= 0, c one number; preconditioned DeltaNet
 //
 // Feature maps (feature_maps.cc, matrix_features.cc); D = width of x, m or F = rows of W
 //   elu1, relu, silu         x_i + 1 | e^x ; max(x, 0) ; x s(x)
@@ -44,7 +56,9 @@
 //   dpfp       x             r = [relu(x); relu(-x)], r * roll(r, j) for j = 1..nu                       -> 2 D nu
 //   taylor2    x             1 ; x_i/D^(1/4) ; x_i^2/sqrt(2D) ; x_i x_j/sqrt(D) for i < j      -> 1 + D + D(D+1)/2
 //   rebased    x, gamma, beta  y = gamma LN(x) + beta (eps 1e-5): y_i^2/sqrt(D) ; sqrt(2/D) y_i y_j  -> D(D+1)/2
+//   quadratic  y             rebased without its layer norm: y_i^2/sqrt(D) ; sqrt(2/D) y_i y_j       -> D(D+1)/2
 //   polynomial x             all monomials up to degree `number`, by degree, then by indices    -> C(D + p, p)
+//   project    x, W          W x                                                                -> F
 //   t2r        x, W, b       relu(z), z = W x + b                                               -> F
 //   hedgehog_{exp,softmax,softmax2}  x, W, b   [e^z; e^-z] ; softmax([z; -z]) ; softmax([2z; -2z])   -> 2 F
 //   favor      x, W          m^-1/2 (exp(W u - |u|^2/2) + 1e-4), u = x / D^(1/4); no running maximum      -> m
@@ -55,13 +69,15 @@
 // Positions (rotary.cc)
 //   rotary_interleaved, rotary_half  x, offset   pair i turned by (t + offset) number^(-2i/D); pairs (2i, 2i+1) or
 //                                                (i, i + D/2); the last element of an odd D stays
+//   rotate  x, phi [m]   pair (2i, 2i+1) of the first 2 m <= D elements turned by phi_i; the rest stays
 //
 // The offset of cosformer and rotary may be left out (0). It is a count of tokens, so it has no gradient; t is the
 // index of the row, and with packed sequences an offset per token takes it back to the start of its sequence.
 //
-// leak_gate and shrink_gate are undefined where the factor is negative (Status::out_of_domain), lower_bound_gate
-// where l is not a fraction. A factor of zero is clamped to a tiny positive number: the forward error is below
-// rounding, and the gradient, which is divided by the factor again, keeps its value.
+// leak_gate, shrink_gate, log and erase_log are undefined where the factor is negative (Status::out_of_domain),
+// lower_bound_gate where l is not a fraction, root_complement where x > 0, precondition where A < 0. A factor of zero
+// is clamped to a tiny positive number: the forward error is below rounding, and the gradient, which is divided by
+// the factor again, keeps its value.
 #pragma once
 
 #include <cstddef>
@@ -76,22 +92,25 @@ enum class Op {
   divide,
   // arithmetic
   add, subtract, negative_product, scale, blend_product, bonus_value, spread_last, spread_first, take_last,
+  interleave, silu_gate, outer_product, first_half, second_half,
   // norms
   unit_norm_clamp, sum_norm, layer_norm, rms_norm_weighted, rms_gate_norm_first_silu, rms_gate_norm_first_sigmoid,
-  rms_gate_gate_first_silu, rms_gate_gate_first_sigmoid,
+  rms_gate_gate_first_silu, rms_gate_gate_first_sigmoid, softmax,
   // gates
-  sigmoid, log_sigmoid, softplus, exp_negative, one_minus_exp, lower_bound_gate,
+  sigmoid, log_sigmoid, softplus, exp_negative, one_minus_exp, lower_bound_gate, exp, log, erase_log, precondition,
+  decay_rate_gate, root_complement, phase_step, implicit_step,
   // feature maps
   elu1, relu, silu, cosformer, dpfp, taylor2, rebased, polynomial, t2r, hedgehog_exp, hedgehog_softmax,
-  hedgehog_softmax2, favor, favor_relu, rfa, dijiang,
+  hedgehog_softmax2, favor, favor_relu, rfa, dijiang, quadratic, project,
   // positions
-  rotary_interleaved, rotary_half
+  rotary_interleaved, rotary_half, rotate
 };
 // clang-format on
-inline constexpr int op_count = static_cast<int>(Op::rotary_half) + 1;
+inline constexpr int op_count = static_cast<int>(Op::rotate) + 1;
 
 /// Rows of a tensor: element d of row (b, t, h) is data[b*batch + t*time + (h/group)*head + d*inner].
-/// A matrix operand (W [F, K] or [H, F, K]) has a second inner axis: element (f, d) is f*outer + d*inner further on.
+/// A matrix (an operand W [F, K] or [H, F, K], or a result) has a second inner axis: element (f, d) is f*outer +
+/// d*inner further on.
 template <class T>
 struct Rows {
   T* data = nullptr;
@@ -122,7 +141,8 @@ void backward(Op, const Rows<const T>* from, const Rows<const T>& to, const Rows
               const Rows<T>* d_from, double number, const Extent&) noexcept;
 
 /// Width of a feature map's result: `width` of x, `features` = rows of W (columns of P) where there is one, `number`
-/// = the degree of polynomial or the nu of dpfp. The width of x for any other operation.
+/// = the degree of polynomial or the nu of dpfp. Half of it for first_half and second_half, the width of x for any
+/// other operation.
 std::ptrdiff_t feature_width(Op, int width, int features, double number) noexcept;
 
 }  // namespace ttr::prepare

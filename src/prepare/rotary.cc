@@ -1,6 +1,9 @@
 // Rotary embedding (Su 2021): pair i of a row is turned by the angle (t + offset) base^(-2i/D), base = number.
 // The gradient is turned back. Angles are computed in double: at token 1e6 a float angle has no correct digit left
 // behind the point. Cosines and sines are kept from one row to the next, for the heads of a token share them.
+//
+// `rotate` turns adjacent pairs by angles that it is given, and so has a gradient for them:
+//   dphi = dy . (y turned by a quarter) = dy_1 y_0 - dy_0 y_1.
 #include <cmath>
 #include <limits>
 
@@ -63,6 +66,31 @@ class Rotary : public Rule<2> {
   Turn turns_[kept];
 };
 
+struct Rotate : Rule<2> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    const int m = a.x[1].width;
+    for (int i = 0; i < m; ++i) {
+      const T c = std::cos(a.x[1][i]), s = std::sin(a.x[1][i]), x = a.x[0][2 * i], y = a.x[0][2 * i + 1];
+      a.y[2 * i] = c * x - s * y, a.y[2 * i + 1] = s * x + c * y;
+    }
+    for (int d = 2 * m; d < a.y.width; ++d) a.y[d] = a.x[0][d];
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    const int m = a.x[1].width;
+    for (int i = 0; i < m; ++i) {
+      const T g = a.dy[2 * i], h = a.dy[2 * i + 1];
+      if (a.dx[1]) a.dx[1][i] += h * a.y[2 * i] - g * a.y[2 * i + 1];
+      if (!a.dx[0]) continue;
+      const T c = std::cos(a.x[1][i]), s = std::sin(a.x[1][i]);
+      a.dx[0][2 * i] += c * g + s * h, a.dx[0][2 * i + 1] += c * h - s * g;
+    }
+    if (!a.dx[0]) return;
+    for (int d = 2 * m; d < a.y.width; ++d) a.dx[0][d] += a.dy[d];
+  }
+};
+
 }  // namespace
 
 template <class T>
@@ -72,6 +100,8 @@ Kernel<T> rotary(Op op) {
       return kernel<T, Rotary<true>>();
     case Op::rotary_half:
       return kernel<T, Rotary<false>>();
+    case Op::rotate:
+      return kernel<T, Rotate>();
     default:
       return {};
   }

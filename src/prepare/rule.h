@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "prepare/operations.h"
 
@@ -21,6 +22,7 @@ struct Line {
   T& operator[](int d) const { return data[d * inner]; }
   T& operator()(int f, int d) const { return data[f * outer + d * inner]; }
   T& each(int d) const { return data[width == 1 ? 0 : d * inner]; }  // a row of one number serves every d
+  std::remove_const_t<T> each(int d, std::remove_const_t<T> absent) const { return data ? each(d) : absent; }
   explicit operator bool() const { return data != nullptr; }
 };
 

@@ -131,7 +131,7 @@ std::string update_rule(const Symbols& y, const std::string& answer, const std::
   std::string update = times(step) + negative_gradient;
   if (s.momentum.given()) {
     out += "$Z_t = " + number_or(s.momentum, "\\mathrm{momentum}_t") + "\\, Z_{t-1} + " + update + "$, ";
-    update = "Z_t";
+    update = s.gain.given() ? number_or(s.gain, "\\mathrm{gain}_t") + "\\, Z_t" : "Z_t";
   }
   if (s.muon) update = "\\operatorname{NS5}(" + update + ")";
   out += "$" + state + "_t = " + kept + " + " + update + "$";
@@ -171,8 +171,9 @@ std::string stochastic_step(const Symbols& y) {
       y, "S", write + "\\, " + transposed(y.error("t", (s.feedback ? "S_{t-1}" : state) + "^\\top " + read)), step);
   if (named) out += ", $b_t = " + y.step(x) + "$";
   if (s.precondition)
-    out += ", $A_t = " + decayed(y, "A_{t-1}") + " + " + times(step) +
-           "k_t\\odot k_t$, $r = \\log(A_t + 10^{-6}) + 0.2$, $D_t = 1.5^{-r/(1+|r|)}$";
+    out +=
+        ", $A_t = e^{g^a_t} A_{t-1} + \\beta^a_t\\, k_t\\odot k_t$, $r = \\log(A_t + 10^{-6}) - c$, "
+        "$D_t = 1.5^{-r/(1+|r|)}$";
   if (s.pairs > 1)
     out += ", repeated for the " + std::to_string(s.pairs) +
            " pairs of the token (decay only before the first): $S_t = H_{" + std::to_string(s.pairs) +

@@ -70,6 +70,7 @@ struct Weights {
   Quantity bandwidth;          // gaussian
   bool sink = false, transport = false;
   bool levels = false;  // log-linear hierarchy
+  int level_count = 0;  // 0: as many as the input `levels` has (its state then keeps all pairs)
   bool operator==(const Weights&) const = default;
 };
 
@@ -121,6 +122,7 @@ struct Solver {
   Quantity decay;  // before: constant = lambda, factor 1 - lambda; leak, shrink: constant = lambda
   Weights::Per decay_per = Weights::Per::token;
   Quantity momentum;
+  Quantity gain;  // sgd(momentum, gain): S <- S + gain Z
   bool nesterov = false;
   bool feedback = false, split = false, dplr = false, precondition = false;
   bool muon = false, row_norm = false;

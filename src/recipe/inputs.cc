@@ -91,10 +91,16 @@ void add_steps(const Design& d, List& list) {
   if (s.decay.is_input() && (s.decay_kind == Solver::Decay::leak || s.decay_kind == Solver::Decay::shrink))
     list.add("lam", "B T H", "weight decay", Range::sigmoid);
   if (s.momentum.is_input()) list.add("momentum", "B T H", "factor on the previous update", Range::sigmoid);
+  if (s.gain.is_input()) list.add("gain", "B T H", "how much of the update is added to the memory", Range::sigmoid);
   if (s.feedback) list.add("p", "B T G K", "key the residual is read with", Range::unit);
   if (s.split) {
     list.add("erase", "B T H K", "erase gate on the key", Range::sigmoid);
     list.add("write", "B T H V", "write gate on the value", Range::sigmoid);
+  }
+  if (s.precondition) {
+    list.add("g_atk", "B T H", "log of the factor on the sum of squared keys", Range::log_gate);
+    list.add("beta_atk", "B T H", "share of the squared key in that sum", Range::sigmoid);
+    list.add("log_atk_scale", "H", "log of the sum at which the key is unchanged", Range::normal);
   }
   if (s.dplr) {
     list.add("a", "B T H K", "read key", Range::unit);

@@ -113,7 +113,7 @@ Weights read_weights(const std::vector<Term>& terms) {
     } else if (term.word == "near") {
       read_near(term, w);
     } else if (term.word == "levels") {
-      w.levels = true;
+      w.levels = true, w.level_count = count(term, kBare, 0);
     } else {
       if (fade != nullptr)
         fail_at(term.column,
@@ -215,6 +215,10 @@ void read_descent(const Term& term, Solver& s) {
   if (choice(term, "decay") == "value") s.decay_per = Weights::Per::value;
   only_with(term, "nesterov", {"momentum"});
   s.momentum = quantity(term, "momentum");
+  if (s.kind == Solver::Kind::sgd) {
+    only_with(term, "gain", {"momentum"});
+    s.gain = quantity(term, "gain");
+  }
   s.nesterov = term.has("nesterov");
   s.muon = term.has("muon");
   s.row_norm = term.has("rownorm");

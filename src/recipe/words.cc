@@ -94,6 +94,8 @@ constexpr OptionInfo kGate[] = {
          "each write is shared between two tokens, inputs `trap`, `dt` [B T H] (Mamba-3)", "importance")};
 constexpr OptionInfo kWindow[] = {
     needed(count("n", "w_i = 0 unless t-n < i <= t", "how many of the newest pairs count"))};
+constexpr OptionInfo kLevels[] = {
+    count("n", "L = n", "number of levels: 2^(n-1) tokens at most, and a state of n matrices instead of all pairs", 62)};
 constexpr OptionInfo kNear[] = {
     needed(flag("exp", "w_i = exp(s q_t.k_i), s = 1/sqrt(K)", "softmax weights", "kernel")),
     needed(flag("gauss", "w_i = exp(-|q_t-k_i|^2 / h), h = 2 sqrt(K)", "Gaussian weights", "kernel")),
@@ -217,6 +219,8 @@ constexpr OptionInfo kSgd[] = {
     kShrink,
     kMomentum,
     kNesterov,
+    quantity("gain", "S <- S + gain_t Z", "with `momentum`: how much of Z is added, input `gain` [B T H] (not given: 1)", 0,
+             kInfinity),
     named_count("pairs", "n pairs per token", "k, v and beta have T n rows, one step for each (DeltaProduct)", 64),
     flag("feedback", "residual v - S' p, S undecayed",
          "the residual is read with another key, input `p` [B T G K] (Comba)", "rule"),
@@ -224,8 +228,8 @@ constexpr OptionInfo kSgd[] = {
          "separate gates instead of one step, inputs `erase` [B T H K], `write` [B T H V] (GDN-2)", "rule"),
     flag("dplr", "diag(exp(gk)) S + b (a' S) + k v'",
          "read key `a`, erase key `b` [B T H K]; `a` reads the undecayed state (RWKV-7)", "rule"),
-    flag("precondition", "write key D*k, A <- exp(g) A + step k*k, r = log(A + 1e-6) + 0.2, D = 1.5^(-r/(1+|r|))",
-         "diagonal quasi-Newton step; A fades with `decay` and grows with the step"),
+    flag("precondition", "write key D*k, A <- exp(ga) A + ba k*k, r = log(A + 1e-6) - c, D = 1.5^(-r/(1+|r|))",
+         "diagonal quasi-Newton step; inputs ga = `g_atk`, ba = `beta_atk` [B T H], c = `log_atk_scale` [H]"),
     kMuon,
     kRownorm,
     kQnorm};
@@ -298,7 +302,7 @@ constexpr WordInfo kWords[] = {
      "levels",
      "w_i = levels_t[l(t,i)]",
      "one scale per level of a binary hierarchy of ages, input `levels` [B T H L] (log-linear attention)",
-     {}},
+     kLevels},
     {Axis::memory, "linear", "m(x) = S' phi(x)", "a matrix S [K, V], phi the identity unless named", kLinear},
     {Axis::memory, "constant", "m(x) = c", "one value, whatever the key", kConstant},
     {Axis::memory, "local", "m(x) = polynomial in x - q_t", "a polynomial fitted around the query", kLocal},

@@ -12,16 +12,28 @@
 
 #include "prepare/operations.h"
 #include "ttr/layer.h"
+#include "ttr/plan.h"
 
 namespace ttr::zoo {
 
-/// to = op(from...). Names are inputs of the layer, results of earlier stages, or "o", the regression's answer.
+/// A quantity that is carried from token to token beside the regression, with a state of its own
+/// (families/carry.h; convolution: x, w, b of prepare/short_convolution.h, b may be left out).
+enum class Running { none, delay, phase, log_share, position, convolution, convolution_silu };
+
+/// to = op(from...). Names are inputs of the layer, results of earlier stages, "o", the regression's answer, or numbers.
 struct Stage {
-  prepare::Op op;
-  std::vector<std::string> from;
-  std::string to;
-  double eps = 0;
+  prepare::Op op{};
+  std::vector<std::string> from = {};
+  std::string to = {};
+  double number = 0;        // the operation's constant
+  std::string shape = {};   // letters of the result; empty: of the canonical input, output or first operand
+  Running running = Running::none;
+  StateInfo state = {};     // of a running quantity
 };
+
+/// Layers whose kernel is more than their recipe's family: the gate of every entry of the state is made on the way,
+/// exp(step_d A[k,d]) or 1 - k_k^2 step_d, from the values named `step` and `A`.
+enum class OwnKernel { none, selective, selective_longhorn };
 
 struct Declaration {
   LayerInfo info;                  // recipe, inputs, words; `forms` and `states` are filled in by the planner
@@ -31,7 +43,24 @@ struct Declaration {
   // Canonical `g` as a fixed table; the settings are those marked of_layer.
   std::vector<double> (*log_decay_of_head)(int heads, const std::map<std::string, std::string>& settings) = nullptr;
   std::vector<Stage> finish;
+  OwnKernel own_kernel = OwnKernel::none;
+  double kernel_number = 0;  // a constant the kernel takes and the recipe does not know (mLSTM's eps)
+  std::map<char, int> letters;  // extents of letters of this layer's own: M features, F their number after a map ...
+  // Changes the declaration as the settings marked of_layer say; also the place that sets `letters`.
+  void (*adapt)(Declaration&, const std::map<std::string, std::string>& settings, const Shape&) = nullptr;
+
+  bool is_operation() const { return info.recipe.empty(); }  // no regression: a step of preparation with a name
 };
+
+/// A whole number of the settings, at least `least`; throws Error with the layer's name.
+int whole_setting(const Declaration&, const std::map<std::string, std::string>& settings, const char* name,
+                  int otherwise, int least = 1);
+/// A number of the settings.
+double number_setting(const Declaration&, const std::map<std::string, std::string>& settings, const char* name,
+                      double otherwise);
+/// One of a few words; the first is the default.
+std::string word_setting(const Declaration&, const std::map<std::string, std::string>& settings, const char* name,
+                         const std::vector<std::string>& words);
 
 /// All declarations, in the order of the documentation.
 std::span<const Declaration> declarations();

@@ -1,0 +1,53 @@
+// Values of the settings that belong to a layer and not to its recipe.
+#include <charconv>
+
+#include "ttr/status.h"
+#include "zoo/zoo.h"
+
+namespace ttr::zoo {
+namespace {
+
+using Settings = std::map<std::string, std::string>;
+
+template <class N>
+N number_of(const Declaration& d, const Settings& settings, const char* name, N otherwise, const char* kind) {
+  const auto found = settings.find(name);
+  if (found == settings.end()) return otherwise;
+  const std::string& text = found->second;
+  N number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw Error(d.info.name + " takes " + kind + " for " + name + ", not '" + text + "'",
+                "setting " + std::string(name));
+  return number;
+}
+
+}  // namespace
+
+int whole_setting(const Declaration& d, const Settings& settings, const char* name, int otherwise, int least) {
+  const int number = number_of(d, settings, name, otherwise, "a whole number");
+  if (number < least)
+    throw Error(d.info.name + " takes at least " + std::to_string(least) + " for " + name + ", not " +
+                    std::to_string(number),
+                "setting " + std::string(name));
+  return number;
+}
+
+double number_setting(const Declaration& d, const Settings& settings, const char* name, double otherwise) {
+  return number_of(d, settings, name, otherwise, "a number");
+}
+
+std::string word_setting(const Declaration& d, const Settings& settings, const char* name,
+                         const std::vector<std::string>& words) {
+  const auto found = settings.find(name);
+  if (found == settings.end()) return words.front();
+  std::string list;
+  for (const std::string& word : words) {
+    if (word == found->second) return word;
+    list += (list.empty() ? "" : ", ") + word;
+  }
+  throw Error(d.info.name + " takes one of " + list + " for " + name + ", not '" + found->second + "'",
+              "setting " + std::string(name));
+}
+
+}  // namespace ttr::zoo
