@@ -190,11 +190,12 @@ class LayerCheck {
             }
           std::copy(square.begin(), square.end(), numbers.begin() + static_cast<std::ptrdiff_t>(base));
         }
-      } else if (part.shape.ends_with("1 1")) {
+      } else if (part.range == Range::positive) {
         for (double& x : numbers) x = std::abs(x) + 1;
       }
       initial_[part.name] = numbers;
       d_final_[part.name] = normals(random, numbers.size());
+      if (!part.differentiable) d_final_[part.name].assign(numbers.size(), 0.0);
       if (part.shape.ends_with("K K"))
         for (std::size_t base = 0; base < numbers.size(); base += side * side)
           for (std::size_t i = 0; i < side; ++i)
@@ -272,26 +273,30 @@ class LayerCheck {
 
   // From a fresh state: the literal solver keeps other things in its state than the kernels do.
   void check_oracle() {
+    if (!info_.literal) return;
     const Runner runner(make_plan(case_.batch, ""), case_.time),
         literal(make_plan(case_.batch, "oracle"), case_.time);
     if (on_oracle(runner.plan())) return;
+    const NamedNumbers d_outputs = gradients_of(literal.plan());
     const Forward expected = literal.forward(inputs_, {}, Form::recurrent);
-    const Backward d_expected = literal.backward(inputs_, {}, d_outputs_, {}, Form::recurrent);
+    const Backward d_expected = literal.backward(inputs_, {}, d_outputs, {}, Form::recurrent);
     for (Form form : runner.plan().forms()) {
       if (form == Form::step) continue;
       row("oracle", form, relative_error(runner.forward(inputs_, {}, form).outputs, expected.outputs), tolerance());
       row("oracle-gradient", form,
-          relative_error(runner.backward(inputs_, {}, d_outputs_, {}, form).inputs, d_expected.inputs,
+          relative_error(runner.backward(inputs_, {}, d_outputs, {}, form).inputs, d_expected.inputs,
                          gradient_floor(d_expected.inputs)),
           tolerance());
     }
   }
 
-  // Central differences of the literal solution, along a few coordinates of every input.
+  // Central differences of the literal solution, along a few coordinates of every input; of the kernel itself where
+  // the recipe does not say all.
   void check_differences() {
     const Runner runner(make_plan(case_.batch, ""), case_.time),
-        literal(make_plan(case_.batch, "oracle"), case_.time);
-    const Backward gradients = runner.backward(inputs_, {}, d_outputs_, {}, Form::best);
+        literal(make_plan(case_.batch, info_.literal ? "oracle" : ""), case_.time);
+    const NamedNumbers d_outputs = gradients_of(literal.plan());
+    const Backward gradients = runner.backward(inputs_, {}, d_outputs, {}, Form::best);
     Random random(case_.seed + 5);
     for (const InputInfo& info : runner.plan().inputs()) {
       if (!info.differentiable) continue;
@@ -305,7 +310,7 @@ class LayerCheck {
         const double step = 1e-3, x = moved[info.name][i];
         const auto loss_at = [&](double offset) {
           moved[info.name][i] = x + offset;
-          return loss(literal.forward(moved, {}, Form::recurrent));
+          return loss(literal.forward(moved, {}, Form::recurrent), d_outputs);
         };
         const double slope =
             (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
@@ -318,6 +323,7 @@ class LayerCheck {
     // The initial state, against the kernel's own outputs (which agree with the oracle from a fresh state).
     for (const StateInfo& part : runner.plan().states()) {
       if (part.shape.ends_with("K K")) continue;  // one number alone would make it unsymmetric
+      if (!part.differentiable) continue;
       const Numbers& gradient = d_reference_.state.at(part.name);
       double largest = 0, difference = 0;
       for (double g : gradient) largest = std::max(largest, std::abs(g));
@@ -328,7 +334,7 @@ class LayerCheck {
         const auto loss_at = [&](double offset) {
           moved[part.name][i] = x + offset;
           const Forward f = runner.forward(inputs_, moved, Form::recurrent);
-          double sum = loss(f);
+          double sum = loss(f, d_outputs_);
           for (const auto& [name, d] : d_final_)
             for (std::size_t j = 0; j < d.size(); ++j) sum += d[j] * f.state.at(name)[j];
           return sum;
@@ -342,9 +348,16 @@ class LayerCheck {
     }
   }
 
-  double loss(const Forward& f) const {
+  // Of the outputs that a plan has: the literal solver gives the answer alone.
+  NamedNumbers gradients_of(const Plan& plan) const {
+    NamedNumbers gradients;
+    for (const InputInfo& out : plan.outputs()) gradients[out.name] = d_outputs_.at(out.name);
+    return gradients;
+  }
+
+  static double loss(const Forward& f, const NamedNumbers& d_outputs) {
     double sum = 0;
-    for (const auto& [name, d] : d_outputs_)
+    for (const auto& [name, d] : d_outputs)
       for (std::size_t i = 0; i < d.size(); ++i) sum += d[i] * f.outputs.at(name)[i];
     return sum;
   }

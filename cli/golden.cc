@@ -3,8 +3,9 @@
 //
 // Tensors are named in.X, out.X, grad_out.X, grad_in.X. A layer's table (LayerInfo::golden) says what they are here:
 // inputs and outputs of the same name need no entry; "state.S" is a part of the state, with "^" its last two axes are
-// swapped, with "~" the gradient is symmetrised, with "=" only the order of the numbers is the same; "answer" is the
-// regression map itself (S), read with unit queries.
+// swapped, with "~" the gradient is symmetrised, with "=" only the order of the numbers is the same, with "-" the
+// sign is the other one; "u[B HV T]" gives the letters of the axes in the file, where joined letters are one axis;
+// "answer" is the regression map itself (S), read with unit queries.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -36,26 +37,66 @@ const Claim* find_claim(const std::vector<Claim>& claims, const std::string& op)
 struct Meaning {
   enum class Kind { tensor, state, answer } kind = Kind::tensor;
   std::string name;
-  bool swapped = false, symmetric = false, reshaped = false;
+  bool swapped = false, symmetric = false, reshaped = false, negated = false;
+  std::vector<std::string> axes;  // letters of each axis in the file; empty: those of the layer
 };
 
 Meaning meaning_of(const GoldenInfo& golden, const std::string& name) {
-  Meaning meaning{Meaning::Kind::tensor, name};
-  for (const auto& [theirs, ours] : golden.tensors)
-    if (theirs == name) {
-      meaning.name = ours;
-      if (ours == "answer") meaning.kind = Meaning::Kind::answer;
-      if (ours.starts_with("state.")) {
-        meaning.kind = Meaning::Kind::state;
-        meaning.name = ours.substr(6);
-        while (meaning.name.find_last_of("^~=") == meaning.name.size() - 1) {
-          const char mark = meaning.name.back();
-          (mark == '^' ? meaning.swapped : mark == '~' ? meaning.symmetric : meaning.reshaped) = true;
-          meaning.name.pop_back();
-        }
-      }
+  Meaning meaning{Meaning::Kind::tensor, name, false, false, false, false, {}};
+  for (const auto& [theirs, ours] : golden.tensors) {
+    if (theirs != name) continue;
+    std::string text = ours;
+    if (const std::size_t open = text.find('['); open != std::string::npos) {
+      std::string letters = text.substr(open + 1, text.find(']') - open - 1) + " ";
+      text.erase(open, text.find(']') + 1 - open);
+      for (std::size_t blank; (blank = letters.find(' ')) != std::string::npos; letters.erase(0, blank + 1))
+        meaning.axes.push_back(letters.substr(0, blank));
     }
+    while (!text.empty() && text.find_last_of("^~=-") == text.size() - 1) {
+      const char mark = text.back();
+      (mark == '^'   ? meaning.swapped
+       : mark == '~' ? meaning.symmetric
+       : mark == '=' ? meaning.reshaped
+                     : meaning.negated) = true;
+      text.pop_back();
+    }
+    if (text == "answer") meaning.kind = Meaning::Kind::answer;
+    if (text.starts_with("state.")) meaning.kind = Meaning::Kind::state, text.erase(0, 6);
+    meaning.name = text;
+  }
   return meaning;
+}
+
+using Extents = std::map<char, std::int64_t>;
+
+// The numbers in the order of `letters`, from axes that may stand in another order or be joined (HV: heads and value
+// channels as one axis). Letters the file does not have have extent one.
+Numbers in_order(const StoredTensor& tensor, const std::vector<std::string>& axes, const std::string& letters,
+                 const Extents& extents) {
+  std::map<char, std::int64_t> stride, size;
+  std::int64_t step = 1;
+  for (std::size_t a = axes.size(); a-- > 0;)
+    for (std::size_t i = axes[a].size(); i-- > 0;) {
+      const char letter = axes[a][i];
+      stride[letter] = step, size[letter] = extents.at(letter);
+      step *= size[letter];
+    }
+  if (step != static_cast<std::int64_t>(tensor.numbers.size()))
+    throw Error(fmt::format("a tensor of {} numbers does not have the axes {}", tensor.numbers.size(), letters));
+  Numbers result;
+  result.reserve(tensor.numbers.size());
+  std::vector<std::int64_t> at(letters.size(), 0);
+  for (std::size_t n = 0; n < tensor.numbers.size(); ++n) {
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < letters.size(); ++i)
+      if (stride.contains(letters[i])) offset += at[i] * stride[letters[i]];
+    result.push_back(tensor.numbers[static_cast<std::size_t>(offset)]);
+    for (std::size_t i = letters.size(); i-- > 0;) {
+      if (++at[i] < (size.contains(letters[i]) ? size[letters[i]] : 1)) break;
+      at[i] = 0;
+    }
+  }
+  return result;
 }
 
 StoredTensor swapped_last_axes(const StoredTensor& tensor) {
@@ -104,6 +145,14 @@ std::string settings_of(const GoldenInfo& golden, const TensorFile& file) {
     } else if (value.starts_with("?")) {
       if (!file.tensors.contains("in." + value.substr(1))) continue;
       chosen = "input";
+    } else if (value.starts_with("!")) {
+      if (file.tensors.contains("in." + value.substr(1))) continue;
+      chosen = "none";
+    } else if (value.starts_with("#")) {
+      const std::size_t dot = value.find('.');
+      const auto found = file.tensors.find("in." + value.substr(1, dot - 1));
+      if (found == file.tensors.end()) continue;
+      chosen = std::to_string(found->second.shape.at(std::stoul(value.substr(dot + 1))));
     }
     settings += (settings.empty() ? "" : ",") + name + "=" + chosen;
   }
@@ -114,55 +163,86 @@ std::string layer_text(const LayerInfo& layer, const std::string& settings) {
   return settings.empty() ? layer.name : layer.name + ":" + settings;
 }
 
+// Letters of a tensor of the layer, without blanks; empty if it has none of that name.
+std::string letters_of(const Plan& plan, const Meaning& meaning) {
+  std::string letters;
+  if (meaning.kind == Meaning::Kind::state) {
+    for (const StateInfo& info : plan.states())
+      if (info.name == meaning.name) letters = info.shape;
+  } else {
+    for (const auto infos : {plan.inputs(), plan.outputs()})
+      for (const InputInfo& info : infos)
+        if (info.name == meaning.name) letters = info.shape;
+  }
+  std::erase(letters, ' ');
+  return letters;
+}
+
 // Extents by letter, from the shapes of the inputs.
-void infer_shape(const Plan& plan, const Claim& claim, const TensorFile& file, Golden& g) {
-  std::map<char, std::int64_t> extents;
+Extents infer_extents(const Plan& plan, const Claim& claim, const TensorFile& file) {
+  Extents extents;
+  std::vector<std::pair<std::string, std::int64_t>> joined;
   for (const auto& [name, tensor] : file.tensors) {
     if (!name.starts_with("in.")) continue;
     const Meaning meaning = meaning_of(*claim.golden, name.substr(3));
     if (meaning.reshaped) continue;
-    std::string letters;
-    if (meaning.kind == Meaning::Kind::state) {
-      for (const StateInfo& info : plan.states())
-        if (info.name == meaning.name) letters = info.shape;
-    } else {
-      for (const InputInfo& info : plan.inputs())
-        if (info.name == meaning.name) letters = info.shape;
-    }
+    const std::string letters = letters_of(plan, meaning);
     if (letters.empty()) throw Error("the layer " + plan.name() + " has no input for in." + name.substr(3));
+    std::vector<std::string> axes = meaning.axes;
+    if (axes.empty())
+      for (char letter : letters) axes.emplace_back(1, letter);
     const std::vector<std::int64_t> shape = meaning.swapped ? swapped_last_axes(tensor).shape : tensor.shape;
-    std::erase(letters, ' ');
-    if (letters.size() != shape.size())
-      throw Error(fmt::format("{} has {} axes, but {} has {}", name, shape.size(), meaning.name, letters.size()));
-    for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (letters[i] == '1') continue;
-      const auto [found, fresh] = extents.emplace(letters[i], shape[i]);
+    if (axes.size() != shape.size())
+      throw Error(fmt::format("{} has {} axes, but {} has {}", name, shape.size(), meaning.name, axes.size()));
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i].size() > 1) joined.emplace_back(axes[i], shape[i]);
+      if (axes[i].size() > 1 || axes[i] == "1") continue;
+      const auto [found, fresh] = extents.emplace(axes[i][0], shape[i]);
       if (!fresh && found->second != shape[i])
-        throw Error(fmt::format("axis {} of {} has extent {}, elsewhere it has {}", letters[i], name, shape[i],
-                                found->second));
+        throw Error(
+            fmt::format("axis {} of {} has extent {}, elsewhere it has {}", axes[i], name, shape[i], found->second));
     }
   }
-  const auto extent = [&](char letter, std::int64_t otherwise) {
-    const auto found = extents.find(letter);
-    return found == extents.end() ? otherwise : found->second;
-  };
-  const std::int64_t heads = extent('H', extent('G', 1));
-  g.shape = {static_cast<int>(extent('B', 1)), static_cast<int>(heads), static_cast<int>(extent('G', heads)),
-             static_cast<int>(extent('K', 1)), static_cast<int>(extent('V', 1))};
-  g.time = extent('T', 0);
+  // Of a joined axis one letter may be unknown; where heads are too, there is one.
+  for (const auto& [letters, size] : joined) {
+    std::int64_t known = 1;
+    for (std::size_t i = 0; i + 1 < letters.size(); ++i)
+      known *= extents.emplace(letters[i], extents.contains('G') ? extents['G'] : 1).first->second;
+    if (size % known != 0) throw Error(fmt::format("an axis of {} cannot be split into {} parts", size, known));
+    extents.emplace(letters.back(), size / known);
+  }
+  const auto otherwise = [&](char letter, std::int64_t number) { extents.emplace(letter, number); };
+  otherwise('H', extents.contains('G') ? extents['G'] : 1);
+  otherwise('G', extents['H']);
+  for (char letter : {'B', 'K', 'V', '1'}) otherwise(letter, 1);
+  otherwise('T', 0);
+  return extents;
 }
 
 Golden interpret(const Claim& claim, const TensorFile& file) {
   Golden g;
   g.settings = settings_of(*claim.golden, file);
   const Plan small = plan(layer_text(*claim.layer, g.settings), {});  // for its tables
-  infer_shape(small, claim, file, g);
+  Extents extents = infer_extents(small, claim, file);
+  const auto whole = [&](char letter) { return static_cast<int>(extents[letter]); };
+  g.shape = {whole('B'), whole('H'), whole('G'), whole('K'), whole('V')};
+  g.time = extents['T'];
+  const Plan sized = plan(layer_text(*claim.layer, g.settings), g.shape);  // knows the letters that settings decide
+  const auto complete = [&](const std::string& letters) {
+    for (char letter : letters) extents.emplace(letter, sized.extents(std::string(1, letter), g.time).front());
+    return letters;
+  };
   for (const auto& [full, stored] : file.tensors) {
     const std::size_t dot = full.find('.');
     if (dot == std::string::npos) throw Error("tensor " + full + " has no part before a dot");
     const std::string part = full.substr(0, dot);
     const Meaning meaning = meaning_of(*claim.golden, full.substr(dot + 1));
-    const Numbers numbers = meaning.swapped ? swapped_last_axes(stored).numbers : stored.numbers;
+    Numbers numbers = meaning.swapped ? swapped_last_axes(stored).numbers
+                      : !meaning.axes.empty()
+                          ? in_order(stored, meaning.axes, complete(letters_of(small, meaning)), extents)
+                          : stored.numbers;
+    if (meaning.negated)
+      for (double& x : numbers) x = -x;
     const bool state = meaning.kind == Meaning::Kind::state;
     if (meaning.kind == Meaning::Kind::answer) {
       if (part == "out") g.answer[full] = numbers;

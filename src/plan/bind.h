@@ -82,7 +82,7 @@ inline int height(const Plan::Body& body, int index) {
   const std::string& axes = value(body, index).axes;
   const std::size_t n = axes.size();
   return n < 2 || !is_inner(axes[n - 1]) || !is_inner(axes[n - 2]) ? 1
-                                                                    : static_cast<int>(body.extent(axes[n - 2], 1, 1));
+                                                                   : static_cast<int>(body.extent(axes[n - 2], 1, 1));
 }
 
 /// Heads of a value: H, G, or (constants) those of the plan.

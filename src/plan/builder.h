@@ -54,7 +54,8 @@ class Builder {
   int per_head(int value);     // q and k of a group, written out for every head
 
   // lower.cc: what the layer puts around the regression
-  int canonical(const std::string& name);  // value of a canonical input, made when first asked for; -1 = not asked for
+  int canonical(
+      const std::string& name);  // value of a canonical input, made when first asked for; -1 = not asked for
   int canonical_value(const InputInfo&);
   int operand(const std::string& name);
   int stage_result(const std::string& name, std::string axes);

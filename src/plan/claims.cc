@@ -129,8 +129,11 @@ Claim claimed_by(const Design& d, bool causal) {
   if (!f.linear()) return Claim::nobody;
 
   if (w.levels)
-    return plain_sum && f.per_token() && (f.unit_pairs() || w.importance == Importance::beta) && w.level_count > 0 ? Claim::log_linear : Claim::nobody;
-  if (w.complex) return plain_sum && w.per == Per::key && f.unit_pairs() && f.same_width() ? Claim::rotating : Claim::nobody;
+    return plain_sum && f.per_token() && (f.unit_pairs() || w.importance == Importance::beta) && w.level_count > 0
+               ? Claim::log_linear
+               : Claim::nobody;
+  if (w.complex)
+    return plain_sum && w.per == Per::key && f.unit_pairs() && f.same_width() ? Claim::rotating : Claim::nobody;
   if (w.importance == Importance::trapezoid) return plain_sum && f.per_token() ? Claim::trapezoid : Claim::nobody;
   if (w.importance == Importance::exponential)
     return f.sum() && f.per_token() && w.near == Kernel::none && w.window == 0 && f.reads_after() &&
@@ -144,8 +147,7 @@ Claim claimed_by(const Design& d, bool causal) {
   if (s.kind == Kind::sgd) return step_claim(f);
   const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
   const bool per_key = s.ridge_per == Solver::RidgePer::key;
-  if (s.kind == Kind::exact && f.squared() && f.per_token() && ridge &&
-      s.ridge_kind == Solver::RidgeKind::absolute &&
+  if (s.kind == Kind::exact && f.squared() && f.per_token() && ridge && s.ridge_kind == Solver::RidgeKind::absolute &&
       (s.ridge_per == Solver::RidgePer::head || (per_key && f.same_width())))
     return Claim::least_squares;
   return Claim::nobody;

@@ -232,12 +232,12 @@ struct ConvolutionFamily {
   static View<N, 2> taps(const View<N, 4>& w, std::ptrdiff_t outer, int D, int h) {
     return {offset(w.data, h * w.stride[2]), {D, w.extent[3]}, {outer, w.stride[3]}};
   }
-  static prepare::ShortConvolution<T> problem(const Operands<T>& o, State state, std::span<const Sequence> one,
-                                              int h, std::ptrdiff_t at) {
+  static prepare::ShortConvolution<T> problem(const Operands<T>& o, State state, std::span<const Sequence> one, int h,
+                                              std::ptrdiff_t at) {
     prepare::ShortConvolution<T> p;
     p.sequences = one;
-    p.activation = o.step().running == zoo::Running::convolution_silu ? prepare::Activation::silu
-                                                                      : prepare::Activation::none;
+    p.activation =
+        o.step().running == zoo::Running::convolution_silu ? prepare::Activation::silu : prepare::Activation::none;
     p.x = o.flat(Role::v, h);
     p.w = taps(o.vectors(Role::a), o.outer_stride(Role::a), o.dim(), h);
     if (o.has(Role::b)) {

@@ -1,5 +1,5 @@
-// The steps of each family: canonical inputs become the operands of its kernel. Several layers are two kernels with an
-// operation between them (slots, the preconditioned delta rule), or one kernel on more tokens (several pairs per
+// The steps of each family: canonical inputs become the operands of its kernel. Several layers are two kernels with
+// an operation between them (slots, the preconditioned delta rule), or one kernel on more tokens (several pairs per
 // token, Mamba-3's trapezoid).
 #include <cmath>
 
@@ -301,8 +301,7 @@ int Builder::channel_step() {
 int Builder::rotating_step(int q, int k, int v, double scale) {
   Step step = kernel(KernelKind::rotating, scale, q, k, v);
   step.from[Role::gk] = canonical("gk"), step.from[Role::theta] = canonical("theta");
-  return kernel_step(std::move(step), "BTHV",
-                     {memory_part(k, v), memory_part(k, v, "S_im", "its imaginary part")});
+  return kernel_step(std::move(step), "BTHV", {memory_part(k, v), memory_part(k, v, "S_im", "its imaginary part")});
 }
 
 // Sums alpha e^e and beta e^e of values and weights per channel, fresh at e = -1e30.
@@ -321,14 +320,15 @@ int Builder::log_linear_step(int q, int k, int v, double scale) {
   Step step = kernel(KernelKind::log_linear, scale, q, k, v, log_fade(), importance());
   step.from[Role::levels] = canonical("levels");
   p_.counted = true;
-  StatePart memory = memory_part(k, v, "S", "one memory per level, of 1, 2, 4, ... tokens; live where the token count has that binary digit");
+  StatePart memory = memory_part(
+      k, v, "S", "one memory per level, of 1, 2, 4, ... tokens; live where the token count has that binary digit");
   memory.info.shape.insert(memory.info.shape.find('H') + 1, " L");
   memory.extent.insert(memory.extent.begin() + 1, p_.letters.at('L'));
   return kernel_step(std::move(step), "BTHV", {memory});
 }
 
-// Importances given by their logs, a running maximum of exponents, and a normaliser (mLSTM). The scale is on the keys:
-// it is in the state as published.
+// Importances given by their logs, a running maximum of exponents, and a normaliser (mLSTM). The scale is on the
+// keys: it is in the state as published.
 int Builder::stabilised_step(int q, int k, int v, double scale) {
   Step step = kernel(KernelKind::stabilised, scale, q, k, v, log_fade());
   step.from[Role::input] = canonical("i");
@@ -339,8 +339,7 @@ int Builder::stabilised_step(int q, int k, int v, double scale) {
   const StatePart m = {{"m", "B H", "the exponent C and n are relative to"}, {H}, type_};
   step.also = add_value({"denom", "BTH", Value::From::step, -1, {}});
   stage_results_["denom"] = step.also;
-  return kernel_step(std::move(step), "BTHV",
-                     {memory_part(k, v, "C", "the memory, relative to exp(m)"), n, m});
+  return kernel_step(std::move(step), "BTHV", {memory_part(k, v, "C", "the memory, relative to exp(m)"), n, m});
 }
 
 // Two gated memories: keys of the slots, read to a softmax over slots, and values of the slots.

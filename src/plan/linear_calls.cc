@@ -62,7 +62,8 @@ struct LinearCalls {
     LinearGradient<T> d = o.gradient(call);
     const GateGradient<T> d_g(o, Role::g, arena), d_beta(o, Role::beta, arena);
     d.d_g = d_g.view(), d.d_beta = d_beta.view();
-    const Status status = F<T>::backward(o, F<T>::problem(o, call.state), F<T>::gradient(o, d, call), form, arena.rest());
+    const Status status =
+        F<T>::backward(o, F<T>::problem(o, call.state), F<T>::gradient(o, d, call), form, arena.rest());
     d_g.finish(), d_beta.finish();
     return status;
   }
@@ -71,17 +72,17 @@ struct LinearCalls {
 Residual residual_of(const Step& step) { return step.undecayed ? Residual::undecayed : Residual::decayed; }
 
 // Most families have the same signatures; `name` is the namespace of one.
-#define TTR_FAMILY_CALLS(name)                                                                                     \
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {    \
-    return name::workspace_bytes<T>(K, V, time, form, body.chunk, backward);                                       \
-  }                                                                                                                \
-  template <class P>                                                                                               \
-  static Status forward(const Operands<T>& o, const P& p, Form form, Workspace work) noexcept {                    \
-    return name::forward(p, form, o.body().chunk, simd_of<T>(o.body()), work);                                     \
-  }                                                                                                                \
-  template <class P, class G>                                                                                      \
-  static Status backward(const Operands<T>& o, const P& p, const G& d, Form form, Workspace work) noexcept {       \
-    return name::backward(p, d, form, o.body().chunk, simd_of<T>(o.body()), work);                                 \
+#define TTR_FAMILY_CALLS(name)                                                                                  \
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) { \
+    return name::workspace_bytes<T>(K, V, time, form, body.chunk, backward);                                    \
+  }                                                                                                             \
+  template <class P>                                                                                            \
+  static Status forward(const Operands<T>& o, const P& p, Form form, Workspace work) noexcept {                 \
+    return name::forward(p, form, o.body().chunk, simd_of<T>(o.body()), work);                                  \
+  }                                                                                                             \
+  template <class P, class G>                                                                                   \
+  static Status backward(const Operands<T>& o, const P& p, const G& d, Form form, Workspace work) noexcept {    \
+    return name::backward(p, d, form, o.body().chunk, simd_of<T>(o.body()), work);                              \
   }
 
 template <class T>
@@ -258,7 +259,8 @@ struct StabilisedFamily {
     p.input = o.scalars(Role::input);
     p.normaliser = o.template state<T>(state, 1), p.maximum = o.template state<T>(state, 2);
     const View<T, 4> denom = o.output(o.step().also);
-    p.denom = {denom.data, {denom.extent[0], denom.extent[1], denom.extent[2]},
+    p.denom = {denom.data,
+               {denom.extent[0], denom.extent[1], denom.extent[2]},
                {denom.stride[0], denom.stride[1], denom.stride[2]}};
     return p;
   }
@@ -266,7 +268,8 @@ struct StabilisedFamily {
     StabilisedGradient<T> all;
     all.linear = d;
     const View<const T, 4> denom = o.d_output(o.step().also);
-    all.d_denom = {denom.data, {denom.extent[0], denom.extent[1], denom.extent[2]},
+    all.d_denom = {denom.data,
+                   {denom.extent[0], denom.extent[1], denom.extent[2]},
                    {denom.stride[0], denom.stride[1], denom.stride[2]}};
     all.d_input = o.d_scalars(Role::input);
     all.d_final_normaliser = o.template state<const T>(call.d_final, 1);

@@ -57,9 +57,7 @@ Pipeline Builder::build(double scale) {
     const bool literal = options_.kernel == "oracle";
     const bool own = layer_ && layer_->own_kernel != zoo::OwnKernel::none && options_.causal && !literal;
     const Claim claim = literal || own ? Claim::nobody : claimed_by(p_.design, options_.causal);
-    finish(own                        ? selective_step(scale)
-           : claim == Claim::nobody ? oracle_step(scale)
-                                      : family_step(claim, scale));
+    finish(own ? selective_step(scale) : claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale));
   }
   drop_unused_inputs();
   return std::move(p_);
@@ -135,7 +133,8 @@ int Builder::canonical(const std::string& name) {
 int Builder::canonical_value(const InputInfo& info) {
   if (layer_) {
     if (info.name == "g" && layer_->log_decay_of_head)
-      return add_value({"g", "H", Value::From::table, -1, layer_->log_decay_of_head(shape_.heads, options_.settings)});
+      return add_value(
+          {"g", "H", Value::From::table, -1, layer_->log_decay_of_head(shape_.heads, options_.settings)});
     for (const auto& [fed, name] : layer_->feeds)
       if (fed == info.name) return operand(name);
     if (const int result = stage_result(info.name, without_spaces(info.shape)); result >= 0) return result;

@@ -64,9 +64,7 @@ class Operands {
     return {offset(bound(r).gradient, head * s.head), {b_.batch, time_, dim()}, {s.batch, s.time, s.inner}};
   }
   // [H, K, V] of a parameter, its axes in any order
-  View<const T, 3> per_entry(std::size_t r) const {
-    return matrix<const T>(r, bound(r).data, bound(r).stride);
-  }
+  View<const T, 3> per_entry(std::size_t r) const { return matrix<const T>(r, bound(r).data, bound(r).stride); }
   View<T, 3> d_per_entry(std::size_t r) const { return matrix<T>(r, bound(r).gradient, bound(r).gradient_stride); }
   // [H, K]
   View<const T, 2> per_head(std::size_t r) const {
@@ -148,9 +146,8 @@ class Operands {
       const std::size_t at = axes.find(letter);
       return at == std::string::npos ? std::ptrdiff_t{0} : stride[at];
     };
-    return {data,
-            {body_.shape.heads, body_.shape.key_dim, body_.shape.value_dim},
-            {along('H'), along('K'), along('V')}};
+    return {
+        data, {body_.shape.heads, body_.shape.key_dim, body_.shape.value_dim}, {along('H'), along('K'), along('V')}};
   }
   const Bound<T>& bound(std::size_t r) const { return b_.values[static_cast<std::size_t>(role(r))]; }
   AxisStrides strides(std::size_t r) const { return axis_strides(value(body_, role(r)).axes, bound(r).stride); }

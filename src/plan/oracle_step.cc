@@ -40,8 +40,8 @@ void for_each(const std::string& axes, const std::array<std::ptrdiff_t, max_rank
   }
 }
 
-// A value along the letters of a canonical input: axes it does not have (a gate that is the same for every token) have
-// stride zero.
+// A value along the letters of a canonical input: axes it does not have (a gate that is the same for every token)
+// have stride zero.
 struct Along {
   std::string axes;
   std::array<std::ptrdiff_t, max_rank> extent{}, stride{}, gradient_stride{};
@@ -87,9 +87,8 @@ Array gather(const Plan::Body& body, const Binding<T>& b, std::size_t canonical,
     count *= static_cast<std::size_t>(array.extent.back());
   }
   array.data.resize(count);
-  for_each(a.axes, a.extent, a.stride, sequence, pairs, [&](std::ptrdiff_t offset, std::size_t flat) {
-    array.data[flat] = static_cast<double>(data[offset]);
-  });
+  for_each(a.axes, a.extent, a.stride, sequence, pairs,
+           [&](std::ptrdiff_t offset, std::size_t flat) { array.data[flat] = static_cast<double>(data[offset]); });
   return array;
 }
 

@@ -78,8 +78,8 @@ struct Step {
 };
 
 /// One named array of the state. In the caller's buffer: if any part is a history or the kernel counts tokens, one
-/// 64-bit count per sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity, extent...] each,
-/// where the capacity is what the size of the buffer allows.
+/// 64-bit count per sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity,
+/// extent...] each, where the capacity is what the size of the buffer allows.
 struct StatePart {
   StateInfo info;
   std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
@@ -104,8 +104,8 @@ struct Pipeline {
   int pairs = 1;                // extent of P per token
   bool history = false;         // a part of the state is a list of pairs (oracle)
   bool counted = false;         // the state begins with a count of tokens per sequence, as with a history
-  oracle::Sizes oracle_sizes;  // but for the time
-  std::vector<int> canonical;  // oracle: value index of each canonical input
+  oracle::Sizes oracle_sizes;   // but for the time
+  std::vector<int> canonical;   // oracle: value index of each canonical input
   std::vector<InputInfo> canonical_info;
   std::vector<int> output_values;  // value index of each output
 };
@@ -139,7 +139,7 @@ struct Plan::Body {
   bool on_oracle() const {
     return main_kernel >= 0 && pipeline.steps[static_cast<std::size_t>(main_kernel)].kernel == KernelKind::oracle;
   }
-  int main_kernel = -1;               // index of the step that is the regression itself; -1: none, an operation
+  int main_kernel = -1;                // index of the step that is the regression itself; -1: none, an operation
   int key_width = 1, value_width = 1;  // of its state
 
   std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const;

@@ -310,7 +310,8 @@ std::size_t Plan::Body::elements(const std::string& axes, std::ptrdiff_t batch, 
 }
 
 std::size_t Plan::Body::state_bytes(std::int64_t time) const {
-  std::size_t bytes = pipeline.counted || pipeline.history ? static_cast<std::size_t>(shape.batch) * sizeof(std::int64_t) : 0;
+  std::size_t bytes =
+      pipeline.counted || pipeline.history ? static_cast<std::size_t>(shape.batch) * sizeof(std::int64_t) : 0;
   std::int64_t pairs = time;
   if (pipeline.design.weights.window > 0) pairs = std::min<std::int64_t>(pairs, pipeline.design.weights.window);
   for (const StatePart& part : pipeline.states) {

@@ -143,7 +143,7 @@ prepare::Rows<N> rows_at(const Plan::Body& body, int index, N* data,
                          const std::array<std::ptrdiff_t, max_rank>& stride, std::ptrdiff_t heads) {
   const AxisStrides s = axis_strides(value(body, index).axes, stride);
   const int group = std::max(1, static_cast<int>(heads / heads_of(body, index)));
-  return {data,    s.batch, s.time, s.head, s.inner, group, width(body, index), s.outer, height(body, index)};
+  return {data, s.batch, s.time, s.head, s.inner, group, width(body, index), s.outer, height(body, index)};
 }
 template <class T>
 prepare::Rows<const T> rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
@@ -162,7 +162,10 @@ prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, co
   const std::string& axes = value(body, step.to).axes;
   const auto has = [&](char letter) { return axes.find(letter) != std::string::npos; };
   const bool heads = has('H') || has('G');
-  return {has('B') ? b.batch : 1, has('P') ? b.time * body.pipeline.pairs : has('T') ? b.time : 1,
+  return {has('B') ? b.batch : 1,
+          has('P')   ? b.time * body.pipeline.pairs
+          : has('T') ? b.time
+                     : 1,
           heads ? heads_of(body, step.to) : 1};
 }
 

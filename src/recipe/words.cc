@@ -94,8 +94,8 @@ constexpr OptionInfo kGate[] = {
          "each write is shared between two tokens, inputs `trap`, `dt` [B T H] (Mamba-3)", "importance")};
 constexpr OptionInfo kWindow[] = {
     needed(count("n", "w_i = 0 unless t-n < i <= t", "how many of the newest pairs count"))};
-constexpr OptionInfo kLevels[] = {
-    count("n", "L = n", "number of levels: 2^(n-1) tokens at most, and a state of n matrices instead of all pairs", 62)};
+constexpr OptionInfo kLevels[] = {count(
+    "n", "L = n", "number of levels: 2^(n-1) tokens at most, and a state of n matrices instead of all pairs", 62)};
 constexpr OptionInfo kNear[] = {
     needed(flag("exp", "w_i = exp(s q_t.k_i), s = 1/sqrt(K)", "softmax weights", "kernel")),
     needed(flag("gauss", "w_i = exp(-|q_t-k_i|^2 / h), h = 2 sqrt(K)", "Gaussian weights", "kernel")),
@@ -219,8 +219,8 @@ constexpr OptionInfo kSgd[] = {
     kShrink,
     kMomentum,
     kNesterov,
-    quantity("gain", "S <- S + gain_t Z", "with `momentum`: how much of Z is added, input `gain` [B T H] (not given: 1)", 0,
-             kInfinity),
+    quantity("gain", "S <- S + gain_t Z",
+             "with `momentum`: how much of Z is added, input `gain` [B T H] (not given: 1)", 0, kInfinity),
     named_count("pairs", "n pairs per token", "k, v and beta have T n rows, one step for each (DeltaProduct)", 64),
     flag("feedback", "residual v - S' p, S undecayed",
          "the residual is read with another key, input `p` [B T G K] (Comba)", "rule"),
@@ -298,11 +298,8 @@ constexpr WordInfo kWords[] = {
      "older pairs fade by a factor that each token chooses, input `g` [B T H]", kGate},
     {Axis::weights, "window", "w_i = 0 for i <= t-n", "only the newest pairs count", kWindow},
     {Axis::weights, "near", "w_i = similarity of k_i to q_t", "pairs near the query count more", kNear},
-    {Axis::weights,
-     "levels",
-     "w_i = levels_t[l(t,i)]",
-     "one scale per level of a binary hierarchy of ages, input `levels` [B T H L] (log-linear attention)",
-     kLevels},
+    {Axis::weights, "levels", "w_i = levels_t[l(t,i)]",
+     "one scale per level of a binary hierarchy of ages, input `levels` [B T H L] (log-linear attention)", kLevels},
     {Axis::memory, "linear", "m(x) = S' phi(x)", "a matrix S [K, V], phi the identity unless named", kLinear},
     {Axis::memory, "constant", "m(x) = c", "one value, whatever the key", kConstant},
     {Axis::memory, "local", "m(x) = polynomial in x - q_t", "a polynomial fitted around the query", kLocal},

@@ -27,9 +27,9 @@ N number_of(const Declaration& d, const Settings& settings, const char* name, N 
 int whole_setting(const Declaration& d, const Settings& settings, const char* name, int otherwise, int least) {
   const int number = number_of(d, settings, name, otherwise, "a whole number");
   if (number < least)
-    throw Error(d.info.name + " takes at least " + std::to_string(least) + " for " + name + ", not " +
-                    std::to_string(number),
-                "setting " + std::string(name));
+    throw Error(
+        d.info.name + " takes at least " + std::to_string(least) + " for " + name + ", not " + std::to_string(number),
+        "setting " + std::string(name));
   return number;
 }
 

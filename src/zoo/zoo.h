@@ -20,15 +20,16 @@ namespace ttr::zoo {
 /// (families/carry.h; convolution: x, w, b of prepare/short_convolution.h, b may be left out).
 enum class Running { none, delay, phase, log_share, position, convolution, convolution_silu };
 
-/// to = op(from...). Names are inputs of the layer, results of earlier stages, "o", the regression's answer, or numbers.
+/// to = op(from...). Names are inputs of the layer, results of earlier stages, "o", the regression's answer, or
+/// numbers.
 struct Stage {
   prepare::Op op{};
   std::vector<std::string> from = {};
   std::string to = {};
-  double number = 0;        // the operation's constant
-  std::string shape = {};   // letters of the result; empty: of the canonical input, output or first operand
+  double number = 0;       // the operation's constant
+  std::string shape = {};  // letters of the result; empty: of the canonical input, output or first operand
   Running running = Running::none;
-  StateInfo state = {};     // of a running quantity
+  StateInfo state = {};  // of a running quantity
 };
 
 /// Layers whose kernel is more than their recipe's family: the gate of every entry of the state is made on the way,
@@ -44,7 +45,7 @@ struct Declaration {
   std::vector<double> (*log_decay_of_head)(int heads, const std::map<std::string, std::string>& settings) = nullptr;
   std::vector<Stage> finish;
   OwnKernel own_kernel = OwnKernel::none;
-  double kernel_number = 0;  // a constant the kernel takes and the recipe does not know (mLSTM's eps)
+  double kernel_number = 0;     // a constant the kernel takes and the recipe does not know (mLSTM's eps)
   std::map<char, int> letters;  // extents of letters of this layer's own: M features, F their number after a map ...
   // Changes the declaration as the settings marked of_layer say; also the place that sets `letters`.
   void (*adapt)(Declaration&, const std::map<std::string, std::string>& settings, const Shape&) = nullptr;
@@ -70,6 +71,9 @@ inline InputInfo query(Range range = Range::normal) { return {"q", "B T G K", "q
 inline InputInfo key(Range range = Range::normal) { return {"k", "B T G K", "key", range}; }
 inline InputInfo value() { return {"v", "B T H V", "value", Range::normal}; }
 inline InputInfo output(std::string name = "o") { return {std::move(name), "B T H V", "output", Range::normal}; }
+
+/// The operations of operations.cc.
+std::vector<Declaration> operations();
 
 // One function per file in this folder.
 Declaration linear_attention();
