@@ -222,7 +222,7 @@ Extents infer_extents(const Plan& plan, const Claim& claim, const TensorFile& fi
 Golden interpret(const Claim& claim, const TensorFile& file) {
   Golden g;
   g.settings = settings_of(*claim.golden, file);
-  const Plan small = plan(layer_text(*claim.layer, g.settings), {});  // for its tables
+  const Plan small = plan(layer_text(*claim.layer, g.settings), {.key_dim = 64, .value_dim = 64});  // for its tables
   Extents extents = infer_extents(small, claim, file);
   const auto whole = [&](char letter) { return static_cast<int>(extents[letter]); };
   g.shape = {whole('B'), whole('H'), whole('G'), whole('K'), whole('V')};

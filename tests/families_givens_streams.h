@@ -42,7 +42,7 @@ inline Doubles solved(Doubles A, Doubles b) {
 }
 
 /// The definition of the shares in givens.h: what joins H, and the shares after it.
-inline void literal_shares(RidgeKind kind, double a, Doubles& share, Doubles& added) {
+inline void literal_shares(RidgeKind kind, double a, Doubles& share, Doubles& added, double enough = 0.5) {
   added.assign(share.size(), 0);
   for (std::size_t j = 0; j < share.size(); ++j) {
     if (kind == RidgeKind::fading && share[j] == 0) added[j] = a, share[j] = 1;
@@ -52,8 +52,8 @@ inline void literal_shares(RidgeKind kind, double a, Doubles& share, Doubles& ad
   const std::size_t least = std::min_element(share.begin(), share.end()) - share.begin();
   const double s = share[least];
   for (std::size_t j = 0; j < share.size(); ++j)
-    if (share[j] < 0.5) added[j] = 1 - share[j], share[j] = 1;
-  if (s >= 0.5 && s < 1) added[least] = 2 - 2 * s, share[least] = 2 - s;
+    if (share[j] < enough) added[j] = 1 - share[j], share[j] = 1;
+  if (s >= enough && s < 1) added[least] = 2 - 2 * s, share[least] = 2 - s;
 }
 
 /// One head from fresh states: keys, values, queries, logs of the gates, weights.

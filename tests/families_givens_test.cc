@@ -34,6 +34,7 @@ struct Givens : FamilyBase {
   double scale = 0.7;
   RidgeKind kind = RidgeKind::constant;
   bool basis = false, gates = true, weights = true;
+  double least_share = 0.5;
   double gate_shift = -0.3, gate_size = 0.2;
 
   std::string name() const {
@@ -92,7 +93,7 @@ struct Givens : FamilyBase {
         for (Size t = n.begin; t < n.end; ++t) {
           const Size token = (n.row * T + t) * H + h, key = ((n.row * T + t) * G + h / (H / G)) * K;
           const double a = gates ? std::exp(in.at("g")[token]) : 1, beta = weights ? in.at("beta")[token] : 1;
-          literal_shares(kind, a, share, added);
+          literal_shares(kind, a, share, added, least_share);
           Doubles q(K);
           for (Size i = 0; i < K; ++i) {
             q[i] = scale * in.at("q")[key + i];
@@ -124,7 +125,8 @@ struct Givens : FamilyBase {
             x.pointer("Z"),
             x.pointer("share"),
             x.pointer("basis"),
-            x.template view<3>("variance")};
+            x.template view<3>("variance"),
+            static_cast<X>(least_share)};
   }
   template <class X>
   std::size_t bytes(Size longest, Form, int, bool backward) const {
@@ -187,6 +189,17 @@ TEST(Givens, ReferenceGradientsCuts) {
       f.packed = {}, f.T = 1, f.K = 1, f.V = 1, f.H = f.G = 1;
       check_family(f, recurrent);
     }
+}
+
+// All shares restored at every token: the ridge never fades, as in least_squares.h.
+TEST(Givens, ExactlyConstantRidge) {
+  Givens f;
+  f.least_share = 1, f.B = 2, f.T = 9;
+  check_family(f, recurrent);
+  f.K = 9, f.T = 30, f.gate_shift = -1;
+  check_family(f, recurrent, false);
+  const Values end = run_forward<double>(f, f.draw_values(), {});
+  for (const double share : end.at("share")) EXPECT_EQ(share, 1);
 }
 
 TEST(Givens, ManyShapes) {

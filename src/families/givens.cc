@@ -42,7 +42,7 @@ void add(const double* from, double scale, Size dim, const View<T, 4>& to, Size 
 
 /// Which part of the ridge joins H at a token with decay a, and the shares after it; see givens.h.
 template <class A>
-void leak(RidgeKind kind, Size K, A a, const A* before, A* added, A* after) {
+void leak(RidgeKind kind, Size K, A a, A enough, const A* before, A* added, A* after) {
   if (kind == RidgeKind::fading) {
     for (Size j = 0; j < K; ++j) added[j] = before[j] == A(0) ? a : A(0), after[j] = 1;
     return;
@@ -54,8 +54,8 @@ void leak(RidgeKind kind, Size K, A a, const A* before, A* added, A* after) {
   }
   const A smallest = after[least];
   for (Size j = 0; j < K; ++j)
-    if (after[j] < A(0.5)) added[j] = 1 - after[j], after[j] = 1;
-  if (smallest >= A(0.5) && smallest < A(1)) added[least] = 2 * (1 - smallest), after[least] = 2 - smallest;
+    if (after[j] < enough) added[j] = 1 - after[j], after[j] = 1;
+  if (smallest >= enough && smallest < A(1)) added[least] = 2 * (1 - smallest), after[least] = 2 - smallest;
 }
 
 /// One head of one sequence. A state is R, Z, share, basis.
@@ -145,7 +145,7 @@ class Head {
     const A g = static_cast<A>(gate(a, row, t, head));
     triangle.fade(std::exp(g / 2));
     if (p.kind != RidgeKind::none) {
-      leak(p.kind, K, std::exp(g), share, added, shares);
+      leak(p.kind, K, std::exp(g), p.least_share, share, added, shares);
       std::copy_n(shares, K, share);
       std::fill_n(k, K, A(0));
       for (Size j = 0; j < K; ++j) {
@@ -281,7 +281,7 @@ class Head {
   // Gradients of the ridge and of the shares before the token; from_shares is what they say about g. Returns
   // <D_H, diag(ridge * added)>.
   double ridge_back(const GivensProblem<T, A>& p, int head, A decay, const A* before, const double* DH) {
-    leak(p.kind, K, decay, before, added, shares);
+    leak(p.kind, K, decay, p.least_share, before, added, shares);
     double sum = 0;
     from_shares = 0;
     for (Size j = 0; j < K; ++j) {
@@ -327,6 +327,7 @@ Status check(const GivensProblem<T, A>& p, bool queries, Form form, Workspace wo
   if (longest > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
   if (!work.data || work.bytes < workspace_bytes<A>(a.key_dim, a.value_dim, longest, p.basis != nullptr, backward))
     return Status::small_workspace;
+  if (ridge && !(p.least_share > A(0) && p.least_share <= A(1))) return Status::out_of_domain;
   for (int h = 0; ridge && h < a.heads; ++h)
     for (int j = 0; j < a.key_dim; ++j)
       if (!(p.ridge(h, j) > T(0))) return Status::out_of_domain;

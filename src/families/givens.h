@@ -11,9 +11,10 @@
 //   none      nothing. The answer of least norm (test-time regression Eq. 11 and 15); needs a basis, see below.
 //   fading    once, before the first token, and forgotten like every pair: P_0 = diag(1 / ridge) of the textbooks
 //   constant  by leakage. share_j is the part of ridge_j that H still holds: share <- a share; then every share below
-//             1/2 is set to 1, and the smallest of the others, s, to 2 - s, one coordinate per token in turn. So the
-//             ridge is right on average and within (1 -+ a^K) of a constant one; a is near 1 where that matters. In
-//             exchange a token costs K^2 and not K^3. least_squares.h keeps a ridge exactly constant.
+//             least_share (1/2) is set to 1, and if there is none the smallest, s, to 2 - s: one coordinate per
+//             token, in turn. So the ridge is right on average and within a factor 1 -+ (1 - a^K) / 2 of a constant
+//             one; a is near 1 where that matters. In exchange a token costs K^2 and not K^3. With least_share = 1
+//             all coordinates are restored at every token: exactly constant, K^3.
 //
 // With a basis the triangle is in coordinates of B [K, K], an orthonormal basis of the span of the keys, one row per
 // dimension, the others zero (Gram-Schmidt, twice): H = B' R' R B. A key that is out of the span by more than 100 eps
@@ -29,11 +30,11 @@
 // R wanders as eps sqrt(t) without forgetting (8e-6 of the answers after 20,000 tokens, K = 16) and stays near 1e-6
 // with it. <float, double> answers to the rounding of its output, for ever.
 //
-// Traps: beta < 0 or a ridge that is not positive returns out_of_domain before anything is touched. A faded row is
-// not scaled below a pivot of about 4e-19 (float) or 6e-154 (double): S does not depend on the scale of a row of
-// [R Z], and only numbers next to zero weigh anything else. A closed gate (g = -inf) forgets a fading ridge too; then
-// use a basis, because without one the answer sets unknown coordinates to zero, which is not the least norm.
-// Gradients of states are those of H and F, raw as in least_squares.h, because R is defined up to signs only.
+// Traps: beta < 0 or a ridge or least_share that is not positive returns out_of_domain before anything is touched. A
+// faded row is not scaled below a pivot of about 4e-19 (float) or 6e-154 (double): S does not depend on the scale of
+// a row of [R Z], and only numbers next to zero weigh anything else. A closed gate (g = -inf) forgets a fading ridge
+// too; then use a basis, because without one the answer sets unknown coordinates to zero, which is not the least
+// norm. Gradients of states are those of H and F, raw as in least_squares.h, because R is defined up to signs only.
 // Sources: Golub and Van Loan 6.5; Stewart 1992 (URV); arXiv 2501.12352.
 #pragma once
 
@@ -59,6 +60,7 @@ struct GivensProblem {
   A* share = nullptr;      // [N, H, K]; not used with none
   A* basis = nullptr;      // [N, H, K, K]; null: none, and not with RidgeKind::none
   View<T, 3> variance;     // [B, T, H]; no data = not wanted
+  A least_share = A(0.5);  // in (0, 1]
 };
 
 /// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used.

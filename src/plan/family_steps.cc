@@ -168,6 +168,7 @@ int Builder::decay_step(int q, int k, int v, double scale) {
     // The sum of the keys is a memory of its own, whose values are all one.
     const int one = constant(1);
     StatePart sum = memory_part(k, one, "z", "sum of w k");
+    sum.info.range = Range::positive;
     int total = kernel_step(kernel(KernelKind::decay, scale, q, k, one, g, beta), "BTH1", {std::move(sum)});
     if (const double eps = p_.design.extras.normalise_eps; eps != 0)
       total = operation(Op::add, {total, constant(eps)}, "BTH1");

@@ -33,6 +33,8 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
   if (design.memory.slots > 0) p_.letters['M'] = design.memory.slots;
   if (design.weights.level_count > 0) p_.letters['L'] = design.weights.level_count;
   if (!layer || !layer->is_operation()) p_.canonical_info = canonical_inputs(design);
+  // What a memory does not read a layer need not have; a tensor of that name may be something else there.
+  if (layer) std::erase_if(p_.canonical_info, [](const InputInfo& info) { return info.optional; });
   p_.inputs = layer ? layer->info.inputs : p_.canonical_info;
   for (std::size_t i = 0; i < p_.inputs.size(); ++i) {
     if (const InputInfo* info = canonical_info(p_.inputs[i].name);
@@ -210,6 +212,7 @@ int Builder::oracle_step(double scale) {
   for (const oracle::StateShape& shape : oracle::state_shapes(p_.design)) {
     const std::vector<std::int64_t>& extent = fresh.at(shape.name).extent;
     StatePart part{{shape.name, "B " + shape.letters, shape.meaning}, {}, Type::f64};
+    part.literal = true;
     part.history = !extent.empty() && extent.front() == 0;
     p_.history |= part.history;
     part.extent.assign(extent.begin() + (part.history ? 1 : 0), extent.end());

@@ -111,6 +111,7 @@ Arrays read_state(const Plan::Body& body, ConstState state, std::size_t n, std::
   Arrays arrays;
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
+    if (!part.literal) continue;
     const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));
     const std::size_t one = numbers(part),
                       stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
@@ -135,6 +136,7 @@ std::int64_t pairs_in(const Plan::Body& body, const Arrays& arrays) {
 void write_state(const Plan::Body& body, const Arrays& arrays, const char* prefix, State state, std::size_t n) {
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
+    if (!part.literal) continue;
     const auto found = arrays.find(prefix + part.info.name);
     if (found == arrays.end()) continue;
     const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));

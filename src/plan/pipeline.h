@@ -85,7 +85,8 @@ struct StatePart {
   std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
   Type type = Type::f32;               // kernels of linear memories keep the plan's type, the others keep double
   bool history = false;
-  double fresh = 0;  // what reset writes
+  double fresh = 0;      // what reset writes
+  bool literal = false;  // of the oracle, which knows itself what is fresh
 };
 
 /// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.

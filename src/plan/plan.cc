@@ -392,26 +392,22 @@ std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t
 Status Plan::reset(State state) const noexcept try {
   if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
   std::memset(state.data, 0, state.bytes);
-  if (!body_->on_oracle()) {
-    for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
-      const StatePart& part = body_->pipeline.states[i];
-      if (part.fresh == 0) continue;
-      std::byte* const at =
-          static_cast<std::byte*>(state.data) + body_->state_place(state.bytes, static_cast<int>(i)).offset;
-      const std::size_t count = numbers(part) * static_cast<std::size_t>(body_->shape.batch);
-      if (part.type == Type::f32) std::fill_n(reinterpret_cast<float*>(at), count, static_cast<float>(part.fresh));
-      else std::fill_n(reinterpret_cast<double*>(at), count, part.fresh);
-    }
-    return Status::ok;
-  }
-  const oracle::Arrays fresh = oracle::fresh_state(body_->pipeline.design, body_->pipeline.oracle_sizes);
+  oracle::Arrays literal;
+  if (body_->on_oracle()) literal = oracle::fresh_state(body_->pipeline.design, body_->pipeline.oracle_sizes);
   for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
     const StatePart& part = body_->pipeline.states[i];
     if (part.history) continue;
-    const std::vector<double>& numbers_of_part = fresh.at(part.info.name).data;
-    double* to = reinterpret_cast<double*>(static_cast<std::byte*>(state.data) +
-                                           body_->state_place(state.bytes, static_cast<int>(i)).offset);
-    for (int n = 0; n < body_->shape.batch; ++n) to = std::copy(numbers_of_part.begin(), numbers_of_part.end(), to);
+    std::byte* const at =
+        static_cast<std::byte*>(state.data) + body_->state_place(state.bytes, static_cast<int>(i)).offset;
+    const std::size_t sequences = static_cast<std::size_t>(body_->shape.batch), count = numbers(part) * sequences;
+    if (part.literal) {
+      const std::vector<double>& one = literal.at(part.info.name).data;
+      double* to = reinterpret_cast<double*>(at);
+      for (std::size_t n = 0; n < sequences; ++n) to = std::copy(one.begin(), one.end(), to);
+    } else if (part.fresh != 0) {
+      if (part.type == Type::f32) std::fill_n(reinterpret_cast<float*>(at), count, static_cast<float>(part.fresh));
+      else std::fill_n(reinterpret_cast<double*>(at), count, part.fresh);
+    }
   }
   return Status::ok;
 } catch (const std::bad_alloc&) {

@@ -169,11 +169,23 @@ prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, co
           heads ? heads_of(body, step.to) : 1};
 }
 
+// A matrix operand whose axes stand the other way round than those of a matrix result.
+template <class N>
+prepare::Rows<N> turned_like(const Plan::Body& body, int to, int index, prepare::Rows<N> rows) {
+  const std::string &result = value(body, to).axes, &own = value(body, index).axes;
+  const std::size_t n = result.size(), m = own.size();
+  if (n < 2 || m < 2 || !is_inner(result[n - 2]) || result[n - 2] != own[m - 1] || result[n - 1] != own[m - 2])
+    return rows;
+  std::swap(rows.inner, rows.outer), std::swap(rows.width, rows.height);
+  return rows;
+}
+
 template <class T>
 Status operation_forward(const Plan::Body& body, const Step& step, Binding<T>& b) noexcept {
   const prepare::Extent extent = operation_extent(body, b, step);
   prepare::Rows<const T> from[prepare::max_operands];
-  for (std::size_t i = 0; i < step.from.size(); ++i) from[i] = rows(body, b, step.from[i], extent.heads);
+  for (std::size_t i = 0; i < step.from.size(); ++i)
+    from[i] = turned_like(body, step.to, step.from[i], rows(body, b, step.from[i], extent.heads));
   Bound<T>& to = b.values[static_cast<std::size_t>(step.to)];
   const prepare::Rows<T> out = rows_at<T, T>(body, step.to, to.writable, to.stride, extent.heads);
   return prepare::forward(step.op, from, out, step.number, extent);
@@ -187,8 +199,8 @@ void operation_backward(const Plan::Body& body, const Step& step, Binding<T>& b)
   prepare::Rows<const T> from[prepare::max_operands];
   prepare::Rows<T> d_from[prepare::max_operands];
   for (std::size_t i = 0; i < step.from.size(); ++i) {
-    from[i] = rows(body, b, step.from[i], extent.heads);
-    d_from[i] = gradient_rows(body, b, step.from[i], extent.heads);
+    from[i] = turned_like(body, step.to, step.from[i], rows(body, b, step.from[i], extent.heads));
+    d_from[i] = turned_like(body, step.to, step.from[i], gradient_rows(body, b, step.from[i], extent.heads));
   }
   const prepare::Rows<const T> d_to =
       rows_at<const T, T>(body, step.to, to.gradient_in, to.gradient_stride, extent.heads);

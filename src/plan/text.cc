@@ -98,6 +98,15 @@ void set_window(Recipe& recipe, const std::string& value) {
   recipe.weights.insert(recipe.weights.begin(), term);
 }
 
+// The bare number of a term, as in slots(64).
+void set_count(Term& term, const std::string& word, const std::string& setting, const std::string& value) {
+  const auto number = as_number(value);
+  if (!number || term.word != word)
+    throw Error(setting + " takes a whole number, not '" + value + "'", "setting " + setting);
+  std::erase_if(term.arguments, [](const Argument& argument) { return argument.key.empty(); });
+  term.arguments.insert(term.arguments.begin(), {"", *number, 0});
+}
+
 void set_extra(Recipe& recipe, const std::string& word, const std::string& value, std::string_view nothing) {
   std::erase_if(recipe.extras, [&](const Term& term) { return term.word == word; });
   if (value != nothing) recipe.extras.push_back({word, {word_argument(value)}, 0});
@@ -224,6 +233,13 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
     return;
   }
   if (name == "window") return set_window(recipe, value);
+  if (name == "slots") return set_count(recipe.memory, "slots", name, value);
+  if (name == "levels") {
+    for (Term& term : recipe.weights)
+      if (term.word == "levels") return set_count(term, "levels", name, value);
+    throw Error("the recipe " + to_string(recipe) + " has no levels", "setting levels");
+  }
+  if (name == "degree") return set(recipe.memory, "degree", value);
   if (name == "ridge") return set_ridge(recipe, value);
   if (name == "ridge_kind") {
     for (const char* key : {"relative", "frobenius", "fading"}) remove(recipe.solver, key);

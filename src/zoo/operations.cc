@@ -43,12 +43,7 @@ Declaration feature_map(std::string name, std::string title, std::string paper, 
                                                           : parameters[0].shape == "M K" ? ".0"
                                                                                          : ".1")}};
   }
-  d.adapt = [](Declaration& layer, const Settings& settings, const Shape& shape) {
-    const int features = whole_setting(layer, settings, "features", shape.key_dim);
-    const Stage& map = layer.finish.back();
-    layer.letters['M'] = features;
-    layer.letters['F'] = static_cast<int>(prepare::feature_width(map.op, shape.key_dim, features, map.number));
-  };
+  d.adapt = set_features;
   return d;
 }
 

@@ -37,6 +37,12 @@ double number_setting(const Declaration& d, const Settings& settings, const char
   return number_of(d, settings, name, otherwise, "a number");
 }
 
+void set_features(Declaration& d, const Settings& settings, const Shape& shape) {
+  const Stage& map = d.prepare.empty() ? d.finish.back() : d.prepare.front();
+  d.letters['M'] = whole_setting(d, settings, "features", shape.key_dim);
+  d.letters['F'] = static_cast<int>(prepare::feature_width(map.op, shape.key_dim, d.letters['M'], map.number));
+}
+
 std::string word_setting(const Declaration& d, const Settings& settings, const char* name,
                          const std::vector<std::string>& words) {
   const auto found = settings.find(name);

@@ -59,6 +59,9 @@ int whole_setting(const Declaration&, const std::map<std::string, std::string>& 
 /// A number of the settings.
 double number_setting(const Declaration&, const std::map<std::string, std::string>& settings, const char* name,
                       double otherwise);
+/// Sets the letters M (rows of a matrix of features, setting `features`) and F (width of the first map of `prepare`,
+/// or of `finish` for an operation).
+void set_features(Declaration&, const std::map<std::string, std::string>& settings, const Shape&);
 /// One of a few words; the first is the default.
 std::string word_setting(const Declaration&, const std::map<std::string, std::string>& settings, const char* name,
                          const std::vector<std::string>& words);
@@ -106,5 +109,31 @@ Declaration rls();
 Declaration softmax_attention();
 Declaration local_linear_attention();
 Declaration kernel_regression();
+Declaration hgrn();
+Declaration rg_lru();
+Declaration lru();
+Declaration mamba_1();
+Declaration longhorn_shipped();
+Declaration gateloop();
+Declaration rwkv_4();
+Declaration mlstm();
+Declaration log_linear_attention();
+Declaration momentum_deltanet();
+Declaration preconditioned_deltanet();
+Declaration preconditioned_kda();
+Declaration gated_oja();
+Declaration mamba_3();
+Declaration gated_slot_attention();
+Declaration bounded_memory();
+Declaration based();
+Declaration rebased();
+Declaration dpfp();
+Declaration cosformer();
+Declaration t2r();
+Declaration hedgehog();
+Declaration performer();
+Declaration rfa();
+Declaration gated_rfa();
+Declaration dijiang();
 
 }  // namespace ttr::zoo

@@ -1,0 +1,44 @@
+// From the name of an instruction set to the attention table compiled for it; see choose-inl.h.
+#pragma once
+
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "hwy/targets.h"
+#include "simd/attention_simd.h"
+
+namespace ttr::simd_detail {
+
+template <class T>
+const AttentionSimd<T>& choose_attention(const char* name) noexcept {
+#define TTR_TRY(TARGET) \
+  if (std::strcmp(name, hwy::TargetName(HWY_##TARGET)) == 0) return *N_##TARGET::AttentionTable<T>();
+#if HWY_TARGETS & HWY_AVX3_DL
+  TTR_TRY(AVX3_DL)
+#endif
+#if HWY_TARGETS & HWY_AVX3
+  TTR_TRY(AVX3)
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  TTR_TRY(AVX2)
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  TTR_TRY(SSE4)
+#endif
+#if HWY_TARGETS & HWY_SSSE3
+  TTR_TRY(SSSE3)
+#endif
+#if HWY_TARGETS & HWY_NEON
+  TTR_TRY(NEON)
+#endif
+#if HWY_TARGETS & HWY_PPC8
+  TTR_TRY(PPC8)
+#endif
+#if HWY_TARGETS & HWY_WASM
+  TTR_TRY(WASM)
+#endif
+#undef TTR_TRY
+  return *HWY_NAMESPACE::AttentionTable<T>();  // the last target compiled: the baseline, which runs everywhere
+}
+
+}  // namespace ttr::simd_detail

@@ -1,0 +1,19 @@
+// The primitives of attention for float, once per instruction set.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // see tiles-inl.h
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/attention_f32.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+
+#include "hwy/highway.h"
+#include "simd/attention-inl.h"
+
+#if HWY_ONCE
+#include "simd/attention_choose-inl.h"
+
+namespace ttr {
+template <>
+const AttentionSimd<float>& attention_simd<float>(const Simd<float>& simd) noexcept {
+  return simd_detail::choose_attention<float>(simd.name);
+}
+}  // namespace ttr
+#endif

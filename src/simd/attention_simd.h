@@ -1,0 +1,57 @@
+// SIMD primitives of attention, compiled once per instruction set like those of simd.h.
+//
+//   const AttentionSimd<float>& a = attention_simd(simd<float>(""));      // of the same instruction set
+//
+// A tile [M, N] holds the logits of M queries (rows) and N pairs (columns). A query sees a run of pairs that moves on
+// by one from row to row: causality and windows are bounds of loops, and what a query does not see is not read.
+#pragma once
+
+#include <cstddef>
+
+#include "simd/simd.h"
+
+namespace ttr {
+
+template <class T>
+struct AttentionSimd {
+  using Size = std::ptrdiff_t;
+
+  /// Row i sees columns [lo + i, hi + i), cut to [0, N).
+  struct Sight {
+    Size M, N, lo, hi;
+    Size begin(Size i) const { return lo + i <= 0 ? 0 : lo + i >= N ? N : lo + i; }
+    Size end(Size i) const { return hi + i >= N ? N : hi + i <= 0 ? 0 : hi + i; }
+  };
+  /// What is added to the logits: bias_ij at i ld + j (ld = 0: one row for all), and row_i. Null: nothing.
+  struct Bias {
+    const T* bias = nullptr;
+    Size ld = 0;
+    const T* row = nullptr;
+  };
+
+  /// One block of the streaming softmax, x = S + bias:
+  ///   m' = max(m, max_j x_j) ;  S_j = exp(x_j - m') ;  factor = exp(m - m') ;  l = factor l + sum_j S_j ;  m = m'
+  /// S is 0 where it is not seen. A row of -inf leaves m and l alone. True if some factor is not 1.
+  /// free = false: m stays as it is.
+  bool (*softmax)(const Sight&, const Bias&, bool free, T* S, Size lds, T* m, T* l, T* factor);
+  /// P = exp(S + bias - lse) ;  X = P * (X - delta) ; both 0 where not seen. lse = -inf: P = 0. P = S is allowed.
+  /// bounded: S + bias <= lse, but for rounding. moment (null: not wanted) += sum X S
+  void (*softmax_back)(const Sight&, const Bias&, bool bounded, const T* lse, const T* delta, const T* S, T* P, T* X,
+                       Size ld, double* moment);
+
+  /// C_ij = alpha |a_i - b_j|^2 for A [M,K] and B stored [K,N]: differences, so that nothing cancels far from 0.
+  void (*distances)(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T* C, Size ldc);
+  /// y_j = alpha q.x_j, or with `apart` alpha |q - x_j|^2, for rows of X [n,K]
+  void (*scores)(Size n, Size K, bool apart, T alpha, const T* X, Size ldx, const T* q, T* y);
+
+  /// rows_i += sum_j X_ij ;  columns_j += sum_i X_ij
+  void (*add_sums)(Size M, Size N, const T* X, Size ldx, double* rows, double* columns);
+  /// No Inf and no NaN among n numbers
+  bool (*finite)(Size n, const T* x);
+};
+
+/// The table for the instruction set of `simd`. Does not allocate.
+template <class T>
+const AttentionSimd<T>& attention_simd(const Simd<T>& simd) noexcept;
+
+}  // namespace ttr
