@@ -24,6 +24,11 @@ Plan plan_of(const LayerInfo& info, const LayersOptions& o) {
               {.heads = o.heads, .key_dim = o.key_dim, .value_dim = o.value_dim});
 }
 
+// With the settings the user gave; operations have none.
+std::string recipe_of(const LayerInfo& info, const Plan& p) {
+  return info.recipe.empty() ? "" : to_string(p.recipe());
+}
+
 bool grows(const Plan& p) { return p.tokens_kept({}) >= 0; }
 
 // Bytes of state per sequence; of one token for states that grow.
@@ -51,7 +56,7 @@ Json strings(const std::vector<std::string>& words) {
 Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
   const Plan p = plan_of(info, o);
   Json j = Json::object();
-  j.set("name", info.name).set("recipe", to_string(p.recipe())).set("paper", info.paper).set("family", family_of(p));
+  j.set("name", info.name).set("recipe", recipe_of(info, p)).set("paper", info.paper).set("family", family_of(p));
   j.set("inputs", tables(p.inputs())).set("forms", strings(info.forms)).set("state_bytes", state_bytes(p));
   j.set("state_grows", grows(p));
   Json tolerance = Json::object();
@@ -76,10 +81,10 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
 void explain(const LayerInfo& info, const LayersOptions& o) {
   const Plan p = plan_of(info, o);
   fmt::print("{}  ({})\n\n", info.name, info.title);
-  fmt::print("recipe     {}\n", to_string(p.recipe()));
+  fmt::print("recipe     {}\n", info.recipe.empty() ? "none: an operation, no regression" : recipe_of(info, p));
   fmt::print("equation   {}\n", info.equation);
   fmt::print("scale      {}\n", info.scale);
-  fmt::print("paper      {}\n", info.paper);
+  if (!info.paper.empty()) fmt::print("paper      {}\n", info.paper);
   fmt::print("kernel     {}\n", p.kernel());
   fmt::print("forms      {}\n", joined(info.forms));
   if (!info.departure.empty()) fmt::print("departure  {}\n", info.departure);
@@ -93,14 +98,13 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
   };
   table("inputs     (B batch, T time, H heads, G key heads, K key_dim, V value_dim)", p.inputs());
   table("outputs", p.outputs());
-  fmt::print("\nstates\n");
+  if (!p.states().empty()) fmt::print("\nstates\n");
   for (const StateInfo& s : p.states()) fmt::print("  {:<10} [{}]  {}\n", s.name, s.shape, s.meaning);
-  fmt::print("\nsettings   (as in {}:{}=...)\n", info.name,
-             info.settings.empty() ? "name" : info.settings.front().name);
+  if (!info.settings.empty()) fmt::print("\nsettings   (as in {}:{}=...)\n", info.name, info.settings.front().name);
   for (const SettingInfo& s : info.settings)
     fmt::print("  {:<10} {}{}\n", s.name, s.meaning,
                s.stream_default.empty() ? "" : "; on a stream " + s.stream_default);
-  fmt::print("\ntraps\n");
+  if (!info.traps.empty()) fmt::print("\ntraps\n");
   for (const std::string& trap : info.traps) fmt::print("  - {}\n", trap);
 }
 
@@ -111,17 +115,25 @@ std::string cell(std::string_view text) {
   return escaped;
 }
 
+void print_traps(const LayerInfo& info) {
+  if (info.traps.empty()) return;
+  fmt::print("\n## Traps\n\n");
+  for (const std::string& trap : info.traps) fmt::print("* {}\n", trap);
+}
+
 // The page of docs/layers: what is declared, and what the recipe gives on paper.
 void print_page(const LayerInfo& info, const LayersOptions& o) {
   const Plan p = plan_of(info, o);
-  const Derivation d = derive(p.recipe());
+  const bool operation = info.recipe.empty();
   fmt::print("# {}: {}\n\n", info.name, info.title);
-  fmt::print("    {}\n\n{}.\n\n", info.recipe, info.paper);
+  if (operation)
+    fmt::print("An operation before or after a regression.{}\n\n", info.paper.empty() ? "" : " " + info.paper + ".");
+  else fmt::print("    {}\n\n{}.\n\n", info.recipe, info.paper);
   fmt::print("## Equation\n\n    {}\n\nScale: {}.", info.equation, info.scale);
   if (!info.departure.empty()) fmt::print(" Departure from the recipe: {}.", info.departure);
   fmt::print(
       "\n\n## Inputs, outputs, state\n\nB batch, T time, P time of pairs, H heads, G key heads, K key_dim, V "
-      "value_dim, N pairs kept.\n\n");
+      "value_dim, N pairs kept; other letters are set by the layer's settings.\n\n");
   fmt::print("| | shape | meaning |\n|---|---|---|\n");
   for (const InputInfo& i : p.inputs()) fmt::print("| `{}` | [{}] | {} |\n", i.name, i.shape, cell(i.meaning));
   for (const InputInfo& i : p.outputs()) fmt::print("| -> `{}` | [{}] | {} |\n", i.name, i.shape, cell(i.meaning));
@@ -132,6 +144,13 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
       fmt::print("| `{}` | {} | {} |\n", s.name, cell(s.meaning),
                  s.stream_default.empty() ? "" : "`" + s.stream_default + "`");
   }
+  if (operation) {
+    fmt::print("\n## Runs as\n\nToken by token. Tolerance: double {:.0e}, float {:.0e}.\n", info.tolerance_f64,
+               info.tolerance_f32);
+    print_traps(info);
+    return;
+  }
+  const Derivation d = derive(p.recipe());
   fmt::print("\n## Derivation\n\n");
   for (const auto& [label, text] : {std::pair{"objective", d.objective},
                                     {"gradient", d.gradient},
@@ -144,8 +163,7 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
              joined(info.forms), family_of(p), info.tolerance_f64, info.tolerance_f32);
   for (const std::string& form : d.forms)
     if (form.starts_with("no ")) fmt::print("\n* {}", form);
-  fmt::print("\n## Traps\n\n");
-  for (const std::string& trap : info.traps) fmt::print("* {}\n", trap);
+  print_traps(info);
 }
 
 }  // namespace
@@ -172,12 +190,17 @@ int run_layers(const LayersOptions& options) {
     forms = std::max(forms, joined(info.forms).size());
     plans.push_back(plan_of(info, options));
   }
+  bool operations = false;
   fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", "name", name, "recipe", recipe, "forms", forms, "state bytes",
              "paper");
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const LayerInfo& info = layers()[i];
     const Plan& p = plans[i];
-    const std::string bytes = std::to_string(state_bytes(p)) + (grows(p) ? " x T" : "");
+    if (info.recipe.empty() && !operations) {
+      operations = true;
+      fmt::print("\noperations before and after a regression\n");
+    }
+    const std::string bytes = p.states().empty() ? "-" : std::to_string(state_bytes(p)) + (grows(p) ? " x T" : "");
     fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", info.name, name, info.recipe, recipe, joined(info.forms),
                forms, bytes, info.paper);
   }

@@ -28,7 +28,7 @@ int main() {
       for (ttr::Form form : plan.forms()) {
         const int T = form == ttr::Form::step ? 1 : 70;
         const ttr::Footprint bytes = plan.footprint(T, form);
-        std::vector<float> numbers(200000, 0.1f), gradients(200000), out(10000);
+        std::vector<float> numbers(500000, 0.1f), gradients(500000), out(500000);
         std::vector<std::byte> state(bytes.state), work(bytes.workspace), back(bytes.backward);
         ttr::Inputs in, d_out;
         ttr::Outputs o, d_in;

@@ -63,6 +63,26 @@ std::vector<std::string> claimed_recipes() {
     for (const char* memory : {"linear(elu1)", "linear(relu)", "linear(silu)"})
       for (const char* solver : {"gd(1)", "sgd(nlms)", "exact(ridge)", "sgd(nlms, decay(key))"})
         all.push_back("equal / " + std::string(memory) + " / " + solver + read);
+    for (const char* memory : {"linear(taylor2)", "linear(dpfp)", "linear(dpfp, degree=1)", "linear(polynomial)",
+                               "linear(polynomial, degree=3)"})
+      for (const char* rest : {"gd(1)", "sgd(nlms)", "sgd(nlms, decay)", "exact(ridge=0.4)", "apa(2, mu, eps=0.1)"})
+        all.push_back("equal / " + std::string(memory) + " / " + rest + read);
+    for (const char* options : {"beta, momentum", "beta, momentum, gain", "beta, decay, momentum, gain, feedback",
+                                "beta=0.5, momentum=0.6, gain=0.7", "beta, precondition", "beta, decay, precondition",
+                                "nlms, decay(key), precondition", "beta, decay=0.1, precondition"})
+      all.push_back("equal / linear / sgd(" + std::string(options) + ")" + read);
+    if (read.find("keys") == std::string::npos)
+      for (const char* text :
+           {"gate(key, complex) / linear / gd(1)", "gate * levels(5) / linear / gd(1)",
+            "equal * levels(5) / linear / gd(1)", "gate(beta) * levels(6) / linear(elu1) / gd(1)",
+            "gate / slots(3) / gd(1)", "equal / slots(4) / gd(1)", "gate(trapezoid) / linear / gd(1)"})
+        all.push_back(std::string(text) + read);
+    if (read.find("normalise") == std::string::npos)
+      for (const char* weights : {"gate(exponential)", "equal(exponential)", "decay(g, exponential)"})
+        all.push_back(std::string(weights) + " / linear / gd(1)" + (read.empty() ? " | " : read + ", ") +
+                      "normalise(max)");
+    for (const char* options : {"beta=0.1", "beta=0.1, decay", "beta=0.1, decay(value)", "beta=0.1, decay=0.2"})
+      all.push_back("equal / linear(reverse) / sgd(" + std::string(options) + ")" + read);
     for (const char* weights : {"equal", "decay(0.9)", "gate(beta)"})
       if (read.find("normalise") == std::string::npos)
         all.push_back(std::string(weights) + " / linear(elu1) / gd(1)" + (read.empty() ? " | " : read + ", ") +
@@ -80,10 +100,11 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
   constexpr int T = 11;
   std::size_t claimed = 0;
   std::vector<std::string> all = claimed_recipes();
-  for (const char* weights : {"equal", "decay(0.9)", "decay(g)", "gate", "gate(value)"})
+  for (const char* weights : {"equal", "decay(0.9)", "decay(g)", "gate", "gate(value)", "gate(value, complex)"})
     all.push_back(std::string(weights) + " / vector / gd(1)");
+  all.push_back("gate(value, exponential) / constant(channel) / exact | read(before, bonus)");
   for (const std::string& text : all) {
-    const int heads = text.find("vector") == std::string::npos ? 2 : 1;
+    const int heads = 2;
     const Shape shape{.batch = 1, .heads = heads, .key_heads = 1, .key_dim = 3, .value_dim = 4};
     const Plan fast = plan(text, shape, {.type = Type::f64, .chunk = 4});
     ASSERT_NE(fast.kernel(), "oracle") << text << " is expected to have a kernel";
@@ -106,12 +127,14 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
           << text << " " << to_string(form);
     }
   }
-  EXPECT_GT(claimed, 700u);
+  EXPECT_GT(claimed, 900u);
   // What a kernel ignores it must not claim.
   for (const char* text :
-       {"equal / linear / sgd(beta, momentum=0.9, nesterov)", "equal / linear / sgd(beta, precondition)",
-        "equal / linear(taylor2) / gd(1)", "window(4) / linear / gd(1)",
-        "gate(key) / linear / gd(1) | normalise(keysum)", "equal / linear / gd(2)"})
+       {"equal / linear / sgd(beta, momentum=0.9, nesterov)", "gate(key) / linear(taylor2) / gd(1)",
+        "window(4) / linear / gd(1)", "gate(key) / linear / gd(1) | normalise(keysum)", "equal / linear / gd(2)",
+        "gate(full) / linear / gd(1)", "gate * levels / linear / gd(1)", "equal / linear(reverse) / sgd(nlms)",
+        "equal / linear(dpfp) / sgd(beta, feedback)", "gate(exponential) / linear / gd(1)",
+        "gate(value, exponential) / constant(channel) / exact"})
     EXPECT_EQ(plan(text, {.key_dim = 3, .value_dim = 4}).kernel(), "oracle") << text;
 }
 

@@ -39,9 +39,10 @@ struct Case {
   LocalSolve solve = LocalSolve::automatic;
   std::vector<Size> packed = {};        // borders in row 0; empty: every row is one sequence
   std::vector<std::int64_t> past = {};  // pairs before each sequence; empty: none
-  double smallest = 0.1, scale = 0, size = 1;
+  double smallest = 0.1, scale = 0, size = 1, tolerance = 0;
   bool strided = false;
   unsigned seed = 1;
+  ttr::families::LocalLinearReport* report = nullptr;
 
   Size N() const { return packed.empty() ? B : static_cast<Size>(packed.size()) - 1; }
   Size capacity() const { return past.empty() ? 1 : *std::max_element(past.begin(), past.end()) + 2; }
@@ -196,7 +197,8 @@ LocalLinearProblem<T> problem_of(const Case& c, Bound<T>& x, const std::vector<S
   p.bandwidth = x.template view<1>("bandwidth");
   p.past_k = x.template view<4>("past_k"), p.past_v = x.template view<4>("past_v");
   if (!c.past.empty()) p.past_count = c.past.data();
-  p.o = x.template view<4>("o");
+  p.o = x.template view<4>("o"), p.report = c.report;
+  p.tolerance = c.tolerance;
   return p;
 }
 

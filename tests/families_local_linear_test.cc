@@ -41,6 +41,23 @@ TEST(LocalLinear, BothSolversAreTheLiteralFit) {
       }
 }
 
+TEST(LocalLinear, LargeKeysChooseTheirOwnSolver) {
+  for (const int K : {33, 65, 70})
+    for (const Size past : {0, 80}) {
+      Case c{.T = past > 0 ? 2 : 100, .K = K, .V = 5, .lambda = Per::token, .past = {past}, .smallest = 0.2};
+      Values in = c.draw_values();
+      // Correlated keys: a diagonal preconditioner would not do.
+      for (const char* name : {"q", "k", "past_k"})
+        for (std::size_t i = 0; i < in[name].size(); ++i)
+          if (i % static_cast<std::size_t>(K) > 0) in[name][i] = float(0.8 * in[name][i - 1] + 0.6 * in[name][i]);
+      const Doubles want = literal(c, in);
+      EXPECT_LE(distance(forward<double>(c, in), want), 1e-11) << c.name();
+      EXPECT_LE(distance(forward<float>(c, in), want), 5e-5) << c.name();
+      const Doubles d = output_gradient(c);
+      expect_near(backward<float>(c, in, d), backward<double>(c, in, d), 1e-4, c.name());
+    }
+}
+
 TEST(LocalLinear, GradientsAreFiniteDifferences) {
   for (const Case& size : {Case{.B = 2, .T = 5, .H = 2, .G = 1, .K = 3, .V = 2}, Case{.T = 1, .K = 2, .V = 2},
                            Case{.T = 4, .H = 2, .G = 2, .K = 2, .V = 3, .past = {3}},
@@ -226,7 +243,7 @@ TEST(LocalLinear, AbsoluteIsRelativeDividedByTheMass) {
 
 TEST(LocalLinear, HardKeysFallBackToTheDirectSolve) {
   // Scales over four decades and a small ridge: more steps than the iteration is allowed.
-  Case c{.T = 130, .K = 40, .V = 3, .lambda = Per::all, .smallest = 1e-6};
+  Case c{.T = 200, .K = 40, .V = 3, .lambda = Per::all, .smallest = 1e-6};
   Values in = c.draw_values();
   for (const char* name : {"q", "k"})
     for (Size i = 0; i < c.T * c.K; ++i) in[name][i] *= std::pow(10.0, -4.0 * double(i % c.K) / c.K);
@@ -241,7 +258,52 @@ TEST(LocalLinear, HardKeysFallBackToTheDirectSolve) {
   const Doubles want = forward<double>(c, in);
   EXPECT_LE(distance(want, literal(c, in)), 1e-8);
   c.solve = LocalSolve::iterative;
+  ttr::families::LocalLinearReport report;
+  c.report = &report;
   EXPECT_LE(distance(forward<double>(c, in), want), 1e-9);
+  EXPECT_GE(report.factors, c.T / 2);
+  EXPECT_LE(report.solves, c.T - 64);  // it stops trying
+}
+
+// A wrong product or preconditioner would show here alone: the direct solve repairs the answers.
+TEST(LocalLinear, StepsAreFewAndEnough) {
+  ttr::families::LocalLinearReport report;
+  Case c{.T = 600, .K = 40, .V = 3, .lambda = Per::all, .solve = LocalSolve::iterative};
+  c.report = &report;
+  Values in = c.draw_values();
+  const auto steps = [&](double lambda) {
+    report = {};
+    in["lambda"][0] = lambda;
+    forward<float>(c, in);
+    EXPECT_EQ(report.solves, c.T);
+    return double(report.steps) / double(c.T);
+  };
+  EXPECT_LE(steps(10), 7);
+  EXPECT_EQ(report.factors, 0);
+  EXPECT_LE(steps(1), 13);
+  EXPECT_EQ(report.factors, 0);
+  // Keys of all scales, mixed by a reflection: a diagonal does not help, the covariance does.
+  for (const char* name : {"q", "k"})
+    for (Size t = 0; t < c.T; ++t) {
+      double* const x = &in[name][t * c.K];
+      double sum = 0;
+      for (Size a = 0; a < c.K; ++a) x[a] *= 4 * std::pow(100.0, -double(a) / c.K), sum += x[a];
+      for (Size a = 0; a < c.K; ++a) x[a] -= 2 * sum / double(c.K);
+    }
+  EXPECT_LE(steps(1), 14);
+  EXPECT_EQ(report.factors, 0);
+  // A looser tolerance takes fewer steps and is kept.
+  const Doubles exact = forward<double>(c, in);
+  c.tolerance = 1e-3;
+  EXPECT_LE(steps(1), 10);
+  const double error = distance(forward<float>(c, in), exact);
+  EXPECT_LE(error, 1e-3);
+  EXPECT_GE(error, 1e-6);
+  c.solve = LocalSolve::direct;
+  report = {};
+  forward<float>(c, in);
+  EXPECT_EQ(report.factors, c.T);
+  EXPECT_EQ(report.steps, 0);
 }
 
 TEST(LocalLinear, ThePastIsASplitCall) {
@@ -307,6 +369,7 @@ TEST(LocalLinear, PackedSequencesAreAlone) {
 
 TEST(LocalLinear, NanStaysWhereItBelongs) {
   for (Case c : kinds({.B = 2, .T = 130, .H = 1, .G = 1, .K = 3, .V = 2})) {
+    if (c.order == 1) c.K = 9;
     const Values in = c.draw_values();
     for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative})
       for (const char* name : {"q", "k", "v"}) {

@@ -42,7 +42,8 @@ inline Array make_array(std::vector<std::int64_t> extent, const std::function<do
 /// A number in the range an input of that name usually has.
 inline double draw(const std::string& name, Random& random) {
   if (name == "g" || name == "gk" || name == "gv" || name == "gkv" || name == "gs") return -random.uniform(0.02, 0.5);
-  if (name == "beta" || name == "mu" || name == "momentum" || name == "blend" || name == "beta_t")
+  if (name == "beta" || name == "mu" || name == "momentum" || name == "blend" || name == "beta_t" ||
+      name == "beta_atk" || name == "gain")
     return random.uniform(0.1, 0.9);
   if (name == "delta" || name == "ridge" || name == "noise" || name == "dt" || name == "c")
     return random.uniform(0.3, 1.2);
@@ -256,6 +257,9 @@ inline std::vector<Named> all_designs() {
   add("sgd_split", [](Design& d) { sgd(d), d.solver.step = {}, decay(d, P::key), d.solver.split = true; });
   add("sgd_dplr", [](Design& d) { sgd(d), d.solver.step = {}, decay(d, P::key), d.solver.dplr = true; });
   add("sgd_precondition", [](Design& d) { sgd(d), decay(d, P::key), d.solver.precondition = true; });
+  add("sgd_momentum_gain", [](Design& d) {
+    sgd(d), decay(d), d.solver.momentum = input(), d.solver.gain = input(), d.solver.feedback = true;
+  });
   add("sgd_pairs", [](Design& d) { sgd(d), decay(d), d.solver.pairs = 2; });
   add("sgd_reverse", [](Design& d) { sgd(d), decay(d, P::value), d.memory.reverse = true; });
   add("sgd_muon", [](Design& d) { sgd(d), d.solver.muon = true, d.solver.momentum = input(), decay(d); });

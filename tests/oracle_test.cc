@@ -174,8 +174,8 @@ TEST(OracleSgd, Precondition) {
                       scale(S, std::exp(r.x("g", t)));
                       Key write_key = r.k(t);
                       for (int a = 0; a < K; ++a) {
-                        A[a] = std::exp(r.x("g", t)) * A[a] + r.x("beta", t) * r.k(t)[a] * r.k(t)[a];
-                        const double m = std::log(A[a] + 1e-6) + 0.2;
+                        A[a] = std::exp(r.x("g_atk", t)) * A[a] + r.x("beta_atk", t) * r.k(t)[a] * r.k(t)[a];
+                        const double m = std::log(A[a] + 1e-6) - r.x("log_atk_scale", 0);
                         write_key[a] *= std::pow(1.5, -m / (1 + std::abs(m)));
                       }
                       write(S, write_key, minus(r.v(t), read(S, r.k(t))), r.x("beta", t));

@@ -81,7 +81,7 @@ const Named& layer_recipes() {
       {"preconditioned-gdn", "equal / linear / sgd(beta, decay, precondition)"},
       {"preconditioned-kda", "equal / linear / sgd(beta, decay(key), precondition)"},
       {"gated-oja", "equal / linear(reverse) / sgd(beta, decay(value))"},
-      {"momentum-deltanet", "equal / linear / sgd(beta, decay, momentum)"},
+      {"momentum-deltanet", "equal / linear / sgd(beta, decay, momentum, gain, feedback)"},
       {"mom", "equal / linear / sgd(beta, decay)"},
       {"deltaproduct", "equal / linear / sgd(beta, pairs=2)"},
       {"gated-deltaproduct", "equal / linear / sgd(beta, decay, pairs=2)"},

@@ -14,21 +14,23 @@
 // products of tiles. A call with one new token and the rest in `past` is a decode step.
 //
 // The solve. *Direct*: S and its Cholesky factor in double whatever T is, L K^2 / 2 per query. *Iterative*: conjugate
-// gradients in T for all queries of a tile together, 2 L K per step, diagonal preconditioner (the variances of the
-// keys, scaled to the trace of each query's covariance, plus lambda). It stops when the estimated energy |x - r|_S,
-// which bounds the error of o in units of the values' weighted standard deviation, is below 1e-5 (float; 1e-6
-// backward) or 1e-13 (double), or a tenth of that (float) relative to |r|_S. A query that is not there after
-// 16 + K/4 steps is solved directly. Steps in float at L = 2048, K = 64, normal keys: 15, 9 and 5 at lambda = 0.1, 1
-// and 10. Automatic: direct for K <= 32 (float) and K <= 64 (double); order 2 is always direct.
+// gradients in T for all queries of a tile together, 2 L K per step and query, preconditioned by the covariance of
+// the keys (local_linear_precondition.h). It stops when the estimated energy |x - r|_S, which bounds the error of o
+// in units of the values' weighted standard deviation, is below 1e-5 (float; 1e-6 backward) or 1e-13 (double), or
+// below that (float: a tenth of it) relative to |r|_S. A query that is not there after 16 + K/4 steps is solved
+// directly, and where most are not, the next 64, 192, 448 go without the attempt. Steps in float, L = 2048, K = 64,
+// normal keys: 13, 9 and 4.4 on average at lambda = 0.1, 1 and 10. The rest of the forward pass costs as much as two
+// steps, softmax as much as one. Automatic: direct for K <= 32 (float) and K <= 64 (double); order 2 is always
+// direct.
 //
 // Rounding: keys are taken relative to the first key of the sequence, which changes nothing on paper and keeps a
 // common offset out of every sum; with it T = 1 returns v_1 and identical keys the mean of the values, whatever
 // lambda. A narrow Gaussian loses |k - q|^2 / bandwidth rounding units in its logits.
 //
 // Traps: lambda must be > 0; elsewhere a query gets NaN, the others are computed, and the call returns
-// out_of_domain. A ridge below 1e-13 of S counts as 1e-13 of it. The weights p_j (1 - c_j.r) sum to 1 but may be
-// negative: |o| can exceed every |v|. NaN reaches the queries that see it and no others. Gradients are added to (+=);
-// a gradient view with zero strides sums over what it broadcasts.
+// out_of_domain. Where rounding leaves S indefinite the ridge is raised to 1e-13 K max S. The weights p_j (1 - c_j.r)
+// sum to 1 but may be negative: |o| can exceed every |v|. NaN reaches the queries that see it and no others.
+// Gradients are added to (+=); a gradient view with zero strides sums over what it broadcasts.
 #pragma once
 
 #include <cstddef>
@@ -46,6 +48,12 @@ namespace ttr::families {
 enum class LocalKernel { exponential, gaussian };
 enum class LocalRidge { relative, absolute };
 enum class LocalSolve { automatic, direct, iterative };
+
+/// How the solves went, per query and right-hand side (backward has two). Calls add to it.
+struct LocalLinearReport {
+  std::int64_t solves = 0, steps = 0;  // of conjugate gradients
+  std::int64_t factors = 0;            // queries solved directly, by choice or because the steps did not suffice
+};
 
 template <class T>
 struct LocalLinearProblem {
@@ -66,6 +74,8 @@ struct LocalLinearProblem {
   const std::int64_t* past_count = nullptr;  // [N] pairs in use; null = 0
   View<T, 4> o;                              // [B, T, H, V]; no data = not wanted
   LocalSolve solve = LocalSolve::automatic;
+  double tolerance = 0;  // of the iterative solve, see above; 0: the default. Backward takes a tenth of it
+  LocalLinearReport* report = nullptr;
 };
 
 /// `d_o` comes in, the others go out. Views without data are not wanted.

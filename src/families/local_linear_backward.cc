@@ -89,12 +89,12 @@ class Back {
       return;
     }
     if (p.order == 2) {
-      run.quadratic.solve(block, run.g, run.r2, run.u2);
+      run.quadratic.solve(block, run.g, run.r2, run.u2, p.report);
       return;
     }
-    const System<T> systems[] = {{block.rhs, run.r, nullptr, tolerance<T>(true)},
-                                 {run.rhs, run.u, run.size, tolerance<T>(true)}};
-    run.solver.solve(block, p.solve, systems, 2);
+    const System<T> systems[] = {{block.rhs, run.r, nullptr, tolerance(p, true)},
+                                 {run.rhs, run.u, run.size, tolerance(p, true)}};
+    run.solver.solve(block, p.solve, systems, 2, p.report);
   }
 
   // dv, the part of dk that does not go through the logits, and C W in the tiles of run.g, its sum in run.mean.

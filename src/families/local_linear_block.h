@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "families/local_linear.h"
 #include "families/scratch.h"
@@ -38,7 +39,6 @@ struct Pairs {
     const Size rows = most_tiles(longest) * tile_size;
     k = arena.take<T>(rows * K), v = arena.take<T>(rows * V), origin = arena.take<T>(K);
     transposed = arena.take<T>(rows * (K + 2));
-    sums = arena.take<double>(2 * K);
   }
 
   void load(const LocalLinearProblem<T>& p, std::size_t n, int key_head) {
@@ -62,8 +62,7 @@ struct Pairs {
       }
       s.transpose(count(t), K, rows, K, columns, tile_size);
     }
-    summed = 0, sum_count = 0;
-    std::fill_n(sums, 2 * K, 0.0);
+    ++generation;
   }
 
   Size count(Size t) const {
@@ -75,34 +74,11 @@ struct Pairs {
   T* along(Size t) const { return transposed + t * tile_size * (K + 2); }  // [K + 2, 64]: k', 1, |k|^2 / 2
   const T* half_squares(Size t) const { return along(t) + (K + 1) * tile_size; }
 
-  /// out [K] = variances of the keys of the first `count` tiles; returns their sum, 0 if it is not finite.
-  double variances(Size tiles_seen, T* out) {
-    for (; summed < tiles_seen; ++summed) {
-      sum_count += count(summed);
-      for (Size j = 0; j < count(summed); ++j)
-        for (int a = 0; a < K; ++a) {
-          const double x = static_cast<double>(keys(summed)[j * K + a]);
-          sums[a] += x, sums[K + a] += x * x;
-        }
-    }
-    double total = 0;
-    for (int a = 0; a < K; ++a) {
-      const double mean = sums[a] / static_cast<double>(sum_count);
-      const double variance = sums[K + a] / static_cast<double>(sum_count) - mean * mean;
-      out[a] = static_cast<T>(std::max(variance, 0.0));
-      total += variance;
-    }
-    return std::isfinite(total) && total > 0 ? total : 0;
-  }
-
   const Simd<T>& s;
   int K, V;
   Size past = 0, now = 0, past_tiles = 0, tiles = 0;
+  Size generation = 0;  // counts loads
   T *k, *v, *origin, *transposed;
-
- private:
-  double* sums;  // of k and k^2
-  Size summed = 0, sum_count = 0;
 };
 
 /// 64 queries of one head and their weights.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include "families/local_linear_quadratic.h"
 
@@ -20,7 +21,8 @@ const Simd<double>& wide_table(const Simd<T>& s, const Simd<double>* given) {
 /// Of the energy norm of an error in the slopes. Gradients need more digits than answers: dlambda = -u.r weighs the
 /// directions of small variance, which the energy does not see, by 1 / lambda.
 template <class T>
-constexpr double tolerance(bool backward) {
+double tolerance(const LocalLinearProblem<T>& p, bool backward) {
+  if (p.tolerance > 0) return backward ? p.tolerance / 10 : p.tolerance;
   return std::is_same_v<T, double> ? 1e-13 : backward ? 1e-6 : 1e-5;
 }
 
@@ -76,7 +78,7 @@ struct Run {
     g = arena.take<T>(most_tiles(longest) * tile), size = arena.take<T>(tile_size);
     rhs = arena.take<T>(tile_size * key_dim), d_q = arena.take<T>(tile_size * key_dim);
     plain = arena.take<T>(tile_size * key_dim);
-    for (T** x : {&mean, &part, &total}) *x = arena.take<T>(tile_size);
+    mean = arena.take<T>(tile_size), total = arena.take<T>(tile_size);
     const Size rows = most_tiles(longest) * tile_size;
     d_k = arena.take<T>(rows * key_dim), d_v = arena.take<T>(rows * value_dim), d_columns = arena.take<T>(rows);
   }
@@ -113,7 +115,7 @@ struct Run {
   double* r2;
   // Backward.
   T *u = nullptr, *g = nullptr, *size = nullptr, *rhs = nullptr, *d_q = nullptr, *plain = nullptr;
-  T *mean = nullptr, *part = nullptr, *total = nullptr, *d_k = nullptr, *d_v = nullptr, *d_columns = nullptr;
+  T *mean = nullptr, *total = nullptr, *d_k = nullptr, *d_v = nullptr, *d_columns = nullptr;
   double* u2 = nullptr;
 };
 

@@ -9,58 +9,10 @@
 #include <type_traits>
 
 #include "families/local_linear_block.h"
+#include "families/local_linear_moments.h"
+#include "families/local_linear_precondition.h"
 
 namespace ttr::families::local_linear {
-
-/// A positive definite F x F matrix in double: sum of weighted outer products, factor, solve.
-class Moments {
- public:
-  Moments(const Simd<double>& simd, Size features, Arena& arena) : s(simd), F(features) {
-    S = arena.take<double>(F * F), L = arena.take<double>(F * F), weighted = arena.take<double>(tile_size * F);
-  }
-  void clear() { std::fill_n(S, F * F, 0.0); }
-  /// S += X' diag(p) X, X [n, F]; panels of rows, because only the lower triangle is used.
-  void add(Size n, const double* p, const double* X) {
-    s.scale_rows(n, F, p, X, F, weighted, F);
-    constexpr Size panel = 32;
-    for (Size a = 0; a < F; a += panel) {
-      const Size m = std::min(panel, F - a);
-      s.gemm_tn(m, a + m, n, 1.0, weighted + a, F, X, F, 1.0, S + a * F, F);
-    }
-  }
-  /// False: S is not finite, or lambda is NaN.
-  bool factor(double lambda) {
-    double diagonal = 0;
-    for (Size i = 0; i < F; ++i) diagonal = std::max(diagonal, S[i * F + i]);
-    if (!(lambda > 0) || !std::isfinite(diagonal)) return false;
-    return cholesky(lambda) || cholesky(std::max(lambda, 1e-13 * static_cast<double>(F) * diagonal));
-  }
-  /// b <- (S + lambda I)^{-1} b
-  void solve(double* b) const {
-    for (Size i = 0; i < F; ++i) b[i] = (b[i] - s.dot(i, L + i * F, b)) / L[i * F + i];
-    for (Size i = F; i-- > 0;) {
-      b[i] /= L[i * F + i];
-      s.axpy(i, -b[i], L + i * F, b);
-    }
-  }
-  Size features() const { return F; }
-
- private:
-  bool cholesky(double lambda) {
-    for (Size i = 0; i < F; ++i) {
-      double* const row = L + i * F;
-      for (Size j = 0; j < i; ++j) row[j] = (S[i * F + j] - s.dot(j, row, L + j * F)) / L[j * F + j];
-      const double pivot = S[i * F + i] + lambda - s.dot(i, row, row);
-      if (!(pivot > 0) || !std::isfinite(pivot)) return false;
-      row[i] = std::sqrt(pivot);
-    }
-    return true;
-  }
-
-  const Simd<double>& s;
-  Size F;
-  double *S, *L, *weighted;
-};
 
 /// One right-hand side of a block. Order 1 only.
 template <class T>
@@ -74,30 +26,39 @@ struct System {
 template <class T>
 class Solver {
  public:
-  Solver(const Simd<T>& simd, Pairs<T>& pairs_, Moments& moments_, Arena& arena)
-      : s(simd), pairs(pairs_), moments(moments_), K(pairs_.K) {
+  Solver(const Simd<T>& simd, const Pairs<T>& pairs_, Moments& moments_, Arena& arena)
+      : s(simd), pairs(pairs_), moments(moments_), preconditioner(simd, pairs_, moments_, arena), K(pairs_.K) {
     residual = arena.take<T>(tile_size * K), preconditioned = arena.take<T>(tile_size * K);
     direction = arena.take<T>(tile_size * (K + 1)), image = arena.take<T>(tile_size * K);
-    diagonal = arena.take<T>(tile_size * K), variance = arena.take<T>(K);
-    y = arena.take<T>(tile_size * tile_size), a = arena.take<T>(tile_size * tile_size);
-    sums = arena.take<T>(tile_size), part = arena.take<T>(tile_size);
-    rho = arena.take<double>(tile_size), energy = arena.take<double>(tile_size);
+    gathered = arena.take<T>(tile_size * (K + 1)), gathered_image = arena.take<T>(tile_size * K);
+    y = arena.take<T>(tile_size * tile_size), sums = arena.take<T>(tile_size), order = arena.take<Size>(tile_size);
+    rho = arena.take<double>(tile_size), step = arena.take<double>(tile_size);
+    energy = arena.take<double>(tile_size);
     active = arena.take<bool>(tile_size), failed = arena.take<bool>(tile_size);
     rows_wide = arena.take<double>(tile_size * K), weights_wide = arena.take<double>(tile_size);
     solution = arena.take<double>(K);
   }
 
   /// A query without a solution (lambda or data NaN) gets NaN.
-  void solve(const Block<T>& block, LocalSolve how, const System<T>* systems, int count) {
-    const bool direct = how == LocalSolve::direct || (how == LocalSolve::automatic && K <= (narrow ? 32 : 64));
+  void solve(const Block<T>& block, LocalSolve how, const System<T>* systems, int count, LocalLinearReport* report) {
+    steps = 0;
+    if (block.begin == 0) skip = wait = 0;
+    bool direct = how == LocalSolve::direct || (how == LocalSolve::automatic && K <= (narrow ? 32 : 64));
+    if (!direct && skip > 0) direct = true, --skip;
     std::fill_n(failed, block.rows, direct);
     if (!direct) {
-      precondition(block);
+      preconditioner.prepare(block);
       for (int i = 0; i < count; ++i) iterate(block, systems[i]);
+      // Keys on which most queries run out of steps will do so again: leave out 1, 3, then 7 blocks.
+      const bool most = 2 * std::count(failed, failed + block.rows, true) > block.rows;
+      skip = wait = most ? std::min<Size>(2 * wait + 1, 7) : 0;
     }
     for (Size i = 0; i < block.rows; ++i)
       if (failed[i]) solve_row(block, i, systems, count);
     for (int n = 0; n < count; ++n) finish(block, systems[n].x);
+    if (!report) return;
+    report->solves += direct ? 0 : block.rows * count, report->steps += steps;
+    report->factors += std::count(failed, failed + block.rows, true);
   }
   /// The last column of x: -kb.x, so that x . [k, 1] = x . (k - kb).
   void finish(const Block<T>& block, T* x) const {
@@ -131,16 +92,6 @@ class Solver {
     }
   }
 
-  // 1 / (theta variance + lambda), theta = trace of the query's covariance / trace of the keys' covariance.
-  void precondition(const Block<T>& block) {
-    const double total = pairs.variances(block.tiles, variance);
-    for (Size i = 0; i < block.rows; ++i)
-      for (int c = 0; c < K; ++c) {
-        const T share = total > 0 ? static_cast<T>(static_cast<double>(variance[c]) / total) : T(1) / T(K);
-        diagonal[i * K + c] = 1 / (block.trace[i] * share + block.lambda[i]);
-      }
-  }
-
   // Runs of queries that are still active, in steps of 8 (the rows of a register tile).
   template <class Body>
   void for_active(Size rows, Body&& body) const {
@@ -160,41 +111,56 @@ class Solver {
     }
   }
 
-  // image = S direction for the active queries; direction has -kb.d beside it.
+  // image = S direction for the active queries; direction has -kb.d beside it. Queries stop at different times: in
+  // full tiles only the active ones are multiplied, gathered into the first rows. The triangle stays in place.
   void apply(const Block<T>& block) {
-    for_active(block.rows, [&](Range r) {
-      const Size m = r.end - r.begin;
-      std::fill_n(image + r.begin * K, m * K, T(0));
-      std::fill_n(sums + r.begin, m, T(0));
-    });
-    for (Size t = 0; t < block.tiles; ++t)
-      for_active(block.rows, [&](Range r) {
-        const Size m = r.end - r.begin, at = r.begin * tile_size;
-        block.dots(r, t, direction, K + 1, K + 1, T(0), y);
-        if (block.triangle && t + 1 == block.tiles)
-          for (Size i = r.begin; i < r.end; ++i)
-            part[i] = s.dot(i + 1, block.row_of(block.tile(t), i), block.row_of(y, i));
-        else s.row_dots(m, pairs.count(t), block.tile(t) + at, tile_size, y + at, tile_size, part + r.begin);
-        s.mul(m * tile_size, block.tile(t) + at, y + at, a + at);
-        s.axpy(m, T(1), part + r.begin, sums + r.begin);
-        block.read(r, t, a, pairs.keys(t), K, image);
-      });
-    for_active(block.rows, [&](Range r) {
-      for (Size i = r.begin; i < r.end; ++i) {
-        s.axpy(K, -sums[i], block.mean + i * K, image + i * K);
-        s.axpy(K, block.lambda[i], direction + i * (K + 1), image + i * K);
+    const Size ld = K + 1;
+    Size m = 0;
+    for (Size i = 0; i < block.rows; ++i)
+      if (active[i]) order[m++] = i;
+    steps += m;
+    for (Size r = 0; r < m; ++r) std::copy_n(direction + order[r] * ld, ld, gathered + r * ld);
+    std::fill_n(gathered_image, m * K, T(0)), std::fill_n(sums, m, T(0));
+    const Size full = block.triangle ? block.tiles - 1 : block.tiles;
+    for (Size t = 0; t < full; ++t) {
+      const Size n = pairs.count(t);
+      block.dots({0, m}, t, gathered, ld, ld, T(0), y);
+      for (Size r = 0; r < m; ++r) {
+        const T* const p = block.row_of(block.tile(t), order[r]);
+        sums[r] += s.dot(n, p, block.row_of(y, r));
+        s.mul(n, p, block.row_of(y, r), block.row_of(y, r));
       }
+      block.read({0, m}, t, y, pairs.keys(t), K, gathered_image);
+    }
+    if (block.triangle) apply_triangle(block, m);
+    for (Size r = 0; r < m; ++r) {
+      T* const to = image + order[r] * K;
+      if (!block.triangle) std::fill_n(to, K, T(0));
+      s.axpy(K, T(1), gathered_image + r * K, to);
+      s.axpy(K, -sums[r], block.mean + order[r] * K, to);
+      s.axpy(K, block.lambda[order[r]], gathered + r * ld, to);
+    }
+  }
+  void apply_triangle(const Block<T>& block, Size m) {
+    const Size t = block.tiles - 1;
+    for_active(block.rows, [&](Range r) {
+      const Size count = r.end - r.begin, at = r.begin * tile_size;
+      std::fill_n(image + r.begin * K, count * K, T(0));
+      block.dots(r, t, direction, K + 1, K + 1, T(0), y);
+      s.mul(count * tile_size, block.tile(t) + at, y + at, y + at);
+      block.read(r, t, y, pairs.keys(t), K, image);
     });
+    for (Size r = 0; r < m; ++r) sums[r] += s.dot(order[r] + 1, block.row_of(y, order[r]), block.ones);
   }
 
   void iterate(const Block<T>& block, const System<T>& system) {
     const Size rows = block.rows, ld = K + 1;
     const int limit = 16 + K / 4;
     const double least = system.tolerance * system.tolerance, relative = least * (narrow ? 0.01 : 1.0);
+    for (Size i = 0; i < rows; ++i) std::fill_n(system.x + i * ld, ld, T(0));
+    std::copy_n(system.b, rows * K, residual);
+    preconditioner.apply({0, rows}, residual, preconditioned);
     for (Size i = 0; i < rows; ++i) {
-      std::fill_n(system.x + i * ld, ld, T(0));
-      std::copy_n(system.b + i * K, K, residual + i * K);
-      s.mul(K, residual + i * K, diagonal + i * K, preconditioned + i * K);
       set_direction(block, i, T(0));
       rho[i] = static_cast<double>(s.dot(K, residual + i * K, preconditioned + i * K));
       energy[i] = 0;
@@ -206,20 +172,22 @@ class Solver {
       for (Size i = 0; i < rows; ++i) {
         if (!active[i]) continue;
         T* const d = direction + i * ld;
-        const double curvature = static_cast<double>(s.dot(K, d, image + i * K));
-        const double alpha = rho[i] / curvature, old = rho[i];
+        const double alpha = rho[i] / static_cast<double>(s.dot(K, d, image + i * K));
         if (!(alpha > 0) || !std::isfinite(alpha)) {
           active[i] = false, failed[i] = true;
           continue;
         }
-        energy[i] += alpha * old;
+        step[i] = alpha, energy[i] += alpha * rho[i];
         s.axpy(K, static_cast<T>(alpha), d, system.x + i * ld);
         s.axpy(K, static_cast<T>(-alpha), image + i * K, residual + i * K);
-        s.mul(K, residual + i * K, diagonal + i * K, preconditioned + i * K);
+      }
+      for_active(rows, [&](Range r) { preconditioner.apply(r, residual, preconditioned); });
+      for (Size i = 0; i < rows; ++i) {
+        if (!active[i]) continue;
+        const double old = rho[i], size = system.size ? static_cast<double>(system.size[i]) : 1.0;
         rho[i] = static_cast<double>(s.dot(K, residual + i * K, preconditioned + i * K));
-        const double size = system.size ? static_cast<double>(system.size[i]) : 1.0;
         // alpha rho: about what the next step would take off the energy of the error.
-        active[i] = alpha * rho[i] > std::max(least * size, relative * energy[i]);
+        active[i] = step[i] * rho[i] > std::max(least * size, relative * energy[i]);
         if (active[i]) set_direction(block, i, static_cast<T>(rho[i] / old));
       }
     }
@@ -235,11 +203,14 @@ class Solver {
   }
 
   const Simd<T>& s;
-  Pairs<T>& pairs;
+  const Pairs<T>& pairs;
   Moments& moments;
+  Preconditioner<T> preconditioner;
   int K;
-  T *residual, *preconditioned, *direction, *image, *diagonal, *variance, *y, *a, *sums, *part;
-  double *rho, *energy;
+  T *residual, *preconditioned, *direction, *image, *gathered, *gathered_image, *y, *sums;
+  Size* order;
+  Size steps = 0, skip = 0, wait = 0;
+  double *rho, *step, *energy;
   bool *active, *failed;
   double *rows_wide, *weights_wide, *solution;
 };

@@ -31,7 +31,7 @@ const LayerInfo& find_layer(std::string_view name) {
 Derivation derive(const Recipe& recipe, Notation notation) {
   std::vector<std::pair<std::string, std::string>> named;
   for (const zoo::Declaration& declaration : zoo::declarations())
-    named.emplace_back(declaration.info.name, declaration.info.recipe);
+    if (!declaration.is_operation()) named.emplace_back(declaration.info.name, declaration.info.recipe);
   return derive(recipe, notation, named);
 }
 

@@ -25,20 +25,20 @@ std::optional<double> as_number(const std::string& text) {
   return number;
 }
 
-// How many single-letter changes turn one word into the other.
+// How many single-letter changes or exchanges of neighbours turn one word into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
-  }
-  return row.back();
+  return d[a.size()][b.size()];
 }
 
 Argument word_argument(const std::string& key) { return {key, {}, 0}; }
@@ -307,11 +307,29 @@ void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Setting
   }
 }
 
+// A stream runs the recipe of a layer, so a layer whose recipe is not all of it would be another one there.
+void refuse_on_stream(const zoo::Declaration& layer, std::string_view text) {
+  const std::string where = "layer " + std::string(text);
+  if (layer.is_operation())
+    throw Error(layer.info.name + " is an operation on one tensor, not a regression of values on keys", where);
+  if (layer.own_kernel != zoo::OwnKernel::none)
+    throw Error(layer.info.name + " makes a gate for every entry of its state from other inputs; a stream has none",
+                where);
+  for (const zoo::Stage& stage : layer.prepare)
+    if (stage.to == "q" || stage.to == "k")
+      throw Error(layer.info.name +
+                      " makes its queries and keys from other inputs before the regression; on a stream write the "
+                      "recipe itself, as in 'equal / linear(elu1) / gd(1) | normalise(keysum)'",
+                  where);
+  const Memory::Class memory = interpret(parse_recipe(layer.info.recipe)).memory.kind;
+  if (memory == Memory::Class::vector || memory == Memory::Class::constant)
+    if (layer.info.recipe.find("near") == std::string::npos)
+      throw Error(layer.info.name + " reads no keys, so on a stream there is nothing to predict from", where);
+}
+
 std::string stream_recipe(std::string_view text) {
   LayerText read = read_layer_text(text);
-  if (read.layer && read.layer->is_operation())
-    throw Error(read.layer->info.name + " is an operation on one tensor, not a regression of values on keys",
-                "layer " + std::string(text));
+  if (read.layer) refuse_on_stream(*read.layer, text);
   Settings settings = read.settings;
   if (read.layer)
     for (const SettingInfo& info : read.layer->info.settings)

@@ -1,0 +1,211 @@
+// A x = b for a symmetric positive A [K, K], by Cholesky, conjugate gradients or Chebyshev steps (equations:
+// iterative.h), and the reverse of each: from dx the gradients of b, of A and of the bounds of its eigenvalues.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "families/iterative.h"
+#include "families/scratch.h"
+#include "simd/simd.h"
+
+namespace ttr::families {
+
+class Solve {
+ public:
+  using Size = std::ptrdiff_t;
+  struct Gradient {
+    double* b;         // [K] +=
+    double* matrix;    // [K, K] +=, raw: every entry by itself
+    double* diagonal;  // [K] += the diagonal of what is added to matrix
+    double low = 0, high = 0;
+  };
+
+  /// reverse: the steps taken are kept for back().
+  Solve(const Simd<double>& simd, Size dim, SolveBy solver, Size steps, bool reverse, Arena& arena)
+      : s(simd), K(dim), by(solver), limit(std::max<Size>(steps, 0)), stride(reverse ? dim : 0) {
+    if (reverse)
+      for (double*& x : adjoint) x = arena.take<double>(K);
+    if (by == SolveBy::cholesky) {
+      L = arena.take<double>(K * K);
+      return;
+    }
+    const Size kept = reverse ? limit + 1 : 3;
+    for (double** list : {&xs, &rs, &as}) *list = arena.take<double>(kept * K);
+    for (double** list : {&first, &second, &third}) *list = arena.take<double>(reverse ? kept : 1);
+  }
+
+  /// False, and x = NaN, if A has no Cholesky factor.
+  bool run(const double* A, const double* b, double low, double high, double tolerance, double* x) {
+    if (by == SolveBy::cholesky) return cholesky(A, b, x);
+    if (by == SolveBy::chebyshev) chebyshev(A, b, low, high, x);
+    else conjugate_gradients(A, b, tolerance, x);
+    return true;
+  }
+
+  /// Of the last run(A, b, low, high, .., x).
+  void back(const double* A, const double* b, double low, double high, const double* x, const double* dx,
+            Gradient& d) {
+    if (by == SolveBy::cholesky) cholesky_back(x, dx, d);
+    else if (by == SolveBy::chebyshev) chebyshev_back(A, b, low, high, dx, d);
+    else conjugate_gradients_back(A, b, dx, d);
+  }
+
+ private:
+  // matrix += f u x'
+  void add_outer(double f, double* u, const double* x, Gradient& d) const {
+    for (Size i = 0; i < K; ++i) u[i] *= f, d.diagonal[i] += u[i] * x[i];
+    s.rank_one(K, K, 1.0, u, x, d.matrix, K);
+  }
+
+  bool cholesky(const double* A, const double* b, double* x) {
+    for (Size i = 0; i < K; ++i) {
+      double* const row = L + i * K;
+      for (Size j = 0; j < i; ++j) row[j] = (A[i * K + j] - s.dot(j, row, L + j * K)) / L[j * K + j];
+      const double pivot = A[i * K + i] - s.dot(i, row, row);
+      if (!(pivot > 0) || !std::isfinite(pivot)) {
+        std::fill_n(L, K * K, std::numeric_limits<double>::quiet_NaN());
+        std::fill_n(x, K, std::numeric_limits<double>::quiet_NaN());
+        return false;
+      }
+      row[i] = std::sqrt(pivot);
+    }
+    std::copy_n(b, K, x);
+    substitute(x);
+    return true;
+  }
+  void substitute(double* x) const {
+    for (Size i = 0; i < K; ++i) x[i] = (x[i] - s.dot(i, L + i * K, x)) / L[i * K + i];
+    for (Size i = K; i-- > 0;) {
+      x[i] /= L[i * K + i];
+      s.axpy(i, -x[i], L + i * K, x);
+    }
+  }
+  void cholesky_back(const double* x, const double* dx, Gradient& d) {
+    double* const u = adjoint[0];
+    std::copy_n(dx, K, u);
+    substitute(u);
+    s.axpy(K, 1.0, u, d.b);
+    add_outer(-1.0, u, x, d);
+  }
+
+  // Step i: a = A p ; alpha = rr / p'a ; x += alpha p ; r <- r - alpha a ; ratio = r'r / rr ; p <- r + ratio p. Kept
+  // before the step: p (xs), r (rs), rr (first); of it: a (as), p'a (second), ratio (third).
+  void conjugate_gradients(const double* A, const double* b, double tolerance, double* x) {
+    std::fill_n(x, K, 0.0);
+    std::copy_n(b, K, rs), std::copy_n(b, K, xs);
+    double rr = s.dot(K, b, b);
+    const double enough = tolerance * tolerance * rr;
+    const Size next = stride > 0 ? 1 : 0;
+    for (taken = 0; taken < limit && !(rr <= enough); ++taken) {
+      const Size i = taken * next;
+      double *const p = xs + i * K, *const r = rs + i * K, *const a = as + i * K;
+      s.mat_vec(K, K, A, K, p, a);
+      const double curvature = s.dot(K, p, a);
+      if (curvature <= 0) break;
+      const double alpha = rr / curvature;
+      s.axpy(K, alpha, p, x);
+      s.scale(K, 1.0, r, r + next * K);
+      s.axpy(K, -alpha, a, r + next * K);
+      first[i] = rr, second[i] = curvature;
+      rr = s.dot(K, r + next * K, r + next * K);
+      third[i] = rr / first[i];
+      s.scale(K, third[i], p, p + next * K);
+      s.axpy(K, 1.0, r + next * K, p + next * K);
+    }
+  }
+  void conjugate_gradients_back(const double* A, const double* b, const double* dx, Gradient& d) {
+    double *const dp = adjoint[0], *const dr = adjoint[1], *const da = adjoint[2];
+    std::fill_n(dp, K, 0.0), std::fill_n(dr, K, 0.0);
+    double d_rr = 0;  // of r'r after the step
+    for (Size i = taken; i-- > 0;) {
+      const double *const p = xs + i * K, *const a = as + i * K;
+      const double rr = first[i], curvature = second[i], ratio = third[i], alpha = rr / curvature;
+      s.axpy(K, 1.0, dp, dr);
+      const double d_ratio = s.dot(K, dp, p);
+      s.scale(K, ratio, dp, dp);
+      d_rr += d_ratio / rr;
+      s.axpy(K, 2 * d_rr, rs + (i + 1) * K, dr);
+      s.scale(K, -alpha, dr, da);
+      const double d_alpha = s.dot(K, dx, p) - s.dot(K, dr, a);
+      s.axpy(K, alpha, dx, dp);
+      d_rr = d_alpha / curvature - d_ratio * ratio / rr;
+      const double d_curvature = -d_alpha * alpha / curvature;
+      s.axpy(K, d_curvature, a, dp);
+      s.axpy(K, d_curvature, p, da);
+      s.mat_vec(K, K, A, K, da, adjoint[3]);
+      s.axpy(K, 1.0, adjoint[3], dp);
+      add_outer(1.0, da, p, d);
+    }
+    s.axpy(K, 1.0, dr, d.b);
+    s.axpy(K, 1.0, dp, d.b);
+    s.axpy(K, 2 * d_rr, b, d.b);
+  }
+
+  // Step i = 1, 2, ..: r = A x_{i-1} - b ; x_i = w x_{i-1} - (w - 1) x_{i-2} - w sigma r , w = 4 / (4 - rho^2 w').
+  // Kept: x_i (xs), r of step i + 1 (rs), w of step i (first). x_{-1} = 0.
+  void chebyshev(const double* A, const double* b, double low, double high, double* x) {
+    taken = 0;
+    std::fill_n(x, K, 0.0);
+    if (low + high == 0) return;
+    const double sigma = 2 / (high + low), rho = (high - low) / (high + low);
+    double w = 2;
+    s.scale(K, sigma, b, xs);
+    if (stride > 0) first[0] = w;
+    for (taken = 1; taken <= limit; ++taken) {
+      w = 4 / (4 - rho * rho * w);
+      const double* const last = slot(taken - 1);
+      double *const r = rs + (taken - 1) * stride, *const now = slot(taken);
+      s.mat_vec(K, K, A, K, last, r);
+      s.axpy(K, -1.0, b, r);
+      s.scale(K, w, last, now);
+      if (taken > 1) s.axpy(K, 1 - w, slot(taken - 2), now);
+      s.axpy(K, -w * sigma, r, now);
+      if (stride > 0) first[taken] = w;
+    }
+    std::copy_n(slot(limit), K, x);
+  }
+  double* slot(Size i) const { return xs + (stride > 0 ? i : i % 3) * K; }
+
+  void chebyshev_back(const double* A, const double* b, double low, double high, const double* dx, Gradient& d) {
+    if (low + high == 0) return;
+    const double sigma = 2 / (high + low), rho = (high - low) / (high + low);
+    double *now = adjoint[0], *last = adjoint[1], *before = adjoint[2], d_sigma = 0, d_rho = 0, d_w = 0;
+    std::copy_n(dx, K, now);
+    std::fill_n(last, K, 0.0), std::fill_n(before, K, 0.0);
+    for (Size i = limit; i > 0; --i) {
+      const double w = first[i], *const r = rs + (i - 1) * K, *const x = slot(i - 1);
+      const double along = s.dot(K, now, r);
+      d_w += s.dot(K, now, x) - (i > 1 ? s.dot(K, now, slot(i - 2)) : 0.0) - sigma * along;
+      d_sigma -= w * along;
+      s.axpy(K, w, now, last);
+      s.axpy(K, 1 - w, now, before);
+      s.scale(K, -w * sigma, now, now);  // of r
+      s.mat_vec(K, K, A, K, now, adjoint[3]);
+      s.axpy(K, 1.0, adjoint[3], last);
+      s.axpy(K, -1.0, now, d.b);
+      add_outer(1.0, now, x, d);
+      d_rho += d_w * w * w * rho * first[i - 1] / 2;
+      d_w *= w * w * rho * rho / 4;
+      std::fill_n(now, K, 0.0);
+      std::swap(now, last), std::swap(last, before);
+    }
+    s.axpy(K, sigma, now, d.b);
+    d_sigma += s.dot(K, now, b);
+    d.low += -d_sigma * sigma * sigma / 2 - d_rho * (1 + rho) * sigma / 2;
+    d.high += -d_sigma * sigma * sigma / 2 + d_rho * (1 - rho) * sigma / 2;
+  }
+
+  const Simd<double>& s;
+  Size K;
+  SolveBy by;
+  Size limit, stride, taken = 0;
+  double* adjoint[4] = {};
+  double *L = nullptr, *xs = nullptr, *rs = nullptr, *as = nullptr, *first = nullptr, *second = nullptr,
+         *third = nullptr;
+};
+
+}  // namespace ttr::families
