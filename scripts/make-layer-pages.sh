@@ -6,7 +6,8 @@ ttr=$1
 folder=${2:-$(dirname "$0")/../docs/layers}
 mkdir -p "$folder"
 rm -f "$folder"/*.md
-names=$("$ttr" layers | awk 'NR > 1 && NF == 0 { exit } NR > 1 { print $1 }')
+# The table of layers, then that of the operations; sentences begin with other words.
+names=$("$ttr" layers | awk 'NR > 1 && $1 ~ /^[a-z0-9-]+$/ && $1 !~ /^(operations|state)$/ { print $1 }')
 {
   echo "# Layers"
   echo

@@ -177,6 +177,10 @@ TEST(HeaderExamples, AreTheOnesInTheReadme) { expect_here(readme_statements(), 1
 TEST(Readme, HasEveryLayerWithItsRecipe) {
   const std::string text = read("README.md");
   for (const ttr::LayerInfo& info : ttr::layers()) {
+    if (info.recipe.empty()) {  // operations stand in a sentence
+      EXPECT_NE(text.find("`" + info.name + "`"), std::string::npos) << "README.md does not name " << info.name;
+      continue;
+    }
     std::string forms;
     for (const std::string& form : info.forms) forms += (forms.empty() ? "" : ", ") + form;
     std::string recipe;  // a bar in a cell is escaped

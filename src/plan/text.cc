@@ -311,7 +311,8 @@ void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Setting
 void refuse_on_stream(const zoo::Declaration& layer, std::string_view text) {
   const std::string where = "layer " + std::string(text);
   if (layer.is_operation())
-    throw Error(layer.info.name + " is an operation on one tensor, not a regression of values on keys", where);
+    throw Error(layer.info.name + " is an operation on one tensor; a stream is a regression of values on keys",
+                where);
   if (layer.own_kernel != zoo::OwnKernel::none)
     throw Error(layer.info.name + " makes a gate for every entry of its state from other inputs; a stream has none",
                 where);
