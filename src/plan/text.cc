@@ -80,7 +80,8 @@ void set_fade(Recipe& recipe, const std::string& value) {
     throw Error("decay takes a number in (0, 1] or the word input, not '" + value + "'", "setting decay");
   }
   Term* term = fade(recipe);
-  if (term && term->has("beta")) changed.arguments.push_back(*term->find("beta"));
+  for (const char* importance : {"beta", "exponential"})
+    if (term && term->has(importance)) changed.arguments.push_back(*term->find(importance));
   if (term) *term = changed;
   else recipe.weights.push_back(changed);
 }
@@ -323,6 +324,8 @@ void refuse_on_stream(const zoo::Declaration& layer, std::string_view text) {
                       "recipe itself, as in 'equal / linear(elu1) / gd(1) | normalise(keysum)'",
                   where);
   const Memory::Class memory = interpret(parse_recipe(layer.info.recipe)).memory.kind;
+  if (memory == Memory::Class::slots)
+    throw Error(layer.info.name + " needs the write strength of every slot for every row; a stream has none", where);
   if (memory == Memory::Class::vector || memory == Memory::Class::constant)
     if (layer.info.recipe.find("near") == std::string::npos)
       throw Error(layer.info.name + " reads no keys, so on a stream there is nothing to predict from", where);
@@ -336,6 +339,12 @@ std::string stream_recipe(std::string_view text) {
     for (const SettingInfo& info : read.layer->info.settings)
       if (!info.stream_default.empty()) settings.emplace(info.name, info.stream_default);
   apply_settings(read.recipe, read.layer, settings);
+  for (const Term& term : read.recipe.weights)
+    for (const char* word : {"complex", "trapezoid", "exponential", "full"})
+      if (term.has(word))
+        throw Error("on a stream '" + to_string(read.recipe) + "' would need the inputs of " + term.word + "(" +
+                        word + ") for every row; choose a recipe without it",
+                    "layer " + std::string(text));
   fill_stream_defaults(read.recipe);
   validate(read.recipe);
 
