@@ -57,7 +57,10 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
   const Plan p = plan_of(info, o);
   Json j = Json::object();
   j.set("name", info.name).set("recipe", recipe_of(info, p)).set("paper", info.paper).set("family", family_of(p));
-  j.set("inputs", tables(p.inputs())).set("forms", strings(info.forms)).set("state_bytes", state_bytes(p));
+  j.set("inputs", tables(p.inputs()))
+      .set("forms", strings(info.forms))
+      .set("absent_forms", strings(info.absent_forms))
+      .set("state_bytes", state_bytes(p));
   j.set("state_grows", grows(p));
   Json tolerance = Json::object();
   tolerance.set("f64", info.tolerance_f64).set("f32", info.tolerance_f32);
@@ -87,6 +90,7 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
   if (!info.paper.empty()) fmt::print("paper      {}\n", info.paper);
   fmt::print("kernel     {}\n", p.kernel());
   fmt::print("forms      {}\n", joined(info.forms));
+  for (const std::string& absent : info.absent_forms) fmt::print("           no {}\n", absent);
   if (!info.departure.empty()) fmt::print("departure  {}\n", info.departure);
   fmt::print("tolerance  double {:.0e}, float {:.0e}{}\n", info.tolerance_f64, info.tolerance_f32,
              info.tolerance_reason.empty() ? "" : " (" + info.tolerance_reason + ")");
@@ -161,8 +165,8 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
     fmt::print("    {:<12}{}\n", label, text);
   fmt::print("\n## Runs as\n\nForms: {}. Family: `{}`. Tolerance against the oracle: double {:.0e}, float {:.0e}.\n",
              joined(info.forms), family_of(p), info.tolerance_f64, info.tolerance_f32);
-  for (const std::string& form : d.forms)
-    if (form.starts_with("no ")) fmt::print("\n* {}", form);
+  for (const std::string& absent : info.absent_forms) fmt::print("\n* no {}", absent);
+  if (!info.absent_forms.empty()) fmt::print("\n");
   print_traps(info);
 }
 
@@ -191,8 +195,8 @@ int run_layers(const LayersOptions& options) {
     plans.push_back(plan_of(info, options));
   }
   bool operations = false;
-  fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", "name", name, "recipe", recipe, "forms", forms, "state bytes",
-             "paper");
+  fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {:<11}  {}\n", "name", name, "recipe", recipe, "forms", forms,
+             "state bytes", "tolerance", "paper");
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const LayerInfo& info = layers()[i];
     const Plan& p = plans[i];
@@ -201,12 +205,13 @@ int run_layers(const LayersOptions& options) {
       fmt::print("\noperations before and after a regression\n");
     }
     const std::string bytes = p.states().empty() ? "-" : std::to_string(state_bytes(p)) + (grows(p) ? " x T" : "");
-    fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {}\n", info.name, name, info.recipe, recipe, joined(info.forms),
-               forms, bytes, info.paper);
+    fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {:<11}  {}\n", info.name, name, info.recipe, recipe,
+               joined(info.forms), forms, bytes, fmt::format("{:.0e} {:.0e}", info.tolerance_f64, info.tolerance_f32),
+               info.paper);
   }
   fmt::print(
       "\nstate bytes of a float plan at H={} K={} V={} (x T: per token, it grows; the oracle keeps its pairs in "
-      "double).\n"
+      "double).\ntolerance: relative, of double and of float plans, forwards and backwards.\n"
       "`ttr layers NAME` explains one.\n",
       options.heads, options.key_dim, options.value_dim);
   return 0;

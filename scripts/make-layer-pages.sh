@@ -7,7 +7,7 @@ folder=${2:-$(dirname "$0")/../docs/layers}
 mkdir -p "$folder"
 rm -f "$folder"/*.md
 # The table of layers, then that of the operations; sentences begin with other words.
-names=$("$ttr" layers | awk 'NR > 1 && $1 ~ /^[a-z0-9-]+$/ && $1 !~ /^(operations|state)$/ { print $1 }')
+names=$("$ttr" layers | awk 'NR > 1 && $1 ~ /^[a-z0-9-]+$/ && $1 !~ /^(operations|state|tolerance:)$/ { print $1 }')
 {
   echo "# Layers"
   echo

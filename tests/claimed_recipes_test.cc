@@ -132,8 +132,7 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
   for (const char* text :
        {"equal / linear / sgd(beta, momentum=0.9, nesterov)", "window(4) / linear / gd(1)",
         "gate(key) / linear / gd(1) | normalise(keysum)", "equal / linear / gd(2)", "gate(full) / linear / gd(1)",
-        "gate * levels / linear / gd(1)", "equal / linear(reverse) / sgd(nlms)",
-        "gate(exponential) / linear / gd(1)",
+        "gate * levels / linear / gd(1)", "equal / linear(reverse) / sgd(nlms)", "gate(exponential) / linear / gd(1)",
         "gate(value, exponential) / constant(channel) / exact"})
     EXPECT_EQ(plan(text, {.key_dim = 3, .value_dim = 4}).kernel(), "oracle") << text;
 }

@@ -152,7 +152,7 @@ run 0 layers
 for name in $names; do
   count_is 1 "$(grep -c "^$name " out)" "lines of $name"
 done
-layers_listed=$(awk 'NR > 1 && $1 ~ /^[a-z0-9-]+$/ && $1 !~ /^(operations|state)$/ { n++ } END { print n + 0 }' out)
+layers_listed=$(awk 'NR > 1 && $1 ~ /^[a-z0-9-]+$/ && $1 !~ /^(operations|state|tolerance:)$/ { n++ } END { print n + 0 }' out)
 has out "recipe" "forms" "state bytes" "paper" "equal / linear / sgd(beta, decay)"
 run 0 layers --json
 fields out name recipe paper family inputs forms state_bytes tolerance shape meaning f64 f32

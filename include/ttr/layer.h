@@ -79,6 +79,7 @@ struct LayerInfo {
   bool grouped = true;  // whether key_heads may be fewer than heads
   bool literal = true;  // whether the oracle computes the same from the recipe; if not, `departure` says why
   std::vector<std::string> forms;
+  std::vector<std::string> absent_forms;  // "chunk: why there is none"
   std::vector<GoldenInfo> golden;
   double tolerance_f64 = 1e-10, tolerance_f32 = 1e-4;
   std::string tolerance_reason;

@@ -128,6 +128,7 @@ class Plan {
   std::span<const InputInfo> outputs() const noexcept;
   std::span<const StateInfo> states() const noexcept;
   std::span<const Form> forms() const noexcept;      // the exact forms of this plan
+  std::string_view why_absent(Form) const noexcept;  // why a form is not among them
   Form best_form(std::int64_t time) const noexcept;  // what Form::best is for a forward of `time` tokens
 
   /// Extents of an input, output or state of this plan for `time` tokens.

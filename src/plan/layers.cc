@@ -14,6 +14,9 @@ std::span<const LayerInfo> layers() {
       LayerInfo info = declaration.info;
       const Plan p = plan(info.name, {.heads = 1, .key_dim = 4, .value_dim = 4});
       for (Form form : p.forms()) info.forms.emplace_back(to_string(form));
+      for (Form form : {Form::chunk, Form::parallel, Form::scan})
+        if (std::find(p.forms().begin(), p.forms().end(), form) == p.forms().end())
+          info.absent_forms.push_back(std::string(to_string(form)) + ": " + std::string(p.why_absent(form)));
       info.states.assign(p.states().begin(), p.states().end());
       list.push_back(std::move(info));
     }

@@ -114,6 +114,9 @@ struct Pipeline {
 /// Builds the pipeline of a design, with the layer's own stages around it if there is a declaration.
 Pipeline lower(const Design&, const zoo::Declaration*, const Shape&, const Options&, double scale);
 
+/// Why a kernel does not have a form that others have.
+std::string_view why_absent(KernelKind, Form) noexcept;
+
 /// Numbers in one sequence's (or one pair's) share of a state part.
 inline std::size_t numbers(const StatePart& part) {
   std::size_t n = 1;

@@ -248,6 +248,33 @@ Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTenso
 
 }  // namespace
 
+std::string_view why_absent(KernelKind kind, Form form) noexcept {
+  switch (kind) {
+    case KernelKind::channel:
+    case KernelKind::weighted_mean:
+      return "the state is elementwise, so a block of tokens holds no matrix product; the scan is the form for long "
+             "sequences";
+    case KernelKind::selective:
+      return "every entry of the state has a gate of its own, and a gate that is no product of a row and a column "
+             "has "
+             "no matrix form; the scan is exact";
+    case KernelKind::rotating:
+      return "the gates are complex, so a block would need complex products; the scan is exact";
+    case KernelKind::projection:
+      return "the step of a token needs the inverse of its own window of keys";
+    case KernelKind::log_linear:
+      return "the partition of the past changes with every token, so segments do not compose";
+    case KernelKind::stabilised:
+      return "the running maximum makes the map of a segment depend on what came before; chunks carry it";
+    case KernelKind::least_squares:
+      return "every token solves its own system";
+    case KernelKind::oracle:
+      return "the literal solver goes token by token";
+    default:
+      return form == Form::scan ? "there is no state to compose" : "an operation goes token by token";
+  }
+}
+
 std::string_view to_string(Form form) noexcept {
   for (const NamedForm& named : form_names)
     if (named.form == form) return named.name;
@@ -374,6 +401,15 @@ std::span<const InputInfo> Plan::inputs() const noexcept { return body_->pipelin
 std::span<const InputInfo> Plan::outputs() const noexcept { return body_->pipeline.outputs; }
 std::span<const StateInfo> Plan::states() const noexcept { return body_->states; }
 std::span<const Form> Plan::forms() const noexcept { return body_->forms; }
+
+std::string_view Plan::why_absent(Form form) const noexcept {
+  for (const Step& step : body_->pipeline.steps)
+    if (step.is_kernel) {
+      const std::vector<Form> own = kernel_forms(step.kernel);
+      if (std::find(own.begin(), own.end(), form) == own.end()) return ttr::why_absent(step.kernel, form);
+    }
+  return ttr::why_absent(KernelKind::carry, form);
+}
 
 Form Plan::best_form(std::int64_t time) const noexcept {
   const auto& forms = body_->forms;

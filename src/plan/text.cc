@@ -234,6 +234,15 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
     return;
   }
   if (name == "window") return set_window(recipe, value);
+  if (name == "value_gate") {
+    Term* term = fade(recipe);
+    if (!term || term->word != "gate") throw Error("only a gate can be on the values as well", "setting value_gate");
+    remove(*term, "value");
+    if (value == "input") term->arguments.push_back(word_argument("value"));
+    else if (value != "none")
+      throw Error("value_gate takes input or none, not '" + value + "'", "setting value_gate");
+    return;
+  }
   if (name == "slots") return set_count(recipe.memory, "slots", name, value);
   if (name == "levels") {
     for (Term& term : recipe.weights)

@@ -21,10 +21,12 @@ Declaration gla() {
   d.info.inputs = {
       query(), key(), value(), {"gk", "B T H K", "log of the factor on each key channel", Range::log_gate}};
   d.info.outputs = {output()};
-  d.info.settings = {{"decay", "one constant factor on older pairs, in (0, 1]", "0.98"},
+  d.info.variants = {{"value_gate=input"}};
+  d.info.settings = {{"value_gate", "input: a gate gv [B T H V] on the columns of the state as well", ""},
+                     {"decay", "one constant factor on older pairs, in (0, 1]", "0.98"},
                      {"normalise", "none, unit or rms: what divides the output", ""},
                      {"step", "length of the gradient step; auto = 1 / sum w |k|^2", "auto"}};
-  d.info.golden = {{"gla", {{"h0", "state.S"}, {"ht", "state.S"}}, {}}};
+  d.info.golden = {{"gla", {{"h0", "state.S"}, {"ht", "state.S"}}, {{"value_gate", "?gv"}}}};
   d.scale_by_root_key = true;
   return d;
 }
