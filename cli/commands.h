@@ -29,8 +29,10 @@ struct CheckOptions {
   std::string golden;             // a folder, or empty
   bool json = false;
   bool quiet = false;  // only what fails, and the last line
+  bool long_run = false;
 };
 int run_check(const CheckOptions&);
+int run_check_long(const CheckOptions&);  // --long: a million tokens, float against double
 
 /// One line of a check, in the order and under the names of docs/json.md.
 struct CheckRow {

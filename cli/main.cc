@@ -124,7 +124,12 @@ int main(int argc, char** argv) {
   CLI::App* check_command = app.add_subcommand("check", "Check every property of every layer");
   check_command->add_option("what", check.what,
                             "LAYER, LAYER:CASE or LAYER(settings):CASE; with --golden, operations");
-  check_command->add_option("--golden", check.golden, "compare with every <op>/<case>.safetensors below this folder");
+  CLI::Option* golden = check_command->add_option("--golden", check.golden,
+                                                  "compare with every <op>/<case>.safetensors below this folder");
+  check_command
+      ->add_flag("--long", check.long_run,
+                 "run a million tokens through every layer with a state of fixed size: float against double")
+      ->excludes(golden);
   check_command->add_flag("--json", check.json, "print JSON");
   check_command->add_flag("--quiet", check.quiet, "print only what fails, and the last line");
 
@@ -150,6 +155,7 @@ int main(int argc, char** argv) {
     const int code = *regress_command  ? run_regress(regress)
                      : *layers_command ? run_layers(layers)
                      : *derive_command ? run_derive(derive)
+                     : check.long_run  ? run_check_long(check)
                                        : run_check(check);
     if (std::fflush(stdout) != 0)
       throw std::system_error(errno, std::generic_category(), "cannot write standard output");

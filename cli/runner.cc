@@ -216,7 +216,8 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
       out[info.name] = buffer.tensor();
     }
     const Form used = length == 1 && form == Form::step ? Form::step : form == Form::step ? Form::recurrent : form;
-    std::vector<double> work(plan_.footprint(length, used).workspace / sizeof(double) + 1);
+    const std::int64_t tokens = plan_.tokens_kept({}) >= 0 ? capacity_ : length;
+    std::vector<double> work(plan_.footprint(tokens, used).workspace / sizeof(double) + 1);
     fill_with_nan(work);
     const Workspace workspace{work.data(), work.size() * sizeof(double)};
     const Status status = plan_.forward(in, state.state(), out, workspace, used);

@@ -264,6 +264,20 @@ json_error check nlms:B2-Q7 --json
 TTR_TARGET=NO_SUCH_SET sentence check nlms
 has err NO_SUCH_SET
 
+# check --long: a million tokens, so only the words around it
+run 0 check --help
+has out "--long" "a million tokens"
+sentence check --long softmax-attention
+has err "softmax-attention keeps its pairs"
+sentence check --long l2-norm
+has err "l2-norm is an operation"
+sentence check --long 'nlms(mu=1'
+has err "no closing parenthesis"
+sentence check --long nlms --golden "$golden"
+has err "--golden"
+json_error check --long nlsm --json
+has err "did you mean 'nlms'"
+
 # check --golden
 sentence check --golden "$work/missing"
 has err "$work/missing"

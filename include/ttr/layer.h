@@ -18,6 +18,7 @@ enum class Range {
   positive,  // softplus of N(0, 1)
   negative,  // minus softplus of N(0, 1)
   small,     // N(0, 1) / 10
+  fresh,     // states that are only what reset or a call left: checks do not draw them
 };
 
 struct InputInfo {
@@ -83,6 +84,7 @@ struct LayerInfo {
   std::vector<GoldenInfo> golden;
   double tolerance_f64 = 1e-10, tolerance_f32 = 1e-4;
   std::string tolerance_reason;
+  double conditioning = 1;  // how much more than a sum the layer magnifies rounding, between forms and pieces
 };
 
 /// All named layers, in the order of the documentation.

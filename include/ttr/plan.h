@@ -115,7 +115,7 @@ using Outputs = NamedTensors<Tensor>;      // also the gradients of inputs
 
 class Plan {
  public:
-  /// What to allocate for calls of up to `time` tokens. Form::best covers every form but parallel, whose scratch
+  /// What to allocate for calls of up to `time` tokens (states that keep their pairs: tokens in all). Form::best covers every form but parallel, whose scratch
   /// grows with the square of the time, and scan, which keeps the maps of its segments: ask for those by name.
   Footprint footprint(std::int64_t time, Form form = Form::best) const;
   std::string kernel() const;                // "delta/chunk/AVX2", "oracle"

@@ -84,8 +84,8 @@ class Head {
           piece_back(p, d, n.row, begins[i], length(i), head, count + begins[i] - n.begin, old[0], now[0]);
         });
     if (!d_initial) return;
-    for (int j = 0; j < L; ++j)
-      if (live(count, j)) s.axpy(K * V, T(1), slot(d_state, j), slot(d_initial, j));
+    for (int j = 0; j < L; ++j)  // no tokens: the identity, on dead slots as well
+      if (pieces == 0 || live(count, j)) s.axpy(K * V, T(1), slot(d_state, j), slot(d_initial, j));
   }
 
  private:

@@ -187,7 +187,7 @@ Vec<S> ridge_vector(const Head<S>& h, int t, int newest, int count, double shift
   for (int a = 0; a < count; ++a) {
     const S r = by_key ? h.call.at("ridge")(0, a) : h.quantity(solver.ridge, "ridge", t, 0.0);
     if (value_of(r) < 0) throw Error("the ridge is " + std::to_string(value_of(r)) + "; it must not be negative");
-    positive = positive || value_of(r) > 0;
+    positive = positive || !(value_of(r) <= 0);  // NaN is a ridge, too
     ridge.push_back(r * unit);
   }
   return positive ? ridge : Vec<S>{};

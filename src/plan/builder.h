@@ -27,7 +27,13 @@ enum class Claim {
   slots,
   trapezoid,
   oja,
-  least_squares
+  least_squares,
+  givens,
+  iterative,
+  kalman,
+  window,
+  attention,
+  local_linear
 };
 
 Claim claimed_by(const Design&, bool causal);
@@ -88,7 +94,18 @@ class Builder {
   int dplr_step(int q, int k, int v, double scale);
   int momentum_step(int q, int k, int v, double scale);
   int projection_step(int q, int k, int v, double scale);
+  // solver_steps.cc
   int least_squares_step(int q, int k, int v, double scale);
+  int givens_step(int q, int k, int v, double scale);
+  int iterative_step(int q, int k, int v, double scale);
+  int kalman_step(int q, int k, int v, double scale);
+  int window_step(int q, int k, int v, double scale);
+  int attention_step(int q, int k, int v);
+  int local_linear_step(int q, int k, int v);
+  int bandwidth_of_weights();
+  double near_scale() const;
+  std::vector<StatePart> pairs_kept(int k, int v, bool gates);
+  // family_steps.cc
   int channel_step();
   int rotating_step(int q, int k, int v, double scale);
   int weighted_mean_step();

@@ -97,12 +97,61 @@ Claim step_claim(const Facts& f) {
   return Claim::nobody;
 }
 
+// Weights by similarity to the query: the pairs themselves are the state.
+Claim near_claim(const Facts& f, bool causal) {
+  const auto& [w, m, s, x] = f;
+  const bool plain =
+      !w.levels && !w.complex && !w.transport && f.unit_pairs() && f.per_token() && f.squared() && f.reads_after() &&
+      !x.blend && m.feature == Feature::identity &&
+      (x.normalise == Normalise::none || x.normalise == Normalise::unit || x.normalise == Normalise::rms);
+  const bool gated = w.fade != Weights::Fade::equal && !(w.decay.is_constant() && w.decay.value == 1);
+  if (!plain || (!causal && (gated || w.window > 0))) return Claim::nobody;
+  if (m.kind == Memory::Class::constant && !m.per_channel) {
+    const bool mean = s.kind == Kind::exact && !s.ridge.given();
+    return mean || (f.sum() && !w.sink) ? Claim::attention : Claim::nobody;
+  }
+  if (m.kind != Memory::Class::local || gated || w.window > 0 || w.sink) return Claim::nobody;
+  if (s.kind == Kind::given) return m.order == 1 ? Claim::local_linear : Claim::nobody;
+  const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
+  const bool known = s.ridge_kind == Solver::RidgeKind::absolute || s.ridge_kind == Solver::RidgeKind::relative;
+  return s.kind == Kind::exact && ridge && known && s.ridge_per != Solver::RidgePer::key &&
+                 (m.order == 1 || m.order == 2)
+             ? Claim::local_linear
+             : Claim::nobody;
+}
+
+// A linear memory solved for: the families differ in the ridge and in what is kept.
+Claim solve_claim(const Facts& f) {
+  const auto& [w, m, s, x] = f;
+  if (!f.squared() || !f.per_token() || !f.linear()) return Claim::nobody;
+  const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
+  const bool per_key = s.ridge_per == Solver::RidgePer::key, per_token = s.ridge_per == Solver::RidgePer::token;
+  const bool fits = !per_key || f.same_width();
+  using RidgeKind = Solver::RidgeKind;
+  if (w.window > 0)
+    return s.kind == Kind::exact && ridge && fits && !per_token && !x.blend && s.ridge_kind == RidgeKind::absolute
+               ? Claim::window
+               : Claim::nobody;
+  const bool known = s.ridge_kind == RidgeKind::absolute || s.ridge_kind == RidgeKind::frobenius;
+  if (s.kind == Kind::cg) return known && fits ? Claim::iterative : Claim::nobody;
+  if (s.kind == Kind::chebyshev) return known && fits && ridge ? Claim::iterative : Claim::nobody;
+  if (s.kind != Kind::exact) return Claim::nobody;
+  if (!s.ridge.given() || (s.ridge.is_constant() && s.ridge.value == 0))
+    return x.blend ? Claim::nobody : Claim::givens;
+  if (s.ridge_kind == RidgeKind::fading)
+    return !x.blend && fits && !per_token && ridge ? Claim::givens : Claim::nobody;
+  if (!ridge || !known || !fits) return Claim::nobody;
+  const bool plain = s.ridge_kind == RidgeKind::absolute && !per_token && !x.blend;
+  return plain ? Claim::least_squares : Claim::iterative;
+}
+
 }  // namespace
 
 Claim claimed_by(const Design& d, bool causal) {
   const Facts f(d);
   const auto& [w, m, s, x] = f;
-  if (!causal || x.blend) return Claim::nobody;
+  if (w.near != Kernel::none) return near_claim(f, causal);
+  if (!causal) return Claim::nobody;
 
   const bool ungated_read = x.normalise != Normalise::max_one && !f.keysum();
   const bool plain_sum = f.sum() && w.near == Kernel::none && w.window == 0 && ungated_read && f.reads_after();
@@ -140,17 +189,16 @@ Claim claimed_by(const Design& d, bool causal) {
                    x.normalise == Normalise::max_one && x.normalise_eps == 0
                ? Claim::stabilised
                : Claim::nobody;
-  if (!f.plain_weights() || !f.plain_read()) return Claim::nobody;
+  const bool solved = s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev;
+  if (solved && f.reads_after() && ungated_read && !w.levels && !w.complex && w.per != Per::full &&
+      (f.unit_pairs() || w.importance == Importance::beta))
+    return solve_claim(f);
+  if (x.blend || !f.plain_weights() || !f.plain_read()) return Claim::nobody;
   if (s.kind == Kind::gd) return sum_claim(f);
   if (!f.reads_after() || f.keysum()) return Claim::nobody;
+  if (s.kind == Kind::kalman) return f.squared() && f.unit_pairs() && f.per_token() ? Claim::kalman : Claim::nobody;
   if (s.kind == Kind::apa) return f.squared() && f.unit_pairs() ? Claim::projection : Claim::nobody;
-  if (s.kind == Kind::sgd) return step_claim(f);
-  const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
-  const bool per_key = s.ridge_per == Solver::RidgePer::key;
-  if (s.kind == Kind::exact && f.squared() && f.per_token() && ridge && s.ridge_kind == Solver::RidgeKind::absolute &&
-      (s.ridge_per == Solver::RidgePer::head || (per_key && f.same_width())))
-    return Claim::least_squares;
-  return Claim::nobody;
+  return s.kind == Kind::sgd ? step_claim(f) : Claim::nobody;
 }
 
 }  // namespace ttr

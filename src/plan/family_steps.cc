@@ -138,20 +138,24 @@ int Builder::family_step(Claim claim, double scale) {
       return oja_step(q, k, v, scale);
     case Claim::least_squares:
       return least_squares_step(q, k, v, scale);
+    case Claim::givens:
+      return givens_step(q, k, v, scale);
+    case Claim::iterative:
+      return iterative_step(q, k, v, scale);
+    case Claim::kalman:
+      return kalman_step(q, k, v, scale);
+    case Claim::window:
+      return window_step(q, k, v, scale);
+    case Claim::attention:
+      return attention_step(q, k, v);
+    case Claim::local_linear:
+      return local_linear_step(q, k, v);
     case Claim::channel:
     case Claim::weighted_mean:
     case Claim::nobody:
       break;
   }
   throw Error("no family has a step for '" + std::to_string(static_cast<int>(claim)) + "'");
-}
-
-int Builder::least_squares_step(int q, int k, int v, double scale) {
-  Step step = kernel(KernelKind::least_squares, scale, q, k, v, log_fade(), importance());
-  step.from[Role::ridge] = quantity(p_.design.solver.ridge, "ridge");
-  StatePart h = memory_part(k, k, "H", "sum of w k k'"), f = memory_part(k, v, "F", "sum of w k v'");
-  h.type = f.type = Type::f64;
-  return kernel_step(std::move(step), "BTHV", {h, f});
 }
 
 // gd(1) with a constant or automatic step, or sgd on the dot loss: S = a S + beta k v'.

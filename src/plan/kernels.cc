@@ -7,8 +7,9 @@ namespace {
 
 template <class T>
 Calls<T> calls_of(KernelKind kind) {
-  const Calls<T> found = linear_calls<T>(kind);
-  return found.forward ? found : elementwise_calls<T>(kind);
+  for (const auto file : {linear_calls<T>, solver_calls<T>, pair_calls<T>})
+    if (const Calls<T> found = file(kind); found.forward) return found;
+  return elementwise_calls<T>(kind);
 }
 
 }  // namespace
@@ -20,10 +21,10 @@ std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int6
 }
 
 template <class T>
-Status kernel_forward(const Plan::Body& body, const Step& step, Binding<T>& b, State state, Form form,
-                      Workspace work) noexcept {
-  if (step.kernel == KernelKind::oracle) return oracle_forward(body, step, b, state, state);
-  return calls_of<T>(step.kernel).forward(Operands<T>(body, step, b), state, form, work);
+Status kernel_forward(const Plan::Body& body, const Step& step, Binding<T>& b, State state, Form form, Workspace work,
+                      bool keep) noexcept {
+  if (step.kernel == KernelKind::oracle) return oracle_forward(body, step, b, state, keep ? state : State{});
+  return calls_of<T>(step.kernel).forward(Operands<T>(body, step, b, keep), state, form, work);
 }
 
 template <class T>
@@ -34,10 +35,10 @@ Status kernel_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
   return calls_of<T>(step.kernel).backward(Operands<T>(body, step, b), call, form, arena);
 }
 
-template Status kernel_forward<float>(const Plan::Body&, const Step&, Binding<float>&, State, Form,
-                                      Workspace) noexcept;
-template Status kernel_forward<double>(const Plan::Body&, const Step&, Binding<double>&, State, Form,
-                                       Workspace) noexcept;
+template Status kernel_forward<float>(const Plan::Body&, const Step&, Binding<float>&, State, Form, Workspace,
+                                      bool) noexcept;
+template Status kernel_forward<double>(const Plan::Body&, const Step&, Binding<double>&, State, Form, Workspace,
+                                       bool) noexcept;
 template Status kernel_backward<float>(const Plan::Body&, const Step&, Binding<float>&, const Call&, Form,
                                        Arena) noexcept;
 template Status kernel_backward<double>(const Plan::Body&, const Step&, Binding<double>&, const Call&, Form,

@@ -8,9 +8,14 @@ namespace ttr {
 /// Scratch of one call of a kernel on sequences of up to `time` tokens.
 std::size_t kernel_workspace(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward);
 
-/// Runs the kernel of `step` from `state` and leaves the final state there.
+/// Kernels whose state is the list of pairs.
+inline bool keeps_pairs(KernelKind kind) { return kind == KernelKind::attention || kind == KernelKind::local_linear; }
+
+/// Runs the kernel of `step` from `state` and leaves the final state there. Without `keep` the pairs of the call are
+/// not appended to a state that is a list of pairs: it is only read.
 template <class T>
-Status kernel_forward(const Plan::Body&, const Step&, Binding<T>&, State state, Form, Workspace) noexcept;
+Status kernel_forward(const Plan::Body&, const Step&, Binding<T>&, State state, Form, Workspace,
+                      bool keep = true) noexcept;
 
 /// Adds the kernel's gradients to those of its operands; call.state is the initial state.
 template <class T>

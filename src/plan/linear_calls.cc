@@ -1,6 +1,4 @@
 // Families whose state is a matrix per head fed by pairs of keys and values.
-#include <algorithm>
-
 #include "families/decay.h"
 #include "families/delta.h"
 #include "families/dplr.h"
@@ -15,59 +13,6 @@
 
 namespace ttr {
 namespace {
-
-// Gates may be constant in time (one number per head): the kernel then writes a gradient per token, summed here.
-template <class T>
-class GateGradient {
- public:
-  GateGradient(const Operands<T>& operands, std::size_t role, Arena& arena) noexcept {
-    if (!operands.has(role)) return;
-    target_ = operands.d_scalars(role);
-    if (!target_.data) return;
-    const std::ptrdiff_t B = target_.extent[0], T_ = target_.extent[1], H = target_.extent[2];
-    const std::string& axes = operands.axes(role);
-    if (axes == "BTH" || axes == "BPH") {
-      view_ = target_;
-      return;
-    }
-    per_token_ = arena.take<T>(B * T_ * H);
-    std::fill_n(per_token_, B * T_ * H, T(0));
-    view_ = {per_token_, {B, T_, H}, {T_ * H, H, 1}};
-  }
-  View<T, 3> view() const { return view_; }
-  void finish() const {
-    if (!per_token_) return;
-    for (std::ptrdiff_t i = 0; i < view_.extent[0]; ++i)
-      for (std::ptrdiff_t t = 0; t < view_.extent[1]; ++t)
-        for (std::ptrdiff_t h = 0; h < view_.extent[2]; ++h) target_(i, t, h) += view_(i, t, h);
-  }
-
- private:
-  T* per_token_ = nullptr;
-  View<T, 3> target_, view_;
-};
-
-/// The calls of a family F: F::problem(operands, state), F::gradient(operands, linear gradient, call), and the
-/// family's own forward and backward as F::run.
-template <class T, template <class> class F>
-struct LinearCalls {
-  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
-                               bool backward) {
-    return F<T>::bytes(body, width(body, step.from[Role::k]), width(body, step.from[Role::v]), time, form, backward);
-  }
-  static Status forward(const Operands<T>& o, State state, Form form, Workspace work) noexcept {
-    return F<T>::forward(o, F<T>::problem(o, state), form, work);
-  }
-  static Status backward(const Operands<T>& o, const Call& call, Form form, Arena arena) noexcept {
-    LinearGradient<T> d = o.gradient(call);
-    const GateGradient<T> d_g(o, Role::g, arena), d_beta(o, Role::beta, arena);
-    d.d_g = d_g.view(), d.d_beta = d_beta.view();
-    const Status status =
-        F<T>::backward(o, F<T>::problem(o, call.state), F<T>::gradient(o, d, call), form, arena.rest());
-    d_g.finish(), d_beta.finish();
-    return status;
-  }
-};
 
 Residual residual_of(const Step& step) { return step.undecayed ? Residual::undecayed : Residual::decayed; }
 
@@ -314,37 +259,31 @@ struct LeastSquaresFamily {
 
 #undef TTR_FAMILY_CALLS
 
-template <class T, template <class> class F>
-Calls<T> of() {
-  using Family = LinearCalls<T, F>;
-  return {Family::workspace, Family::forward, Family::backward};
-}
-
 }  // namespace
 
 template <class T>
 Calls<T> linear_calls(KernelKind kind) {
   switch (kind) {
     case KernelKind::decay:
-      return of<T, DecayFamily>();
+      return linear<T, DecayFamily>();
     case KernelKind::delta:
-      return of<T, DeltaFamily>();
+      return linear<T, DeltaFamily>();
     case KernelKind::gated:
-      return of<T, GatedFamily>();
+      return linear<T, GatedFamily>();
     case KernelKind::dplr:
-      return of<T, DplrFamily>();
+      return linear<T, DplrFamily>();
     case KernelKind::momentum:
-      return of<T, MomentumFamily>();
+      return linear<T, MomentumFamily>();
     case KernelKind::projection:
-      return of<T, ProjectionFamily>();
+      return linear<T, ProjectionFamily>();
     case KernelKind::oja:
-      return of<T, OjaFamily>();
+      return linear<T, OjaFamily>();
     case KernelKind::log_linear:
-      return of<T, LogLinearFamily>();
+      return linear<T, LogLinearFamily>();
     case KernelKind::stabilised:
-      return of<T, StabilisedFamily>();
+      return linear<T, StabilisedFamily>();
     case KernelKind::least_squares:
-      return of<T, LeastSquaresFamily>();
+      return linear<T, LeastSquaresFamily>();
     default:
       return {};
   }

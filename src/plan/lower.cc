@@ -151,6 +151,8 @@ int Builder::operand(const std::string& name) {
   if (const int result = stage_result(name, ""); result >= 0) return result;
   if (double number = 0; as_number(name, number)) return constant(number);
   if (const int fed = canonical(name); fed >= 0) return fed;
+  for (const auto& [fed, input] : layer_->feeds)  // what a kernel takes and no recipe knows
+    if (fed == name) return index_of(input);
   return index_of(name);
 }
 

@@ -18,8 +18,8 @@ const Simd<T>& simd_of(const Plan::Body& body) {
 template <class T>
 class Operands {
  public:
-  Operands(const Plan::Body& body, const Step& step, Binding<T>& b)
-      : body_(body), step_(step), b_(b), time_(b.time * step.pairs) {}
+  Operands(const Plan::Body& body, const Step& step, Binding<T>& b, bool keep = true)
+      : body_(body), step_(step), b_(b), time_(b.time * step.pairs), keep_(keep) {}
 
   int role(std::size_t r) const { return step_.from[r]; }
   const std::string& axes(std::size_t r) const { return value(body_, role(r)).axes; }
@@ -133,6 +133,16 @@ class Operands {
   const Plan::Body& body() const { return body_; }
   const Step& step() const { return step_; }
   std::ptrdiff_t time() const { return time_; }
+  bool keep() const { return keep_; }  // whether pairs of the call are appended to the state
+  // [H] of a parameter that may be a constant
+  View<const T, 1> per_head_number(std::size_t r) const {
+    if (!has(r)) return {};
+    return {bound(r).data, {body_.shape.heads}, {strides(r).head}};
+  }
+  View<T, 1> d_per_head_number(std::size_t r) const {
+    if (!has(r)) return {};
+    return {bound(r).gradient, {body_.shape.heads}, {d_strides(r).head}};
+  }
 
  private:
   template <class N>
@@ -167,6 +177,7 @@ class Operands {
   const Step& step_;
   Binding<T>& b_;
   std::ptrdiff_t time_;
+  bool keep_;
 };
 
 }  // namespace ttr

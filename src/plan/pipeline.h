@@ -47,6 +47,12 @@ enum class KernelKind {
   selective,
   weighted_mean,
   least_squares,
+  givens,
+  iterative,
+  kalman,
+  window,
+  attention,
+  local_linear,
   carry,
   convolution,
   oracle
@@ -56,7 +62,8 @@ enum class KernelKind {
 struct Role {
   // clang-format off
   enum : std::size_t {
-    q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, theta, v_im, levels, input, step, count
+    q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, theta, v_im, levels, input, step,
+    bandwidth, sink, blend, process, noise, count
   };
   // clang-format on
 };
@@ -70,9 +77,11 @@ struct Step {
   int to = -1;
   int also = -1;  // kernels with a second output
   zoo::Running running = zoo::Running::none;
-  double scale = 1;          // kernels: on q
-  int pairs = 1;             // kernels: their time is that of pairs, T times this
-  bool undecayed = false;    // delta, dplr: the residual reads the state before its decay; selective: Longhorn's gate
+  double scale = 1;  // kernels: on q
+  int pairs = 1;     // kernels: their time is that of pairs, T times this
+  bool undecayed =
+      false;  // delta, dplr: the residual reads the state before its decay; selective: Longhorn's gate; attention: not
+              // normalised; local_linear: the ridge is absolute
   bool read_before = false;  // gated: the output reads the state before the token's write
   int state = -1;            // kernels: index of the first state
 };
@@ -85,8 +94,9 @@ struct StatePart {
   std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
   Type type = Type::f32;               // kernels of linear memories keep the plan's type, the others keep double
   bool history = false;
-  double fresh = 0;      // what reset writes
-  bool literal = false;  // of the oracle, which knows itself what is fresh
+  double fresh = 0;       // what reset writes
+  bool identity = false;  // reset writes an identity matrix per head
+  bool literal = false;   // of the oracle, which knows itself what is fresh
 };
 
 /// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.

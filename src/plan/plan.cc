@@ -81,6 +81,18 @@ const char* family_name(KernelKind kind) {
       return "running";
     case KernelKind::least_squares:
       return "least_squares";
+    case KernelKind::givens:
+      return "givens";
+    case KernelKind::iterative:
+      return "iterative";
+    case KernelKind::kalman:
+      return "kalman";
+    case KernelKind::window:
+      return "window";
+    case KernelKind::attention:
+      return "attention";
+    case KernelKind::local_linear:
+      return "local_linear";
     case KernelKind::oracle:
       return "oracle";
   }
@@ -108,7 +120,14 @@ std::vector<Form> kernel_forms(KernelKind kind) {
     case KernelKind::selective:
     case KernelKind::weighted_mean:
       return {Form::step, Form::recurrent, Form::scan};
+    case KernelKind::attention:  // one blockwise algorithm
+    case KernelKind::local_linear:
+      return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
     case KernelKind::least_squares:
+    case KernelKind::givens:
+    case KernelKind::iterative:
+    case KernelKind::kalman:
+    case KernelKind::window:
     case KernelKind::oracle:
       break;
   }
@@ -267,7 +286,15 @@ std::string_view why_absent(KernelKind kind, Form form) noexcept {
     case KernelKind::stabilised:
       return "the running maximum makes the map of a segment depend on what came before; chunks carry it";
     case KernelKind::least_squares:
+    case KernelKind::givens:
+    case KernelKind::iterative:
+    case KernelKind::window:
       return "every token solves its own system";
+    case KernelKind::kalman:
+      return "the gain of a token depends on the covariance that all tokens before it left";
+    case KernelKind::attention:
+    case KernelKind::local_linear:
+      return "the state is the list of pairs, which is not composed but read";
     case KernelKind::oracle:
       return "the literal solver goes token by token";
     default:
@@ -388,7 +415,7 @@ std::string Plan::kernel() const {
   const KernelKind kind = body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
   if (kind == KernelKind::oracle) return "oracle";
   const char* target = body_->options.type == Type::f32 ? body_->simd_f32->name : body_->simd_f64->name;
-  if (kind == KernelKind::least_squares) return "least_squares/recurrent";
+  if (kernel_forms(kind).size() == 2) return std::string(family_name(kind)) + "/recurrent";
   return std::string(family_name(kind)) + "/" + std::string(to_string(best_form(4096))) + "/" + target;
 }
 
@@ -440,6 +467,10 @@ Status Plan::reset(State state) const noexcept try {
       const std::vector<double>& one = literal.at(part.info.name).data;
       double* to = reinterpret_cast<double*>(at);
       for (std::size_t n = 0; n < sequences; ++n) to = std::copy(one.begin(), one.end(), to);
+    } else if (part.identity) {
+      const std::size_t side = static_cast<std::size_t>(part.extent.back());
+      for (std::size_t matrix = 0; matrix < count; matrix += side * side)
+        for (std::size_t j = 0; j < side; ++j) reinterpret_cast<double*>(at)[matrix + j * (side + 1)] = 1;
     } else if (part.fresh != 0) {
       if (part.type == Type::f32) std::fill_n(reinterpret_cast<float*>(at), count, static_cast<float>(part.fresh));
       else std::fill_n(reinterpret_cast<double*>(at), count, part.fresh);
@@ -553,7 +584,11 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   // Form::best is left to the kernel, which chooses for each sequence by its own length.
   if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
     return {Status::not_supported, to_string(call.form), 0, 0, 0};
-  const std::size_t needed = workspace_bytes(body, time, call.form, call.d_inputs != nullptr);
+  std::int64_t kept = 0;  // kernels that read the pairs kept may need scratch for them as well
+  if (body.pipeline.history && !body.on_oracle())
+    for (int n = 0; n < body.shape.batch; ++n)
+      kept = std::max(kept, static_cast<const std::int64_t*>(call.state.data)[n]);
+  const std::size_t needed = workspace_bytes(body, time + kept, call.form, call.d_inputs != nullptr);
   if (call.workspace.bytes < needed || (!call.workspace.data && needed))
     return {Status::small_workspace, "workspace", 0, static_cast<std::ptrdiff_t>(call.workspace.bytes),
             static_cast<std::ptrdiff_t>(needed)};

@@ -212,18 +212,27 @@ void clear(const Tensor& tensor) noexcept {
   if (tensor) for_each_element(tensor, [&](std::ptrdiff_t offset) { static_cast<T*>(tensor.data)[offset] = 0; });
 }
 
+// A number outside the domain spoils its own sequence. The steps that follow still run, so that the other sequences
+// have their answers and no state is left half way; the call returns out_of_domain in the end. The literal solver
+// stops at the first such number and has changed nothing.
+bool stops(const Step& step, Status s) noexcept {
+  return s != Status::ok && (s != Status::out_of_domain || (step.is_kernel && step.kernel == KernelKind::oracle));
+}
+
 template <class T>
 Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
   Binding<T> b;
   bind(body, call, false, arena, b);
   if (b.time == 0) return Status::ok;
+  Status worst = Status::ok;
   for (const Step& step : body.pipeline.steps) {
     const Status s = step.is_kernel ? kernel_forward(body, step, b, call.state, call.form, arena.rest())
                                     : operation_forward(body, step, b);
-    if (s != Status::ok) return s;
+    if (stops(step, s)) return s;
+    if (s != Status::ok) worst = s;
   }
-  return Status::ok;
+  return worst;
 }
 
 template <class T>
@@ -237,16 +246,19 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
 
   // The values that gradients need. A kernel's output is needed only if an operation follows; it then runs on a copy
   // of the initial state.
+  Status worst = Status::ok;
   std::byte* copy = nullptr;
   for (std::size_t i = 0; i < steps.size(); ++i) {
+    Status s = Status::ok;
     if (!steps[i].is_kernel) {
-      if (const Status s = operation_forward(body, steps[i], b); s != Status::ok) return s;
+      s = operation_forward(body, steps[i], b);
+      if (stops(steps[i], s)) return s;
+      if (s != Status::ok) worst = s;
       continue;
     }
     if (i + 1 == steps.size()) continue;
-    Status s;
-    if (steps[i].kernel == KernelKind::oracle) {
-      s = oracle_forward(body, steps[i], b, call.state, {});
+    if (steps[i].kernel == KernelKind::oracle || keeps_pairs(steps[i].kernel)) {
+      s = kernel_forward(body, steps[i], b, call.state, call.form, arena.rest(), false);
     } else {
       const std::size_t bytes = body.state_bytes(0);
       if (!copy) {
@@ -255,7 +267,8 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
       }
       s = kernel_forward(body, steps[i], b, {copy, bytes}, call.form, arena.rest());
     }
-    if (s != Status::ok) return s;
+    if (stops(steps[i], s)) return s;
+    if (s != Status::ok) worst = s;
   }
   for (std::size_t i = steps.size(); i-- > 0;) {
     if (!steps[i].is_kernel) {
@@ -263,9 +276,10 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
       continue;
     }
     const Status s = kernel_backward(body, steps[i], b, call, call.form, arena);
-    if (s != Status::ok) return s;
+    if (stops(steps[i], s)) return s;
+    if (s != Status::ok) worst = s;
   }
-  return Status::ok;
+  return worst;
 }
 
 }  // namespace

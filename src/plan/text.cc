@@ -99,6 +99,17 @@ void set_window(Recipe& recipe, const std::string& value) {
   recipe.weights.insert(recipe.weights.begin(), term);
 }
 
+// A solve by n steps instead of exactly: Chebyshev where the ridge is relative to |H|, else conjugate gradients.
+void set_steps(Recipe& recipe, const std::string& value) {
+  const auto number = as_number(value);
+  Term& solver = recipe.solver;
+  if (!number || (solver.word != "exact" && solver.word != "cg" && solver.word != "chebyshev"))
+    throw Error("steps takes a whole number, for a recipe that solves; not '" + value + "'", "setting steps");
+  solver.word = solver.has("frobenius") ? "chebyshev" : "cg";
+  std::erase_if(solver.arguments, [](const Argument& argument) { return argument.key.empty(); });
+  solver.arguments.insert(solver.arguments.begin(), {"", *number, 0});
+}
+
 // The bare number of a term, as in slots(64).
 void set_count(Term& term, const std::string& word, const std::string& setting, const std::string& value) {
   const auto number = as_number(value);
@@ -243,6 +254,7 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
       throw Error("value_gate takes input or none, not '" + value + "'", "setting value_gate");
     return;
   }
+  if (name == "steps") return set_steps(recipe, value);
   if (name == "slots") return set_count(recipe.memory, "slots", name, value);
   if (name == "levels") {
     for (Term& term : recipe.weights)

@@ -64,8 +64,15 @@ std::span<const Declaration> declarations() {
         affine_projection(),
         // exact and nonparametric
         rls(),
+        window_rls(),
+        mesanet(),
+        gated_kalmanet(),
+        kalman(),
         softmax_attention(),
+        forgetting_attention(),
+        unnormalised_softmax(),
         local_linear_attention(),
+        parallax(),
         kernel_regression(),
     };
     for (Declaration& d : operations()) list.push_back(std::move(d));

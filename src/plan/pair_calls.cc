@@ -1,0 +1,223 @@
+// Families that keep their pairs: the state is a list, read by the kernel and appended to here.
+#include <cstring>
+
+#include "families/attention.h"
+#include "families/local_linear.h"
+#include "plan/calls.h"
+
+namespace ttr {
+namespace {
+
+// Part `index` of the step's states, a history: [N, capacity, heads, dim]; no data if there is no buffer.
+template <class N, class T, class AnyState>
+View<N, 4> history(const Operands<T>& o, AnyState buffer, int index) {
+  if (!buffer.data) return {};
+  const std::size_t part = static_cast<std::size_t>(o.step().state + index);
+  const std::vector<std::ptrdiff_t>& extent = o.body().pipeline.states[part].extent;
+  const StatePlace place = o.body().state_place(buffer.bytes, o.step().state + index);
+  const std::ptrdiff_t heads = extent[0], dim = extent.size() > 1 ? extent[1] : 1;
+  return {o.template state<N>(buffer, index),
+          {o.body().shape.batch, place.capacity, heads, dim},
+          {place.capacity * heads * dim, heads * dim, dim, 1}};
+}
+
+template <class N>
+View<N, 3> without_last(const View<N, 4>& v) {
+  return {v.data, {v.extent[0], v.extent[1], v.extent[2]}, {v.stride[0], v.stride[1], v.stride[2]}};
+}
+template <class N>
+View<N, 4> with_last(const View<N, 3>& v) {
+  return {v.data, {v.extent[0], v.extent[1], v.extent[2], 1}, {v.stride[0], v.stride[1], v.stride[2], 0}};
+}
+
+const std::int64_t* counts(ConstState state) { return static_cast<const std::int64_t*>(state.data); }
+
+// What the list holds after a call: the newest `kept` of `before` old and `tokens` new pairs.
+struct Kept {
+  std::ptrdiff_t before, tokens, kept;
+  std::ptrdiff_t old() const { return std::max<std::ptrdiff_t>(0, kept - tokens); }
+  std::ptrdiff_t first() const { return before + tokens - kept; }  // counted from the oldest of all
+};
+template <class T>
+Kept kept_of(const Operands<T>& o, ConstState state, std::size_t n) {
+  const Sequence& sequence = o.sequences()[n];
+  Kept k{counts(state)[n], sequence.end - sequence.begin, 0};
+  k.kept = k.before + k.tokens;
+  if (const std::ptrdiff_t window = o.body().pipeline.design.weights.window; window > 0)
+    k.kept = std::min(k.kept, window);
+  return k;
+}
+
+template <class T>
+bool has_room(const Operands<T>& o, State state) {
+  for (std::size_t n = 0; n < o.sequences().size(); ++n)
+    if (kept_of(o, state, n).kept > o.body().state_place(state.bytes, o.step().state).capacity) return false;
+  return true;
+}
+
+// Appends the rows of `x` [B, T, heads, dim] to the history of part `index`.
+template <class T>
+void append(const Operands<T>& o, State state, int index, const View<const T, 4>& x) {
+  const View<T, 4> list = history<T>(o, state, index);
+  const std::ptrdiff_t row = list.stride[1];
+  for (std::size_t n = 0; n < o.sequences().size(); ++n) {
+    const Sequence& sequence = o.sequences()[n];
+    const Kept k = kept_of(o, state, n);
+    T* const base = list.data + static_cast<std::ptrdiff_t>(n) * list.stride[0];
+    if (k.first() > 0)
+      std::memmove(base, base + (k.before - k.old()) * row, static_cast<std::size_t>(k.old() * row) * sizeof(T));
+    T* to = base + k.old() * row;
+    for (std::ptrdiff_t t = sequence.end - (k.kept - k.old()); t < sequence.end; ++t)
+      for (std::ptrdiff_t h = 0; h < list.extent[2]; ++h)
+        for (std::ptrdiff_t d = 0; d < list.extent[3]; ++d) *to++ = x(sequence.row, t, h, d);
+  }
+}
+template <class T>
+void count_up(const Operands<T>& o, State state) {
+  for (std::size_t n = 0; n < o.sequences().size(); ++n)
+    static_cast<std::int64_t*>(state.data)[n] = kept_of(o, state, n).kept;
+}
+
+// The gradient of the final list goes to the pairs that are in it: d_x for new ones, d_past for old ones.
+template <class T>
+void from_final(const Operands<T>& o, const Call& call, int index, const View<T, 4>& d_x) {
+  const View<const T, 4> d_list = history<const T>(o, call.d_final, index);
+  if (!d_list) return;
+  const View<T, 4> d_past = history<T>(o, call.d_initial, index);
+  for (std::size_t n = 0; n < o.sequences().size(); ++n) {
+    const Sequence& sequence = o.sequences()[n];
+    const Kept k = kept_of(o, call.state, n);
+    for (std::ptrdiff_t j = 0; j < std::min(k.kept, d_list.extent[1]); ++j) {
+      const std::ptrdiff_t i = k.first() + j, b = static_cast<std::ptrdiff_t>(n);
+      for (std::ptrdiff_t h = 0; h < d_list.extent[2]; ++h)
+        for (std::ptrdiff_t d = 0; d < d_list.extent[3]; ++d)
+          if (i >= k.before) {
+            if (d_x) d_x(sequence.row, sequence.begin + i - k.before, h, d) += d_list(b, j, h, d);
+          } else if (d_past) {
+            d_past(b, i, h, d) += d_list(b, j, h, d);
+          }
+    }
+  }
+}
+
+template <class T>
+void copy_counts(const Operands<T>& o, const Call& call) {
+  if (!call.d_initial.data) return;
+  for (std::size_t n = 0; n < o.sequences().size(); ++n)
+    static_cast<std::int64_t*>(call.d_initial.data)[n] = counts(call.state)[n];
+}
+
+template <class T>
+struct AttentionFamily {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return attention::workspace_bytes<T>(body.shape.heads, body.shape.key_heads, width(body, step.from[Role::k]),
+                                         width(body, step.from[Role::v]), time, time,
+                                         body.pipeline.design.weights.window, backward);
+  }
+  static AttentionProblem<T> problem(const Operands<T>& o, State state) {
+    AttentionProblem<T> p;
+    p.sequences = o.sequences();
+    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
+    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    p.scale = static_cast<T>(o.step().scale);
+    p.causal = o.body().options.causal;
+    p.normalise = !o.step().undecayed;
+    p.window = o.body().pipeline.design.weights.window;
+    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
+    p.g = o.scalars(Role::g);
+    p.sink = o.per_head_number(Role::sink), p.bandwidth = o.per_head_number(Role::bandwidth);
+    p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
+    if (o.has(Role::g)) p.past_g = without_last(history<const T>(o, ConstState(state), 2));
+    p.past_count = counts(state);
+    p.o = o.output(o.step().to);
+    return p;
+  }
+  static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.keep() && !has_room(o, state)) return Status::state_full;
+    const Status status = attention::forward(problem(o, state), simd_of<T>(o.body()), work);
+    if (status != Status::ok || !o.keep()) return status;
+    append(o, state, 0, o.vectors(Role::k)), append(o, state, 1, o.vectors(Role::v));
+    if (o.has(Role::g)) append(o, state, 2, with_last(o.scalars(Role::g)));
+    count_up(o, state);
+    return status;
+  }
+  static Status backward(const Operands<T>& o, const Call& call, Form, Arena arena) noexcept {
+    const GateGradient<T> d_g(o, Role::g, arena);
+    AttentionGradient<T> d;
+    d.d_o = o.d_output(o.step().to);
+    d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
+    d.d_g = d_g.view();
+    d.d_sink = o.d_per_head_number(Role::sink), d.d_bandwidth = o.d_per_head_number(Role::bandwidth);
+    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
+    if (o.has(Role::g)) d.d_past_g = without_last(history<T>(o, call.d_initial, 2));
+    const Status status = attention::backward(problem(o, call.state), d, simd_of<T>(o.body()), arena.rest());
+    from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v);
+    if (o.has(Role::g)) from_final(o, call, 2, with_last(d.d_g));
+    d_g.finish();
+    copy_counts(o, call);
+    return status;
+  }
+};
+
+template <class T>
+struct LocalLinearFamily {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return local_linear::workspace_bytes<T>(width(body, step.from[Role::k]), width(body, step.from[Role::v]),
+                                            body.pipeline.design.memory.order, time, backward);
+  }
+  static LocalLinearProblem<T> problem(const Operands<T>& o, State state) {
+    const Design& design = o.body().pipeline.design;
+    LocalLinearProblem<T> p;
+    p.sequences = o.sequences();
+    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
+    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    p.order = design.memory.order;
+    p.causal = o.body().options.causal;
+    p.kernel = o.has(Role::bandwidth) ? LocalKernel::gaussian : LocalKernel::exponential;
+    p.scale = static_cast<T>(o.step().scale);
+    p.bandwidth = o.per_head_number(Role::bandwidth);
+    p.ridge = o.step().undecayed ? LocalRidge::absolute : LocalRidge::relative;
+    p.lambda = o.scalars(Role::ridge);
+    p.slope = o.vectors(Role::a);
+    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
+    p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
+    p.past_count = counts(state);
+    p.o = o.output(o.step().to);
+    return p;
+  }
+  static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.keep() && !has_room(o, state)) return Status::state_full;
+    const Status status = local_linear::forward(problem(o, state), simd_of<T>(o.body()), work, o.body().simd_f64);
+    if ((status != Status::ok && status != Status::out_of_domain) || !o.keep()) return status;
+    append(o, state, 0, o.vectors(Role::k)), append(o, state, 1, o.vectors(Role::v));
+    count_up(o, state);
+    return status;
+  }
+  static Status backward(const Operands<T>& o, const Call& call, Form, Arena arena) noexcept {
+    LocalLinearGradient<T> d;
+    d.d_o = o.d_output(o.step().to);
+    d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
+    d.d_lambda = o.d_scalars(Role::ridge), d.d_slope = o.d_vectors(Role::a);
+    d.d_bandwidth = o.d_per_head_number(Role::bandwidth);
+    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
+    const Status status =
+        local_linear::backward(problem(o, call.state), d, simd_of<T>(o.body()), arena.rest(), o.body().simd_f64);
+    from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v);
+    copy_counts(o, call);
+    return status;
+  }
+};
+
+}  // namespace
+
+template <class T>
+Calls<T> pair_calls(KernelKind kind) {
+  if (kind == KernelKind::attention) return calls<AttentionFamily, T>();
+  if (kind == KernelKind::local_linear) return calls<LocalLinearFamily, T>();
+  return {};
+}
+
+template Calls<float> pair_calls<float>(KernelKind);
+template Calls<double> pair_calls<double>(KernelKind);
+
+}  // namespace ttr

@@ -1,0 +1,205 @@
+// Families that solve a least-squares problem for every token; their states are double whatever the plan's type is.
+#include "families/givens.h"
+#include "families/iterative.h"
+#include "families/kalman.h"
+#include "families/window.h"
+#include "plan/calls.h"
+
+namespace ttr {
+namespace {
+
+// [B, T, H] of the second output of a step
+template <class N>
+View<N, 3> numbers_of(const View<N, 4>& v) {
+  return {v.data, {v.extent[0], v.extent[1], v.extent[2]}, {v.stride[0], v.stride[1], v.stride[2]}};
+}
+
+template <class T>
+struct GivensFamily {
+  static std::size_t bytes(const Plan::Body&, int K, int V, std::int64_t time, Form, bool backward) {
+    return givens::workspace_bytes<double>(K, V, time, true, backward);
+  }
+  static GivensProblem<T, double> problem(const Operands<T>& o, State state) {
+    GivensProblem<T, double> p;
+    p.linear = o.problem(State{});
+    p.kind = o.has(Role::ridge) ? RidgeKind::fading : RidgeKind::none;
+    p.ridge = o.per_head(Role::ridge);
+    p.r = o.template state<double>(state, 0), p.z = o.template state<double>(state, 1);
+    if (o.has(Role::ridge)) p.share = o.template state<double>(state, 2);
+    p.basis = o.template state<double>(state, 3);
+    return p;
+  }
+  static GivensGradient<T> gradient(const Operands<T>& o, const LinearGradient<T>& d, const Call&) {
+    GivensGradient<T> all;
+    all.linear = d;
+    all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
+    all.d_ridge = o.d_per_head(Role::ridge);
+    return all;
+  }
+  static Status forward(const Operands<T>& o, const GivensProblem<T, double>& p, Form form, Workspace work) noexcept {
+    return givens::forward(p, form, *o.body().simd_f64, work);
+  }
+  static Status backward(const Operands<T>& o, const GivensProblem<T, double>& p, const GivensGradient<T>& d,
+                         Form form, Workspace work) noexcept {
+    return givens::backward(p, d, form, *o.body().simd_f64, *o.body().simd_f64, work);
+  }
+};
+
+SolveBy solver_of(const Design& design) {
+  switch (design.solver.kind) {
+    case Solver::Kind::cg:
+      return SolveBy::conjugate_gradients;
+    case Solver::Kind::chebyshev:
+      return SolveBy::chebyshev;
+    default:
+      return SolveBy::cholesky;
+  }
+}
+
+template <class T>
+struct IterativeFamily {
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form, bool backward) {
+    const Design& design = body.pipeline.design;
+    return iterative::workspace_bytes(K, V, time, solver_of(design), design.solver.steps, backward);
+  }
+  static IterativeProblem<T> problem(const Operands<T>& o, State state) {
+    const Design& design = o.body().pipeline.design;
+    IterativeProblem<T> p;
+    p.linear = o.problem(State{});
+    p.gh = o.scalars(Role::g_mu);
+    p.ridge = o.channels(Role::ridge, p.linear.key_dim);
+    p.relative = design.solver.ridge_kind == Solver::RidgeKind::frobenius;
+    p.blend = o.scalars(Role::blend);
+    p.solver = solver_of(design);
+    p.steps = design.solver.steps;
+    p.h = o.template state<double>(state, 0), p.f = o.template state<double>(state, 1);
+    return p;
+  }
+  static IterativeGradient<T> gradient(const Operands<T>& o, const LinearGradient<T>& d, const Call& call) {
+    IterativeGradient<T> all;
+    all.linear = d;
+    all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
+    all.d_gh = o.d_scalars(Role::g_mu);
+    all.d_ridge = o.d_channels(Role::ridge, o.key_dim());
+    all.d_blend = o.d_scalars(Role::blend);
+    all.d_final_h = o.template state<const double>(call.d_final, 0);
+    all.d_final_f = o.template state<const double>(call.d_final, 1);
+    all.d_initial_h = o.template state<double>(call.d_initial, 0);
+    all.d_initial_f = o.template state<double>(call.d_initial, 1);
+    return all;
+  }
+  static Status forward(const Operands<T>& o, const IterativeProblem<T>& p, Form form, Workspace work) noexcept {
+    return iterative::forward(p, form, *o.body().simd_f64, work);
+  }
+  static Status backward(const Operands<T>& o, const IterativeProblem<T>& p, const IterativeGradient<T>& d, Form form,
+                         Workspace work) noexcept {
+    return iterative::backward(p, d, form, *o.body().simd_f64, work);
+  }
+};
+
+template <class T>
+struct KalmanFamily {
+  static std::size_t bytes(const Plan::Body&, int K, int V, std::int64_t time, Form, bool backward) {
+    return kalman::workspace_bytes(K, V, time, backward);
+  }
+  static KalmanProblem<T> problem(const Operands<T>& o, State state) {
+    KalmanProblem<T> p;
+    p.linear = o.problem(State{});
+    p.process = o.scalars(Role::process), p.noise = o.scalars(Role::noise);
+    p.s = o.template state<double>(state, 0), p.p = o.template state<double>(state, 1);
+    p.variance = numbers_of(o.output(o.step().also));
+    return p;
+  }
+  static KalmanGradient<T> gradient(const Operands<T>& o, const LinearGradient<T>& d, const Call& call) {
+    KalmanGradient<T> all;
+    all.linear = d;
+    all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
+    all.d_variance = numbers_of(o.d_output(o.step().also));
+    all.d_process = o.d_scalars(Role::process), all.d_noise = o.d_scalars(Role::noise);
+    all.d_final_s = o.template state<const double>(call.d_final, 0);
+    all.d_final_p = o.template state<const double>(call.d_final, 1);
+    all.d_initial_s = o.template state<double>(call.d_initial, 0);
+    all.d_initial_p = o.template state<double>(call.d_initial, 1);
+    return all;
+  }
+  static Status forward(const Operands<T>& o, const KalmanProblem<T>& p, Form form, Workspace work) noexcept {
+    return kalman::forward(p, form, *o.body().simd_f64, work);
+  }
+  static Status backward(const Operands<T>& o, const KalmanProblem<T>& p, const KalmanGradient<T>& d, Form form,
+                         Workspace work) noexcept {
+    return kalman::backward(p, d, form, *o.body().simd_f64, work);
+  }
+};
+
+template <class T>
+struct WindowFamily {
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form, bool backward) {
+    return window::workspace_bytes(K, V, body.pipeline.design.weights.window, time, backward);
+  }
+  static WindowProblem<T> problem(const Operands<T>& o, State state) {
+    WindowProblem<T> p;
+    p.linear = o.problem(State{});
+    p.ridge = o.per_head(Role::ridge);
+    p.window = o.body().pipeline.design.weights.window;
+    p.keys = o.template state<T>(state, 0), p.values = o.template state<T>(state, 1);
+    if (o.has(Role::g)) p.gates = o.template state<T>(state, 2);
+    if (o.has(Role::beta)) p.weights = o.template state<T>(state, 3);
+    p.count = static_cast<std::int64_t*>(state.data);  // the head of the buffer
+    p.h = o.template state<double>(state, 4), p.f = o.template state<double>(state, 5);
+    p.peak = o.template state<double>(state, 6);
+    return p;
+  }
+  static WindowGradient<T> gradient(const Operands<T>& o, const LinearGradient<T>& d, const Call& call) {
+    WindowGradient<T> all;
+    all.linear = d;
+    all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
+    all.d_ridge = o.d_per_head(Role::ridge);
+    all.d_final_keys = o.template state<const T>(call.d_final, 0);
+    all.d_final_values = o.template state<const T>(call.d_final, 1);
+    all.d_initial_keys = o.template state<T>(call.d_initial, 0);
+    all.d_initial_values = o.template state<T>(call.d_initial, 1);
+    if (o.has(Role::g)) {
+      all.d_final_gates = o.template state<const T>(call.d_final, 2);
+      all.d_initial_gates = o.template state<T>(call.d_initial, 2);
+    }
+    if (o.has(Role::beta)) {
+      all.d_final_weights = o.template state<const T>(call.d_final, 3);
+      all.d_initial_weights = o.template state<T>(call.d_initial, 3);
+    }
+    all.d_final_h = o.template state<const double>(call.d_final, 4);
+    all.d_final_f = o.template state<const double>(call.d_final, 5);
+    all.d_initial_h = o.template state<double>(call.d_initial, 4);
+    all.d_initial_f = o.template state<double>(call.d_initial, 5);
+    return all;
+  }
+  static Status forward(const Operands<T>& o, const WindowProblem<T>& p, Form form, Workspace work) noexcept {
+    return window::forward(p, form, *o.body().simd_f64, work);
+  }
+  static Status backward(const Operands<T>& o, const WindowProblem<T>& p, const WindowGradient<T>& d, Form form,
+                         Workspace work) noexcept {
+    return window::backward(p, d, form, *o.body().simd_f64, work);
+  }
+};
+
+}  // namespace
+
+template <class T>
+Calls<T> solver_calls(KernelKind kind) {
+  switch (kind) {
+    case KernelKind::givens:
+      return linear<T, GivensFamily>();
+    case KernelKind::iterative:
+      return linear<T, IterativeFamily>();
+    case KernelKind::kalman:
+      return linear<T, KalmanFamily>();
+    case KernelKind::window:
+      return linear<T, WindowFamily>();
+    default:
+      return {};
+  }
+}
+
+template Calls<float> solver_calls<float>(KernelKind);
+template Calls<double> solver_calls<double>(KernelKind);
+
+}  // namespace ttr

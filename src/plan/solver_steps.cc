@@ -1,0 +1,126 @@
+// The steps of families that solve: least squares in its several ways, and regressions near the query, whose state is
+// the list of pairs itself.
+#include <cmath>
+
+#include "plan/builder.h"
+
+namespace ttr {
+
+int Builder::least_squares_step(int q, int k, int v, double scale) {
+  Step step = kernel(KernelKind::least_squares, scale, q, k, v, log_fade(), importance());
+  step.from[Role::ridge] = quantity(p_.design.solver.ridge, "ridge");
+  StatePart h = memory_part(k, k, "H", "sum of w k k'"), f = memory_part(k, v, "F", "sum of w k v'");
+  h.type = f.type = Type::f64;
+  return kernel_step(std::move(step), "BTHV", {h, f});
+}
+
+// The answer of least norm, or a ridge that fades: a triangle by rotations, in double.
+int Builder::givens_step(int q, int k, int v, double scale) {
+  const Solver& s = p_.design.solver;
+  Step step = kernel(KernelKind::givens, scale, q, k, v, log_fade(), importance());
+  const bool fading = s.ridge_kind == Solver::RidgeKind::fading && s.ridge.given();
+  if (fading) step.from[Role::ridge] = quantity(s.ridge, "ridge");
+  StatePart r = memory_part(k, k, "R", "triangle, R'R = sum of w k k'"),
+            z = memory_part(k, v, "Z", "R'Z = sum of w k v'"),
+            share = memory_part(k, v, "share", "part of the ridge that is still there"),
+            basis = memory_part(k, k, "basis", "orthonormal basis of the keys seen");
+  share.info.shape = share.info.shape.substr(0, share.info.shape.size() - 2), share.extent.pop_back();
+  std::vector<StatePart> parts = {r, z, share, basis};
+  for (StatePart& part : parts)
+    part.type = Type::f64, part.info.range = Range::fresh, part.info.differentiable = false;
+  return kernel_step(std::move(step), "BTHV", parts);
+}
+
+// H, F and a solve with n steps, a ridge per token, or one relative to |H|.
+int Builder::iterative_step(int q, int k, int v, double scale) {
+  const Solver& s = p_.design.solver;
+  Step step = kernel(KernelKind::iterative, scale, q, k, v, log_fade(), importance());
+  step.from[Role::ridge] = quantity(s.ridge, "ridge");
+  if (p_.design.extras.blend) step.from[Role::blend] = canonical("blend");
+  if (layer_ && produced("gh")) step.from[Role::g_mu] = operand("gh");
+  StatePart h = memory_part(k, k, "H", "sum of w k k'"), f = memory_part(k, v, "F", "sum of w k v'");
+  h.type = f.type = Type::f64;
+  return kernel_step(std::move(step), "BTHV", {h, f});
+}
+
+int Builder::kalman_step(int q, int k, int v, double scale) {
+  const Solver& s = p_.design.solver;
+  Step step = kernel(KernelKind::kalman, scale, q, k, v);
+  step.from[Role::process] = quantity(s.process, "process"), step.from[Role::noise] = quantity(s.noise, "noise");
+  StatePart mean = memory_part(k, v), p = memory_part(k, k, "P", "covariance, shared by the value channels");
+  mean.type = p.type = Type::f64, p.identity = true;
+  if (layer_) {
+    step.also = add_value({"variance", "BTH", Value::From::step, -1, {}});
+    stage_results_["variance"] = step.also;
+  }
+  return kernel_step(std::move(step), "BTHV", {mean, p});
+}
+
+// A ring of pairs, and sums that are down-dated.
+int Builder::window_step(int q, int k, int v, double scale) {
+  Step step = kernel(KernelKind::window, scale, q, k, v, log_fade(), importance());
+  step.from[Role::ridge] = quantity(p_.design.solver.ridge, "ridge");
+  p_.counted = true;
+  const std::ptrdiff_t W = p_.design.weights.window, H = shape_.heads;
+  p_.letters['W'] = static_cast<int>(W);
+  const bool grouped = axes(k).find('G') != std::string::npos;
+  const std::string letter(1, axes(k).back());
+  std::vector<StatePart> parts = {
+      {{"k", (grouped ? "B W G " : "B W H ") + letter, "keys, token n in slot n mod W"},
+       {W, grouped ? shape_.key_heads : H, width(k)},
+       type_},
+      {{"v", "B W H V", "values"}, {W, H, shape_.value_dim}, type_},
+      {{"gate", "B W H", "log gates"}, {W, H}, type_},
+      {{"weight", "B W H", "importances"}, {W, H}, type_},
+      memory_part(k, k, "H", "sum of w k k'"),
+      memory_part(k, v, "F", "sum of w k v'"),
+      {{"peak", "B H " + letter, "largest diagonal of H since it was made afresh"}, {H, width(k)}, type_}};
+  for (std::size_t i = 4; i < parts.size(); ++i) parts[i].type = Type::f64;
+  for (StatePart& part : parts) part.info.range = Range::fresh, part.info.differentiable = false;
+  return kernel_step(std::move(step), "BTHV", parts);
+}
+
+double Builder::near_scale() const {
+  const Weights& w = p_.design.weights;
+  if (w.near_scale != 0) return w.near_scale;
+  return options_.scale.value_or(1 / std::sqrt(static_cast<double>(shape_.key_dim)));
+}
+
+// The bandwidth of Gaussian weights; -1 for the exponential.
+int Builder::bandwidth_of_weights() {
+  const Weights& w = p_.design.weights;
+  if (w.near != Kernel::gaussian) return -1;
+  return w.bandwidth.given() ? quantity(w.bandwidth, "bandwidth")
+                             : constant(2 * std::sqrt(static_cast<double>(shape_.key_dim)));
+}
+
+std::vector<StatePart> Builder::pairs_kept(int k, int v, bool gates) {
+  p_.history = true;
+  const std::ptrdiff_t G = shape_.key_heads;
+  std::vector<StatePart> parts = {{{"k", "B N G K", "keys of the pairs kept, oldest first"}, {G, width(k)}, type_},
+                                  {{"v", "B N G V", "values of the pairs kept"}, {G, width(v)}, type_}};
+  if (gates) parts.push_back({{"g", "B N H", "log gates of the pairs kept"}, {shape_.heads}, type_});
+  for (StatePart& part : parts) part.history = true;
+  return parts;
+}
+
+int Builder::attention_step(int q, int k, int v) {
+  const Weights& w = p_.design.weights;
+  Step step = kernel(KernelKind::attention, near_scale(), q, k, v, log_fade());
+  step.from[Role::bandwidth] = bandwidth_of_weights();
+  if (w.sink) step.from[Role::sink] = canonical("sink");
+  step.undecayed = p_.design.solver.kind == Solver::Kind::gd;
+  return kernel_step(std::move(step), "BTHV", pairs_kept(k, v, step.from[Role::g] >= 0));
+}
+
+int Builder::local_linear_step(int q, int k, int v) {
+  const Solver& s = p_.design.solver;
+  Step step = kernel(KernelKind::local_linear, near_scale(), q, k, v);
+  step.from[Role::bandwidth] = bandwidth_of_weights();
+  if (s.kind == Solver::Kind::given) step.from[Role::a] = canonical("r");
+  else step.from[Role::ridge] = quantity(s.ridge, "ridge");
+  step.undecayed = s.ridge_kind == Solver::RidgeKind::absolute;
+  return kernel_step(std::move(step), "BTHV", pairs_kept(k, v, false));
+}
+
+}  // namespace ttr
