@@ -27,7 +27,8 @@ int main() {
       if (plan.kernel() == "oracle") continue;
       for (ttr::Form form : plan.forms()) {
         const int T = form == ttr::Form::step ? 1 : 70;
-        const ttr::Footprint bytes = plan.footprint(T, form);
+        // Backward is called with the state after forward: pairs kept count twice.
+        const ttr::Footprint bytes = plan.footprint(2 * T, form);
         std::vector<float> numbers(500000, 0.1f), gradients(500000), out(500000);
         std::vector<std::byte> state(bytes.state), work(bytes.workspace), back(bytes.backward);
         ttr::Inputs in, d_out;

@@ -169,7 +169,7 @@ has out '"family": "delta"' '"recipe": "equal / linear / sgd(beta, decay)"' '"st
 run 0 layers gated-deltanet --json --heads 2 --key-dim 8 --value-dim 4
 has out '"state_bytes": 256'
 run 0 layers softmax-attention --json
-has out '"family": "oracle"' '"state_grows": true'
+has out '"family": "attention"' '"state_grows": true'
 sentence layers nlsm
 has err "nlsm" "did you mean 'nlms'"
 json_error layers nlsm --json
@@ -197,7 +197,7 @@ derives 'equal / mlp(2) / sgd(beta) | huber(c)' "equals      no named layer" "no
 derives 'near(exp) / local(2) / exact(ridge)' "equals      no named layer"
 derives 'window(64) / linear / exact(ridge=0.001)' "equals      no named layer"
 derives 'equal / linear / sgd(beta, momentum, nesterov)' "equals      no named layer"
-derives 'equal / linear / kalman(process, noise)' "equals      no named layer"
+derives 'equal / linear / kalman(process, noise)' "equals      kalman"
 run 0 derive 'equal/linear/sgd( beta ,decay )'
 has out "recipe      equal / linear / sgd(beta, decay)"
 run 0 derive 'gate / linear / sgd(beta)'

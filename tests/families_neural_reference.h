@@ -219,7 +219,7 @@ struct Neural : FamilyBase {
   NeuralModel m;
   int H = 2, G = 1;
   double scale = 0.8, size = 0.5;  // of the initial weights
-  bool rate = true, gain = false, position_gain = false, weight = true;
+  bool rate = true, gain = false, position_gain = false, weight = true, plain_norm = false;
   std::int64_t seen = 0;
   std::string label = "neural";
 
@@ -250,7 +250,7 @@ struct Neural : FamilyBase {
     if (position_gain) s.push_back({"position_gain", Role::input, {H, m.batch}, 0.8, 0.2});
     if (huber()) s.push_back({"threshold", Role::input, {B, T, H}, 1.2, 0.1});
     if (m.window > 1 && weight) s.push_back({"weight", Role::input, {B, T, H}, 0.6, 0.2});
-    if (m.norm != Norm::none) {
+    if (m.norm != Norm::none && !plain_norm) {
       if (m.norm == Norm::fixed) s.push_back({"norm_weight", Role::input, {H, V}, 1, 0.3});
       s.push_back({"norm_bias", Role::input, {H, V}, 0, 0.3});
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "families/delta.h"
+#include "families/neural_functions.h"
 #include "families_neural_reference.h"
 
 namespace {
@@ -105,7 +106,9 @@ TEST(Neural, Lact) {
   f.H = 1;
   for (const Size T : {1, 3, 4, 8}) f.T = T, check_family(f, forms);
   f.seen = 3, f.T = 4, check_family(f, forms);
-  f.m.orthogonalise = Orthogonalise::scheduled, f.seen = 0, f.T = 7, check_orthogonalised(f);
+  f.seen = 0, f.m.batch = 6, check_family(f, forms);
+  f.m.batch = f.m.step_every = 1, f.label = "lazy", check_family(f, forms);
+  f = lact(), f.H = 1, f.T = 7, f.m.orthogonalise = Orthogonalise::scheduled, check_orthogonalised(f);
   f.m.lazy = false, f.label = "eager", check_orthogonalised(f);
   f.m.read_before = false, f.m.bias = true, f.m.row_norm = false, check_orthogonalised(f);
   f.m.momentum = false, f.m.orthogonalise = Orthogonalise::fixed, f.m.rates = 1, f.m.width = 2;
@@ -161,6 +164,35 @@ TEST(Neural, LargerSizes) {
   f = titans(), f.H = f.G = 1, f.T = 150, f.m.key_dim = 17, f.m.value_dim = 19, f.m.width = 40, f.m.batch = 80;
   f.size = 0.1, f.m.gradient_scale = 0.05;
   check_family(f, {{Form::recurrent, 0}, {Form::chunk, 0}, {Form::chunk, 16}}, false, 1e-4);
+}
+
+// Both derivatives against differences of the function, and the function against the standard library.
+template <class X>
+void check_activations(double tolerance, double step) {
+  const Simd<X>& simd = ttr::simd<X>("");
+  NeuralModel m;
+  const NeuralReference reference{m};
+  std::vector<X> x, spare(1), y(1), slope(1), bend(1);
+  for (int i = -120; i <= 120; ++i) x.push_back(static_cast<X>(i * 0.093 + 0.001));
+  const auto n = static_cast<Size>(x.size());
+  spare.resize(n), y.resize(n), slope.resize(n), bend.resize(n);
+  for (const Activation a :
+       {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu, Activation::tanh}) {
+    m.activation = a;
+    activate(simd, a, n, x.data(), y.data(), slope.data(), bend.data(), spare.data());
+    for (Size i = 0; i < n; ++i) {
+      const double at = x[i];
+      const double curve = (reference.act(at + step, 1) - reference.act(at - step, 1)) / (2 * step);
+      EXPECT_NEAR(y[i], reference.act(at, 0), tolerance * std::max(1.0, std::abs(at))) << static_cast<int>(a) << at;
+      EXPECT_NEAR(slope[i], reference.act(at, 1), 4 * tolerance) << static_cast<int>(a) << at;
+      EXPECT_NEAR(bend[i], curve, 10 * tolerance + 1e-8) << static_cast<int>(a) << at;
+    }
+  }
+}
+
+TEST(Neural, Activations) {
+  check_activations<double>(1e-15, 1e-5);
+  check_activations<float>(3e-7, 1e-5);
 }
 
 // One token per block, squared loss, S' k alone: the delta rule.

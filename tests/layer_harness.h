@@ -225,7 +225,8 @@ inline Result run(const Problem& p, Form form, Layout layout = Layout::dense) {
                            .first->second.tensor();
     out[info.name] = written.emplace(info.name, Held(type, e, info.shape, layout)).first->second.tensor();
   }
-  const Footprint bytes = p.plan.footprint(p.time, form);
+  // A state that keeps its pairs needs scratch for those of the past as well.
+  const Footprint bytes = p.plan.footprint(p.time + (p.plan.tokens_kept({}) >= 0 ? 64 : 0), form);
 
   Result r;
   StateMemory state = p.initial;

@@ -78,7 +78,7 @@ TEST(Plan, SettingsChangeTheRecipe) {
   EXPECT_EQ(to_string(plan("softmax-attention:window=8,keys=unit", {}).recipe()),
             "window(8) * near(exp) / constant / exact | keys(unit)");
   EXPECT_EQ(plan("rls:ridge=0.1", {}).kernel(), "least_squares/recurrent");
-  EXPECT_EQ(plan("rls", {}).kernel(), "oracle");
+  EXPECT_EQ(plan("rls", {}).kernel(), "givens/recurrent");
   EXPECT_EQ(plan("nlms:mu=0.5", {}).inputs().size(), 3u) << "a constant is no input";
 }
 
@@ -114,7 +114,7 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
                                            "hgrn",
                                            "lru",
                                            "rg-lru",
-                                           "longhorn-shipped",
+                                           "longhorn-shipped", "gated-kalmanet",
                                            "preconditioned-deltanet",
                                            "preconditioned-kda",
                                            "momentum-deltanet"};

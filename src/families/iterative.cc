@@ -237,16 +237,20 @@ Status check(const IterativeProblem<T>& p, Form form, Workspace work, bool reads
   if (p.steps < 0 || !(p.tolerance >= 0)) return Status::out_of_domain;
   if (!work.data || work.bytes < workspace_bytes(a.key_dim, a.value_dim, longest, p.solver, p.steps, backward))
     return Status::small_workspace;
-  const bool positive = p.solver == SolveBy::cholesky;
-  for (const Sequence& n : a.sequences)
-    for (Size t = n.begin; t < n.end; ++t)
-      for (int h = 0; h < a.heads; ++h) {
-        if (a.beta && !(a.beta(n.row, t, h) >= T(0))) return Status::out_of_domain;
-        for (int j = 0; p.ridge && j < a.key_dim; ++j)
-          if (const T r = p.ridge(n.row, t, h, j); positive ? !(r > T(0)) : !(r >= T(0)))
-            return Status::out_of_domain;
-      }
   return Status::ok;
+}
+
+// Whether no importance or ridge of this sequence and head is negative or NaN (cholesky: or a ridge zero).
+template <class T>
+bool defined(const IterativeProblem<T>& p, const Sequence& n, int h) {
+  const LinearProblem<T>& a = p.linear;
+  const bool positive = p.solver == SolveBy::cholesky;
+  for (Size t = n.begin; t < n.end; ++t) {
+    if (a.beta && !(a.beta(n.row, t, h) >= T(0))) return false;
+    for (int j = 0; p.ridge && j < a.key_dim; ++j)
+      if (const T r = p.ridge(n.row, t, h, j); positive ? !(r > T(0)) : !(r >= T(0))) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -268,7 +272,11 @@ Status forward(const IterativeProblem<T>& p, Form form, const Simd<double>& s, W
   bool good = true;
   Size lane = 0;
   for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++lane) good = run.forward(p, n, h, lane) && good;
+    for (int h = 0; h < a.heads; ++h, ++lane) {
+      const bool has_answer = defined(p, n, h);
+      if (!has_answer) no_answer(a.o, n, h);
+      good = has_answer && run.forward(p, n, h, lane) && good;
+    }
   return good ? Status::ok : Status::out_of_domain;
 }
 
@@ -284,7 +292,7 @@ Status backward(const IterativeProblem<T>& p, const IterativeGradient<T>& d, For
   bool good = true;
   Size lane = 0;
   for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++lane) good = run.backward(p, d, n, h, lane) && good;
+    for (int h = 0; h < a.heads; ++h, ++lane) good = defined(p, n, h) && run.backward(p, d, n, h, lane) && good;
   return good ? Status::ok : Status::out_of_domain;
 }
 

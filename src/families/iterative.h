@@ -19,7 +19,8 @@
 //
 // H and F are double whatever T is, and so is the work. Forms: step and recurrent.
 //
-// Traps: beta < 0 or a ridge < 0 (cholesky, not relative: <= 0) return out_of_domain before anything is touched.
+// Traps: a head of a sequence with beta < 0 or a ridge < 0 (cholesky: <= 0) or NaN gets NaN and keeps its state, the
+// others are computed, and the call returns out_of_domain.
 // Where H = 0 a relative ridge leaves nothing to solve: x = 0. A token whose matrix has no Cholesky factor gets NaN,
 // the others are computed, and the call returns out_of_domain. Only the lower triangle of an initial H is read; both
 // are written. Gradients of H are raw: K*K independent numbers; solvers agree in the symmetric part only.

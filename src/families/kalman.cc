@@ -8,12 +8,14 @@
 // States are kept every sqrt(T) tokens and recomputed inside a segment.
 #include "families/kalman.h"
 
+#include <limits>
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "families/replay.h"
 #include "families/scratch.h"
+#include "families/solve.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::kalman {
@@ -217,12 +219,16 @@ Status check(const KalmanProblem<T>& p, bool queries, Form form, Workspace work,
   if (longest > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
   if (!work.data || work.bytes < workspace_bytes(a.key_dim, a.value_dim, longest, backward))
     return Status::small_workspace;
-  for (const View<const T, 3>* x : {&a.beta, &p.process, &p.noise})
-    for (const Sequence& n : a.sequences)
-      for (Size t = n.begin; *x && t < n.end; ++t)
-        for (int h = 0; h < a.heads; ++h)
-          if (!((*x)(n.row, t, h) >= T(0))) return Status::out_of_domain;
   return Status::ok;
+}
+
+// Whether no variance or importance of this sequence and head is negative or NaN.
+template <class T>
+bool defined(const KalmanProblem<T>& p, const Sequence& n, int h) {
+  for (const View<const T, 3>* x : {&p.linear.beta, &p.process, &p.noise})
+    for (Size t = n.begin; *x && t < n.end; ++t)
+      if (!((*x)(n.row, t, h) >= T(0))) return false;
+  return true;
 }
 
 }  // namespace
@@ -241,10 +247,20 @@ Status forward(const KalmanProblem<T>& p, Form form, const Simd<double>& s, Work
   const FlushDenormals flush;
   Arena arena(work);
   Head run(s, a.key_dim, a.value_dim, longest_of(a.sequences), false, arena);
+  bool good = true;
   Size lane = 0;
   for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++lane) run.forward(p, n, h, lane);
-  return Status::ok;
+    for (int h = 0; h < a.heads; ++h, ++lane) {
+      if (defined(p, n, h)) {
+        run.forward(p, n, h, lane);
+        continue;
+      }
+      good = false;
+      no_answer(a.o, n, h);
+      for (Size t = n.begin; p.variance && t < n.end; ++t)
+        p.variance(n.row, t, h) = std::numeric_limits<T>::quiet_NaN();
+    }
+  return good ? Status::ok : Status::out_of_domain;
 }
 
 template <class T>
@@ -256,10 +272,15 @@ Status backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, Form form
   const FlushDenormals flush;
   Arena arena(work);
   Head run(s, a.key_dim, a.value_dim, longest_of(a.sequences), true, arena);
+  bool good = true;
   Size lane = 0;
   for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++lane) run.backward(p, d, n, h, lane);
-  return Status::ok;
+    for (int h = 0; h < a.heads; ++h, ++lane) {
+      const bool has_gradient = defined(p, n, h);
+      if (has_gradient) run.backward(p, d, n, h, lane);
+      good = good && has_gradient;
+    }
+  return good ? Status::ok : Status::out_of_domain;
 }
 
 #define TTR_INSTANTIATE(T)                                                                               \

@@ -13,8 +13,8 @@
 // costs more and is no more stable.
 //
 // Traps: with g < 0 and process = 0 the covariance of directions that keys do not visit grows as e^{-g t} until it
-// overflows (wind-up): givens.h does not. process < 0, noise < 0, beta < 0 (or NaN) return out_of_domain before
-// anything is touched. A token with noise + beta k'Pk = 0 (nothing uncertain, nothing measured, or k = 0 without
+// overflows (wind-up): givens.h does not. A head of a sequence with process, noise or beta < 0 (or NaN) gets NaN and
+// keeps its state, the others are computed, and the call returns out_of_domain. A token with noise + beta k'Pk = 0 (nothing uncertain, nothing measured, or k = 0 without
 // noise) changes nothing. Only the lower triangle of an initial P is read; both are written. Gradients of P are raw:
 // K*K independent numbers (symmetrise them if P_0 is parametrised as a symmetric matrix). Sources: Kalman 1960;
 // Haykin, Adaptive Filter Theory.

@@ -1,6 +1,7 @@
 // Elementwise parts of a neural memory: activations with two derivatives, losses with their second derivative.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -9,39 +10,77 @@
 
 namespace ttr::families::neural {
 
+/// log(erfc(z) e^{z^2} / t) for t = 2 / (2 + z), z >= 0, x = 2t - 1: its Chebyshev series in t, cut below the
+/// rounding of T and written in powers of x. Straight arithmetic, which compilers turn into vectors; std::erf is not.
+template <class T>
+struct LogErfc {
+  static constexpr T power[] = {
+      T(-0.67179408405669214),    T(0.67264322397765588),     T(0.047343306841862442),    T(-0.04689561023107319),
+      T(-0.0098726893640452758),  T(0.0088249385534188535),   T(0.0017589335063515032),   T(-0.0023458124399827747),
+      T(-0.00014624627690404141), T(0.00067367822919978809),  T(-9.3739009383154645e-05), T(-0.00017429963980296684),
+      T(7.1418332630954207e-05),  T(3.1732401196873927e-05),  T(-3.0238393935760888e-05), T(1.715096928922577e-07),
+      T(8.6634264965246288e-06),  T(-3.0100535832744413e-06), T(-1.4103901695428078e-06), T(1.3292141796128476e-06),
+      T(-4.0836223291762508e-08), T(-3.184010530787873e-07),  T(7.7213172744450276e-08),  T(4.0304016124537156e-08),
+      T(-1.2735483778669732e-08), T(-1.6815420167404227e-09)};
+  static constexpr int terms = 26;
+};
+template <>
+struct LogErfc<float> {
+  static constexpr float power[] = {-0.671794092f,    0.672642217f,    0.0473438876f,  -0.0468748882f,
+                                    -0.00988001932f,  0.00870381204f,  0.00179406625f, -0.00204873476f,
+                                    -0.000227910966f, 0.000333735894f, 8.00073816e-06f};
+  static constexpr int terms = 11;
+};
+template <class T, int from = 0>
+T log_erfc(T x) {
+  if constexpr (from + 1 == LogErfc<T>::terms) return LogErfc<T>::power[from];
+  else return LogErfc<T>::power[from] + x * log_erfc<T, from + 1>(x);
+}
+
+/// g = 1 / (1 + e^{-z}) and h = g (1 - g) from a = e^{-|z|}: neither overflows, h does not cancel, nothing branches.
+template <class T>
+struct Logistic {
+  T g, h;
+  Logistic(T a, T z) {
+    const T r = T(1) / (T(1) + a);
+    g = T(0.5) + std::copysign(T(0.5) * (T(1) - a) * r, z);
+    h = a * r * r;
+  }
+};
+
 /// y = act(x), slope = act'(x), bend = act''(x), the last two unless null; `spare` has n numbers. y may not be x.
 template <class T>
 void activate(const Simd<T>& s, Activation kind, std::ptrdiff_t n, const T* x, T* y, T* slope, T* bend, T* spare) {
   using Size = std::ptrdiff_t;
   switch (kind) {
     case Activation::gelu: {
-      for (Size i = 0; i < n; ++i) spare[i] = T(-0.5) * x[i] * x[i];
-      s.exp(n, spare, spare);
+      const auto part = [](T z) { return T(2) / (T(2) + T(0.70710678118654752) * std::abs(z)); };
+      for (Size i = 0; i < n; ++i) y[i] = log_erfc(2 * part(x[i]) - T(1)) - T(0.5) * x[i] * x[i];
+      s.exp(n, y, y);
+      if (slope) {
+        for (Size i = 0; i < n; ++i) spare[i] = T(-0.5) * x[i] * x[i];
+        s.exp(n, spare, spare);
+      }
       for (Size i = 0; i < n; ++i) {
-        const T below = T(0.5) * (T(1) + std::erf(x[i] * T(0.70710678118654752)));
-        const T density = T(0.39894228040143268) * spare[i];
+        const T below = T(0.5) + std::copysign(T(0.5) - T(0.5) * part(x[i]) * y[i], x[i]);
         y[i] = x[i] * below;
-        if (slope) slope[i] = below + x[i] * density;
-        if (bend) bend[i] = density * (T(2) - x[i] * x[i]);
+        if (slope) slope[i] = below + x[i] * (T(0.39894228040143268) * spare[i]);
+        if (bend) bend[i] = T(0.39894228040143268) * spare[i] * (T(2) - x[i] * x[i]);
       }
       return;
     }
     case Activation::gelu_tanh: {
-      constexpr T c = T(0.79788456080286536), k = T(0.044715);
-      for (Size i = 0; i < n; ++i) spare[i] = T(2) * c * x[i] * (T(1) + k * x[i] * x[i]);
+      // x (1 + tanh u) / 2 = x g,  g = 1 / (1 + e^{-2u}) ,  2u = x (c + k x^2)
+      constexpr T c = T(1.5957691216057308), k = T(0.071354816272600247);
+      for (Size i = 0; i < n; ++i) spare[i] = -std::abs(x[i]) * (c + k * x[i] * x[i]);
       s.exp(n, spare, spare);
-      for (Size i = 0; i < n; ++i) spare[i] = T(1) - T(2) / (spare[i] + T(1));  // tanh
-      for (Size i = 0; i < n; ++i) y[i] = T(0.5) * x[i] * (T(1) + spare[i]);
-      if (slope)
-        for (Size i = 0; i < n; ++i) {
-          const T t = spare[i], du = c * (T(1) + 3 * k * x[i] * x[i]);
-          slope[i] = T(0.5) * (T(1) + t) + T(0.5) * x[i] * (T(1) - t * t) * du;
-        }
-      if (bend)
-        for (Size i = 0; i < n; ++i) {
-          const T t = spare[i], u = T(1) - t * t, du = c * (T(1) + 3 * k * x[i] * x[i]);
-          bend[i] = u * (du + x[i] * (3 * c * k * x[i] - t * du * du));
-        }
+      for (Size i = 0; i < n; ++i) {
+        const Logistic<T> l(spare[i], x[i]);
+        const T d = c + 3 * k * x[i] * x[i];
+        y[i] = x[i] * l.g;
+        if (slope) slope[i] = l.g + x[i] * l.h * d;
+        if (bend) bend[i] = l.h * (2 * d + x[i] * (6 * k * x[i] + (T(1) - 2 * l.g) * d * d));
+      }
       return;
     }
     case Activation::relu:
@@ -52,34 +91,36 @@ void activate(const Simd<T>& s, Activation kind, std::ptrdiff_t n, const T* x, T
       }
       return;
     case Activation::silu:
-      for (Size i = 0; i < n; ++i) spare[i] = -x[i];
+      for (Size i = 0; i < n; ++i) spare[i] = -std::abs(x[i]);
       s.exp(n, spare, spare);
       for (Size i = 0; i < n; ++i) {
-        const T g = T(1) / (T(1) + spare[i]);
-        y[i] = x[i] * g;
-        if (slope) slope[i] = g + x[i] * g * (T(1) - g);
-        if (bend) bend[i] = g * (T(1) - g) * (T(2) + x[i] * (T(1) - 2 * g));
+        const Logistic<T> l(spare[i], x[i]);
+        y[i] = x[i] * l.g;
+        if (slope) slope[i] = l.g + x[i] * l.h;
+        if (bend) bend[i] = l.h * (T(2) + x[i] * (T(1) - 2 * l.g));
       }
       return;
     case Activation::tanh:
-      for (Size i = 0; i < n; ++i) spare[i] = 2 * x[i];
+      for (Size i = 0; i < n; ++i) spare[i] = -2 * std::abs(x[i]);
       s.exp(n, spare, spare);
       for (Size i = 0; i < n; ++i) {
-        // Near zero 1 - 2/(e+1) would cancel.
-        const T t = std::abs(x[i]) < T(0.1) ? std::tanh(x[i]) : T(1) - T(2) / (spare[i] + T(1));
-        y[i] = t;
-        if (slope) slope[i] = T(1) - t * t;
-        if (bend) bend[i] = -2 * t * (T(1) - t * t);
+        const Logistic<T> l(spare[i], x[i]);
+        y[i] = 2 * l.g - T(1);
+        if (slope) slope[i] = 4 * l.h;
+        if (bend) bend[i] = -8 * l.h * (2 * l.g - T(1));
       }
       return;
   }
 }
 
-/// One row of V: e holds y - v and becomes d loss / d y; `residual` keeps y - v.
+/// True if the second derivative depends on where it is taken.
+inline bool bends(Loss loss) { return loss != Loss::squared && loss != Loss::dot; }
+
+/// One row of V: e holds y - v and becomes d loss / d y; `residual` keeps y - v where the loss bends.
 template <class T>
 void loss_slope(const Simd<T>& s, const NeuralModel& m, int V, const T* v, T c, T* residual, T* e) {
   const T scale = static_cast<T>(m.gradient_scale);
-  for (int j = 0; j < V; ++j) residual[j] = e[j];
+  if (bends(m.loss)) std::copy_n(e, V, residual);
   switch (m.loss) {
     case Loss::squared:
       break;

@@ -183,17 +183,16 @@ void Network<T>::hidden(int l, Size n, Rows<T>& r, int derivatives) {
   if (m.gated) s.mul(count, r.lift, r.y[L], r.x[l + 1]);
 }
 
-/// normed, inverse of the rows of y[L-1]; out = normed * w + c, w = r.scale row 0.
+/// normed and inverse of the rows of y[L-1]; out = c, to which normed * w is to be added.
 template <class T>
 void Network<T>::normalise(Size n, Rows<T>& r, T* out) {
+  std::copy_n(r.y[L - 1], n * V, r.normed);
   for (Size i = 0; i < n; ++i) {
-    const T* const y = r.y[L - 1] + i * V;
     T* const z = r.normed + i * V;
-    const T mean = s.dot(V, y, ones_) / static_cast<T>(V);
-    for (int j = 0; j < V; ++j) z[j] = y[j] - mean;
+    s.axpy(V, -s.dot(V, z, ones_) / static_cast<T>(V), ones_, z);
     r.inverse[i] = T(1) / std::sqrt(s.dot(V, z, z) / static_cast<T>(V) + static_cast<T>(m.norm_eps));
     s.scale(V, r.inverse[i], z, z);
-    for (int j = 0; j < V; ++j) out[i * V + j] = norm_bias[j];
+    std::copy_n(norm_bias, V, out + i * V);
   }
 }
 
@@ -201,7 +200,9 @@ void Network<T>::normalise(Size n, Rows<T>& r, T* out) {
 template <class T>
 void Network<T>::norm_jacobian(const T* normed, T inverse, const T* in, T* out) const {
   const T mean = s.dot(V, in, ones_) / static_cast<T>(V), along = s.dot(V, in, normed) / static_cast<T>(V);
-  for (int j = 0; j < V; ++j) out[j] = (in[j] - mean - normed[j] * along) * inverse;
+  s.scale(V, inverse, in, out);
+  s.axpy(V, -mean * inverse, ones_, out);
+  s.axpy(V, -along * inverse, normed, out);
 }
 
 template <class T>

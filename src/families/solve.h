@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -207,5 +208,12 @@ class Solve {
   double *L = nullptr, *xs = nullptr, *rs = nullptr, *as = nullptr, *first = nullptr, *second = nullptr,
          *third = nullptr;
 };
+
+/// A head of a sequence with a number outside the domain has no answer; the others have theirs.
+template <class T>
+void no_answer(const View<T, 4>& o, const Sequence& n, int h) {
+  for (std::ptrdiff_t t = n.begin; o && t < n.end; ++t)
+    for (std::ptrdiff_t b = 0; b < o.extent[3]; ++b) o(n.row, t, h, b) = std::numeric_limits<T>::quiet_NaN();
+}
 
 }  // namespace ttr::families
