@@ -65,7 +65,7 @@ struct LogLinear : FamilyBase {
           for (int e = 0; e < L; ++e)
             if (!((count + 1) >> e & 1)) std::fill_n(slot(e), K * V, 0.0);
         }
-        for (int e = 0; e < L; ++e)
+        for (int e = 0; n.begin < n.end && e < L; ++e)
           if (!(count >> e & 1)) std::fill_n(slot(e), K * V, 0.0);
       }
     return out;

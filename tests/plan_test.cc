@@ -114,7 +114,7 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
                                            "hgrn",
                                            "lru",
                                            "rg-lru",
-                                           "longhorn-shipped", "gated-kalmanet",
+                                           "longhorn-shipped", "gated-kalmanet", "parallax",
                                            "preconditioned-deltanet",
                                            "preconditioned-kda",
                                            "momentum-deltanet"};

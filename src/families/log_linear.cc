@@ -63,7 +63,7 @@ class Head {
       piece(p, n.row, t, c, head, count, S, static_cast<bool>(p.linear.o));
       t += c, count += c;
     }
-    for (int j = 0; j < L; ++j)
+    for (int j = 0; n.begin < n.end && j < L; ++j)
       if (!live(count, j)) std::fill_n(slot(S, j), K * V, T(0));
   }
 

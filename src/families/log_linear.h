@@ -9,7 +9,8 @@
 //
 // State: the count of tokens seen and L slots [K, V]; slot j holds a bucket of 2^j tokens, decayed up to now, and is
 // live when digit j of the count is 1 - popcount(count) live slots. A new token is a bucket of one and is carried
-// like a 1 in a binary counter. Dead slots are not read, and are written as zero at the end of a call.
+// like a 1 in a binary counter. Dead slots are not read, and are written as zero at the end of a call; a
+// sequence of no tokens is left as it is.
 //
 // A piece of c = 2^m tokens that starts at a multiple of c sees the same slots from its first to its last token:
 //

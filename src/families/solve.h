@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <cstddef>
 #include <limits>
 #include <utility>

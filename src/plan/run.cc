@@ -235,6 +235,27 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   return worst;
 }
 
+// No tokens leave the state as it is, so its gradient is that of the final state.
+void pass_on(const Plan::Body& body, const Call& call) noexcept {
+  if (!call.d_initial.data || !call.d_final.data) return;
+  const std::size_t batch = static_cast<std::size_t>(body.shape.batch);
+  if (body.pipeline.history || body.pipeline.counted)
+    std::memcpy(call.d_initial.data, call.state.data, batch * sizeof(std::int64_t));
+  for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
+    const StatePart& part = body.pipeline.states[i];
+    const StatePlace from = body.state_place(call.d_final.bytes, static_cast<int>(i)),
+                     to = body.state_place(call.d_initial.bytes, static_cast<int>(i));
+    const std::size_t one = numbers(part) * size_of(part.type);
+    const auto rows = [&](std::ptrdiff_t capacity) {
+      return part.history ? one * static_cast<std::size_t>(capacity) : one;
+    };
+    for (std::size_t n = 0; n < batch; ++n)
+      std::memcpy(static_cast<std::byte*>(call.d_initial.data) + to.offset + n * rows(to.capacity),
+                  static_cast<const std::byte*>(call.d_final.data) + from.offset + n * rows(from.capacity),
+                  rows(std::min(from.capacity, to.capacity)));
+  }
+}
+
 template <class T>
 Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
@@ -242,6 +263,10 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   for (const InputInfo& info : body.pipeline.inputs) clear<T>(call.d_inputs->get(info.name));
   if (call.d_initial.data) std::memset(call.d_initial.data, 0, call.d_initial.bytes);
   bind(body, call, true, arena, b);
+  if (b.time == 0) {
+    pass_on(body, call);
+    return Status::ok;
+  }
   const std::vector<Step>& steps = body.pipeline.steps;
 
   // The values that gradients need. A kernel's output is needed only if an operation follows; it then runs on a copy
