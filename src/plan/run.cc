@@ -241,6 +241,10 @@ void pass_on(const Plan::Body& body, const Call& call) noexcept {
   const std::size_t batch = static_cast<std::size_t>(body.shape.batch);
   if (body.pipeline.history || body.pipeline.counted)
     std::memcpy(call.d_initial.data, call.state.data, batch * sizeof(std::int64_t));
+  const auto kept = [&](std::size_t n) {
+    return body.pipeline.history ? static_cast<std::ptrdiff_t>(static_cast<const std::int64_t*>(call.state.data)[n])
+                                 : 0;
+  };
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
     const StatePlace from = body.state_place(call.d_final.bytes, static_cast<int>(i)),
@@ -252,7 +256,7 @@ void pass_on(const Plan::Body& body, const Call& call) noexcept {
     for (std::size_t n = 0; n < batch; ++n)
       std::memcpy(static_cast<std::byte*>(call.d_initial.data) + to.offset + n * rows(to.capacity),
                   static_cast<const std::byte*>(call.d_final.data) + from.offset + n * rows(from.capacity),
-                  rows(std::min(from.capacity, to.capacity)));
+                  rows(std::min({from.capacity, to.capacity, kept(n)})));
   }
 }
 
