@@ -114,7 +114,10 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
                                            "hgrn",
                                            "lru",
                                            "rg-lru",
-                                           "longhorn-shipped", "gated-kalmanet", "parallax",
+                                           "longhorn-shipped",
+                                           "gated-kalmanet",
+                                           "parallax",
+                                           "path-attention",
                                            "preconditioned-deltanet",
                                            "preconditioned-kda",
                                            "momentum-deltanet"};

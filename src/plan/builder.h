@@ -33,7 +33,10 @@ enum class Claim {
   kalman,
   window,
   attention,
-  local_linear
+  local_linear,
+  path_attention,
+  deltaformer,
+  kernel_regression
 };
 
 Claim claimed_by(const Design&, bool causal);
@@ -102,6 +105,9 @@ class Builder {
   int window_step(int q, int k, int v, double scale);
   int attention_step(int q, int k, int v);
   int local_linear_step(int q, int k, int v);
+  int path_attention_step(int q, int k, int v);
+  int deltaformer_step(int q, int k, int v);
+  int kernel_regression_step(int q, int k, int v);
   int bandwidth_of_weights();
   double near_scale() const;
   std::vector<StatePart> pairs_kept(int k, int v, bool gates);

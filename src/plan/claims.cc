@@ -101,11 +101,22 @@ Claim step_claim(const Facts& f) {
 Claim near_claim(const Facts& f, bool causal) {
   const auto& [w, m, s, x] = f;
   const bool plain =
-      !w.levels && !w.complex && !w.transport && f.unit_pairs() && f.per_token() && f.squared() && f.reads_after() &&
-      !x.blend && m.feature == Feature::identity &&
+      !w.levels && !w.complex && f.unit_pairs() && f.per_token() && f.squared() && f.reads_after() && !x.blend &&
+      m.feature == Feature::identity &&
       (x.normalise == Normalise::none || x.normalise == Normalise::unit || x.normalise == Normalise::rms);
   const bool gated = w.fade != Weights::Fade::equal && !(w.decay.is_constant() && w.decay.value == 1);
   if (!plain || (!causal && (gated || w.window > 0))) return Claim::nobody;
+  if (w.transport)
+    return causal && m.kind == Memory::Class::constant && !m.per_channel && s.kind == Kind::exact &&
+                   !s.ridge.given() && w.near == Kernel::exponential && !w.sink && w.window == 0
+               ? Claim::path_attention
+               : Claim::nobody;
+  if (m.kind == Memory::Class::constant && !m.per_channel && s.kind == Kind::sgd)
+    return causal && f.plain_step() && s.pairs == 1 && s.rule == Rule::plain && s.decay_kind == Decay::none &&
+                   w.near == Kernel::exponential && !gated && !w.sink && w.window == 0 && !s.feedback && !s.split &&
+                   !s.dplr
+               ? Claim::deltaformer
+               : Claim::nobody;
   if (m.kind == Memory::Class::constant && !m.per_channel) {
     const bool mean = s.kind == Kind::exact && !s.ridge.given();
     return mean || (f.sum() && !w.sink) ? Claim::attention : Claim::nobody;
@@ -151,6 +162,16 @@ Claim claimed_by(const Design& d, bool causal) {
   const Facts f(d);
   const auto& [w, m, s, x] = f;
   if (w.near != Kernel::none) return near_claim(f, causal);
+  if (m.kind == Memory::Class::kernel) {
+    const bool ridge = s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0);
+    return s.kind == Kind::exact && ridge && s.ridge_kind == Solver::RidgeKind::absolute &&
+                   s.ridge_per != Solver::RidgePer::key && w.fade == Weights::Fade::equal && f.unit_pairs() &&
+                   f.per_token() && f.squared() && f.reads_after() && !x.blend && !w.levels &&
+                   !m.bandwidth.is_input() && (causal || w.window == 0) &&
+                   (x.normalise == Normalise::none || x.normalise == Normalise::unit || x.normalise == Normalise::rms)
+               ? Claim::kernel_regression
+               : Claim::nobody;
+  }
   if (!causal) return Claim::nobody;
 
   const bool ungated_read = x.normalise != Normalise::max_one && !f.keysum();

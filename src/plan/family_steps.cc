@@ -150,6 +150,12 @@ int Builder::family_step(Claim claim, double scale) {
       return attention_step(q, k, v);
     case Claim::local_linear:
       return local_linear_step(q, k, v);
+    case Claim::path_attention:
+      return path_attention_step(q, k, v);
+    case Claim::deltaformer:
+      return deltaformer_step(q, k, v);
+    case Claim::kernel_regression:
+      return kernel_regression_step(q, k, v);
     case Claim::channel:
     case Claim::weighted_mean:
     case Claim::nobody:

@@ -9,7 +9,10 @@ namespace ttr {
 std::size_t kernel_workspace(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward);
 
 /// Kernels whose state is the list of pairs.
-inline bool keeps_pairs(KernelKind kind) { return kind == KernelKind::attention || kind == KernelKind::local_linear; }
+inline bool keeps_pairs(KernelKind kind) {
+  return kind == KernelKind::attention || kind == KernelKind::local_linear || kind == KernelKind::path_attention ||
+         kind == KernelKind::deltaformer || kind == KernelKind::kernel_regression;
+}
 
 /// Runs the kernel of `step` from `state` and leaves the final state there. Without `keep` the pairs of the call are
 /// not appended to a state that is a list of pairs: it is only read.

@@ -2,7 +2,10 @@
 #include <cstring>
 
 #include "families/attention.h"
+#include "families/deltaformer.h"
+#include "families/kernel_regression.h"
 #include "families/local_linear.h"
+#include "families/path_attention.h"
 #include "plan/calls.h"
 
 namespace ttr {
@@ -208,12 +211,189 @@ struct LocalLinearFamily {
   }
 };
 
+// [B, T, G] of an operand per key head
+template <class N, class T>
+View<N, 3> per_key_head(const View<N, 3>& v, const Operands<T>& o) {
+  return {v.data, {v.extent[0], v.extent[1], o.body().shape.key_heads}, v.stride};
+}
+
+template <class T>
+struct PathFamily {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return path_attention::workspace_bytes<T>(body.shape.heads, body.shape.key_heads, width(body, step.from[Role::k]),
+                                              width(body, step.from[Role::v]), time, time, backward);
+  }
+  static PathAttentionProblem<T> problem(const Operands<T>& o, State state) {
+    PathAttentionProblem<T> p;
+    p.sequences = o.sequences();
+    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
+    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    p.scale = static_cast<T>(o.step().scale);
+    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v), p.w = o.vectors(Role::w);
+    p.beta = per_key_head(o.scalars(Role::beta), o), p.g = o.scalars(Role::g);
+    const ConstState past(state);
+    p.past_k = history<const T>(o, past, 0), p.past_v = history<const T>(o, past, 1);
+    p.past_w = history<const T>(o, past, 2), p.past_beta = without_last(history<const T>(o, past, 3));
+    if (o.has(Role::g)) p.past_g = without_last(history<const T>(o, past, 4));
+    p.past_count = counts(state);
+    p.o = o.output(o.step().to);
+    return p;
+  }
+  static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.keep() && !has_room(o, state)) return Status::state_full;
+    const PathAttentionProblem<T> p = problem(o, state);
+    const Status status = path_attention::forward(p, simd_of<T>(o.body()), work);
+    if (status != Status::ok || !o.keep()) return status;
+    append(o, state, 0, p.k), append(o, state, 1, p.v), append(o, state, 2, p.w);
+    append(o, state, 3, with_last(p.beta));
+    if (o.has(Role::g)) append(o, state, 4, with_last(p.g));
+    count_up(o, state);
+    return status;
+  }
+  static Status backward(const Operands<T>& o, const Call& call, Form, Arena arena) noexcept {
+    const GateGradient<T> d_g(o, Role::g, arena);
+    PathAttentionGradient<T> d;
+    d.d_o = o.d_output(o.step().to);
+    d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
+    d.d_w = o.d_vectors(Role::w), d.d_beta = per_key_head(o.d_scalars(Role::beta), o), d.d_g = d_g.view();
+    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
+    d.d_past_w = history<T>(o, call.d_initial, 2);
+    d.d_past_beta = without_last(history<T>(o, call.d_initial, 3));
+    if (o.has(Role::g)) d.d_past_g = without_last(history<T>(o, call.d_initial, 4));
+    const Status status = path_attention::backward(problem(o, call.state), d, simd_of<T>(o.body()), arena.rest());
+    from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v), from_final(o, call, 2, d.d_w);
+    from_final(o, call, 3, with_last(d.d_beta));
+    if (o.has(Role::g)) from_final(o, call, 4, with_last(d.d_g));
+    d_g.finish();
+    copy_counts(o, call);
+    return status;
+  }
+};
+
+template <class T>
+struct DeltaformerFamily {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    const std::size_t bytes =
+        deltaformer::workspace_bytes<T>(body.shape.heads, body.shape.key_heads, width(body, step.from[Role::k]),
+                                        width(body, step.from[Role::v]), time, time, backward);
+    // The gradient of the corrected values, which the final state may have.
+    const std::size_t row = static_cast<std::size_t>(body.shape.batch) * static_cast<std::size_t>(body.shape.heads) *
+                            static_cast<std::size_t>(body.shape.value_dim) * sizeof(T);
+    return backward ? bytes + 64 + static_cast<std::size_t>(time) * row : bytes;
+  }
+  static DeltaformerProblem<T> problem(const Operands<T>& o, State state) {
+    DeltaformerProblem<T> p;
+    p.sequences = o.sequences();
+    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
+    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    p.scale = static_cast<T>(o.step().scale);
+    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
+    p.beta = o.scalars(Role::beta);
+    p.past_k = history<const T>(o, ConstState(state), 0), p.past_u = history<const T>(o, ConstState(state), 1);
+    p.past_count = counts(state);
+    p.o = o.output(o.step().to), p.u = o.output(o.step().also);
+    return p;
+  }
+  static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.keep() && !has_room(o, state)) return Status::state_full;
+    const DeltaformerProblem<T> p = problem(o, state);
+    const Status status = deltaformer::forward(p, simd_of<T>(o.body()), work);
+    if (status != Status::ok || !o.keep()) return status;
+    append(o, state, 0, p.k);
+    append(o, state, 1, View<const T, 4>{p.u.data, p.u.extent, p.u.stride});
+    count_up(o, state);
+    return status;
+  }
+  static Status backward(const Operands<T>& o, const Call& call, Form, Arena arena) noexcept {
+    const GateGradient<T> d_beta(o, Role::beta, arena);
+    DeltaformerGradient<T> d;
+    d.d_o = o.d_output(o.step().to);
+    d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
+    d.d_beta = d_beta.view();
+    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_u = history<T>(o, call.d_initial, 1);
+    // Corrected values that are in the final list; old ones are passed on as they are.
+    const std::ptrdiff_t B = d.d_q.extent[0], H = o.body().shape.heads, V = o.value_dim(),
+                         count = B * o.time() * H * V;
+    T* const from_list = arena.take<T>(count);
+    std::fill_n(from_list, count, T(0));
+    const View<T, 4> d_u{from_list, {B, o.time(), H, V}, {o.time() * H * V, H * V, V, 1}};
+    from_final(o, call, 1, d_u);
+    d.d_u = {d_u.data, d_u.extent, d_u.stride};
+    const Status status = deltaformer::backward(problem(o, call.state), d, simd_of<T>(o.body()), arena.rest());
+    from_final(o, call, 0, d.d_k);
+    d_beta.finish();
+    copy_counts(o, call);
+    return status;
+  }
+};
+
+RegressionKernel kernel_of(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::gaussian:
+      return RegressionKernel::gaussian;
+    case Kernel::linear:
+      return RegressionKernel::linear;
+    case Kernel::polynomial:
+      return RegressionKernel::polynomial;
+    default:
+      return RegressionKernel::exponential;
+  }
+}
+
+template <class T>
+struct KernelRegressionFamily {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return kernel_regression::workspace_bytes(body.shape.heads, body.shape.key_heads, width(body, step.from[Role::k]),
+                                              width(body, step.from[Role::v]), time, false, backward);
+  }
+  static KernelRegressionProblem<T> problem(const Operands<T>& o, State state) {
+    const Memory& memory = o.body().pipeline.design.memory;
+    KernelRegressionProblem<T> p;
+    p.sequences = o.sequences();
+    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
+    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    p.causal = o.body().options.causal;
+    p.window = o.body().pipeline.design.weights.window;
+    p.kernel = kernel_of(memory.kernel);
+    p.scale = o.step().scale, p.bandwidth = o.step().number, p.degree = memory.degree;
+    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
+    p.ridge = o.scalars(Role::ridge);
+    p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
+    p.past_count = counts(state);
+    p.o = o.output(o.step().to);
+    return p;
+  }
+  static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.keep() && !has_room(o, state)) return Status::state_full;
+    const KernelRegressionProblem<T> p = problem(o, state);
+    const Status status = kernel_regression::forward(p, *o.body().simd_f64, work);
+    if (status != Status::ok || !o.keep()) return status;
+    append(o, state, 0, p.k), append(o, state, 1, p.v);
+    count_up(o, state);
+    return status;
+  }
+  static Status backward(const Operands<T>& o, const Call& call, Form, Arena arena) noexcept {
+    KernelRegressionGradient<T> d;
+    d.d_o = o.d_output(o.step().to);
+    d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
+    d.d_ridge = o.d_scalars(Role::ridge);
+    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
+    const Status status = kernel_regression::backward(problem(o, call.state), d, *o.body().simd_f64, arena.rest());
+    from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v);
+    copy_counts(o, call);
+    return status;
+  }
+};
+
 }  // namespace
 
 template <class T>
 Calls<T> pair_calls(KernelKind kind) {
   if (kind == KernelKind::attention) return calls<AttentionFamily, T>();
   if (kind == KernelKind::local_linear) return calls<LocalLinearFamily, T>();
+  if (kind == KernelKind::path_attention) return calls<PathFamily, T>();
+  if (kind == KernelKind::deltaformer) return calls<DeltaformerFamily, T>();
+  if (kind == KernelKind::kernel_regression) return calls<KernelRegressionFamily, T>();
   return {};
 }
 

@@ -53,6 +53,9 @@ enum class KernelKind {
   window,
   attention,
   local_linear,
+  path_attention,
+  deltaformer,
+  kernel_regression,
   carry,
   convolution,
   oracle
@@ -63,7 +66,7 @@ struct Role {
   // clang-format off
   enum : std::size_t {
     q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, theta, v_im, levels, input, step,
-    bandwidth, sink, blend, process, noise, count
+    bandwidth, sink, blend, process, noise, w, count
   };
   // clang-format on
 };

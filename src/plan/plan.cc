@@ -93,6 +93,12 @@ const char* family_name(KernelKind kind) {
       return "attention";
     case KernelKind::local_linear:
       return "local_linear";
+    case KernelKind::path_attention:
+      return "path_attention";
+    case KernelKind::deltaformer:
+      return "deltaformer";
+    case KernelKind::kernel_regression:
+      return "kernel_regression";
     case KernelKind::oracle:
       return "oracle";
   }
@@ -122,6 +128,9 @@ std::vector<Form> kernel_forms(KernelKind kind) {
       return {Form::step, Form::recurrent, Form::scan};
     case KernelKind::attention:  // one blockwise algorithm
     case KernelKind::local_linear:
+    case KernelKind::path_attention:
+    case KernelKind::deltaformer:
+    case KernelKind::kernel_regression:
       return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
     case KernelKind::least_squares:
     case KernelKind::givens:
@@ -294,6 +303,9 @@ std::string_view why_absent(KernelKind kind, Form form) noexcept {
       return "the gain of a token depends on the covariance that all tokens before it left";
     case KernelKind::attention:
     case KernelKind::local_linear:
+    case KernelKind::path_attention:
+    case KernelKind::deltaformer:
+    case KernelKind::kernel_regression:
       return "the state is the list of pairs, which is not composed but read";
     case KernelKind::oracle:
       return "the literal solver goes token by token";

@@ -123,4 +123,35 @@ int Builder::local_linear_step(int q, int k, int v) {
   return kernel_step(std::move(step), "BTHV", pairs_kept(k, v, false));
 }
 
+int Builder::path_attention_step(int q, int k, int v) {
+  Step step = kernel(KernelKind::path_attention, near_scale(), q, k, v, log_fade(), canonical("beta_t"));
+  step.from[Role::w] = canonical("w_t");
+  std::vector<StatePart> parts = pairs_kept(k, v, step.from[Role::g] >= 0);
+  const std::ptrdiff_t G = shape_.key_heads;
+  StatePart w = {{"w", "B N G K", "Householder vectors of the pairs kept"}, {G, shape_.key_dim}, type_},
+            beta = {{"beta", "B N G", "their steps"}, {G}, type_};
+  w.history = beta.history = true;
+  parts.insert(parts.begin() + 2, {w, beta});
+  return kernel_step(std::move(step), "BTHV", parts);
+}
+
+int Builder::deltaformer_step(int q, int k, int v) {
+  Step step = kernel(KernelKind::deltaformer, near_scale(), q, k, v, -1, quantity(p_.design.solver.step, "beta"));
+  step.also = add_value({"", "BTHV", Value::From::step, -1, {}});  // what is kept of a value
+  std::vector<StatePart> parts = pairs_kept(k, v, false);
+  parts[1] = {{"u", "B N H V", "corrected values of the pairs kept"}, {shape_.heads, width(v)}, type_};
+  parts[1].history = true;
+  return kernel_step(std::move(step), "BTHV", parts);
+}
+
+int Builder::kernel_regression_step(int q, int k, int v) {
+  const Memory& m = p_.design.memory;
+  const double root = std::sqrt(static_cast<double>(shape_.key_dim));
+  Step step = kernel(KernelKind::kernel_regression,
+                     m.kernel_scale != 0 ? m.kernel_scale : options_.scale.value_or(1 / root), q, k, v);
+  step.number = m.bandwidth.is_constant() ? m.bandwidth.value : 2 * root;
+  step.from[Role::ridge] = quantity(p_.design.solver.ridge, "ridge");
+  return kernel_step(std::move(step), "BTHV", pairs_kept(k, v, false));
+}
+
 }  // namespace ttr

@@ -70,6 +70,8 @@ std::span<const Declaration> declarations() {
         kalman(),
         softmax_attention(),
         forgetting_attention(),
+        path_attention(),
+        deltaformer(),
         unnormalised_softmax(),
         local_linear_attention(),
         parallax(),

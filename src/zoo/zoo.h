@@ -110,6 +110,8 @@ Declaration softmax_attention();
 Declaration local_linear_attention();
 Declaration kernel_regression();
 Declaration forgetting_attention();
+Declaration path_attention();
+Declaration deltaformer();
 Declaration unnormalised_softmax();
 Declaration parallax();
 Declaration mesanet();
