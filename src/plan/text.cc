@@ -381,8 +381,14 @@ std::string stream_recipe(std::string_view text) {
   const bool windowed = std::any_of(read.recipe.weights.begin(), read.recipe.weights.end(),
                                     [](const Term& term) { return term.word == "window"; });
   if (keeps_pairs && !windowed && read.recipe.solver.word != "apa") {
+    const std::string whole = to_string(read.recipe);
     set_window(read.recipe, std::to_string(stream_window));
-    validate(read.recipe);
+    try {
+      validate(read.recipe);
+    } catch (const Error& error) {
+      throw Error("on a stream '" + whole + "' would keep every row, and it has no window: " + error.what(),
+                  "layer " + std::string(text));
+    }
   }
   return to_string(read.recipe);
 }
