@@ -118,6 +118,7 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
                                            "gated-kalmanet",
                                            "parallax",
                                            "path-attention",
+                                           "deltaformer",
                                            "preconditioned-deltanet",
                                            "preconditioned-kda",
                                            "momentum-deltanet"};
