@@ -127,8 +127,15 @@ struct Pipeline {
 /// Builds the pipeline of a design, with the layer's own stages around it if there is a declaration.
 Pipeline lower(const Design&, const zoo::Declaration*, const Shape&, const Options&, double scale);
 
-/// Why a kernel does not have a form that others have.
-std::string_view why_absent(KernelKind, Form) noexcept;
+/// What a plan says about a kernel (kernel_facts.cc).
+struct KernelFacts {
+  KernelKind kind;
+  std::string_view family;
+  std::string_view forms;       // besides step and recurrent: "chunk parallel scan"
+  std::string_view why_absent;  // the others
+};
+const KernelFacts& facts_of(KernelKind) noexcept;
+bool has_form(KernelKind, Form) noexcept;
 
 /// Numbers in one sequence's (or one pair's) share of a state part.
 inline std::size_t numbers(const StatePart& part) {

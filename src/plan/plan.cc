@@ -50,109 +50,13 @@ std::string target_of(const Options& options) {
   return forced ? forced : "";
 }
 
-const char* family_name(KernelKind kind) {
-  switch (kind) {
-    case KernelKind::decay:
-      return "decay";
-    case KernelKind::delta:
-      return "delta";
-    case KernelKind::gated:
-      return "gated";
-    case KernelKind::dplr:
-      return "dplr";
-    case KernelKind::momentum:
-      return "momentum";
-    case KernelKind::projection:
-      return "projection";
-    case KernelKind::oja:
-      return "oja";
-    case KernelKind::log_linear:
-      return "log_linear";
-    case KernelKind::stabilised:
-      return "stabilised";
-    case KernelKind::weighted_mean:
-      return "weighted_mean";
-    case KernelKind::channel:
-    case KernelKind::rotating:
-    case KernelKind::selective:
-      return "elementwise";
-    case KernelKind::carry:
-    case KernelKind::convolution:
-      return "running";
-    case KernelKind::least_squares:
-      return "least_squares";
-    case KernelKind::givens:
-      return "givens";
-    case KernelKind::iterative:
-      return "iterative";
-    case KernelKind::kalman:
-      return "kalman";
-    case KernelKind::window:
-      return "window";
-    case KernelKind::attention:
-      return "attention";
-    case KernelKind::local_linear:
-      return "local_linear";
-    case KernelKind::path_attention:
-      return "path_attention";
-    case KernelKind::deltaformer:
-      return "deltaformer";
-    case KernelKind::kernel_regression:
-      return "kernel_regression";
-    case KernelKind::oracle:
-      return "oracle";
-  }
-  return "";
-}
-
-// The exact forms of a kernel.
-std::vector<Form> kernel_forms(KernelKind kind) {
-  switch (kind) {
-    case KernelKind::decay:
-    case KernelKind::delta:
-    case KernelKind::gated:
-    case KernelKind::dplr:
-    case KernelKind::momentum:
-    case KernelKind::oja:
-    case KernelKind::carry:  // one loop serves them all
-    case KernelKind::convolution:
-      return {Form::step, Form::recurrent, Form::chunk, Form::parallel, Form::scan};
-    case KernelKind::log_linear:
-    case KernelKind::stabilised:
-      return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
-    case KernelKind::projection:
-    case KernelKind::channel:
-    case KernelKind::rotating:
-    case KernelKind::selective:
-    case KernelKind::weighted_mean:
-      return {Form::step, Form::recurrent, Form::scan};
-    case KernelKind::attention:  // one blockwise algorithm
-    case KernelKind::local_linear:
-    case KernelKind::path_attention:
-    case KernelKind::deltaformer:
-    case KernelKind::kernel_regression:
-      return {Form::step, Form::recurrent, Form::chunk, Form::parallel};
-    case KernelKind::least_squares:
-    case KernelKind::givens:
-    case KernelKind::iterative:
-    case KernelKind::kalman:
-    case KernelKind::window:
-    case KernelKind::oracle:
-      break;
-  }
-  return {Form::step, Form::recurrent};
-}
-
 // Those that every kernel of the pipeline has; an operation goes token by token.
 std::vector<Form> forms_of(const Pipeline& pipeline, bool causal, bool operation) {
   if (!causal) return {Form::parallel};
   if (operation) return {Form::step, Form::recurrent};
-  std::vector<Form> forms = kernel_forms(KernelKind::decay);
-  for (const Step& step : pipeline.steps) {
-    if (!step.is_kernel) continue;
-    const std::vector<Form> own = kernel_forms(step.kernel);
-    std::erase_if(forms, [&](Form form) { return std::find(own.begin(), own.end(), form) == own.end(); });
-  }
+  std::vector<Form> forms = {Form::step, Form::recurrent, Form::chunk, Form::parallel, Form::scan};
+  for (const Step& step : pipeline.steps)
+    if (step.is_kernel) std::erase_if(forms, [&](Form form) { return !has_form(step.kernel, form); });
   return forms;
 }
 
@@ -276,44 +180,6 @@ Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTenso
 
 }  // namespace
 
-std::string_view why_absent(KernelKind kind, Form form) noexcept {
-  switch (kind) {
-    case KernelKind::channel:
-    case KernelKind::weighted_mean:
-      return "the state is elementwise, so a block of tokens holds no matrix product; the scan is the form for long "
-             "sequences";
-    case KernelKind::selective:
-      return "every entry of the state has a gate of its own, and a gate that is no product of a row and a column "
-             "has "
-             "no matrix form; the scan is exact";
-    case KernelKind::rotating:
-      return "the gates are complex, so a block would need complex products; the scan is exact";
-    case KernelKind::projection:
-      return "the step of a token needs the inverse of its own window of keys";
-    case KernelKind::log_linear:
-      return "the partition of the past changes with every token, so segments do not compose";
-    case KernelKind::stabilised:
-      return "the running maximum makes the map of a segment depend on what came before; chunks carry it";
-    case KernelKind::least_squares:
-    case KernelKind::givens:
-    case KernelKind::iterative:
-    case KernelKind::window:
-      return "every token solves its own system";
-    case KernelKind::kalman:
-      return "the gain of a token depends on the covariance that all tokens before it left";
-    case KernelKind::attention:
-    case KernelKind::local_linear:
-    case KernelKind::path_attention:
-    case KernelKind::deltaformer:
-    case KernelKind::kernel_regression:
-      return "the state is the list of pairs, which is not composed but read";
-    case KernelKind::oracle:
-      return "the literal solver goes token by token";
-    default:
-      return form == Form::scan ? "there is no state to compose" : "an operation goes token by token";
-  }
-}
-
 std::string_view to_string(Form form) noexcept {
   for (const NamedForm& named : form_names)
     if (named.form == form) return named.name;
@@ -427,8 +293,9 @@ std::string Plan::kernel() const {
   const KernelKind kind = body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
   if (kind == KernelKind::oracle) return "oracle";
   const char* target = body_->options.type == Type::f32 ? body_->simd_f32->name : body_->simd_f64->name;
-  if (kernel_forms(kind).size() == 2) return std::string(family_name(kind)) + "/recurrent";
-  return std::string(family_name(kind)) + "/" + std::string(to_string(best_form(4096))) + "/" + target;
+  const std::string family(facts_of(kind).family);
+  if (!has_form(kind, Form::chunk) && !has_form(kind, Form::scan)) return family + "/recurrent";
+  return family + "/" + std::string(to_string(best_form(4096))) + "/" + target;
 }
 
 const std::string& Plan::name() const noexcept { return body_->name; }
@@ -443,11 +310,8 @@ std::span<const Form> Plan::forms() const noexcept { return body_->forms; }
 
 std::string_view Plan::why_absent(Form form) const noexcept {
   for (const Step& step : body_->pipeline.steps)
-    if (step.is_kernel) {
-      const std::vector<Form> own = kernel_forms(step.kernel);
-      if (std::find(own.begin(), own.end(), form) == own.end()) return ttr::why_absent(step.kernel, form);
-    }
-  return ttr::why_absent(KernelKind::carry, form);
+    if (step.is_kernel && !has_form(step.kernel, form)) return facts_of(step.kernel).why_absent;
+  return "an operation goes token by token";
 }
 
 Form Plan::best_form(std::int64_t time) const noexcept {
