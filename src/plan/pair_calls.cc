@@ -110,6 +110,17 @@ void copy_counts(const Operands<T>& o, const Call& call) {
     static_cast<std::int64_t*>(call.d_initial.data)[n] = counts(call.state)[n];
 }
 
+// What every problem of these families has.
+template <class P, class T>
+void fill(P& p, const Operands<T>& o, ConstState state) {
+  p.sequences = o.sequences();
+  p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
+  p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+  p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
+  p.past_count = counts(state);
+  p.o = o.output(o.step().to);
+}
+
 template <class T>
 struct AttentionFamily {
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
@@ -119,20 +130,15 @@ struct AttentionFamily {
   }
   static AttentionProblem<T> problem(const Operands<T>& o, State state) {
     AttentionProblem<T> p;
-    p.sequences = o.sequences();
-    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
-    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    fill(p, o, state);
     p.scale = static_cast<T>(o.step().scale);
     p.causal = o.body().options.causal;
     p.normalise = !o.step().undecayed;
     p.window = o.body().pipeline.design.weights.window;
-    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
     p.g = o.scalars(Role::g);
     p.sink = o.per_head_number(Role::sink), p.bandwidth = o.per_head_number(Role::bandwidth);
     p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
     if (o.has(Role::g)) p.past_g = without_last(history<const T>(o, ConstState(state), 2));
-    p.past_count = counts(state);
-    p.o = o.output(o.step().to);
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
@@ -171,9 +177,7 @@ struct LocalLinearFamily {
   static LocalLinearProblem<T> problem(const Operands<T>& o, State state) {
     const Design& design = o.body().pipeline.design;
     LocalLinearProblem<T> p;
-    p.sequences = o.sequences();
-    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
-    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    fill(p, o, state);
     p.order = design.memory.order;
     p.causal = o.body().options.causal;
     p.kernel = o.has(Role::bandwidth) ? LocalKernel::gaussian : LocalKernel::exponential;
@@ -182,10 +186,7 @@ struct LocalLinearFamily {
     p.ridge = o.step().undecayed ? LocalRidge::absolute : LocalRidge::relative;
     p.lambda = o.scalars(Role::ridge);
     p.slope = o.vectors(Role::a);
-    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
     p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
-    p.past_count = counts(state);
-    p.o = o.output(o.step().to);
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
@@ -225,18 +226,14 @@ struct PathFamily {
   }
   static PathAttentionProblem<T> problem(const Operands<T>& o, State state) {
     PathAttentionProblem<T> p;
-    p.sequences = o.sequences();
-    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
-    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    fill(p, o, state);
     p.scale = static_cast<T>(o.step().scale);
-    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v), p.w = o.vectors(Role::w);
+    p.w = o.vectors(Role::w);
     p.beta = per_key_head(o.scalars(Role::beta), o), p.g = o.scalars(Role::g);
     const ConstState past(state);
     p.past_k = history<const T>(o, past, 0), p.past_v = history<const T>(o, past, 1);
     p.past_w = history<const T>(o, past, 2), p.past_beta = without_last(history<const T>(o, past, 3));
     if (o.has(Role::g)) p.past_g = without_last(history<const T>(o, past, 4));
-    p.past_count = counts(state);
-    p.o = o.output(o.step().to);
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
@@ -283,15 +280,11 @@ struct DeltaformerFamily {
   }
   static DeltaformerProblem<T> problem(const Operands<T>& o, State state) {
     DeltaformerProblem<T> p;
-    p.sequences = o.sequences();
-    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
-    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    fill(p, o, state);
     p.scale = static_cast<T>(o.step().scale);
-    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
     p.beta = o.scalars(Role::beta);
     p.past_k = history<const T>(o, ConstState(state), 0), p.past_u = history<const T>(o, ConstState(state), 1);
-    p.past_count = counts(state);
-    p.o = o.output(o.step().to), p.u = o.output(o.step().also);
+    p.u = o.output(o.step().also);
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
@@ -349,18 +342,13 @@ struct KernelRegressionFamily {
   static KernelRegressionProblem<T> problem(const Operands<T>& o, State state) {
     const Memory& memory = o.body().pipeline.design.memory;
     KernelRegressionProblem<T> p;
-    p.sequences = o.sequences();
-    p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
-    p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
+    fill(p, o, state);
     p.causal = o.body().options.causal;
     p.window = o.body().pipeline.design.weights.window;
     p.kernel = kernel_of(memory.kernel);
     p.scale = o.step().scale, p.bandwidth = o.step().number, p.degree = memory.degree;
-    p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
     p.ridge = o.scalars(Role::ridge);
     p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
-    p.past_count = counts(state);
-    p.o = o.output(o.step().to);
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
