@@ -41,17 +41,21 @@ struct Meaning {
   std::vector<std::string> axes;  // letters of each axis in the file; empty: those of the layer
 };
 
-Meaning meaning_of(const GoldenInfo& golden, const std::string& name) {
+// A name may stand twice in the table, with axes for tensors of different rank (with groups and without).
+Meaning meaning_of(const GoldenInfo& golden, const std::string& name, std::size_t rank) {
   Meaning meaning{Meaning::Kind::tensor, name, false, false, false, false, {}};
   for (const auto& [theirs, ours] : golden.tensors) {
     if (theirs != name) continue;
     std::string text = ours;
+    std::vector<std::string> axes;
     if (const std::size_t open = text.find('['); open != std::string::npos) {
       std::string letters = text.substr(open + 1, text.find(']') - open - 1) + " ";
       text.erase(open, text.find(']') + 1 - open);
       for (std::size_t blank; (blank = letters.find(' ')) != std::string::npos; letters.erase(0, blank + 1))
-        meaning.axes.push_back(letters.substr(0, blank));
+        axes.push_back(letters.substr(0, blank));
     }
+    if (!meaning.axes.empty() && axes.size() != rank) continue;
+    meaning.axes = axes;
     while (!text.empty() && text.find_last_of("^~=-") == text.size() - 1) {
       const char mark = text.back();
       (mark == '^'   ? meaning.swapped
@@ -184,7 +188,7 @@ Extents infer_extents(const Plan& plan, const Claim& claim, const TensorFile& fi
   std::vector<std::pair<std::string, std::int64_t>> joined;
   for (const auto& [name, tensor] : file.tensors) {
     if (!name.starts_with("in.")) continue;
-    const Meaning meaning = meaning_of(*claim.golden, name.substr(3));
+    const Meaning meaning = meaning_of(*claim.golden, name.substr(3), tensor.shape.size());
     if (meaning.reshaped) continue;
     const std::string letters = letters_of(plan, meaning);
     if (letters.empty()) throw Error("the layer " + plan.name() + " has no input for in." + name.substr(3));
@@ -236,7 +240,7 @@ Golden interpret(const Claim& claim, const TensorFile& file) {
     const std::size_t dot = full.find('.');
     if (dot == std::string::npos) throw Error("tensor " + full + " has no part before a dot");
     const std::string part = full.substr(0, dot);
-    const Meaning meaning = meaning_of(*claim.golden, full.substr(dot + 1));
+    const Meaning meaning = meaning_of(*claim.golden, full.substr(dot + 1), stored.shape.size());
     Numbers numbers = meaning.swapped ? swapped_last_axes(stored).numbers
                       : !meaning.axes.empty()
                           ? in_order(stored, meaning.axes, complete(letters_of(small, meaning)), extents)

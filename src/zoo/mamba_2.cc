@@ -27,13 +27,19 @@ Declaration mamba_2() {
                    {"C", "B T G K", "query", Range::normal},
                    {"D", "H", "skip", Range::normal}};
   d.info.outputs = {output("y")};
-  d.info.settings = {{"decay", "one factor on older pairs, in (0, 1], instead of exp(dt A)", "0.98"},
+  d.info.variants = {{"skip=none"}};
+  d.info.settings = {{"skip", "input or none: the skip D x", "", true},
+                     {"decay", "one factor on older pairs, in (0, 1], instead of exp(dt A)", "0.98"},
                      {"normalise", "none, unit, rms or keysum: what divides the output", ""},
                      {"step", "length of the gradient step; auto = 1 / sum w |k|^2", "auto"}};
-  d.info.golden = {{"mamba2_ssd", {{"h0", "state.S^"}, {"ht", "state.S^"}}, {}}};
+  d.info.golden = {{"mamba2_ssd", {{"h0", "state.S^"}, {"ht", "state.S^"}}, {{"skip", "!D"}}}};
   d.feeds = {{"q", "C"}, {"k", "B"}, {"v", "x"}, {"beta", "dt"}};
   d.prepare = {{prepare::Op::multiply, {"dt", "A"}, "g"}};
   d.finish = {{prepare::Op::skip, {"o", "x", "D"}, "y"}};
+  d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
+    if (word_setting(layer, settings, "skip", {"input", "none"}) == "none")
+      layer.finish = {{prepare::Op::scale, {"o"}, "y", 1}};
+  };
   return d;
 }
 
