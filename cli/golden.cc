@@ -5,7 +5,7 @@
 // inputs and outputs of the same name need no entry; "state.S" is a part of the state, with "^" its last two axes are
 // swapped, with "~" the gradient is symmetrised, with "=" only the order of the numbers is the same, with "-" the
 // sign is the other one; "u[B HV T]" gives the letters of the axes in the file, where joined letters are one axis;
-// "answer" is the regression map itself (S), read with unit queries.
+// "answer" is the regression map itself (S), read with unit queries; "before.k" are the tokens before the first.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ const Claim* find_claim(const std::vector<Claim>& claims, const std::string& op)
 
 // What a golden name means here.
 struct Meaning {
-  enum class Kind { tensor, state, answer } kind = Kind::tensor;
+  enum class Kind { tensor, state, answer, before } kind = Kind::tensor;
   std::string name;
   bool swapped = false, symmetric = false, reshaped = false, negated = false;
   std::vector<std::string> axes;  // letters of each axis in the file; empty: those of the layer
@@ -66,6 +66,7 @@ Meaning meaning_of(const GoldenInfo& golden, const std::string& name, std::size_
     }
     if (text == "answer") meaning.kind = Meaning::Kind::answer;
     if (text.starts_with("state.")) meaning.kind = Meaning::Kind::state, text.erase(0, 6);
+    if (text.starts_with("before.")) meaning.kind = Meaning::Kind::before, text.erase(0, 7);
     meaning.name = text;
   }
   return meaning;
@@ -135,6 +136,8 @@ struct Golden {
   std::int64_t time = 0;
   NamedNumbers inputs, initial, outputs, final, d_outputs, d_final, d_inputs, d_initial;
   NamedNumbers answer;
+  std::int64_t earlier = 0;            // tokens before the first, given by their inputs (a cache of pairs)
+  NamedNumbers before, d_before;       // those inputs and their gradients
   std::vector<std::string> symmetric;  // states whose gradient is compared symmetrised
 };
 
@@ -189,7 +192,7 @@ Extents infer_extents(const Plan& plan, const Claim& claim, const TensorFile& fi
   for (const auto& [name, tensor] : file.tensors) {
     if (!name.starts_with("in.")) continue;
     const Meaning meaning = meaning_of(*claim.golden, name.substr(3), tensor.shape.size());
-    if (meaning.reshaped) continue;
+    if (meaning.reshaped || meaning.kind == Meaning::Kind::before) continue;
     const std::string letters = letters_of(plan, meaning);
     if (letters.empty()) throw Error("the layer " + plan.name() + " has no input for in." + name.substr(3));
     std::vector<std::string> axes = meaning.axes;
@@ -248,7 +251,10 @@ Golden interpret(const Claim& claim, const TensorFile& file) {
     if (meaning.negated)
       for (double& x : numbers) x = -x;
     const bool state = meaning.kind == Meaning::Kind::state;
-    if (meaning.kind == Meaning::Kind::answer) {
+    if (meaning.kind == Meaning::Kind::before) {
+      g.earlier = stored.shape.at(1);
+      (part == "in" ? g.before : g.d_before)[meaning.name] = numbers;
+    } else if (meaning.kind == Meaning::Kind::answer) {
       if (part == "out") g.answer[full] = numbers;
     } else if (part == "in") {
       (state ? g.initial : g.inputs)[meaning.name] = numbers;
@@ -303,30 +309,67 @@ Numbers answer_map(const Runner& runner, const Golden& g, Form form) {
   return map;
 }
 
+// Arrays [B, T, ...] with other tokens (zeros where there are none) before the first.
+NamedNumbers with_earlier(const Plan& plan, const Golden& g, const NamedNumbers& numbers,
+                          std::span<const InputInfo> infos, const NamedNumbers& before) {
+  NamedNumbers all = numbers;
+  for (const InputInfo& info : infos) {
+    if (!all.contains(info.name) || !info.shape.starts_with("B T")) continue;
+    const std::size_t batch = static_cast<std::size_t>(g.shape.batch), one = count(plan, info.shape, 1) / batch,
+                      now = one * static_cast<std::size_t>(g.time), old = one * static_cast<std::size_t>(g.earlier);
+    const Numbers& tokens = numbers.at(info.name);
+    const auto found = before.find(info.name);
+    Numbers joined;
+    for (std::size_t b = 0; b < batch; ++b) {
+      for (std::size_t i = 0; i < old; ++i) joined.push_back(found == before.end() ? 0 : found->second[b * old + i]);
+      joined.insert(joined.end(), tokens.begin() + static_cast<std::ptrdiff_t>(b * now),
+                    tokens.begin() + static_cast<std::ptrdiff_t>((b + 1) * now));
+    }
+    all[info.name] = joined;
+  }
+  return all;
+}
+
+// Tokens [begin, end) of every array that has a time axis.
+NamedNumbers cut(const Plan& plan, const NamedNumbers& numbers, std::span<const InputInfo> infos, std::int64_t time,
+                 std::int64_t begin, std::int64_t end) {
+  NamedNumbers result;
+  for (const InputInfo& info : infos)
+    if (const auto found = numbers.find(info.name); found != numbers.end())
+      result[info.name] = tokens_of(plan, found->second, info.shape, time, begin, end);
+  return result;
+}
+
 void check_file(const Claim& claim, const TensorFile& file, const std::string& op, const std::string& name,
                 CheckPrinter& printer) {
   const Golden g = interpret(claim, file);
   for (Type type : {Type::f64, Type::f32}) {
     Options options;
     options.type = type;
-    const Runner runner(plan(layer_text(*claim.layer, g.settings), g.shape, options), g.time);
+    const std::int64_t time = g.earlier + g.time;
+    const Runner runner(plan(layer_text(*claim.layer, g.settings), g.shape, options), time);
+    const std::span<const InputInfo> input_infos = runner.plan().inputs(), output_infos = runner.plan().outputs();
+    const NamedNumbers inputs = with_earlier(runner.plan(), g, g.inputs, input_infos, g.before),
+                       d_outputs = with_earlier(runner.plan(), g, g.d_outputs, output_infos, {});
     const double tolerance = type == Type::f64 ? claim.layer->tolerance_f64 : claim.layer->tolerance_f32;
     for (Form form : runner.plan().forms()) {
       Worst worst;
       std::string trouble;
       try {
         const Forward f =
-            form == Form::step ? runner.step_by_step(g.inputs, g.initial) : runner.forward(g.inputs, g.initial, form);
-        compare(worst, "out.", f.outputs, g.outputs);
+            form == Form::step ? runner.step_by_step(inputs, g.initial) : runner.forward(inputs, g.initial, form);
+        compare(worst, "out.", cut(runner.plan(), f.outputs, output_infos, time, g.earlier, time), g.outputs);
         compare(worst, "out.", f.state, g.final);
         if (!g.answer.empty() && form != Form::step)
           worst.take("answer", relative_error(answer_map(runner, g, form), g.answer.begin()->second));
         if (form != Form::step && !(g.d_outputs.empty() && g.d_final.empty())) {
-          Backward b = runner.backward(g.inputs, g.initial, g.d_outputs, g.d_final, form);
+          Backward b = runner.backward(inputs, g.initial, d_outputs, g.d_final, form);
           for (const std::string& state : g.symmetric)
             if (b.state.contains(state))
               b.state[state] = symmetrised(b.state[state], static_cast<std::size_t>(g.shape.key_dim));
-          compare(worst, "grad_in.", b.inputs, g.d_inputs);
+          compare(worst, "grad_in.", cut(runner.plan(), b.inputs, input_infos, time, g.earlier, time), g.d_inputs);
+          compare(worst, "grad_in.before.", cut(runner.plan(), b.inputs, input_infos, time, 0, g.earlier),
+                  g.d_before);
           compare(worst, "grad_in.", b.state, g.d_initial);
         }
       } catch (const Error& error) {

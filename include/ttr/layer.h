@@ -57,7 +57,8 @@ struct GoldenInfo {
   std::string op;  // folder name: "delta_rule"
   // golden name -> ours: {"h0", "state.S"}. Marks at the end: "^" the last two axes are swapped, "~" the gradient is
   // symmetrised, "=" only the order of the numbers is the same, "-" the other sign, "[B HV T]" the axes in the file
-  // (joined letters are one axis). "answer" is the regression map, read with unit queries.
+  // (joined letters are one axis). "answer" is the regression map, read with unit queries;
+  // "before.k" are tokens before the first.
   std::vector<std::pair<std::string, std::string>> tensors;
   std::vector<std::pair<std::string, std::string>>
       settings;  // "@name" = metadata `name`, "?x" = input if in.x exists, "!x" = none if not, "#x.1" = extent of axis 1

@@ -23,6 +23,8 @@ Declaration window_rls() {
   d.info.settings = {{"window", "W, the pairs that count", ""},
                      {"ridge", "a constant ridge", "0.01"},
                      {"keys", "raw, unit or rms: norm of q and k", ""}};
+  d.info.golden = {
+      {"window_rls", {{"lam", "ridge"}, {"k0", "before.k"}, {"v0", "before.v"}}, {{"window", "@window"}}}};
   d.info.variants = {{"window=4"}, {"window=13,ridge=0.3"}};
   return d;
 }
