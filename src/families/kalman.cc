@@ -8,10 +8,10 @@
 // States are kept every sqrt(T) tokens and recomputed inside a segment.
 #include "families/kalman.h"
 
-#include <limits>
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "families/replay.h"
 #include "families/scratch.h"
