@@ -1,6 +1,7 @@
 // Identities of the papers, as named tests: two layers that must be the same function, run as plans.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -164,6 +165,78 @@ TEST(Identities, ManyGradientStepsTendToLeastSquares) {
   EXPECT_LT(relative_error(run("equal / linear / gd(20000, step=auto)", in, Form::recurrent, 0, 4),
                            run("equal / linear / exact", in, Form::recurrent, 0, 4)),
             1e-6);
+}
+
+// Test-time regression, Eq. 15: while there are no more pairs than dimensions the weights do not matter.
+TEST(Identities, WeightedLeastSquaresIsUnweightedWhileUnderdetermined) {
+  NamedNumbers in = pairs();
+  for (auto& [name, numbers] : in) numbers.resize(numbers.size() / T * K);
+  const Numbers plain = run("rls", in, Form::best, 0, K);
+  EXPECT_LT(relative_error(run("rls:decay=0.8", in, Form::best, 0, K), plain), 1e-9);
+  in["beta"] = uniforms(K * H, 9, 0.2, 2.0);
+  EXPECT_LT(relative_error(run("rls:importance=input", in, Form::best, 0, K), plain), 1e-9);
+}
+
+TEST(Identities, KernelRegressionWithALinearKernelIsRidgeRegression) {
+  const NamedNumbers in = pairs();
+  EXPECT_LT(relative_error(run("kernel-regression:kernel=linear,ridge=0.3", in), run("rls:ridge=0.3", in)), 1e-10);
+}
+
+TEST(Identities, LocalLinearAttentionOfALargeRidgeIsSoftmaxAttention) {
+  const NamedNumbers in = pairs();
+  EXPECT_LT(relative_error(run("local-linear-attention:ridge=1e9", in), run("softmax-attention", in)), 1e-7);
+  EXPECT_GT(relative_error(run("local-linear-attention:ridge=1", in), run("softmax-attention", in)), 1e-2);
+}
+
+TEST(Identities, LocalLinearAttentionWeightsSumToOne) {
+  NamedNumbers in = pairs();
+  std::fill(in["v"].begin(), in["v"].end(), 2.5);
+  const Numbers o = run("local-linear-attention:ridge=0.1", in);
+  EXPECT_LT(relative_error(o, in["v"]), 1e-11);
+}
+
+TEST(Identities, OneTokenOfAttentionIsItsValue) {
+  NamedNumbers in = pairs();
+  for (auto& [name, numbers] : in) numbers.resize(numbers.size() / T);
+  for (const char* layer :
+       {"softmax-attention", "local-linear-attention:ridge=0.1", "forgetting-attention:decay=0.5"})
+    EXPECT_LT(relative_error(run(layer, in, Form::best, 0, 1), in["v"]), 1e-12) << layer;
+}
+
+TEST(Identities, EqualKeysOfAttentionGiveTheMeanOfTheValues) {
+  NamedNumbers in = pairs();
+  for (std::size_t t = 1; t < T; ++t)
+    std::copy_n(in["k"].begin(), H * K, in["k"].begin() + static_cast<long>(t * H * K));
+  Numbers mean(T * H * V), sum(H * V);
+  for (std::size_t t = 0; t < T; ++t)
+    for (std::size_t i = 0; i < H * V; ++i)
+      mean[t * H * V + i] = (sum[i] += in["v"][t * H * V + i]) / static_cast<double>(t + 1);
+  for (const char* layer : {"softmax-attention", "local-linear-attention:ridge=0.1"})
+    EXPECT_LT(relative_error(run(layer, in), mean), 1e-11) << layer;
+}
+
+TEST(Identities, KalmanWithoutDriftIsRidgeRegression) {
+  const NamedNumbers in = pairs();  // P_0 = I and unit noise are a ridge of one
+  EXPECT_LT(relative_error(run("kalman:process=0,noise=1", in), run("rls:ridge=1", in)), 1e-10);
+}
+
+TEST(Identities, ManyConjugateGradientStepsAreTheExactSolution) {
+  NamedNumbers in = pairs();
+  in["g"] = uniforms(T * H, 4, -0.3, -0.01), in["beta"] = uniforms(T * H, 5, 0.1, 0.9);
+  in["lamb"] = uniforms(H * K, 6, 0.3, 1.0);
+  EXPECT_LT(relative_error(run("mesanet:steps=40", in), run("mesanet", in)), 1e-10);
+}
+
+TEST(Identities, ParallaxWithoutASlopeIsSoftmaxAttention) {
+  NamedNumbers in = pairs();
+  const Numbers softmax = run("softmax-attention", in);
+  in["r"].assign(T * H * K, 0.0);
+  EXPECT_LT(relative_error(run("parallax", in), softmax), 1e-12);
+}
+
+TEST(Identities, AWindowOfAllTokensIsLeastSquares) {
+  const NamedNumbers in = pairs();
+  EXPECT_LT(relative_error(run("window-rls:window=24,ridge=0.2", in), run("rls:ridge=0.2", in)), 1e-11);
 }
 
 }  // namespace
