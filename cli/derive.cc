@@ -37,6 +37,10 @@ Json strings(const std::vector<std::string>& list) {
 
 int run_derive(const DeriveOptions& options) {
   const bool is_recipe = options.recipe.find('/') != std::string::npos;
+  if (!is_recipe && find_layer(options.recipe.substr(0, options.recipe.find(':'))).recipe.empty())
+    throw Error(
+        options.recipe + " is an operation on one tensor: it solves no regression, so there is nothing to derive",
+        options.recipe);
   const Recipe recipe = is_recipe ? parse_recipe(options.recipe) : plan(options.recipe, Shape{}).recipe();
   const Derivation d = derive(recipe, options.latex ? Notation::latex : Notation::plain);
   if (options.json) {

@@ -171,6 +171,20 @@ codes=("${PIPESTATUS[@]}")
 check "closed pipe: quiet, exit 0" test "${codes[2]}" -eq 0 -a ! -s pipe.err
 check "no temporary files left" test -z "$(find . -name '.*.??????')"
 
+# --- every named layer predicts, or says why a stream is not for it; a list of pairs grows and then rolls over ---
+awk 'BEGIN { srand(5); for (i = 0; i < 1100; i++) { a = rand() - 0.5; b = rand() - 0.5
+  printf "%.4f,%.4f,%.4f\n", a, b, 2 * a - b } }' >rows.csv
+head -200 rows.csv >few.csv
+for name in $("$ttr" layers | awk 'NR > 1 && $1 ~ /^[a-z0-9-]+$/ && $1 !~ /^(operations|state|tolerance:)$/ { print $1 }'); do
+  "$ttr" regress few.csv --layer "$name" >a.txt 2>a.err
+  code=$?
+  check "stream of $name" sh -c "[ $code -eq 0 ] || { [ $code -eq 2 ] && grep -q stream a.err; }"
+done
+for name in softmax-attention forgetting-attention local-linear-attention kernel-regression:window=50; do
+  "$ttr" regress rows.csv --layer "$name" >a.txt 2>a.err
+  check "stream of $name longer than its window" test $? -eq 0
+done
+
 # --- the built-in process ---
 "$ttr" regress --seeds 2 --time 64 --layer nlms --threads 1 >one.txt 2>a.err
 check "built-in process: exit 0 and report.html" sh -c '[ '$?' -eq 0 ] && grep -q "</html>" report.html'

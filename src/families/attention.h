@@ -1,8 +1,8 @@
 // Softmax attention, streaming: blocks of queries by blocks of pairs with a running maximum, never T x T.
 //
 //   x_ti = scale q_t.k_i                     or, with a bandwidth h,  x_ti = -|q_t - k_i|^2 / h (Nadaraya-Watson)
-//   x_ti += g_{i+1} + .. + g_t               with gates (forgetting attention: a pair fades with the log forget
-//   gates) o_t = sum_i e^{x_ti} v_i / (sum_i e^{x_ti} + e^{sink}) ;  lse_t = log of that denominator
+//   x_ti += g_{i+1} + .. + g_t               with gates: a pair fades with the log forget gates (forgetting attention)
+//   o_t = sum_i e^{x_ti} v_i / (sum_i e^{x_ti} + e^{sink}) ;  lse_t = log of that denominator
 //
 // i runs over the pairs that query t sees: first those of earlier calls (the past), then those of this call up to t
 // itself; with a window only the newest `window` of them; not causal: all of the past and all of its sequence.
@@ -15,9 +15,10 @@
 //
 // Backward, from lse and delta_t = do_t.o_t - dlse_t (two numbers per query and head), P = e^{x - lse}:
 //
-//   X = P * (dO V' - delta) ;  dV = P' dO ;  dQ = scale X K ;  dK = scale X' Q ;  dsink = -sum_t e^{sink - lse_t}
-//   delta_t with a bandwidth:  dQ = 2/h (X K - rowsum(X) * Q) ;  dK = 2/h (X' Q - colsum(X) * K) ;  dh = -1/h sum X *
-//   x dg = revcum(rowsum(X) - colsum(X))                             in double: most of it cancels
+//   X = P * (dO V' - delta) ;  dV = P' dO ;  dQ = scale X K ;  dK = scale X' Q
+//   dsink = -sum_t e^{sink - lse_t} delta_t
+//   with a bandwidth:  dQ = 2/h (X K - rowsum(X) * Q) ;  dK = 2/h (X' Q - colsum(X) * K) ;  dh = -1/h sum X * x
+//   dg = revcum(rowsum(X) - colsum(X))      in double: most of it cancels
 //
 // Traps. A query that sees nothing, or nothing above -inf, has o = 0, lse = -inf and no gradient. g = -inf is a
 // closed gate. Exponents of gates are sums from the pair to the query, never differences of sums over the sequence,

@@ -2,9 +2,9 @@
 //
 //   H_t = a_t H_{t-1} + beta_t k_t k_t' + diag(ridge * added_t)     a_t = e^{g_t}        H = R'R ,  F = R'Z
 //   F_t = a_t F_{t-1} + beta_t k_t v_t'                             o_t = S_t' (scale q_t) ,  S = H^{-1} F = R^{-1} Z
-//   [R Z] <- Givens rotations of the rows  [sqrt(a) R, sqrt(a) Z],  sqrt(beta) [k', v'],  sqrt(ridge_j added_j)
-//   [e_j', 0] variance_t = scale^2 q_t' H_t^{-1} q_t : times the variance of the values' noise it is that of the
-//   answer
+//   [R Z] <- Givens rotations of the rows
+//            [sqrt(a) R, sqrt(a) Z],  sqrt(beta) [k', v'],  sqrt(ridge_j added_j) [e_j', 0]
+//   variance_t = scale^2 q_t' H_t^{-1} q_t : times the variance of the values' noise it is that of the answer
 //
 // R [K, K] upper triangular, Z [K, V], per sequence and head. What is added for the ridge, by kind:
 //

@@ -1,10 +1,11 @@
 // Backward, newest token first; p = scale q, y = p + blend (x - p), m = |H|_F where the ridge is relative, else 1.
 //
-//   dy = F do ;  dF += y do' ;  dblend = dy'(x - p) ;  dx = blend dy ;  dp = (1 - blend) dy + (what the solve says of
-//   b) DA from the solve (solve.h) ;  dH += DA ;  dridge_j = m DA_jj ;  relative: dm = sum_j ridge_j DA_jj chebyshev:
-//   low = m min ridge and high = m max ridge + |H|_F have gradients too ;  dH += d|H|_F H / |H|_F dk = beta (dF v +
-//   (dH + dH') k) ;  dv = beta dF' k ;  dbeta = k' dF v + k' dH k dg = e^g <dF, F_{t-1}> ;  dgh = e^gh <dH, H_{t-1}>
-//   ;  dF <- e^g dF ;  dH <- e^gh dH
+//   dy = F do ;  dF += y do' ;  dblend = dy'(x - p) ;  dx = blend dy
+//   dp = (1 - blend) dy + (what the solve says of b)
+//   DA from the solve (solve.h) ;  dH += DA ;  dridge_j = m DA_jj ;  relative: dm = sum_j ridge_j DA_jj
+//   chebyshev: low = m min ridge and high = m max ridge + |H|_F have gradients too ;  dH += d|H|_F H / |H|_F
+//   dk = beta (dF v + (dH + dH') k) ;  dv = beta dF' k ;  dbeta = k' dF v + k' dH k
+//   dg = e^g <dF, F_{t-1}> ;  dgh = e^gh <dH, H_{t-1}> ;  dF <- e^g dF ;  dH <- e^gh dH
 //
 // States are kept every sqrt(T) tokens and recomputed inside a segment.
 #include "families/iterative.h"
@@ -16,27 +17,13 @@
 #include "families/replay.h"
 #include "families/scratch.h"
 #include "families/solve.h"
+#include "families/wide.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::iterative {
 namespace {
 
 using Size = std::ptrdiff_t;
-
-template <class T>
-double number(const View<const T, 3>& x, Size row, Size t, int head, double otherwise) {
-  return x ? static_cast<double>(x(row, t, head)) : otherwise;
-}
-template <class T>
-void load(const View<const T, 4>& from, Size row, Size t, int head, Size dim, double scale, double* to) {
-  const T* const start = &from(row, t, head, 0);
-  for (Size j = 0; j < dim; ++j) to[j] = scale * static_cast<double>(start[j * from.stride[3]]);
-}
-template <class T>
-void add(const double* from, double scale, Size dim, const View<T, 4>& to, Size row, Size t, int head) {
-  T* const start = &to(row, t, head, 0);
-  for (Size j = 0; j < dim; ++j) start[j * to.stride[3]] += static_cast<T>(scale * from[j]);
-}
 
 /// One head of one sequence. A state is H [K,K] and F [K,V].
 class Head {

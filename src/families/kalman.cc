@@ -16,27 +16,13 @@
 #include "families/replay.h"
 #include "families/scratch.h"
 #include "families/solve.h"
+#include "families/wide.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::kalman {
 namespace {
 
 using Size = std::ptrdiff_t;
-
-template <class T>
-double number(const View<const T, 3>& x, Size row, Size t, int head, double otherwise) {
-  return x ? static_cast<double>(x(row, t, head)) : otherwise;
-}
-template <class T>
-void load(const View<const T, 4>& from, Size row, Size t, int head, Size dim, double scale, double* to) {
-  const T* const start = &from(row, t, head, 0);
-  for (Size j = 0; j < dim; ++j) to[j] = scale * static_cast<double>(start[j * from.stride[3]]);
-}
-template <class T>
-void add(const double* from, double scale, Size dim, const View<T, 4>& to, Size row, Size t, int head) {
-  T* const start = &to(row, t, head, 0);
-  for (Size j = 0; j < dim; ++j) start[j * to.stride[3]] += static_cast<T>(scale * from[j]);
-}
 
 /// One head of one sequence. A state is S [K,V] and P [K,K].
 class Head {

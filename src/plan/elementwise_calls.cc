@@ -118,7 +118,7 @@ struct SelectiveFamily {
     const LinearProblem<T> linear = o.problem(state);
     SelectiveProblem<T> p;
     p.sequences = linear.sequences;
-    p.gate = o.step().undecayed ? SelectiveGate::longhorn : SelectiveGate::exponential;
+    p.gate = o.step().longhorn_gate ? SelectiveGate::longhorn : SelectiveGate::exponential;
     p.heads = linear.heads, p.key_heads = linear.key_heads;
     p.key_dim = linear.key_dim, p.value_dim = linear.value_dim, p.scale = linear.scale;
     p.q = linear.q, p.k = linear.k, p.u = linear.v, p.o = linear.o;

@@ -405,8 +405,8 @@ int Builder::selective_step(double scale) {
   const int q = canonical("q"), k = canonical("k"), v = canonical("v");
   Step step = kernel(KernelKind::selective, scale, q, k, v);
   step.from[Role::step] = operand("step");
-  step.undecayed = layer_->own_kernel == zoo::OwnKernel::selective_longhorn;
-  if (!step.undecayed) step.from[Role::a] = operand("A");
+  step.longhorn_gate = layer_->own_kernel == zoo::OwnKernel::selective_longhorn;
+  if (!step.longhorn_gate) step.from[Role::a] = operand("A");
   return kernel_step(std::move(step), "BTHV", {memory_part(k, v)});
 }
 

@@ -133,7 +133,7 @@ struct AttentionFamily {
     fill(p, o, state);
     p.scale = static_cast<T>(o.step().scale);
     p.causal = o.body().options.causal;
-    p.normalise = !o.step().undecayed;
+    p.normalise = !o.step().unnormalised;
     p.window = o.body().pipeline.design.weights.window;
     p.g = o.scalars(Role::g);
     p.sink = o.per_head_number(Role::sink), p.bandwidth = o.per_head_number(Role::bandwidth);
@@ -183,7 +183,7 @@ struct LocalLinearFamily {
     p.kernel = o.has(Role::bandwidth) ? LocalKernel::gaussian : LocalKernel::exponential;
     p.scale = static_cast<T>(o.step().scale);
     p.bandwidth = o.per_head_number(Role::bandwidth);
-    p.ridge = o.step().undecayed ? LocalRidge::absolute : LocalRidge::relative;
+    p.ridge = o.step().absolute_ridge ? LocalRidge::absolute : LocalRidge::relative;
     p.lambda = o.scalars(Role::ridge);
     p.slope = o.vectors(Role::a);
     p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);

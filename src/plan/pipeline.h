@@ -80,13 +80,14 @@ struct Step {
   int to = -1;
   int also = -1;  // kernels with a second output
   zoo::Running running = zoo::Running::none;
-  double scale = 1;  // kernels: on q
-  int pairs = 1;     // kernels: their time is that of pairs, T times this
-  bool undecayed =
-      false;  // delta, dplr: the residual reads the state before its decay; selective: Longhorn's gate; attention: not
-              // normalised; local_linear: the ridge is absolute
-  bool read_before = false;  // gated: the output reads the state before the token's write
-  int state = -1;            // kernels: index of the first state
+  double scale = 1;             // kernels: on q
+  int pairs = 1;                // kernels: their time is that of pairs, T times this
+  bool undecayed = false;       // delta, dplr: the residual reads the state before its decay
+  bool longhorn_gate = false;   // selective: the factor is 1 - k^2 step, not exp(step A)
+  bool unnormalised = false;    // attention: the weights are not divided by their sum
+  bool absolute_ridge = false;  // local_linear: not relative to the sum of the weights
+  bool read_before = false;     // gated: the output reads the state before the token's write
+  int state = -1;               // kernels: index of the first state
 };
 
 /// One named array of the state. In the caller's buffer: if any part is a history or the kernel counts tokens, one

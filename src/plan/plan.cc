@@ -277,9 +277,11 @@ StatePlace Plan::Body::state_place(std::size_t bytes, int index) const {
 Footprint Plan::footprint(std::int64_t time, Form form) const {
   if (time < 0) throw Error("footprint of " + std::to_string(time) + " tokens; time cannot be negative", "time");
   Footprint bytes{body_->state_bytes(time), 0, 0};
+  // A state that is full of pairs (a window stays so) still takes one more token.
+  const std::int64_t tokens = time + (body_->pipeline.history ? 1 : 0);
   const auto include = [&](Form f) {
-    bytes.workspace = std::max(bytes.workspace, workspace_bytes(*body_, time, f, false));
-    bytes.backward = std::max(bytes.backward, workspace_bytes(*body_, time, f, true));
+    bytes.workspace = std::max(bytes.workspace, workspace_bytes(*body_, tokens, f, false));
+    bytes.backward = std::max(bytes.backward, workspace_bytes(*body_, tokens, f, true));
   };
   include(form);
   if (form == Form::best)
@@ -404,6 +406,17 @@ Status Plan::grow(ConstState from, State to) const noexcept {
   return Status::ok;
 }
 
+namespace {
+
+// Which part of the state is the first list of pairs.
+int first_history(const Plan::Body& body) {
+  const auto& parts = body.pipeline.states;
+  return static_cast<int>(
+      std::find_if(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; }) - parts.begin());
+}
+
+}  // namespace
+
 Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   const auto cu = call.inputs->cu_seqlens;
   std::ptrdiff_t time = -1;
@@ -464,6 +477,14 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   if (body.pipeline.history && !body.on_oracle())
     for (int n = 0; n < body.shape.batch; ++n)
       kept = std::max(kept, static_cast<const std::int64_t*>(call.state.data)[n]);
+  if (kept > 0 && call.outputs && !body.pipeline.design.weights.window)
+    for (int n = 0; n < body.shape.batch; ++n) {
+      const std::int64_t own =
+          cu.empty() ? time : cu[static_cast<std::size_t>(n) + 1] - cu[static_cast<std::size_t>(n)];
+      const std::int64_t pairs = static_cast<const std::int64_t*>(call.state.data)[n] + own;
+      const std::ptrdiff_t room = body.state_place(call.state.bytes, first_history(body)).capacity;
+      if (pairs > room) return {Status::state_full, "state", 0, pairs, room};
+    }
   const std::size_t needed = workspace_bytes(body, time + kept, call.form, call.d_inputs != nullptr);
   if (call.workspace.bytes < needed || (!call.workspace.data && needed))
     return {Status::small_workspace, "workspace", 0, static_cast<std::ptrdiff_t>(call.workspace.bytes),

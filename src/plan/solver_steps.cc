@@ -109,7 +109,7 @@ int Builder::attention_step(int q, int k, int v) {
   Step step = kernel(KernelKind::attention, near_scale(), q, k, v, log_fade());
   step.from[Role::bandwidth] = bandwidth_of_weights();
   if (w.sink) step.from[Role::sink] = canonical("sink");
-  step.undecayed = p_.design.solver.kind == Solver::Kind::gd;
+  step.unnormalised = p_.design.solver.kind == Solver::Kind::gd;
   return kernel_step(std::move(step), "BTHV", pairs_kept(k, v, step.from[Role::g] >= 0));
 }
 
@@ -119,7 +119,7 @@ int Builder::local_linear_step(int q, int k, int v) {
   step.from[Role::bandwidth] = bandwidth_of_weights();
   if (s.kind == Solver::Kind::given) step.from[Role::a] = canonical("r");
   else step.from[Role::ridge] = quantity(s.ridge, "ridge");
-  step.undecayed = s.ridge_kind == Solver::RidgeKind::absolute;
+  step.absolute_ridge = s.ridge_kind == Solver::RidgeKind::absolute;
   return kernel_step(std::move(step), "BTHV", pairs_kept(k, v, false));
 }
 

@@ -8,12 +8,14 @@
 #include "simd/attention-inl.h"
 
 #if HWY_ONCE
-#include "simd/attention_choose-inl.h"
+#define TTR_TABLE_TYPE AttentionSimd
+#define TTR_TABLE AttentionTable
+#include "simd/named_choose-inl.h"
 
 namespace ttr {
 template <>
 const AttentionSimd<float>& attention_simd<float>(const Simd<float>& simd) noexcept {
-  return simd_detail::choose_attention<float>(simd.name);
+  return simd_detail::choose_by_name<float>(simd.name);
 }
 }  // namespace ttr
 #endif

@@ -8,12 +8,14 @@
 #include "simd/attention-inl.h"
 
 #if HWY_ONCE
-#include "simd/attention_choose-inl.h"
+#define TTR_TABLE_TYPE AttentionSimd
+#define TTR_TABLE AttentionTable
+#include "simd/named_choose-inl.h"
 
 namespace ttr {
 template <>
 const AttentionSimd<double>& attention_simd<double>(const Simd<double>& simd) noexcept {
-  return simd_detail::choose_attention<double>(simd.name);
+  return simd_detail::choose_by_name<double>(simd.name);
 }
 }  // namespace ttr
 #endif

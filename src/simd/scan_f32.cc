@@ -8,12 +8,14 @@
 #include "simd/scan-inl.h"
 
 #if HWY_ONCE
-#include "simd/scan_choose-inl.h"
+#define TTR_TABLE_TYPE ScanSimd
+#define TTR_TABLE ScanTable
+#include "simd/named_choose-inl.h"
 
 namespace ttr {
 template <>
 const ScanSimd<float>& scan_simd<float>(const Simd<float>& simd) noexcept {
-  return simd_detail::choose_scan<float>(simd.name);
+  return simd_detail::choose_by_name<float>(simd.name);
 }
 }  // namespace ttr
 #endif

@@ -8,12 +8,14 @@
 #include "simd/scan-inl.h"
 
 #if HWY_ONCE
-#include "simd/scan_choose-inl.h"
+#define TTR_TABLE_TYPE ScanSimd
+#define TTR_TABLE ScanTable
+#include "simd/named_choose-inl.h"
 
 namespace ttr {
 template <>
 const ScanSimd<double>& scan_simd<double>(const Simd<double>& simd) noexcept {
-  return simd_detail::choose_scan<double>(simd.name);
+  return simd_detail::choose_by_name<double>(simd.name);
 }
 }  // namespace ttr
 #endif

@@ -1,18 +1,18 @@
-// From the name of an instruction set to the attention table compiled for it; see choose-inl.h.
+// From the name of an instruction set to the table compiled for it, for tables beside Simd (see choose-inl.h). Before
+// including it once, define TTR_TABLE_TYPE (ScanSimd) and TTR_TABLE (ScanTable).
 #pragma once
 
 #include <cstring>
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"
-#include "simd/attention_simd.h"
 
 namespace ttr::simd_detail {
 
 template <class T>
-const AttentionSimd<T>& choose_attention(const char* name) noexcept {
+const TTR_TABLE_TYPE<T>& choose_by_name(const char* name) noexcept {
 #define TTR_TRY(TARGET) \
-  if (std::strcmp(name, hwy::TargetName(HWY_##TARGET)) == 0) return *N_##TARGET::AttentionTable<T>();
+  if (std::strcmp(name, hwy::TargetName(HWY_##TARGET)) == 0) return *N_##TARGET::TTR_TABLE<T>();
 #if HWY_TARGETS & HWY_AVX3_DL
   TTR_TRY(AVX3_DL)
 #endif
@@ -38,7 +38,7 @@ const AttentionSimd<T>& choose_attention(const char* name) noexcept {
   TTR_TRY(WASM)
 #endif
 #undef TTR_TRY
-  return *HWY_NAMESPACE::AttentionTable<T>();  // the last target compiled: the baseline, which runs everywhere
+  return *HWY_NAMESPACE::TTR_TABLE<T>();  // the last target compiled: the baseline, which runs everywhere
 }
 
 }  // namespace ttr::simd_detail
