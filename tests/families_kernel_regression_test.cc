@@ -60,26 +60,30 @@ TEST(KernelRegression, ManyBlocks) {
 }
 
 // The derivative along a random direction of each input.
+void check_along_a_direction(const Regression& f) {
+  const Values in = f.draw_values(), d = draw_gradients(f, 5), grad = run_backward<double>(f, in, d, {});
+  const Values directions = draw(f.specs(), 6);
+  for (const auto& [name, gradient] : grad) {
+    const Doubles& along = directions.at(name);
+    double want = 0, got = 0, size = 0;
+    for (const double h : {1e-5, -1e-5}) {
+      Values x = in;
+      for (std::size_t i = 0; i < along.size(); ++i) x[name][i] += h * along[i];
+      const Doubles o = f.reference(x).at("o");
+      for (std::size_t i = 0; i < o.size(); ++i) want += d.at("o")[i] * o[i] / (2 * h);
+    }
+    for (std::size_t i = 0; i < along.size(); ++i)
+      got += gradient[i] * along[i], size += std::abs(gradient[i] * along[i]);
+    EXPECT_NEAR(got, want, 1e-7 * (1 + size)) << f.name() << ": " << name;
+  }
+}
+
 TEST(KernelRegression, GradientsOfManyBlocks) {
   for (const Kind kernel : {Kind::exponential, Kind::gaussian, Kind::polynomial})
     for (const bool causal : {true, false}) {
       Regression f;
       f.T = 66, f.capacity = 70, f.past = {9}, f.kernel = kernel, f.causal = causal, f.H = 1;
-      const Values in = f.draw_values(), d = draw_gradients(f, 5), grad = run_backward<double>(f, in, d, {});
-      const Values directions = draw(f.specs(), 6);
-      for (const auto& [name, gradient] : grad) {
-        const Doubles& along = directions.at(name);
-        double want = 0, got = 0, size = 0;
-        for (const double h : {1e-5, -1e-5}) {
-          Values x = in;
-          for (std::size_t i = 0; i < along.size(); ++i) x[name][i] += h * along[i];
-          const Doubles o = f.reference(x).at("o");
-          for (std::size_t i = 0; i < o.size(); ++i) want += d.at("o")[i] * o[i] / (2 * h);
-        }
-        for (std::size_t i = 0; i < along.size(); ++i)
-          got += gradient[i] * along[i], size += std::abs(gradient[i] * along[i]);
-        EXPECT_NEAR(got, want, 1e-7 * (1 + size)) << f.name() << ": " << name;
-      }
+      check_along_a_direction(f);
     }
 }
 
@@ -100,15 +104,134 @@ TEST(KernelRegression, Packed) {
 }
 
 TEST(KernelRegression, Window) {
-  for (const Size window : {1, 3, 100})
-    for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::shared}) {
-      Regression f;
-      f.window = window, f.ridge = ridge, f.T = 8, f.capacity = 4, f.past = {3}, f.kernel = Kind::gaussian, f.H = 2;
-      check_family(f, once, true, float_tolerance);
-    }
+  for (const Size window : {1, 2, 3, 100})
+    for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::shared})
+      for (const bool kept : {false, true}) {
+        if (kept && ridge == Ridge::token) continue;
+        Regression f;
+        f.window = window, f.ridge = ridge, f.T = 8, f.capacity = 4, f.past = {3}, f.kernel = Kind::gaussian, f.H = 2;
+        f.kept = kept;
+        check_family(f, once, true, float_tolerance);
+      }
+}
+
+// Windows that end inside a block and at its border, shorter and longer than what was there before, and several heads
+// that share a factor or have one each.
+TEST(KernelRegression, WindowOfManyBlocks) {
+  struct Case {
+    Size T, past, window;
+    int H, G;
+    bool kept;
+    Ridge ridge;
+  };
+  for (const Case& c : std::vector<Case>{{75, 0, 70, 1, 1, false, Ridge::head},
+                                         {130, 0, 64, 1, 1, true, Ridge::head},
+                                         {9, 200, 129, 2, 1, true, Ridge::shared},
+                                         {90, 30, 65, 2, 1, false, Ridge::shared},
+                                         {70, 40, 63, 2, 2, true, Ridge::head},
+                                         {70, 5, 67, 2, 1, false, Ridge::token}}) {
+    Regression f;
+    f.T = c.T, f.capacity = c.past, f.window = c.window, f.H = c.H, f.G = c.G, f.kept = c.kept, f.ridge = c.ridge;
+    f.kernel = Kind::gaussian, f.K = 3, f.V = 2;
+    if (c.past > 0) f.past = {c.past};
+    check_family(f, once, false, float_tolerance);
+    if (!c.kept) check_alone(f, once);
+    check_along_a_direction(f);
+  }
+}
+
+// The list cut to the window after every call, as a stream keeps it, and the factor beside it: after three thousand
+// tokens it is as good as a new one.
+TEST(KernelRegression, WindowDoesNotDrift) {
   Regression f;
-  f.window = 70, f.T = 75, f.H = 1;
-  check_family(f, once, false, float_tolerance);
+  f.T = 3000, f.H = f.G = 1, f.window = 40, f.kernel = Kind::gaussian, f.K = 2, f.V = 2;
+  Values in = f.draw_values();
+  in["ridge"][0] = 1e-6;
+  const Size W = f.window, room = W;
+  Doubles list_k(room * f.K), list_v(room * f.V), triangle(room * (room + 1) / 2), Z(room * f.V), o(2), fresh(2);
+  std::int64_t there = 0, count = 0;
+  double worst = 0, size = 0;
+  for (Size t = 0; t < f.T; ++t) {
+    const std::vector<Sequence> token = {{0, 0, 1}};
+    KernelRegressionProblem<double> p;
+    p.sequences = token, p.key_dim = f.K, p.value_dim = f.V, p.window = W, p.kernel = f.kernel;
+    p.bandwidth = f.bandwidth;
+    p.q = ttr::view<const double>(&in["q"][t * f.K], 1, 1, 1, f.K);
+    p.k = ttr::view<const double>(&in["k"][t * f.K], 1, 1, 1, f.K);
+    p.v = ttr::view<const double>(&in["v"][t * f.V], 1, 1, 1, f.V);
+    p.ridge = {in["ridge"].data(), {1, 1, 1}, {0, 0, 0}};
+    p.past_k = ttr::view<const double>(list_k.data(), 1, room, 1, f.K);
+    p.past_v = ttr::view<const double>(list_v.data(), 1, room, 1, f.V);
+    p.past_count = &there;
+    const auto run = [&](Doubles& to) {
+      p.o = ttr::view(to.data(), 1, 1, 1, f.V);
+      Scratch<double> scratch(kernel_regression::workspace_bytes(1, 1, f.K, f.V, there + 1, p.factored, false, W));
+      ASSERT_EQ(kernel_regression::forward(p, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+      ASSERT_TRUE(scratch.intact());
+    };
+    run(fresh);
+    p.triangle = triangle.data(), p.solved = Z.data(), p.factored = &count, p.factor_capacity = room;
+    run(o);
+    for (Size j = 0; j < f.V; ++j)
+      worst = std::max(worst, std::abs(o[j] - fresh[j])), size = std::max(size, std::abs(fresh[j]));
+    if (there == W) {
+      std::copy(list_k.begin() + f.K, list_k.end(), list_k.begin());
+      std::copy(list_v.begin() + f.V, list_v.end(), list_v.begin());
+      --there;
+    }
+    std::copy_n(&in["k"][t * f.K], f.K, &list_k[there * f.K]);
+    std::copy_n(&in["v"][t * f.V], f.V, &list_v[there * f.V]);
+    ++there;
+    ASSERT_EQ(count, there);
+  }
+  // 40 pairs, kappa = 1 and a ridge of 1e-6: either way of factoring is right to about 40 eps / ridge.
+  EXPECT_LE(worst, 1e-8 * size);
+}
+
+// A pair that is not a number is forgotten when it leaves the window.
+TEST(KernelRegression, WindowForgetsWhatIsNotANumber) {
+  for (const char* name : {"k", "v"})
+    for (const bool kept : {false, true})
+      for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+        Regression f;
+        f.T = 60, f.H = f.G = 1, f.window = 9, f.kept = kept;
+        Values in = f.draw_values();
+        const Doubles want = f.reference(in).at("o");
+        const Size at = 20, width = std::string(name) == "k" ? f.K : f.V;
+        in[name][static_cast<std::size_t>(at * width)] = bad;
+        Bound<double> x(f.specs(), &in, false);
+        x.counts = f.counts();
+        for (const auto& [begin, end] : {std::pair<Size, Size>{0, 7}, {7, 22}, {22, 28}, {28, f.T}}) {
+          Scratch<double> scratch(f.bytes<double>(f.T, Form::best, 0, false));
+          const auto list = clipped(f.sequences(), begin, end);
+          ASSERT_EQ(f.forward(x, list, Form::best, 0, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+        }
+        const Doubles got = x.held["o"].get();
+        for (Size i = 0; i < static_cast<Size>(got.size()); ++i) {
+          const Size t = i / f.V;
+          const bool reached = t >= at && t < at + f.window && (width == f.K || i % f.V == 0);
+          if (reached) {
+            EXPECT_FALSE(std::isfinite(got[i])) << name << t;
+          } else {
+            EXPECT_NEAR(got[i], want[i], 1e-11) << name << t;
+          }
+        }
+      }
+}
+
+// A kept factor of another number of pairs than the window sees is not used.
+TEST(KernelRegression, WindowFactorOfAnotherPast) {
+  Regression f;
+  f.T = 6, f.capacity = 20, f.past = {20}, f.kept = true, f.window = 8;
+  const Values in = f.draw_values();
+  for (const std::int64_t stated : {0, 3, 7, 9, 20}) {
+    Bound<double> x(f.specs(), &in, false);
+    x.counts = f.counts();
+    x.counts[0] = stated;
+    Scratch<double> scratch(f.bytes<double>(f.T, Form::best, 0, false));
+    EXPECT_EQ(f.forward(x, f.sequences(), Form::best, 0, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+    EXPECT_LE(distance(x.held["o"].get(), f.reference(in).at("o")), 1e-11) << stated;
+  }
 }
 
 TEST(KernelRegression, TokenByToken) {
@@ -370,7 +493,8 @@ TEST(KernelRegression, WhatItRefuses) {
     p.triangle = triangle.data(), p.solved = Z.data(), p.factored = &count, p.factor_capacity = 9;
   };
   EXPECT_EQ(status([&](P& p) { keep(p), p.factor_capacity = 8; }), Status::state_full);
-  EXPECT_EQ(status([&](P& p) { keep(p), p.window = 3; }), Status::not_supported);
+  EXPECT_EQ(status([&](P& p) { keep(p), p.window = 3, p.factor_capacity = 2; }), Status::state_full);
+  EXPECT_EQ(status([&](P& p) { keep(p), p.ridge.stride[1] = 1; }), Status::not_supported);
   EXPECT_EQ(count, 0);
   EXPECT_EQ(status([&](P& p) { keep(p); }), Status::ok);
   EXPECT_EQ(count, 9);

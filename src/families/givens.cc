@@ -58,6 +58,13 @@ void leak(RidgeKind kind, Size K, A a, A enough, const A* before, A* added, A* a
   if (smallest >= enough && smallest < A(1)) added[least] = 2 * (1 - smallest), after[least] = 2 - smallest;
 }
 
+// The rounding that decides which directions count as seen. With a wider A only the keys are rounded, not the sums,
+// and a tenth of T's unit still tells their directions apart.
+template <class T, class A>
+constexpr A resolution() {
+  return static_cast<A>((sizeof(A) > sizeof(T) ? 0.1 : 1.0) * static_cast<double>(std::numeric_limits<T>::epsilon()));
+}
+
 /// One head of one sequence. A state is R, Z, share, basis.
 template <class T, class A>
 class Head {
@@ -69,7 +76,7 @@ class Head {
         K(key_dim),
         V(value_dim),
         ranked(with_basis),
-        triangle(simd, K, V, with_basis, static_cast<A>(std::numeric_limits<T>::epsilon()), arena),
+        triangle(simd, K, V, with_basis, resolution<T, A>(), arena),
         k(arena.take<A>(K)),
         v(arena.take<A>(V)),
         q(arena.take<A>(K)),

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "families/iterative_chunk.h"
 #include "families/replay.h"
 #include "families/scratch.h"
 #include "families/solve.h"
@@ -24,6 +25,13 @@ namespace ttr::families::iterative {
 namespace {
 
 using Size = std::ptrdiff_t;
+
+// The symmetric part of dH where only that has a meaning.
+void settle(SolveBy by, Size K, double* d_h) {
+  if (by != SolveBy::conjugate_gradients) return;
+  for (Size i = 0; i < K; ++i)
+    for (Size j = 0; j < i; ++j) d_h[i * K + j] = d_h[j * K + i] = (d_h[i * K + j] + d_h[j * K + i]) / 2;
+}
 
 /// One head of one sequence. A state is H [K,K] and F [K,V].
 class Head {
@@ -76,6 +84,7 @@ class Head {
         [&](Size i, const Parts<const double, 2>& old, const Parts<const double, 2>& now) {
           good = step_back(problem, d, n.row, n.begin + i, head, old, now) && good;
         });
+    settle(by, K, d_h);
     if (d.d_initial_h) s.axpy(K * K, 1.0, d_h, d.d_initial_h + lane * K * K);
     if (d.d_initial_f) s.axpy(K * V, 1.0, d_f, d.d_initial_f + lane * K * V);
     return good;
@@ -211,10 +220,73 @@ class Head {
          *d_k = nullptr, *spare = nullptr;
 };
 
+bool chunked(Form form) { return form == Form::chunk || form == Form::parallel; }
+
+Size tokens_of(Form form, int chunk, Size longest) {
+  const Size most = std::max<Size>(longest, 1);
+  return form == Form::parallel ? most : std::min<Size>(chunk > 0 ? chunk : default_chunk, most);
+}
+
+/// One head of one sequence, chunk by chunk.
+class Chunks {
+ public:
+  Chunks(const Simd<double>& simd, Size key_dim, Size value_dim, Size longest, SolveBy solver, int steps,
+         bool backward, Size tokens, Arena& arena)
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        C(tokens),
+        chunk(simd, K, V, C, solver, steps, backward, arena),
+        replay({K * K, K * V}, backward ? (longest + C - 1) / C : 0, 0, arena) {
+    if (backward) d_h = arena.take<double>(K * K), d_f = arena.take<double>(K * V);
+  }
+
+  template <class T>
+  bool forward(const IterativeProblem<T>& problem, const Sequence& n, int head, Size lane) {
+    double *const H = problem.h + lane * K * K, *const F = problem.f + lane * K * V;
+    mirror(H);
+    for (Size t = n.begin; t < n.end; t += C)
+      chunk.forward(problem, n.row, t, std::min(C, n.end - t), head, H, F, static_cast<bool>(problem.linear.o));
+    return true;
+  }
+
+  template <class T>
+  bool backward(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, const Sequence& n, int head,
+                Size lane) {
+    copy_or_clear(d.d_final_h ? d.d_final_h + lane * K * K : nullptr, K * K, d_h);
+    copy_or_clear(d.d_final_f ? d.d_final_f + lane * K * V : nullptr, K * V, d_f);
+    const auto length = [&](Size i) { return std::min(C, n.end - n.begin - i * C); };
+    replay.run((n.end - n.begin + C - 1) / C, {problem.h + lane * K * K, problem.f + lane * K * V},
+               [&](Size i, const Parts<double, 2>& state) {
+                 if (i == 0) mirror(state[0]);
+                 chunk.forward(problem, n.row, n.begin + i * C, length(i), head, state[0], state[1], false);
+               },
+               [&](Size i, const Parts<const double, 2>& old, const Parts<const double, 2>&) {
+                 chunk.backward(problem, d, n.row, n.begin + i * C, length(i), head, old[0], old[1], d_h, d_f);
+               });
+    settle(problem.solver, K, d_h);
+    if (d.d_initial_h) s.axpy(K * K, 1.0, d_h, d.d_initial_h + lane * K * K);
+    if (d.d_initial_f) s.axpy(K * V, 1.0, d_f, d.d_initial_f + lane * K * V);
+    return true;
+  }
+
+ private:
+  void mirror(double* H) const {
+    for (Size i = 0; i < K; ++i)
+      for (Size j = 0; j < i; ++j) H[j * K + i] = H[i * K + j];
+  }
+
+  const Simd<double>& s;
+  Size K, V, C;
+  Chunk chunk;
+  Replay<double, 2> replay;
+  double *d_h = nullptr, *d_f = nullptr;
+};
+
 template <class T>
 Status check(const IterativeProblem<T>& p, Form form, Workspace work, bool reads, bool backward) {
   const LinearProblem<T>& a = p.linear;
-  if (form != Form::best && form != Form::step && form != Form::recurrent) return Status::not_supported;
+  if (form == Form::scan || (chunked(form) && p.solver == SolveBy::cholesky)) return Status::not_supported;
   const Size longest = longest_of(a.sequences);
   if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
     return Status::bad_shape;
@@ -222,7 +294,8 @@ Status check(const IterativeProblem<T>& p, Form form, Workspace work, bool reads
   if (longest > 0 && (!a.k || !a.v || (reads && !a.q))) return Status::missing_input;
   if (!p.ridge && (p.relative || p.solver == SolveBy::cholesky)) return Status::missing_input;
   if (p.steps < 0 || !(p.tolerance >= 0)) return Status::out_of_domain;
-  if (!work.data || work.bytes < workspace_bytes(a.key_dim, a.value_dim, longest, p.solver, p.steps, backward))
+  if (!work.data ||
+      work.bytes < workspace_bytes(a.key_dim, a.value_dim, longest, p.solver, p.steps, backward, form, p.chunk))
     return Status::small_workspace;
   return Status::ok;
 }
@@ -242,45 +315,65 @@ bool defined(const IterativeProblem<T>& p, const Sequence& n, int h) {
 
 }  // namespace
 
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, SolveBy solver, int steps, bool backward) noexcept {
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, SolveBy solver, int steps, bool backward, Form form,
+                            int chunk) noexcept {
   static constexpr Simd<double> none{};
   Arena arena;
-  Head head(none, K, V, longest, solver, steps, backward, arena);
+  if (chunked(form)) Chunks(none, K, V, longest, solver, steps, backward, tokens_of(form, chunk, longest), arena);
+  else Head(none, K, V, longest, solver, steps, backward, arena);
   return arena.bytes();
 }
 
-template <class T>
-Status forward(const IterativeProblem<T>& p, Form form, const Simd<double>& s, Workspace work) noexcept {
-  const LinearProblem<T>& a = p.linear;
-  if (const Status status = check(p, form, work, static_cast<bool>(a.o), false); status != Status::ok) return status;
-  const FlushDenormals flush;
-  Arena arena(work);
-  Head run(s, a.key_dim, a.value_dim, longest_of(a.sequences), p.solver, p.steps, false, arena);
+namespace {
+
+// each(run) for every head of every sequence, until none is left; false if one was.
+template <class T, class Run, class Each>
+bool each_head(const IterativeProblem<T>& p, Run&& run, Each&& each) {
   bool good = true;
   Size lane = 0;
-  for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++lane) {
-      const bool has_answer = defined(p, n, h);
-      if (!has_answer) no_answer(a.o, n, h);
-      good = has_answer && run.forward(p, n, h, lane) && good;
-    }
+  for (const Sequence& n : p.linear.sequences)
+    for (int h = 0; h < p.linear.heads; ++h, ++lane) good = each(run, n, h, lane) && good;
+  return good;
+}
+
+template <class T, class Each>
+Status run_heads(const IterativeProblem<T>& p, Form form, bool backward, const Simd<double>& s, Workspace work,
+                 Each&& each) {
+  const LinearProblem<T>& a = p.linear;
+  const Size longest = longest_of(a.sequences);
+  const FlushDenormals flush;
+  Arena arena(work);
+  const bool good =
+      chunked(form)
+          ? each_head(p,
+                      Chunks(s, a.key_dim, a.value_dim, longest, p.solver, p.steps, backward,
+                             tokens_of(form, p.chunk, longest), arena),
+                      each)
+          : each_head(p, Head(s, a.key_dim, a.value_dim, longest, p.solver, p.steps, backward, arena), each);
   return good ? Status::ok : Status::out_of_domain;
+}
+
+}  // namespace
+
+template <class T>
+Status forward(const IterativeProblem<T>& p, Form form, const Simd<double>& s, Workspace work) noexcept {
+  if (const Status status = check(p, form, work, static_cast<bool>(p.linear.o), false); status != Status::ok)
+    return status;
+  return run_heads(p, form, false, s, work, [&](auto& run, const Sequence& n, int h, Size lane) {
+    const bool has_answer = defined(p, n, h);
+    if (!has_answer) no_answer(p.linear.o, n, h);
+    return has_answer && run.forward(p, n, h, lane);
+  });
 }
 
 template <class T>
 Status backward(const IterativeProblem<T>& p, const IterativeGradient<T>& d, Form form, const Simd<double>& s,
                 Workspace work) noexcept {
-  const LinearProblem<T>& a = p.linear;
   if (const Status status = check(p, form, work, static_cast<bool>(d.linear.d_o), true); status != Status::ok)
     return status;
-  const FlushDenormals flush;
-  Arena arena(work);
-  Head run(s, a.key_dim, a.value_dim, longest_of(a.sequences), p.solver, p.steps, true, arena);
-  bool good = true;
-  Size lane = 0;
-  for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++lane) good = defined(p, n, h) && run.backward(p, d, n, h, lane) && good;
-  return good ? Status::ok : Status::out_of_domain;
+  return run_heads(p, form, true, s, work, [&](auto& run, const Sequence& n, int h, Size lane) {
+    return defined(p, n, h) && run.backward(p, d, n, h, lane);
+  });
 }
 
 #define TTR_INSTANTIATE(T)                                                                                     \

@@ -15,15 +15,23 @@
 // ridge 0.02, blend, chebyshev. No constants are added to denominators: they would bound the accuracy at 1e-3.
 //
 // Gradients are those of what is computed: the reverse of the steps taken, not the implicit gradient of an exact
-// solution, which is off by the residual of a truncated one. They include the paths through |H|_F, low and high.
+// solution, which is off by the residual of a truncated one. Conjugate gradients that have converged (|A x - p| <=
+// 1e-12 |p|) are an exact solution. Gradients include the paths through |H|_F, low and high.
 //
-// H and F are double whatever T is, and so is the work. Forms: step and recurrent.
+// H and F are double whatever T is, and so is the work. Forms: step and recurrent; with conjugate_gradients and
+// chebyshev also chunk and parallel, in which all queries of a chunk are solved together by matrix products
+// (iterative_chunk.h): the same steps, each query with its own number of them, forwards and backwards. H_t and A_t
+// are never formed, so results differ by rounding: Chebyshev steps by 1e-15. Conjugate gradients magnify it where
+// they have not converged on an ill-conditioned matrix, at most up to the error that is left after the steps (1e-13
+// where they have); at |A x - p| = tolerance the number of steps may differ by one. An exact solve needs the factor
+// of each token's own matrix and has no chunk form.
 //
 // Traps: a head of a sequence with beta < 0 or a ridge < 0 (cholesky: <= 0) or NaN gets NaN and keeps its state, the
-// others are computed, and the call returns out_of_domain.
-// Where H = 0 a relative ridge leaves nothing to solve: x = 0. A token whose matrix has no Cholesky factor gets NaN,
-// the others are computed, and the call returns out_of_domain. Only the lower triangle of an initial H is read; both
-// are written. Gradients of H are raw: K*K independent numbers; solvers agree in the symmetric part only.
+// others are computed, and the call returns out_of_domain. Where H = 0 a relative ridge leaves nothing to solve: x =
+// 0. A token whose matrix has no Cholesky factor gets NaN, the others are computed, and the call returns
+// out_of_domain. Only the lower triangle of an initial H is read; both are written. Gradients of H are raw: K*K
+// independent numbers; solvers agree in the symmetric part only. With conjugate_gradients they are that part, (G +
+// G') / 2: the rest is rounding once the steps have converged.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +56,7 @@ struct IterativeProblem {
   SolveBy solver = SolveBy::cholesky;
   int steps = 30;            // conjugate_gradients, chebyshev
   double tolerance = 1e-13;  // conjugate_gradients
+  int chunk = 0;             // tokens of Form::chunk; 0 = default_chunk
   double* h = nullptr;       // [N, H, K, K] contiguous, start in, end out
   double* f = nullptr;       // [N, H, K, V]
 };
@@ -65,10 +74,15 @@ struct IterativeGradient {
 
 namespace iterative {
 
-/// `longest` is the length of the longest sequence; the backward pass keeps O(sqrt(longest)) states and one solve.
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, SolveBy, int steps,
-                            bool backward) noexcept;
+inline constexpr int default_chunk = 32;
 
+/// `longest` is the length of the longest sequence; the backward pass keeps O(sqrt(longest)) states and one solve, or
+/// one of every query of a chunk.
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, SolveBy, int steps, bool backward,
+                            Form = Form::recurrent, int chunk = 0) noexcept;
+
+/// Forms: best, step, recurrent (all the same), chunk, parallel; others, and the last two with cholesky, are
+/// not_supported.
 template <class T>
 Status forward(const IterativeProblem<T>&, Form, const Simd<double>&, Workspace) noexcept;
 

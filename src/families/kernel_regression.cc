@@ -1,5 +1,5 @@
-// Forward: the factor of a sequence's pairs, then its queries 64 at a time; one new token in one sweep over the
-// factor.
+// Forward: the factor of a sequence's pairs, then its queries 64 at a time. One new token, and every token that
+// pushes a pair out of the window, in one sweep over the factor.
 #include "families/kernel_regression.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Status check(const KernelRegressionProblem<T>& p, bool queries, bool kept, Size*
     if (past > 0 && (past > p.past_k.extent[1] || past > p.past_v.extent[1])) return Status::bad_shape;
     if (p.sequences[n].end == p.sequences[n].begin) continue;
     *pairs = std::max(*pairs, pairs_of(p, n));
-    if (kept && pairs_of(p, n) > p.factor_capacity) return Status::state_full;
+    if (kept && seen_of(pairs_of(p, n), p.window) > p.factor_capacity) return Status::state_full;
     if (kept && p.factored[n] < 0) return Status::out_of_domain;
     if (own_systems(p)) continue;
     const int group = p.heads / p.key_heads;
@@ -55,23 +55,29 @@ class Forward {
   bool sequence(std::size_t n) {
     x = p.sequences[n];
     bool good = true;
-    const Size tokens = x.end - x.begin, all = pairs_of(p, n);
-    const bool step = tokens == 1 && p.causal && !own_systems(p) && p.o;
+    const Size tokens = x.end - x.begin, past = past_of(p, n), all = pairs_of(p, n);
+    // With a window the factor that is kept is that of the pairs the last query saw, or of no use.
+    Size there = p.factored ? std::min(past, static_cast<Size>(p.factored[n])) : 0;
+    if (p.window > 0 && (!p.factored || p.factored[n] != seen_of(past, p.window))) there = 0;
+    const Size from = p.window == 0 ? 0 : there > 0 ? past - there : std::max<Size>(0, past + 1 - p.window);
+    const bool one_by_one = tokens == 1 && p.causal;
     for (int g = 0; g < p.key_heads; ++g) {
       run.load(p, n, g);
       int lane = g * (p.shared ? 1 : p.heads / p.key_heads);
-      System system;
       run.walk(
-          p, n, g,
+          p, n, g, from, one_by_one,
           [&](const System& needed) {
             system = needed;
-            attach(n, lane++);
-            pending = step;
-            run.grow(system, step ? all - 1 : system.count);
+            attach(n, lane++, there);
+            run.grow(system, system.count);
           },
           [&](const Queries& queries) {
-            if (step) one(system, queries);
-            else if (p.o) many(system, queries);
+            if (p.o) many(queries);
+          },
+          [&](int head, int heads, Size t) {
+            run.slide(system, p.window, past + t);
+            if (p.o) one(head, heads, t);
+            else run.grow(system, system.count + 1);
           },
           [&](int head, Size t) {
             good = false;
@@ -80,19 +86,18 @@ class Forward {
                 p.o(x.row, x.begin + t, head, j) = std::numeric_limits<T>::quiet_NaN();
           });
     }
-    if (p.factored && tokens > 0) p.factored[n] = all;
+    if (p.factored && tokens > 0) p.factored[n] = seen_of(all, p.window);
     return good;
   }
 
  private:
-  void attach(std::size_t n, int lane) {
+  void attach(std::size_t n, int lane, Size there) {
     if (!p.triangle) return run.factor.attach(run.triangle, run.solved, 0);
     const Size at = static_cast<Size>(n) * (p.shared ? p.key_heads : p.heads) + lane, room = p.factor_capacity;
-    run.factor.attach(p.triangle + at * Factor::start(room), p.solved + at * room * p.value_dim,
-                      std::min(past_of(p, n), static_cast<Size>(p.factored[n])));
+    run.factor.attach(p.triangle + at * Factor::start(room), p.solved + at * room * p.value_dim, there);
   }
 
-  void many(const System& system, const Queries& a) {
+  void many(const Queries& a) {
     const Size b = a.count, end = p.causal ? a.seen + b - 1 : a.seen, all_see = p.causal ? a.seen - 1 : a.seen;
     widen(p.q, x.row, x.begin + a.begin, b, a.head, run.K, run.q);
     run.kernel.values(b, end, run.q, run.keys + system.first * run.K, run.X, run.N);
@@ -104,24 +109,21 @@ class Forward {
   }
 
   // The new pair and, of the heads that share its factor, the queries: the factor is read once for all of them.
-  void one(const System& system, const Queries& a) {
-    const Size old = system.count - 1, N = run.N;
-    const double* const newest = run.keys + old * run.K;
-    const int heads = p.shared ? p.heads / p.key_heads : 1;
-    if (!pending) return;  // the first head of the factor has answered for the others
-    pending = false;
-    for (int r = 0; r < heads; ++r) widen(p.q, x.row, x.begin, 1, a.head + r, run.K, run.q + r * run.K);
-    run.kernel.values(1, old, newest, run.keys, run.X, N);
-    run.kernel.values(heads, old + 1, run.q, run.keys, run.X + N, N);
+  void one(int head, int heads, Size t) {
+    const Size old = system.count, N = run.N;
+    const double *const keys = run.keys + system.first * run.K, *const newest = keys + old * run.K;
+    for (int r = 0; r < heads; ++r) widen(p.q, x.row, x.begin + t, 1, head + r, run.K, run.q + r * run.K);
+    run.kernel.values(1, old, newest, keys, run.X, N);
+    run.kernel.values(heads, old + 1, run.q, keys, run.X + N, N);
     run.factor.lower(old, 1 + heads, run.X, N);
     double block;
     run.kernel.values(1, 1, newest, newest, &block, 1);
-    run.factor.append(1, system.ridge, run.X, N, &block, 1, run.values + old * run.V);
+    run.factor.append(1, system.ridge, run.X, N, &block, 1, run.values + (system.first + old) * run.V);
     for (int r = 0; r < heads; ++r) {
       double* const y = run.X + (1 + r) * N;
       run.factor.finish(y);
       s.vec_mat(old + 1, run.V, y, run.factor.values(), run.V, run.o);
-      narrow(run.o, x.row, x.begin, 1, a.head + r, run.V, false, p.o);
+      narrow(run.o, x.row, x.begin + t, 1, head + r, run.V, false, p.o);
     }
   }
 
@@ -129,17 +131,17 @@ class Forward {
   Run& run;
   const Simd<double>& s;
   Sequence x{};
-  bool pending = false;
+  System system;
 };
 
 }  // namespace
 
 std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t pairs, bool kept,
-                            bool backward) noexcept {
+                            bool backward, std::ptrdiff_t window) noexcept {
   static constexpr Simd<double> none{};
   Arena arena;
-  Run(none, heads, key_heads, key_dim, value_dim, pairs, backward || !kept, backward, arena);
-  if (backward) Sums(key_dim, value_dim, pairs, arena);
+  const Run run(none, heads, key_heads, key_dim, value_dim, pairs, window, backward || !kept, backward, arena);
+  if (backward) Sums(key_dim, value_dim, pairs, window, run.N, arena);
   return arena.bytes();
 }
 
@@ -150,11 +152,12 @@ Status forward(const KernelRegressionProblem<T>& p, const Simd<double>& s, Works
   Size pairs;
   if (const Status status = check(p, static_cast<bool>(p.o), kept, &pairs); status != Status::ok) return status;
   if (!p.o && !kept) return Status::ok;
-  if (!work.data || work.bytes < workspace_bytes(p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, kept, false))
+  if (!work.data ||
+      work.bytes < workspace_bytes(p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, kept, false, p.window))
     return Status::small_workspace;
   const FlushDenormals flush;
   Arena arena(work);
-  Run run(s, p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, !kept, false, arena);
+  Run run(s, p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, p.window, !kept, false, arena);
   run.kernel.choose(p);
   Forward<T> forward(p, run);
   bool good = true;

@@ -14,11 +14,13 @@
 // Rows are appended and queries answered 64 at a time, as matrix products, t^2 per token. All of it is in double
 // whatever T is. L is packed: row i, of i + 1 numbers, starts at i (i + 1) / 2 whatever the capacity is.
 //
-// The factor may be kept between calls (`triangle`, `solved`, `factored`); a step then costs t^2 and not t^3. It is a
-// function of the past pairs and the ridge: if it is not there (factored = 0), or lags behind, it is made from the
-// past, and gradients of the past include what goes through it. If the past is cut to its oldest pairs the factor
-// needs no change. With a ridge that changes from token to token, or with a window, every token has a system of its
-// own: n^3 / 3 for n pairs seen, and nothing to keep.
+// A window slides over the factor: the oldest pair leaves (3 n^2 for n pairs), the new one is appended. The factor
+// may be kept between calls (`triangle`, `solved`, `factored`); a step then costs t^2, or n^2 with a window, and not
+// t^3. It is a function of the past pairs and the ridge: if it is not there (factored = 0), or lags behind, it is
+// made from the past, and gradients of the past include what goes through it. If the past is cut to its oldest pairs
+// the factor needs no change. With a window it is that of the newest min(past, window) pairs of the past, whether the
+// list still has older ones or not; if `factored` is another number it is made anew. With a ridge that changes from
+// token to token every token has a system of its own: n^3 / 3 for n pairs seen, and nothing to keep.
 //
 // Backward, U and W with a column per query (zero where it does not see a pair), W = A_t^-1 kappa(K_t, q_t):
 //
@@ -30,8 +32,10 @@
 // out_of_domain; else the call returns it before anything is touched. A ridge below 4e-15 (64 + t) kappa(k_t, k_t) is
 // raised to that, beside which rounding would decide the answer: a tiny ridge gives a smoother answer and never an
 // infinite one. Errors are about 1e-16 t max(kappa) / ridge. The exponential kernel overflows where scale |k|^2 is
-// above 709. NaN reaches the queries that see it and no others; gradients only keep it within its sequence. Scratch:
-// t^2 / 2 numbers forward (none with a kept factor), t^2 backward.
+// above 709. NaN reaches the queries that see it and no others (when it leaves the window the factor is made anew);
+// gradients only keep it within its sequence. Scratch: n^2 / 2 numbers forward (none with a kept factor), n^2
+// backward where n is the most pairs that a query sees, and t (n + 64) for gradients where a window is shorter than
+// the list.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +76,7 @@ struct KernelRegressionProblem {
   // The factor that is kept, all or none; F = key_heads if `shared`, else heads. Contiguous; start in, end out.
   double* triangle = nullptr;          // [N, F, factor_capacity (factor_capacity + 1) / 2]
   double* solved = nullptr;            // [N, F, factor_capacity, V] Z
-  std::int64_t* factored = nullptr;    // [N] pairs in it; afterwards all pairs of a sequence that had tokens
+  std::int64_t* factored = nullptr;    // [N] pairs in it; afterwards all that a sequence's next query could see
   std::ptrdiff_t factor_capacity = 0;  // pairs
 
   View<T, 4> o;  // [B, T, H, V]; no data = not wanted
@@ -89,9 +93,10 @@ struct KernelRegressionGradient {
 
 namespace kernel_regression {
 
-/// `pairs`: the largest number of pairs of a sequence, past ones included; `kept`: the problem has a factor.
+/// `pairs`: the largest number of pairs of a sequence, past ones included; `kept`: the problem has a factor. With
+/// window = 0 it is enough for any window.
 std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t pairs, bool kept,
-                            bool backward) noexcept;
+                            bool backward, std::ptrdiff_t window = 0) noexcept;
 
 template <class T>
 Status forward(const KernelRegressionProblem<T>&, const Simd<double>&, Workspace) noexcept;

@@ -1,4 +1,8 @@
-// A Cholesky factor that grows: L L' = A for the leading rows of A, packed by rows, and Z = L^-1 V beside it.
+// A Cholesky factor that grows and slides: L L' = A for the leading rows of A, packed by rows, and Z = L^-1 V beside
+// it.
+//
+// The oldest pair leaves by rotations of the others' columns with its own, an update and not a downdate: stable, and
+// what a pair has left in the way of rounding leaves with it.
 //
 // Right-hand sides are rows of X [R, m], so that the row that is appended, l' = (L^-1 a)', is one of them as it is.
 // Blocks of 64 columns: what lies left of the diagonal block is a product of matrices, on a copy of that part of L
@@ -18,11 +22,14 @@ namespace ttr::families::kernel_regression {
 
 class Factor {
  public:
-  /// most: right-hand sides of one call
-  Factor(const Simd<double>& simd, Size value_dim, Size most, Arena& arena) : s(simd), V(value_dim) {
+  /// most: right-hand sides of one call; slides: pairs at a call of drop()
+  Factor(const Simd<double>& simd, Size value_dim, Size most, Arena& arena, Size slides = 0) : s(simd), V(value_dim) {
     panel = arena.take<double>(C * width), tile = arena.take<double>(C * C), gram = arena.take<double>(C * C);
     own = arena.take<double>(C * C);
     inverse = arena.take<double>(C), turned = arena.take<double>(C * std::max(most, C));
+    if (slides == 0) return;
+    for (double** list : {&column, &cosine, &sine}) *list = arena.take<double>(slides);
+    oldest = arena.take<double>(V);
   }
 
   /// Works on these arrays from now on; `rows` of them are there.
@@ -120,6 +127,36 @@ class Factor {
     }
   }
 
+  /// Forgets the oldest pair. If it was not finite nothing finite is left: then the factor is empty, to be grown
+  /// anew.
+  void drop() {
+    const Size n = count - 1;
+    double sum = L[0];
+    for (Size i = 0; i < n; ++i) sum += column[i] = L[start(i + 1)];
+    for (Size j = 0; j < V; ++j) sum += oldest[j] = Z[j];
+    count = std::isfinite(sum) ? n : 0;
+    // Rows of the new factor lie one place before those they are made of: a tile is read before it is written.
+    for (Size i = 0; i < count; i += C)
+      for (Size j = 0; j <= i; j += C) {
+        const Size rows = std::min(C, n - i), columns = std::min(C, i + rows - j);
+        const auto width_of = [&](Size r) { return std::min(columns, i + r + 1 - j); };
+        for (Size r = 0; r < rows; ++r) std::copy_n(L + start(i + r + 1) + 1 + j, width_of(r), own + r * C);
+        s.transpose(rows, columns, own, C, tile, C);
+        for (Size c = 0; c < columns; ++c) {
+          const Size at = j + c, below = i == j ? c + 1 : 0;
+          double *const from = tile + c * C, *const to = gram + c * C;
+          if (i == j) {
+            to[c] = std::hypot(from[c], column[at]);
+            cosine[at] = from[c] / to[c], sine[at] = column[at] / to[c];
+          }
+          rotate(rows - below, at, from + below, column + i + below, to + below);
+        }
+        s.transpose(columns, rows, gram, C, own, C);
+        for (Size r = 0; r < rows; ++r) std::copy_n(own + r * C, width_of(r), L + start(i + r) + j);
+      }
+    for (Size i = 0; i < count; ++i) rotate(V, i, Z + (i + 1) * V, oldest, Z + i * V);
+  }
+
   /// x [count] = L^-1 c, of which all but the last entry is known.
   void finish(double* x) const {
     const Size last = count - 1;
@@ -137,6 +174,13 @@ class Factor {
   }
   static constexpr Size few = 4;  // so many right-hand sides do not pay for a copy of L
 
+  // to <- c x + s y ;  y <- c y - s x
+  void rotate(Size n, Size by, const double* x, double* y, double* to) const {
+    s.scale(n, cosine[by], x, to);
+    s.axpy(n, sine[by], y, to);
+    s.scale(n, cosine[by], y, y);
+    s.axpy(n, -sine[by], x, y);
+  }
   void unpack_rows(Size first, Size n, Size from, Size depth) {
     for (Size i = 0; i < n; ++i) std::copy_n(L + start(first + i) + from, depth, panel + i * width);
   }
@@ -153,6 +197,7 @@ class Factor {
   Size V, count = 0;
   double *L = nullptr, *Z = nullptr;
   double *panel, *tile, *gram, *own, *inverse, *turned;
+  double *column = nullptr, *cosine = nullptr, *sine = nullptr, *oldest = nullptr;
 };
 
 }  // namespace ttr::families::kernel_regression

@@ -17,6 +17,9 @@ namespace ttr::families {
 class Solve {
  public:
   using Size = std::ptrdiff_t;
+  /// With a residual of 1e-12 |b| conjugate gradients are an exact solve, and their gradient is one more solve. The
+  /// reverse of the steps would magnify the rounding of so small a residual a thousand times.
+  static constexpr double converged = 1e-24, adjoint_tolerance = 1e-13;
   struct Gradient {
     double* b;         // [K] +=
     double* matrix;    // [K, K] +=, raw: every entry by itself
@@ -51,7 +54,7 @@ class Solve {
             Gradient& d) {
     if (by == SolveBy::cholesky) cholesky_back(x, dx, d);
     else if (by == SolveBy::chebyshev) chebyshev_back(A, b, low, high, dx, d);
-    else conjugate_gradients_back(A, b, dx, d);
+    else conjugate_gradients_back(A, b, x, dx, d);
   }
 
  private:
@@ -93,31 +96,54 @@ class Solve {
   }
 
   // Step i: a = A p ; alpha = rr / p'a ; x += alpha p ; r <- r - alpha a ; ratio = r'r / rr ; p <- r + ratio p. Kept
-  // before the step: p (xs), r (rs), rr (first); of it: a (as), p'a (second), ratio (third).
-  void conjugate_gradients(const double* A, const double* b, double tolerance, double* x) {
+  // before the step: p, r, rr; of it: a, p'a (curvature), ratio. With distance 0 each overwrites the last.
+  struct Track {
+    double *p, *r, *a, *rr, *curvature, *ratio;
+    Size distance;
+  };
+  /// Steps taken.
+  Size descend(const double* A, const double* b, double tolerance, Size most, const Track& at, double* x) const {
     std::fill_n(x, K, 0.0);
-    std::copy_n(b, K, rs), std::copy_n(b, K, xs);
-    double rr = s.dot(K, b, b);
-    const double enough = tolerance * tolerance * rr;
-    const Size next = stride > 0 ? 1 : 0;
-    for (taken = 0; taken < limit && !(rr <= enough); ++taken) {
-      const Size i = taken * next;
-      double *const p = xs + i * K, *const r = rs + i * K, *const a = as + i * K;
+    std::copy_n(b, K, at.r), std::copy_n(b, K, at.p);
+    at.rr[0] = s.dot(K, b, b);
+    const double enough = tolerance * tolerance * at.rr[0];
+    const Size next = at.distance * K;
+    Size steps = 0;
+    for (double rr = at.rr[0]; steps < most && !(rr <= enough); ++steps) {
+      const Size i = steps * at.distance;
+      double *const p = at.p + i * K, *const r = at.r + i * K, *const a = at.a + i * K;
       s.mat_vec(K, K, A, K, p, a);
       const double curvature = s.dot(K, p, a);
       if (curvature <= 0) break;
       const double alpha = rr / curvature;
       s.axpy(K, alpha, p, x);
-      s.scale(K, 1.0, r, r + next * K);
-      s.axpy(K, -alpha, a, r + next * K);
-      first[i] = rr, second[i] = curvature;
-      rr = s.dot(K, r + next * K, r + next * K);
-      third[i] = rr / first[i];
-      s.scale(K, third[i], p, p + next * K);
-      s.axpy(K, 1.0, r + next * K, p + next * K);
+      s.scale(K, 1.0, r, r + next);
+      s.axpy(K, -alpha, a, r + next);
+      const double now = s.dot(K, r + next, r + next);
+      at.curvature[i] = curvature, at.ratio[i] = now / rr;
+      s.scale(K, now / rr, p, p + next);
+      s.axpy(K, 1.0, r + next, p + next);
+      at.rr[i + at.distance] = rr = now;
     }
+    return steps;
   }
-  void conjugate_gradients_back(const double* A, const double* b, const double* dx, Gradient& d) {
+  void conjugate_gradients(const double* A, const double* b, double tolerance, double* x) {
+    taken = descend(A, b, tolerance, limit, {xs, rs, as, first, second, third, stride > 0}, x);
+  }
+
+  void conjugate_gradients_back(const double* A, const double* b, const double* x, const double* dx, Gradient& d) {
+    if (taken == 0) return;
+    if (first[taken] <= converged * first[0]) {
+      double numbers[3], *const u = adjoint[3];
+      const Track track{adjoint[0], adjoint[1], adjoint[2], numbers, numbers + 1, numbers + 2, 0};
+      const double size = s.dot(K, dx, dx);
+      descend(A, dx, adjoint_tolerance, limit + 2 * K, track, u);
+      if (numbers[0] <= converged * size) {
+        s.axpy(K, 1.0, u, d.b);
+        add_outer(-1.0, u, x, d);
+        return;
+      }
+    }
     double *const dp = adjoint[0], *const dr = adjoint[1], *const da = adjoint[2];
     std::fill_n(dp, K, 0.0), std::fill_n(dr, K, 0.0);
     double d_rr = 0;  // of r'r after the step

@@ -119,8 +119,8 @@ class Triangle {
   }
 
   // True if a direction x (in coordinates of the basis) counts as forgotten: |R x| <= old_cut |x| times the largest
-  // pivot. The smallest pivot R_ii is no less than the smallest |R x| / |x|, so only if it is small there is more to
-  // do: R n = -R_ii e_i for n = (R_{0..i-1}^{-1} R_{0..i-1,i}, -1, 0), from where two steps of inverse iteration lead
+  // pivot. The smallest pivot R_ii is no less than the smallest |R x| / |x|, after a direction has been removed up to
+  // thousands of times more, so only where all pivots are alike there is nothing to do. Elsewhere: R n = -R_ii e_i for n = (R_{0..i-1}^{-1} R_{0..i-1,i}, -1, 0), from where two steps of inverse iteration lead
   // to the weakest direction. They are needed for its sake too: n is off by the ratio of the pivots, so that keys
   // would keep reaching out of the basis that is left by as much, and what is known there would be noise. `most`
   // scales x so that nothing overflows when all of R is small.
@@ -133,7 +133,7 @@ class Triangle {
       if (pivot < std::abs(R[i * K + i])) i = r;
     }
     const A least = rank > 0 ? std::abs(R[i * K + i]) : A(1);
-    if (!(least <= 10 * old_cut * most) || std::isinf(most)) return false;
+    if (!(least <= A(0.1) * most) || std::isinf(most)) return false;
     for (Size r = i; r-- > 0;) x[r] = (R[r * K + i] - s.dot(i - r - 1, R + r * K + r + 1, x + r + 1)) / R[r * K + r];
     x[i] = -1;
     std::fill(x + i + 1, x + rank, A(0));
