@@ -15,7 +15,7 @@ bool forward_head(const LocalLinearProblem<T>& p, const Sequence& n, int head, R
   Block<T>& block = run.block;
   bool good = true;
   for (Size first = 0; first < n.end - n.begin; first += tile_size) {
-    good = block.load(p, n, head, first) && good;
+    good = block.load(p, n, head, first, run.solver.wants_query(p, first)) && good;
     if (p.slope) run.take_slope(p, n, head);
     else if (p.order == 2) run.quadratic.solve(block, nullptr, run.r2, nullptr, p.report);
     else {
@@ -23,11 +23,7 @@ bool forward_head(const LocalLinearProblem<T>& p, const Sequence& n, int head, R
       run.solver.solve(block, p.solve, &system, 1, p.report);
     }
     std::fill_n(run.values, block.rows * p.value_dim, T(0));
-    for (Size t = 0; t < block.tiles; ++t) {
-      run.along_slope(t);
-      run.combine(t);
-      block.read({0, block.rows}, t, run.c, run.pairs.values(t), p.value_dim, run.values);
-    }
+    for (Size t = 0; t < block.tiles; ++t) run.read_values(t);
     unpack(run.values, n.row, n.begin + first, block.rows, head, p.value_dim, p.o);
   }
   return good;

@@ -35,7 +35,7 @@ class Back {
     for (int h = key_head * heads; h < (key_head + 1) * heads; ++h) {
       std::fill_n(run.d_columns, pairs.tiles * tile_size, T(0));
       for (Size first = 0; first < n.end - n.begin; first += tile_size) {
-        good = block.load(p, n, h, first) && good;
+        good = block.load(p, n, h, first, run.solver.wants_query(p, first)) && good;
         values(n, h);
         slopes(n, h);
         weights(n, h);

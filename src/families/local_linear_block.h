@@ -3,7 +3,8 @@
 // The pairs of a sequence lie in tiles of 64: first the past (its last tile may be short), then the new tokens, so
 // that a tile of queries meets its own keys in exactly one tile. With causality that last tile is a triangle; it is
 // only touched by triangular products, which do not read above the diagonal, because 0 times a NaN of a later token
-// is NaN.
+// is NaN; where the tile is `tame` (no NaN, no Inf) the fused passes of local_linear_simd.h take it whole, its
+// weights zero above the diagonal.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "families/local_linear.h"
 #include "families/scratch.h"
+#include "simd/local_linear_simd.h"
 
 namespace ttr::families::local_linear {
 
@@ -39,12 +41,14 @@ struct Pairs {
     const Size rows = most_tiles(longest) * tile_size;
     k = arena.take<T>(rows * K), v = arena.take<T>(rows * V), origin = arena.take<T>(K);
     transposed = arena.take<T>(rows * (K + 2));
+    tame_keys = arena.take<bool>(most_tiles(longest)), tame_values = arena.take<bool>(most_tiles(longest));
   }
 
   void load(const LocalLinearProblem<T>& p, std::size_t n, int key_head) {
     const Sequence& q = p.sequences[n];
     const Size row = static_cast<Size>(n);
-    past = past_of(p, n), now = q.end - q.begin, past_tiles = tiles_of(past), tiles = past_tiles + tiles_of(now);
+    queries = q.end - q.begin, past = past_of(p, n), now = p.k ? queries : 0;
+    past_tiles = tiles_of(past), tiles = past_tiles + tiles_of(now);
     T* const k_now = k + past_tiles * tile_size * K;
     T* const v_now = v + past_tiles * tile_size * V;
     if (past > 0) pack(s, p.past_k, row, 0, past, key_head, K, T(1), k);
@@ -55,12 +59,25 @@ struct Pairs {
     for (Size t = 0; t < tiles; ++t) {
       T* const rows = keys(t);
       T* const columns = along(t);
-      for (Size j = 0; j < count(t); ++j) {
+      const Size filled = count(t);
+      bool tame = true;
+      for (Size j = 0; j < filled; ++j) {
         s.axpy(K, T(-1), origin, rows + j * K);
         columns[K * tile_size + j] = T(1);
-        columns[(K + 1) * tile_size + j] = s.dot(K, rows + j * K, rows + j * K) / 2;
+        const T half = s.dot(K, rows + j * K, rows + j * K) / 2;
+        columns[(K + 1) * tile_size + j] = half;
+        tame = tame && half < T(1e24);
       }
-      s.transpose(count(t), K, rows, K, columns, tile_size);
+      tame_keys[t] = tame;
+      tame_values[t] = true;
+      for (Size j = 0; j < filled; ++j)
+        tame_values[t] = tame_values[t] && s.dot(V, values(t) + j * V, values(t) + j * V) < T(1e24);
+      // What is beyond the last key is multiplied by zero.
+      std::fill(rows + filled * K, rows + tile_size * K, T(0));
+      std::fill(values(t) + filled * V, values(t) + tile_size * V, T(0));
+      for (Size c = 0; c < K + 2; ++c)
+        std::fill(columns + c * tile_size + filled, columns + (c + 1) * tile_size, T(0));
+      s.transpose(filled, K, rows, K, columns, tile_size);
     }
     ++generation;
   }
@@ -76,44 +93,49 @@ struct Pairs {
 
   const Simd<T>& s;
   int K, V;
-  Size past = 0, now = 0, past_tiles = 0, tiles = 0;
+  Size queries = 0, past = 0, now = 0, past_tiles = 0, tiles = 0;
   Size generation = 0;  // counts loads
   T *k, *v, *origin, *transposed;
+  bool *tame_keys, *tame_values;  // [tiles] finite, and far from overflow
 };
 
 /// 64 queries of one head and their weights.
 template <class T>
 struct Block {
   Block(const Simd<T>& simd, const Pairs<T>& pairs_, Size longest, Arena& arena)
-      : s(simd), pairs(pairs_), K(pairs_.K), V(pairs_.V) {
+      : s(simd), a(simd.name ? &local_linear_simd(simd) : nullptr), pairs(pairs_), K(pairs_.K), V(pairs_.V) {
     weights = arena.take<T>(most_tiles(longest) * tile_size * tile_size);
     q = arena.take<T>(tile_size * K), mean = arena.take<T>(tile_size * K), rhs = arena.take<T>(tile_size * K);
     wide = arena.take<T>(tile_size * (K + 2));
     lambda = arena.take<T>(tile_size), trace = arena.take<T>(tile_size), row = arena.take<T>(tile_size);
     given_lambda = arena.take<T>(tile_size), log_mass = arena.take<double>(tile_size);
-    mass = arena.take<double>(tile_size), ones = arena.take<T>(tile_size);
+    mass = arena.take<double>(tile_size), moment = arena.take<double>(tile_size), ones = arena.take<T>(tile_size);
+    tilt = arena.take<double>(tile_size), along_query = arena.take<T>(tile_size * K);
+    tilted = arena.take<T>(tile_size * tile_size);
   }
 
   /// Queries first .. of the sequence: weights, means, ridges. False if a lambda is not positive (its query becomes
-  /// NaN).
-  bool load(const LocalLinearProblem<T>& p, const Sequence& n, int head, Size first) {
+  /// NaN). `with_query`: also along_query, half the price of a product with S because q.k is there (exponential
+  /// kernel only).
+  bool load(const LocalLinearProblem<T>& p, const Sequence& n, int head, Size first, bool with_query) {
     begin = first, rows = std::min(tile_size, n.end - n.begin - first);
     triangle = p.causal;
     tiles = p.causal ? pairs.past_tiles + first / tile_size + 1 : pairs.tiles;
+    has_along_query = with_query && p.kernel == LocalKernel::exponential;
     pack(s, p.q, n.row, n.begin + first, rows, head, K, T(1), q);
     std::fill_n(ones, tile_size, T(1));
     form_weights(p, head);
-    std::fill_n(mean, rows * K, T(0)), std::fill_n(mass, rows, 0.0);
-    for (Size t = 0; t < tiles; ++t) {
-      read({0, rows}, t, tile(t), pairs.keys(t), K, mean);
-      for (Size i = 0; i < rows; ++i)
-        mass[i] += 2 * static_cast<double>(s.dot(seen(t, i), row_of(tile(t), i), pairs.half_squares(t)));
-    }
     bool good = true;
     for (Size i = 0; i < rows; ++i) {
-      const double square = static_cast<double>(s.dot(K, mean + i * K, mean + i * K));
-      trace[i] = static_cast<T>(mass[i] > square ? mass[i] - square : 0.0);
-      for (int a = 0; a < K; ++a) rhs[i * K + a] = mean[i * K + a] - q[i * K + a];
+      const double square = static_cast<double>(s.dot(K, mean + i * K, mean + i * K)), inverse = 1 / mass[i];
+      const double second = 2 * moment[i] * inverse;
+      trace[i] = static_cast<T>(second > square ? second - square : 0.0);
+      for (int c = 0; c < K; ++c) rhs[i * K + c] = mean[i * K + c] - q[i * K + c];
+      if (has_along_query) {
+        s.scale(K, static_cast<T>(inverse / static_cast<double>(p.scale)), along_query + i * K, along_query + i * K);
+        s.axpy(K, static_cast<T>(-tilt[i] * inverse / static_cast<double>(p.scale)), mean + i * K,
+               along_query + i * K);
+      }
       if (p.slope) continue;
       given_lambda[i] = p.lambda(n.row, n.begin + first + i, head);
       lambda[i] = ridge_of(p.ridge, given_lambda[i], log_mass[i]);
@@ -130,6 +152,13 @@ struct Block {
   struct Range {
     Size begin, end;
   };
+  typename LocalLinearSimd<T>::Sight sight(Size t) const {
+    return {rows, pairs.count(t), triangle && t + 1 == tiles};
+  }
+  /// Pairs that every query of the block sees.
+  Size fewest() const { return triangle ? pairs.past + begin + 1 : pairs.past + pairs.now; }
+  /// No query of the block meets a number it does not see in a fused pass over the keys of tile t.
+  bool whole(Size t) const { return !(triangle && t + 1 == tiles) || pairs.tame_keys[t]; }
 
   /// Y_ij (+)= X_i . [k_j, 1] for queries of the range and keys of tile t; entries a query does not see are
   /// undefined. `inner` K: without the 1.
@@ -157,15 +186,18 @@ struct Block {
   }
 
   const Simd<T>& s;
+  const LocalLinearSimd<T>* a;
   const Pairs<T>& pairs;
   int K, V;
   Size begin = 0, rows = 0, tiles = 0;
   bool triangle = false;
-  T *q, *mean, *rhs;        // [64, K] relative to the origin: queries, kb, kb - q
-  T *lambda, *trace;        // [64] the ridge of S, and the trace of S without it
-  T* given_lambda;          // [64] as the caller gave it
-  double *log_mass, *mass;  // [64] log of sum w; scratch
-  T* ones;                  // [64]
+  T *q, *mean, *rhs;  // [64, K] relative to the origin: queries, kb, kb - q
+  T *lambda, *trace;  // [64] the ridge of S, and the trace of S without it
+  T* given_lambda;    // [64] as the caller gave it
+  bool has_along_query = false;
+  T* along_query;                           // [64, K] (S - lambda I) (q + origin)
+  double *log_mass, *mass, *moment, *tilt;  // [64] log of sum w; scratch
+  T* ones;                                  // [64]
 
  private:
   static T ridge_of(LocalRidge kind, T given, double log_of_mass) {
@@ -194,42 +226,26 @@ struct Block {
     }
     for (Size t = 0; t < tiles; ++t) {
       dots({0, rows}, t, wide, K + 2, gaussian ? K + 2 : K, T(0), tile(t));
-      for (Size i = 0; i < rows; ++i) row[i] = std::max(row[i], largest(seen(t, i), row_of(tile(t), i)));
+      a->raise(sight(t), tile(t), row);
     }
-    std::fill_n(mass, rows, 0.0);
-    for (Size t = 0; t < tiles; ++t)
-      for (Size i = 0; i < rows; ++i) {
-        T* const x = row_of(tile(t), i);
-        const Size n = seen(t, i);
-        const T top = row[i];
-        for (Size j = 0; j < n; ++j) x[j] -= top;
-        s.exp(n, x, x);
-        mass[i] += static_cast<double>(s.dot(n, x, ones));
-      }
+    for (double* const sum : {mass, moment, tilt}) std::fill_n(sum, rows, 0.0);
+    std::fill_n(mean, rows * K, T(0));
+    if (has_along_query) std::fill_n(along_query, rows * K, T(0));
+    T* const z = has_along_query ? tilted : nullptr;
+    for (Size t = 0; t < tiles; ++t) {
+      a->weigh(sight(t), row, pairs.half_squares(t), tile(t), z, {mass, moment, tilt});
+      read({0, rows}, t, tile(t), pairs.keys(t), K, mean);
+      if (z) read({0, rows}, t, z, pairs.keys(t), K, along_query);
+    }
     for (Size i = 0; i < rows; ++i) {
       log_mass[i] += static_cast<double>(row[i]) + std::log(mass[i]);
       row[i] = static_cast<T>(1 / mass[i]);
+      s.scale(K, row[i], mean + i * K, mean + i * K);
     }
-    for (Size t = 0; t < tiles; ++t) {
-      const bool last = triangle && t + 1 == tiles;
-      if (!last) s.scale_rows(rows, pairs.count(t), row, tile(t), tile_size, tile(t), tile_size);
-      else
-        for (Size i = 0; i < rows; ++i) s.scale(i + 1, row[i], row_of(tile(t), i), row_of(tile(t), i));
-    }
+    for (Size t = 0; t < tiles; ++t) s.scale_rows(rows, tile_size, row, tile(t), tile_size, tile(t), tile_size);
   }
 
-  // NaN is skipped here and found by exp.
-  static T largest(Size n, const T* x) {
-    T top[8];
-    std::fill_n(top, 8, -std::numeric_limits<T>::infinity());
-    Size j = 0;
-    for (; j + 8 <= n; j += 8)
-      for (int l = 0; l < 8; ++l) top[l] = x[j + l] > top[l] ? x[j + l] : top[l];
-    for (; j < n; ++j) top[0] = std::max(top[0], x[j]);
-    return *std::max_element(top, top + 8);
-  }
-
-  T *weights, *wide, *row;
+  T *weights, *wide, *row, *tilted;
 };
 
 }  // namespace ttr::families::local_linear

@@ -40,6 +40,16 @@ class Moments {
       s.axpy(i, -b[i], L + i * F, b);
     }
   }
+  /// X [F, F] = (S + lambda I)^{-1}; spoils the factor.
+  void invert(double* X, double* scratch) {
+    for (Size i = 0; i < F; ++i) scratch[i] = 1 / L[i * F + i];
+    s.scale_columns(F, F, scratch, L, F, L, F);  // L = (I + stril(L)) diag: the products of the table want the first
+    std::fill_n(X, F * F, 0.0);
+    for (Size i = 0; i < F; ++i) X[i * F + i] = 1, scratch[i] *= scratch[i];
+    s.solve_nn(F, F, L, F, X, F);
+    s.scale_rows(F, F, scratch, X, F, X, F);
+    s.solve_tn(F, F, L, F, X, F);
+  }
   double& entry(Size i, Size j) { return S[i * F + j]; }  // j <= i
 
  private:

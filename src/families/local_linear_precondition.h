@@ -25,6 +25,7 @@ class Preconditioner {
       : s(simd), pairs(pairs_), moments(moments_), K(pairs_.K) {
     sums = arena.take<T>(K), ones = arena.take<T>(tile_size), diagonal = arena.take<T>(tile_size * K);
     gram = arena.take<T>(Size{K} * K), inverse = arena.take<T>(Size{K} * K), column = arena.take<double>(K);
+    inverse_wide = arena.take<double>(Size{K} * K);
     ratios = arena.take<double>(tile_size);
   }
 
@@ -41,17 +42,17 @@ class Preconditioner {
       }
   }
 
-  /// out = M^{-1} x for the rows of a range of [64, K]
-  void apply(typename Block<T>::Range r, const T* x, T* out) const {
-    const Size m = r.end - r.begin, at = r.begin * K;
-    if (use_inverse) s.gemm_nn(m, K, K, T(1), x + at, K, inverse, K, T(0), out + at, K);
-    else s.mul(m * K, x + at, diagonal + at, out + at);
+  /// out_r = M^{-1} x_r for the queries rows[0 .. m-1], x and out [m, K]
+  void apply(Size m, const Size* rows, const T* x, T* out) const {
+    if (use_inverse) s.gemm_nn(m, K, K, T(1), x, K, inverse, K, T(0), out, K);
+    else
+      for (Size r = 0; r < m; ++r) s.mul(K, x + r * K, diagonal + rows[r] * K, out + r * K);
   }
 
  private:
   void restart() {
     generation = pairs.generation;
-    full = pairs.now >= 16 && K >= 8;
+    full = pairs.queries >= 16 && K >= 8;
     tiles = count = inverse_count = 0;
     std::fill_n(sums, K, T(0)), std::fill_n(gram, Size{K} * K, T(0)), std::fill_n(ones, tile_size, T(1));
   }
@@ -93,12 +94,8 @@ class Preconditioner {
     for (Size a = 0; a < K; ++a)
       for (Size b = 0; b <= a; ++b) moments.entry(a, b) = covariance(a, b);
     if (!moments.factor(wanted)) return false;
-    for (Size a = 0; a < K; ++a) {
-      std::fill_n(column, K, 0.0);
-      column[a] = 1;
-      moments.solve(column);
-      for (Size b = 0; b < K; ++b) inverse[a * K + b] = static_cast<T>(column[b]);
-    }
+    moments.invert(inverse_wide, column);
+    for (Size a = 0; a < Size{K} * K; ++a) inverse[a] = static_cast<T>(inverse_wide[a]);
     inverse_count = count, tau = wanted;
     return true;
   }
@@ -108,7 +105,7 @@ class Preconditioner {
   Moments& moments;
   int K;
   T *sums, *gram, *inverse, *diagonal, *ones;
-  double *column, *ratios;
+  double *column, *ratios, *inverse_wide;
   bool full = false, use_inverse = false;
   Size tiles = 0, count = 0, inverse_count = 0, generation = -1;
   double tau = 0;

@@ -41,10 +41,10 @@ Status check(const LocalLinearProblem<T>& p, bool answers, bool backward, Worksp
     if (past > 0 && (!p.past_k || !p.past_v)) return Status::missing_input;
     if (past > 0 && (past > p.past_k.extent[1] || past > p.past_v.extent[1])) return Status::bad_shape;
     tokens = tokens || q.end > q.begin;
-    *longest = std::max(*longest, past + q.end - q.begin);
+    *longest = std::max(*longest, past + (p.k ? q.end - q.begin : 0));
   }
   if (tokens && answers) {
-    if (!p.q || !p.k || !p.v || (!p.slope && !p.lambda)) return Status::missing_input;
+    if (!p.q || !p.k != !p.v || (!p.k && p.causal) || (!p.slope && !p.lambda)) return Status::missing_input;
     if (p.kernel == LocalKernel::gaussian && !p.bandwidth) return Status::missing_input;
     if (p.kernel == LocalKernel::gaussian)
       for (int h = 0; h < p.heads; ++h)
@@ -101,6 +101,20 @@ struct Run {
     s.mul(n, block.tile(t), y, c);
     s.scale(n, T(-1), c, c);
     s.axpy(n, T(1), block.tile(t), c);
+  }
+
+  /// values += c V on tile t
+  void read_values(Size t) {
+    const Size K = pairs.K, V = pairs.V;
+    const bool last = block.triangle && t + 1 == block.tiles;
+    if (order == 1 && (!last || (pairs.tame_keys[t] && pairs.tame_values[t]))) {
+      block.a->blend({block.rows, pairs.count(t), K, V, r, K + 1, pairs.along(t), block.tile(t), nullptr, last,
+                      pairs.values(t), values, nullptr});
+      return;
+    }
+    along_slope(t);
+    combine(t);
+    block.read({0, block.rows}, t, c, pairs.values(t), pairs.V, values);
   }
 
   const Simd<T>& s;
