@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "families/neural_head.h"
+#include "families/replay.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::neural {
@@ -97,7 +98,7 @@ std::size_t workspace_bytes(const NeuralModel& m, std::ptrdiff_t longest, Form f
   const Cutting cut(m, form, chunk);
   Arena arena;
   Head<T> head(none, m, cut, longest, backward, arena);
-  if (backward) Replay<T, 1> replay({head.state_size()}, cut.pieces(m, longest), 0, arena);
+  if (backward) Past<T> past(head.kept_size(), cut.units(m, longest), arena);
   return arena.bytes();
 }
 
@@ -109,7 +110,7 @@ Status forward(const NeuralProblem<T>& p, Form form, int chunk, const Simd<T>& s
   Arena arena(work);
   Head<T> head(s, p.model, Cutting(p.model, form, chunk), longest_of(p.sequences), false, arena);
   for (std::size_t n = 0; n < p.sequences.size(); ++n) {
-    for (int h = 0; h < p.heads; ++h) head.forward(p, n, h);
+    for (int h = 0; h < p.heads; h += head.together()) head.forward(p, n, h, std::min(head.together(), p.heads - h));
     if (p.model.window > 1) keep_history(p, n);
     p.count[n] += p.sequences[n].end - p.sequences[n].begin;
   }
@@ -126,9 +127,9 @@ Status backward(const NeuralProblem<T>& p, const NeuralGradient<T>& d, Form form
   const Cutting cut(p.model, form, chunk);
   Arena arena(work);
   Head<T> head(s, p.model, cut, longest, true, arena);
-  Replay<T, 1> replay({head.state_size()}, cut.pieces(p.model, longest), 0, arena);
+  Past<T> past(head.kept_size(), cut.units(p.model, longest), arena);
   for (std::size_t n = 0; n < p.sequences.size(); ++n)
-    for (int h = 0; h < p.heads; ++h) head.backward(p, d, n, h, replay);
+    for (int h = 0; h < p.heads; ++h) head.backward(p, d, n, h, past);
   return Status::ok;
 }
 

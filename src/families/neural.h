@@ -32,7 +32,8 @@
 // row_norm, q_norm, lazy, decayed_point, window; then tokens between two steps go together, and with step_every = 1
 // the chunk form is the recurrent one. parallel, scan: not_supported (a nonlinear memory has no exact scan).
 //
-// Backward differentiates the inner optimisation, second-order terms included; it keeps 2 sqrt(pieces) states.
+// Backward differentiates the inner optimisation, second-order terms included. It keeps the states where the weights
+// move, all while they take less than 8 MB, else 2 sqrt(moves) of them.
 //
 // State (pointers that the model does not need may be null): weights; start = A (unless batch is 1); z = Z (momentum,
 // block); pending = the u of an unfinished step, gate_sums = their momentum and decay so far (step_every > 1, lazy).

@@ -7,6 +7,10 @@
 
 namespace ttr::families::neural {
 
+/// Weights of heads that go side by side: 256 KB.
+template <class T>
+constexpr std::ptrdiff_t side_by_side = (1 << 18) / sizeof(T);
+
 Cutting::Cutting(const NeuralModel& m, Form form, int chunk) {
   if (form == Form::step || form == Form::recurrent) return;
   largest = chunk > 0 ? chunk : 64;
@@ -21,10 +25,18 @@ std::ptrdiff_t Cutting::next(const NeuralModel& m, std::int64_t count, std::ptrd
   return c;
 }
 
-std::ptrdiff_t Cutting::pieces(const NeuralModel& m, std::ptrdiff_t longest) const {
-  const std::ptrdiff_t period = dual ? m.batch : m.step_every;  // a step never crosses a batch
-  if (period == 0) return (longest + largest - 1) / largest;
-  return std::min(longest, (longest / period + 2) * ((period + largest - 1) / largest));
+std::ptrdiff_t Cutting::next_unit(const NeuralModel& m, std::int64_t count, std::ptrdiff_t left) const {
+  return dual ? next(m, count, left) : std::min<std::ptrdiff_t>(left, m.step_every - count % m.step_every);
+}
+
+std::ptrdiff_t Cutting::units(const NeuralModel& m, std::ptrdiff_t longest) const {
+  if (!dual) return std::min(longest, longest / m.step_every + 2);  // a step never crosses a batch
+  if (m.batch == 0) return (longest + largest - 1) / largest;
+  return std::min(longest, (longest / m.batch + 2) * ((m.batch + largest - 1) / largest));
+}
+
+bool Cutting::fresh_units(const NeuralModel& m) const {
+  return dual ? m.batch > 0 && m.batch <= largest : m.batch == m.step_every;
 }
 
 std::ptrdiff_t Cutting::rows(const NeuralModel& m, std::ptrdiff_t longest) const {
@@ -47,13 +59,15 @@ Head<T>::Head(const Simd<T>& simd, const NeuralModel& model, const Cutting& cut,
       keys_(net_.take_keys(arena)),
       read_(net_.take_rows(arena)),
       size_(net_.layout().size),
-      state_size_(Place<T>::numbers(model, size_)) {
+      state_size_(Place<T>::numbers(model, size_)),
+      together_(backward || rows_ < 8 ? 1 : static_cast<int>(std::clamp<Size>(side_by_side<T> / size_, 1, 8))) {
+  if (simd.name) rows_simd_ = &neural_simd(simd);
   const int V = m.value_dim;
   v_ = arena.take<T>(rows_ * V), o_ = arena.take<T>(rows_ * V);
   rates_ = arena.take<T>(rows_ * m.rates), token_rates_ = arena.take<T>(m.rates), weights_ = arena.take<T>(rows_);
   threshold_ = arena.take<T>(rows_), own_gain_ = arena.take<T>(rows_), move_ = arena.take<T>(size_);
   gates_ = {arena.take<T>(rows_), arena.take<T>(rows_), arena.take<T>(rows_), {}};
-  state_ = arena.take<T>(state_size_);
+  state_ = arena.take<T>(together_ * state_stride()), norms_ = arena.take<T>(2 * V * together_);
   used_ = arena.take<T>(m.q_norm != 0 ? size_ : 0);
   used_point_ = arena.take<T>(m.q_norm != 0 || m.decayed_point ? 2 * size_ : 0);
   if (!backward) return;
@@ -62,8 +76,9 @@ Head<T>::Head(const Simd<T>& simd, const NeuralModel& model, const Cutting& cut,
   d_q_ = arena.take<T>(rows_ * m.key_dim), d_v_ = arena.take<T>(rows_ * V), d_o_ = arena.take<T>(rows_ * V);
   d_rates_ = arena.take<T>(rows_ * m.rates), d_threshold_ = arena.take<T>(rows_);
   d_state_ = arena.take<T>(state_size_), d_move_ = arena.take<T>(size_), held_ = arena.take<T>(state_size_);
+  work_ = arena.take<T>(state_size_);
   d_used_ = arena.take<T>(m.q_norm != 0 || m.decayed_point ? 2 * size_ : 0);
-  begins_ = arena.take<Size>(cut.pieces(model, longest) + 1);
+  begins_ = arena.take<Size>(cut.units(model, longest) + 1);
 }
 
 template <class T>
@@ -79,13 +94,19 @@ typename Head<T>::Step Head<T>::step_of(const T* sums) const {
   return {decay_factor(m.decay, sums[1] / every), sums[0] / every};
 }
 
-/// Constants of a head, and where its lengths are.
 template <class T>
-void Head<T>::enter(const NeuralProblem<T>& p, std::size_t n, int head) {
-  for (int j = 0; j < m.value_dim; ++j) {
-    net_.norm_weight[j] = p.norm_weight ? p.norm_weight(head, j) : T(1);
-    net_.norm_bias[j] = p.norm_bias ? p.norm_bias(head, j) : T(0);
+void Head<T>::load_norms(const NeuralProblem<T>& p, int head, int slot) {
+  const int V = m.value_dim;
+  T *const w = norms_ + 2 * V * slot, *const c = w + V;
+  for (int j = 0; j < V; ++j) {
+    w[j] = p.norm_weight ? p.norm_weight(head, j) : T(1);
+    c[j] = p.norm_bias ? p.norm_bias(head, j) : T(0);
   }
+}
+
+template <class T>
+void Head<T>::enter(const NeuralProblem<T>& p, std::size_t n, int head, int slot) {
+  net_.norm_weight = norms_ + 2 * m.value_dim * slot, net_.norm_bias = net_.norm_weight + m.value_dim;
   const Size lane = static_cast<Size>(n) * p.heads + head;
   const NeuralLayout& layout = net_.layout();
   for (int j = 0; j < layout.matrices && m.row_norm; ++j) {
@@ -114,30 +135,50 @@ std::ptrdiff_t Head<T>::load_keys(const Span& x) {
   const Size first = key_token(x, keys, past), left = keys - past;
   pack(s, p.k, x.row, first, left, shared, K, T(1), keys_.x[0] + past * K);
   pack(s, p.v, x.row, first, left, x.head, V, T(1), v_ + past * V);
-  for (Size i = 0; i < left; ++i) weights_[past + i] = p.weight ? p.weight(x.row, first + i, x.head) : T(1);
   const bool huber = m.loss == Loss::huber || m.loss == Loss::huber_coordinate || m.loss == Loss::huber_sign;
-  for (Size i = 0; i < keys; ++i) threshold_[i] = huber ? p.threshold(x.row, x.begin + i, x.head) : T(0);
-  for (Size i = 0; i < keys; ++i)
-    for (int r = 0; r < m.rates; ++r) {
-      const T rate = p.rate ? p.rate(x.row, m.window > 1 ? x.begin : x.begin + i, x.head, r) : T(1);
-      if (m.window > 1) token_rates_[r] = rate;
-      rates_[i * m.rates + r] = m.window > 1 ? rate * weights_[i] : rate;
-    }
+  for (Size i = 0; huber && i < keys; ++i) threshold_[i] = p.threshold(x.row, x.begin + i, x.head);
+  if (m.window == 1) {
+    if (!p.rate) std::fill_n(rates_, keys * m.rates, T(1));
+    for (Size i = 0; p.rate && i < keys; ++i)
+      for (int r = 0; r < m.rates; ++r) rates_[i * m.rates + r] = p.rate(x.row, x.begin + i, x.head, r);
+    return keys;
+  }
+  for (Size i = 0; i < left; ++i) weights_[past + i] = p.weight ? p.weight(x.row, first + i, x.head) : T(1);
+  for (int r = 0; r < m.rates; ++r) {
+    token_rates_[r] = p.rate ? p.rate(x.row, x.begin, x.head, r) : T(1);
+    for (Size i = 0; i < keys; ++i) rates_[i * m.rates + r] = token_rates_[r] * weights_[i];
+  }
   return keys;
 }
 
 template <class T>
 void Head<T>::load_gates(const Span& x) {
   const NeuralProblem<T>& p = x.p;
-  for (Size i = 0; i < x.tokens; ++i) {
-    const Size t = x.begin + i;
-    gates_.momentum[i] = m.momentum ? p.momentum(x.row, t, x.head) : T(0);
-    gates_.decay[i] = m.decay != Decay::none ? p.decay(x.row, t, x.head) : T(0);
-    own_gain_[i] = p.gain && m.block ? p.gain(x.row, t, x.head) : T(1);
-    gates_.gain[i] = own_gain_[i];
-    if (m.block && p.position_gain) gates_.gain[i] *= p.position_gain(x.head, (x.count + i) % m.batch);
+  const Size n = x.tokens;
+  const auto load = [&](const View<const T, 3>& from, T absent, T* to) {
+    if (!from) std::fill_n(to, n, absent);
+    for (Size i = 0; from && i < n; ++i) to[i] = from(x.row, x.begin + i, x.head);
+  };
+  load(m.momentum ? p.momentum : View<const T, 3>{}, T(0), gates_.momentum);
+  load(m.decay != Decay::none ? p.decay : View<const T, 3>{}, T(0), gates_.decay);
+  if (m.block) {
+    load(p.gain, T(1), own_gain_);
+    std::copy_n(own_gain_, n, gates_.gain);
+    Size place = x.count % m.batch;
+    for (Size i = 0; p.position_gain && i < n; ++i, place = place + 1 < m.batch ? place + 1 : 0)
+      gates_.gain[i] *= p.position_gain(x.head, place);
   }
   gates_.sums[0] = gates_.sums[1] = 0;
+}
+
+/// The tokens after those of a piece, or before it, on their way into the cache while it is worked on: rows of one head
+/// lie far apart, and the hardware does not see them coming.
+template <class T>
+void Head<T>::fetch(const Span& x, bool next, const View<const T, 4>& from, int head, int dim) const {
+  const Sequence& sequence = x.p.sequences[x.n];
+  const Size n = std::min(x.tokens, next ? sequence.end - x.begin - x.tokens : x.begin - sequence.begin);
+  if (n <= 0 || !from || from.stride[3] != 1) return;
+  rows_simd_->fetch(n, dim, &from(x.row, next ? x.begin + x.tokens : x.begin - n, head, 0), from.stride[1]);
 }
 
 template <class T>
@@ -170,32 +211,37 @@ void Head<T>::dual(const Span& x, const Place<T>& S, bool outputs) {
   const Place<const T> old(m, size_, S.W);
   load_keys(x);
   load_gates(x);
-  start_block(x, S);
-  const T* const point = S.A ? S.A : S.W;
-  net_.learn(n, keys_, point, v_, threshold_);
-  net_.weigh(n, keys_, rates_, m.rates);
+  if (!whole(x)) start_block(x, S);
+  const T* const point = S.A && !whole(x) ? S.A : S.W;
+  const int shared = x.head / (x.p.heads / x.p.key_heads);
+  fetch(x, true, x.p.k, shared, m.key_dim);
+  net_.learn(n, keys_, point, v_, threshold_, rates_);
+  fetch(x, true, x.p.v, x.head, m.value_dim);
   if (S.sums) std::copy_n(S.sums, 2, gates_.sums);
   schedule_.run(n, x.count, gates_);
   if (S.sums) std::copy_n(gates_.sums, 2, S.sums);
   if (outputs) {
     load_queries(x);
+    fetch(x, true, x.p.q, shared, m.key_dim);
     net_.read(n, read_, mix_of(old, point, fresh(x)), o_);
     unpack(o_, x.row, x.begin, n, x.head, m.value_dim, x.p.o);
+    fetch(x, true, x.p.o, x.head, m.value_dim);
   }
+  if (whole(x)) return net_.gather(n, keys_, gates_.gain[n - 1], nullptr, T(1), S.W);
   if (m.block) {
-    net_.gather(n, keys_, nullptr, fresh(x) ? T(0) : T(1), S.Z);
+    net_.gather(n, keys_, T(1), nullptr, fresh(x) ? T(0) : T(1), S.Z);
     if (!fresh(x)) std::copy_n(S.A, size_, S.W);
     s.axpy(size_, gates_.gain[n - 1], S.Z, S.W);
     return;
   }
   const T *const w = schedule_.last, *const z = w + schedule_.ld, *const p = z + schedule_.ld;
   const bool plain = !S.Z && !S.P && m.decay == Decay::none;
-  net_.gather(n, keys_, plain ? nullptr : w + 3, w[0], S.W);
+  net_.gather(n, keys_, T(1), plain ? nullptr : w + 3, w[0], S.W);
   if (S.Z) s.axpy(size_, w[1], S.Z, S.W);
   if (S.P) s.axpy(size_, w[2], S.P, S.W);
-  if (S.Z) net_.gather(n, keys_, z + 3, z[1], S.Z);
+  if (S.Z) net_.gather(n, keys_, T(1), z + 3, z[1], S.Z);
   if (S.Z && S.P) s.axpy(size_, z[2], S.P, S.Z);
-  if (S.P) net_.gather(n, keys_, p + 3, p[2], S.P);
+  if (S.P) net_.gather(n, keys_, T(1), p + 3, p[2], S.P);
 }
 
 template <class T>
@@ -233,10 +279,9 @@ void Head<T>::moving(const Span& x, const Place<T>& S, bool outputs) {
     load_queries(x);
     read_rows(0, before, S.W);
   }
-  net_.learn(keys, keys_, gradient_point(Place<const T>(m, size_, S.W), fresh(x)), v_, threshold_);
-  net_.weigh(keys, keys_, rates_, m.rates);
+  net_.learn(keys, keys_, gradient_point(Place<const T>(m, size_, S.W), fresh(x)), v_, threshold_, rates_);
   T* const P = S.P ? S.P : move_;
-  net_.gather(keys, keys_, nullptr, S.P ? T(1) : T(0), P);
+  net_.gather(keys, keys_, T(1), nullptr, S.P ? T(1) : T(0), P);
   T own[2] = {0, 0};
   T* const sums = S.sums ? S.sums : own;
   for (Size i = 0; i < x.tokens; ++i) sums[0] += gates_.momentum[i], sums[1] += gates_.decay[i];
@@ -259,18 +304,28 @@ void Head<T>::piece(const Span& x, T* state, bool outputs) {
 }
 
 template <class T>
-void Head<T>::forward(const NeuralProblem<T>& p, std::size_t n, int head) {
+void Head<T>::forward(const NeuralProblem<T>& p, std::size_t n, int head, int heads) {
   const Sequence& sequence = p.sequences[n];
-  const Size lane = static_cast<Size>(n) * p.heads + head;
-  const Place<T> S(m, size_, state_);
-  enter(p, n, head);
-  each_part(net_.layout(), S, p.state, lane, [](Size count, T* x, const T* from) { std::copy_n(from, count, x); });
+  const auto each_head = [&](auto&& f) {
+    for (int i = 0; i < heads; ++i) f(i, static_cast<Size>(n) * p.heads + head + i, state_ + i * state_stride());
+  };
+  each_head([&](int i, Size lane, T* state) {
+    load_norms(p, head + i, i);
+    each_part(net_.layout(), Place<T>(m, size_, state), p.state, lane,
+              [](Size count, T* x, const T* from) { std::copy_n(from, count, x); });
+  });
   for (Size t = sequence.begin; t < sequence.end;) {
     const Size c = cut_.next(m, p.count[n] + t - sequence.begin, sequence.end - t);
-    piece(span(p, n, head, t, c), state_, static_cast<bool>(p.o));
+    each_head([&](int i, Size, T* state) {
+      enter(p, n, head + i, i);
+      piece(span(p, n, head + i, t, c), state, static_cast<bool>(p.o));
+    });
     t += c;
   }
-  each_part(net_.layout(), S, p.state, lane, [](Size count, const T* x, T* to) { std::copy_n(x, count, to); });
+  each_head([&](int, Size lane, T* state) {
+    each_part(net_.layout(), Place<T>(m, size_, state), p.state, lane,
+              [](Size count, const T* x, T* to) { std::copy_n(x, count, to); });
+  });
 }
 
 template class Head<float>;

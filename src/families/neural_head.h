@@ -4,13 +4,14 @@
 // steps all tokens read the same ones). The state is  W | A | Z | P | gate sums , those that the model has.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "families/neural_network.h"
+#include "families/neural_past.h"
 #include "families/neural_schedule.h"
 #include "families/neural_step.h"
-#include "families/replay.h"
 
 namespace ttr::families::neural {
 
@@ -21,8 +22,12 @@ struct Cutting {
 
   Cutting(const NeuralModel&, Form, int chunk);
   std::ptrdiff_t next(const NeuralModel&, std::int64_t count, std::ptrdiff_t left) const;
-  /// A bound on the pieces of `longest` tokens, whatever was seen before.
-  std::ptrdiff_t pieces(const NeuralModel&, std::ptrdiff_t longest) const;
+  /// As `next` for a unit: a piece if dual, else all pieces up to the next step.
+  std::ptrdiff_t next_unit(const NeuralModel&, std::int64_t count, std::ptrdiff_t left) const;
+  /// A bound on the units of `longest` tokens, whatever was seen before.
+  std::ptrdiff_t units(const NeuralModel&, std::ptrdiff_t longest) const;
+  /// Every unit of a call but its first is the start of a block.
+  bool fresh_units(const NeuralModel&) const;
   std::ptrdiff_t rows(const NeuralModel&, std::ptrdiff_t longest) const;  // of the largest piece
 };
 
@@ -30,21 +35,33 @@ inline bool keeps_start(const NeuralModel& m) { return m.batch != 1 || m.block; 
 inline bool keeps_z(const NeuralModel& m) { return m.momentum || m.block; }
 inline bool keeps_pending(const NeuralModel& m) { return m.step_every > 1 || m.lazy; }
 
-/// The parts of a state that lies at one place; null: the model has no such part.
+/// The parts of a state that lies at one place; null: the model has no such part, or it is dead. `alive`: at the start
+/// of a block, where A is dead, and Z if it is the block's.
 template <class T>
 struct Place {
   T *W, *A, *Z, *P, *sums;
-  Place(const NeuralModel& m, std::ptrdiff_t size, T* at) : W(at) {
+  Place(const NeuralModel& m, std::ptrdiff_t size, T* at, bool alive = false) : W(at) {
     at += size;
-    A = keeps_start(m) ? at : nullptr, at += A ? size : 0;
-    Z = keeps_z(m) ? at : nullptr, at += Z ? size : 0;
+    A = keeps_start(m) && !alive ? at : nullptr, at += A ? size : 0;
+    Z = keeps_z(m) && !(alive && m.block) ? at : nullptr, at += Z ? size : 0;
     P = keeps_pending(m) ? at : nullptr, at += P ? size : 0;
     sums = keeps_pending(m) ? at : nullptr;
   }
-  static std::ptrdiff_t numbers(const NeuralModel& m, std::ptrdiff_t size) {
-    return size * (1 + keeps_start(m) + keeps_z(m) + keeps_pending(m)) + (keeps_pending(m) ? 2 : 0);
+  static std::ptrdiff_t numbers(const NeuralModel& m, std::ptrdiff_t size, bool alive = false) {
+    return size * (1 + (keeps_start(m) && !alive) + (keeps_z(m) && !(alive && m.block)) + keeps_pending(m)) +
+           (keeps_pending(m) ? 2 : 0);
   }
 };
+
+/// Parts that both places have.
+template <class From, class T>
+void copy_parts(std::ptrdiff_t size, const Place<From>& from, const Place<T>& to) {
+  const auto one = [&](const T* x, T* y, std::ptrdiff_t n) {
+    if (x && y) std::copy_n(x, n, y);
+  };
+  one(from.W, to.W, size), one(from.A, to.A, size), one(from.Z, to.Z, size), one(from.P, to.P, size);
+  one(from.sums, to.sums, 2);
+}
 
 /// f(count, numbers of a part, the caller's numbers of that part and lane) for every part that the model has.
 template <class T, class P, class F>
@@ -68,9 +85,12 @@ class Head {
 
   Head(const Simd<T>&, const NeuralModel&, const Cutting&, Size longest, bool backward, Arena&);
 
-  void forward(const NeuralProblem<T>&, std::size_t n, int head);
-  void backward(const NeuralProblem<T>&, const NeuralGradient<T>&, std::size_t n, int head, Replay<T, 1>&);
-  Size state_size() const { return state_size_; }
+  /// Heads that go through the time side by side: their rows lie beside each other, their states fit a cache.
+  int together() const { return together_; }
+  void forward(const NeuralProblem<T>&, std::size_t n, int head, int heads);
+  void backward(const NeuralProblem<T>&, const NeuralGradient<T>&, std::size_t n, int head, Past<T>&);
+  /// What is kept of a state between units.
+  Size kept_size() const { return Place<T>::numbers(m, size_, cut_.fresh_units(m)); }
 
  private:
   /// A piece: tokens of sequence n, `count` seen before them.
@@ -85,11 +105,18 @@ class Head {
     T a, m;  // decay factor, momentum
   };
 
-  void enter(const NeuralProblem<T>&, std::size_t n, int head);
+  Size state_stride() const { return (state_size_ + 15) / 16 * 16; }
+  void load_norms(const NeuralProblem<T>&, int head, int slot);
+  /// Head `head` is at work, its constants in `slot`.
+  void enter(const NeuralProblem<T>&, std::size_t n, int head, int slot);
   Span span(const NeuralProblem<T>&, std::size_t n, int head, Size begin, Size tokens) const;
   bool fresh(const Span& x) const { return m.batch == 0 ? x.count == 0 : x.count % m.batch == 0; }
   bool due(const Span& x) const { return m.lazy && x.count > 0 && x.count % m.step_every == 0; }
   bool complete(const Span& x) const { return !m.lazy && (x.count + x.tokens) % m.step_every == 0; }
+  /// A dual piece that is a whole block, and not the last: its start and Z are dead before anyone can see them.
+  bool whole(const Span& x) const {
+    return m.block && fresh(x) && x.tokens == m.batch && x.begin + x.tokens < x.p.sequences[x.n].end;
+  }
   Step step_of(const T* sums) const;
   /// Tokens of a moving piece that read the weights before its step.
   Size early(const Span& x) const { return m.read_before || !complete(x) ? x.tokens : x.tokens - 1; }
@@ -100,6 +127,7 @@ class Head {
   Size history_slot(const Span& x, Size token) const;
   void load_gates(const Span&);
   void load_queries(const Span&);
+  void fetch(const Span&, bool next, const View<const T, 4>& from, int head, int dim) const;
   void piece(const Span&, T* state, bool outputs);
   void dual(const Span&, const Place<T>&, bool outputs);
   void moving(const Span&, const Place<T>&, bool outputs);
@@ -109,16 +137,19 @@ class Head {
   const T* gradient_point(const Place<const T>&, bool fresh);
   Mix<T> mix_of(const Place<const T>&, const T* point, bool fresh) const;
 
-  void piece_back(const Span&, const NeuralGradient<T>&, const T* before, const T* after);
-  /// Both return the rows of keys.
-  Size dual_back(const Span&, bool answers, const Place<const T>& before, const Place<const T>& after);
-  Size moving_back(const Span&, bool answers, const Place<const T>& before, const Place<const T>& after);
+  void pack_answers(const Span&, const NeuralGradient<T>&);
+  void dual_back(const Span&, const NeuralGradient<T>&, const Place<const T>& before);
+  /// All pieces of a unit; `after` (null: not known): the state after it, before a lazy step.
+  void moving_back(const Span&, const NeuralGradient<T>&, const Place<const T>& before, const Place<const T>* after);
+  Span part_of(const Span& unit, Size piece) const;
+  void learn_back(const T* point, const T* plain_point, T* d_plain, Size keys);
   void read_rows_back(Size from, Size to, const T* W, T* d_W);
   void clear(Size keys, Size tokens);
   void add_history(const NeuralProblem<T>&, const NeuralGradient<T>&, std::size_t n, int head);
   void add_gradients(const Span&, const NeuralGradient<T>&, Size keys, bool answers);
 
   const Simd<T>& s;
+  const NeuralSimd<T>* rows_simd_ = nullptr;
   NeuralModel m;
   Cutting cut_;
   Size rows_;
@@ -130,9 +161,11 @@ class Head {
   KeyCotangents<T> cot_;
   Gates<T> gates_, d_gates_;
   Size size_, state_size_;
-  T *v_, *o_, *rates_, *token_rates_, *weights_, *threshold_, *own_gain_, *state_, *used_, *used_point_, *move_;
+  int together_;
+  T *norms_, *v_, *o_, *rates_, *token_rates_, *weights_, *threshold_, *own_gain_, *state_, *used_, *used_point_,
+      *move_;
   T *d_q_ = nullptr, *d_v_ = nullptr, *d_o_ = nullptr, *d_rates_ = nullptr, *d_threshold_ = nullptr,
-    *d_state_ = nullptr, *d_move_ = nullptr, *d_used_ = nullptr, *held_ = nullptr;
+    *d_state_ = nullptr, *d_move_ = nullptr, *d_used_ = nullptr, *held_ = nullptr, *work_ = nullptr;
   Size* begins_ = nullptr;
 };
 

@@ -20,6 +20,7 @@
 
 #include "families/neural.h"
 #include "families/scratch.h"
+#include "simd/neural_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families::neural {
@@ -76,7 +77,7 @@ class Network {
   const NeuralLayout& layout() const { return layout_; }
 
   /// Of the head at work: [V] each.
-  T *norm_weight = nullptr, *norm_bias = nullptr;
+  const T *norm_weight = nullptr, *norm_bias = nullptr;
   /// Their cotangents, added to.
   T *d_norm_weight = nullptr, *d_norm_bias = nullptr;
 
@@ -85,16 +86,19 @@ class Network {
   /// After `read` of the same rows: d_x [n, K] is written, everything else added to.
   void read_back(Size n, Rows<T>&, const Mix<T>&, const MixCotangent<T>&, const T* d_out, T* d_x);
 
-  /// x[0] and targets v [n, V]: activations, deltas at the weights `point`.
-  void learn(Size n, KeyRows<T>&, const T* point, const T* v, const T* threshold);
-  /// update = -rate delta; rates [n, R] are those of matrix j at rate + j (R = 1: of all).
-  void weigh(Size n, KeyRows<T>&, const T* rates, int count) const;
-  /// to = f to + sum_s w_s U_s; w null: 1; f = 0 does not read.
-  void gather(Size n, const KeyRows<T>&, const T* w, T f, T* to);
+  /// The matrices of `W` turned, for products with their transposes; they must not change before turn(nullptr). Only
+  /// where there is a reverse.
+  void turn(const T* W);
+  /// x[0] and targets v [n, V]: activations, deltas at the weights `point`, and update = -rate delta; rates [n, R],
+  /// R = model.rates, are those of matrix j at rate + j (R = 1: of all). Deltas that only a reverse reads are not
+  /// written without one.
+  void learn(Size n, KeyRows<T>&, const T* point, const T* v, const T* threshold, const T* rates);
+  /// to = f to + alpha sum_s w_s U_s; w null: 1; f = 0 does not read.
+  void gather(Size n, const KeyRows<T>&, T alpha, const T* w, T f, T* to);
   /// Reverse of gather for the cotangent d_to; d_w [n] added to unless null.
   void gather_back(Size n, const KeyRows<T>&, const T* w, const T* d_to, KeyCotangents<T>&, T* d_w);
-  /// Reverse of weigh: cotangents of update become those of delta; d_rates [n, count] are added to.
-  void weigh_back(Size n, const KeyRows<T>&, const T* rates, int count, KeyCotangents<T>&, T* d_rates);
+  /// Reverse of update = -rate delta: cotangents of update become those of delta; d_rates [n, R] are added to.
+  void weigh_back(Size n, const KeyRows<T>&, const T* rates, KeyCotangents<T>&, T* d_rates);
   /// Reverse of learn, after weigh_back. d_v [n, V], d_threshold [n], d_point are added to; the gradient of the rows
   /// is left in cotangents.x[0].
   void learn_back(Size n, const KeyRows<T>&, const T* point, const T* threshold, KeyCotangents<T>&, T* d_point,
@@ -107,22 +111,25 @@ class Network {
   };
   void sums(int j, Size n, const T* X, const Mix<T>&, T* Y);
   void sums_back(int j, Size n, const T* X, const T* d_y, const Mix<T>&, const MixCotangent<T>&, bool first, T* d_x);
-  void part_back(const Shape&, Size n, const T* X, const T* d_y, const T* W, const T* factor, T* d_W, T* d_factor,
+  void part_back(int j, Size n, const T* X, const T* d_y, const T* W, const T* factor, T* d_W, T* d_factor,
                  bool first, T* d_x);
+  /// to = rows W_j' + beta to
+  void down(int j, Size n, const T* rows, const T* W, T beta, T* to) const;
   void hidden(int l, Size n, Rows<T>&, int derivatives);
-  void normalise(Size n, Rows<T>&, T* out);
-  void norm_jacobian(const T* normed, T inverse, const T* in, T* out) const;
-  void add_columns(Size n, Size width, const T* factor, const T* rows, T* to) const;
+  /// The last matrix does not matter to the gradient: it is the targets'.
+  bool flat() const { return m.loss == Loss::dot && m.norm == Norm::none; }
 
   const Simd<T>& s;
+  const NeuralSimd<T>* r_ = nullptr;
   NeuralModel m;
   NeuralLayout layout_;
   int L, M, V;
   bool backward_;
   Size rows_, widest_ = 0;
   std::array<Shape, max_depth + 1> shape_{};
-  T *ones_, *spare_, *scaled_, *pairs_, *gated_, *kt_, *d_pairs_ = nullptr, *ut_ = nullptr, *d_y_ = nullptr,
-                                                       *d_in_ = nullptr, *d_scale_ = nullptr, *d_row_ = nullptr;
+  T *scaled_, *pairs_, *kt_, *d_pairs_ = nullptr, *ut_ = nullptr, *d_y_ = nullptr, *d_in_ = nullptr,
+                             *d_scale_ = nullptr, *d_sd_ = nullptr, *turned_ = nullptr;
+  const T* turned_of_ = nullptr;
 };
 
 }  // namespace ttr::families::neural

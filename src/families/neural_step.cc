@@ -2,12 +2,16 @@
 //
 //   C = E X' ;  B^ = y C + z (C B + B C) ;  X^ = x E + (y B + z B^2) E + (B^ + B^') X
 //
+// The X, B and x + y B + z B^2 of the five steps are kept for it.
+//
 // of row_norm, with f = norm / (r + 1e-5), r = |w|, e the cotangent of f w:  w^ = f e - (e.w) f / ((r + 1e-5) r) w
 // of q_norm, with n = sum |w|^q, f = n^((2-q)/q):  w^ = f e - (e.w) (q-2) f / n  sign(w) |w|^(q-1)
 #include "families/neural_step.h"
 
 #include <algorithm>
 #include <cmath>
+
+#include "families/neural_functions.h"
 
 namespace ttr::families::neural {
 namespace {
@@ -29,18 +33,23 @@ template <class T>
 Steps<T>::Steps(const Simd<T>& simd, const NeuralModel& model, const NeuralLayout& layout, bool backward,
                 Arena& arena)
     : s(simd), m(model), layout_(layout) {
+  if (simd.name) r_ = &neural_simd(simd);  // none where bytes are only counted
+  Size widest = 0;
   for (int i = 0; i < layout_.count; ++i) {
     const NeuralLayout::Part& p = layout_.part[i];
     if (!p.matrix) continue;
     largest_ = std::max(largest_, Size{p.in} * p.out);
     side_ = std::max<Size>(side_, std::min(p.in, p.out));
+    widest = std::max<Size>(widest, p.out);
   }
   moves_ = arena.take<T>(largest_);
   if (m.orthogonalise != Orthogonalise::none) {
-    x_ = arena.take<T>(6 * largest_), b_ = arena.take<T>(side_ * side_), bb_ = arena.take<T>(side_ * side_);
-    if (backward) d_b_ = arena.take<T>(2 * side_ * side_), d_x_ = arena.take<T>(2 * largest_);
+    const Size kept = backward ? 5 : 1;
+    x_ = arena.take<T>(6 * largest_);
+    b_ = arena.take<T>(kept * side_ * side_), bb_ = arena.take<T>(kept * side_ * side_);
+    if (backward) kept_ = side_ * side_, d_b_ = arena.take<T>(2 * side_ * side_), d_x_ = arena.take<T>(2 * largest_);
   }
-  if (backward) z_ = arena.take<T>(2 * layout_.size);
+  if (backward) z_ = arena.take<T>(2 * layout_.size), columns_ = arena.take<T>(2 * widest);
 }
 
 /// X = G / (|G| + 1e-7), turned if tall; returns its rows.
@@ -48,18 +57,20 @@ template <class T>
 std::ptrdiff_t Steps<T>::turn(const NeuralLayout::Part& p, const T* G, T* X) const {
   const Size n = Size{p.in} * p.out;
   const T factor = T(1) / (std::sqrt(s.dot(n, G, G)) + T(1e-7));
-  if (p.in > p.out) s.transpose(p.in, p.out, G, p.out, X, p.in);
+  if (p.in > p.out) turn_over(s, p.in, p.out, G, X);
   else std::copy_n(G, n, X);
   s.scale(n, factor, X, X);
   return std::min(p.in, p.out);
 }
 
-/// b_ = X X', bb_ = c1 b_ + c2 b_^2
+/// B = X X', BB = c0 + c1 B + c2 B^2
 template <class T>
-void Steps<T>::squared(Size r, Size columns, const T* X, const double* c) {
-  s.gemm_nt(r, r, columns, T(1), X, columns, X, columns, T(0), b_, r);
-  std::copy_n(b_, r * r, bb_);
-  s.gemm_nn(r, r, r, static_cast<T>(c[2]), b_, r, b_, r, static_cast<T>(c[1]), bb_, r);
+void Steps<T>::squared(Size r, Size columns, const T* X, const double* c, T* B, T* BB) const {
+  r_->gram(r, columns, X, columns, B, r);
+  r_->gram(r, r, B, r, BB, r);
+  s.scale(r * r, static_cast<T>(c[2]), BB, BB);
+  s.axpy(r * r, static_cast<T>(c[1]), B, BB);
+  for (Size i = 0; i < r; ++i) BB[i * r + i] += static_cast<T>(c[0]);
 }
 
 template <class T>
@@ -69,38 +80,35 @@ void Steps<T>::orthogonalise(const NeuralLayout::Part& p, const T* G, T* out) {
   for (int i = 0; i < 5; ++i) {
     const T* const X = x_ + i * largest_;
     T* const next = x_ + (i + 1) * largest_;
-    squared(r, columns, X, table[i]);
-    std::copy_n(X, n, next);
-    s.gemm_nn(r, columns, r, T(1), bb_, r, X, columns, static_cast<T>(table[i][0]), next, columns);
+    squared(r, columns, X, table[i], b_ + i * kept_, bb_ + i * kept_);
+    s.gemm_nn(r, columns, r, T(1), bb_ + i * kept_, r, X, columns, T(0), next, columns);
   }
   const T* const last = x_ + 5 * largest_;
-  if (p.in > p.out) s.transpose(r, columns, last, columns, out, r);
+  if (p.in > p.out) turn_over(s, r, columns, last, out);
   else std::copy_n(last, n, out);
 }
 
-/// d_G = reverse for d_out. B' = B throughout, but its cotangent is not symmetric.
+/// d_G = reverse for d_out, after orthogonalise(G). B' = B throughout, but its cotangent is not symmetric.
 template <class T>
 void Steps<T>::orthogonalise_back(const NeuralLayout::Part& p, const T* G, const T* d_out, T* d_G) {
   const auto& table = m.orthogonalise == Orthogonalise::fixed ? muon : lact;
   const Size n = Size{p.in} * p.out, r = std::min(p.in, p.out), columns = n / r;
-  orthogonalise(p, G, d_x_);  // leaves the steps in x_
   T *d = d_x_, *other = d_x_ + largest_, *const d_b = d_b_, *const d_bb = d_b_ + side_ * side_;
-  if (p.in > p.out) s.transpose(p.in, p.out, d_out, p.out, d, p.in);
+  if (p.in > p.out) turn_over(s, p.in, p.out, d_out, d);
   else std::copy_n(d_out, n, d);
   for (int i = 4; i >= 0; --i) {
-    const T* const X = x_ + i * largest_;
-    squared(r, columns, X, table[i]);
+    const T *const X = x_ + i * largest_, *const B = b_ + i * kept_, *const BB = bb_ + i * kept_;
     s.gemm_nt(r, r, columns, T(1), d, columns, X, columns, T(0), d_bb, r);
     std::copy_n(d_bb, r * r, d_b);
-    s.gemm_nn(r, r, r, static_cast<T>(table[i][2]), d_bb, r, b_, r, static_cast<T>(table[i][1]), d_b, r);
-    s.gemm_nn(r, r, r, static_cast<T>(table[i][2]), b_, r, d_bb, r, T(1), d_b, r);
-    std::copy_n(d, n, other);
-    s.gemm_nn(r, columns, r, T(1), bb_, r, d, columns, static_cast<T>(table[i][0]), other, columns);
-    s.gemm_nn(r, columns, r, T(1), d_b, r, X, columns, T(1), other, columns);
-    s.gemm_tn(r, columns, r, T(1), d_b, r, X, columns, T(1), other, columns);
+    s.gemm_nn(r, r, r, static_cast<T>(table[i][2]), d_bb, r, B, r, static_cast<T>(table[i][1]), d_b, r);
+    s.gemm_nn(r, r, r, static_cast<T>(table[i][2]), B, r, d_bb, r, T(1), d_b, r);
+    turn_over(s, r, r, d_b, d_bb);
+    s.axpy(r * r, T(1), d_b, d_bb);
+    s.gemm_nn(r, columns, r, T(1), BB, r, d, columns, T(0), other, columns);
+    s.gemm_nn(r, columns, r, T(1), d_bb, r, X, columns, T(1), other, columns);
     std::swap(d, other);
   }
-  if (p.in > p.out) s.transpose(r, columns, d, columns, d_G, r);
+  if (p.in > p.out) turn_over(s, r, columns, d, d_G);
   else std::copy_n(d, n, d_G);
   const T length = std::sqrt(s.dot(n, G, G)), factor = T(1) / (length + T(1e-7));
   const T along = length > 0 ? s.dot(n, d_G, G) * factor * factor / length : T(0);
@@ -129,8 +137,7 @@ void Steps<T>::chain(const Moved<T>& x, T a, T momentum) {
     }
     if (m.row_norm && p.matrix) {
       // Lengths of the columns, then factors, in moves_.
-      std::fill_n(moves_, p.out, T(0));
-      for (int r = 0; r < p.in; ++r) s.mul_add(p.out, W + Size{r} * p.out, W + Size{r} * p.out, moves_);
+      r_->collect(p.in, p.out, T(1), nullptr, W, W, T(0), moves_);
       for (int c = 0; c < p.out; ++c)
         moves_[c] = moves_[c] > 0 ? norms[j][c] / (std::sqrt(moves_[c]) + T(1e-5)) : T(1);
       s.scale_columns(p.in, p.out, moves_, W, p.out, W, p.out);
@@ -150,26 +157,26 @@ void Steps<T>::chain_back(const Moved<const T>& x, T a, T momentum, const Moved<
     const Size size = Size{p.in} * p.out;
     const bool turned = p.matrix && m.orthogonalise != Orthogonalise::none;
     T* const d_W = d.W + p.offset;
+    if (turned) orthogonalise(p, Z + p.offset, moves_);
     if (m.row_norm && p.matrix) {
-      // W before the norm, column by column
-      if (turned) orthogonalise(p, Z + p.offset, moves_);
-      else std::copy_n(Z + p.offset, size, moves_);
+      // W before the norm; the squares of its columns and what they have of d_W become their shares of W and d_W.
+      if (!turned) std::copy_n(Z + p.offset, size, moves_);
       s.axpy(size, a, x.W + p.offset, moves_);
+      T *const factor = columns_, *const towards = columns_ + p.out;
+      r_->collect(p.in, p.out, T(1), nullptr, moves_, moves_, T(0), factor);
+      r_->collect(p.in, p.out, T(1), nullptr, moves_, d_W, T(0), towards);
       for (int c = 0; c < p.out; ++c) {
-        T square = 0, along = 0;
-        for (int r = 0; r < p.in; ++r) {
-          const Size at = Size{r} * p.out + c;
-          square += moves_[at] * moves_[at], along += moves_[at] * d_W[at];
+        const T length = std::sqrt(factor[c]), inverse = T(1) / (length + T(1e-5));
+        if (!(length > 0)) {  // a column of zeros stays
+          factor[c] = 1, towards[c] = 0;
+          continue;
         }
-        if (!(square > 0)) continue;
-        const T length = std::sqrt(square), inverse = T(1) / (length + T(1e-5)), factor = norms[j][c] * inverse;
-        if (d_norms[j]) d_norms[j][c] += along * inverse;
-        const T towards = along * factor * inverse / length;
-        for (int r = 0; r < p.in; ++r) {
-          const Size at = Size{r} * p.out + c;
-          d_W[at] = factor * d_W[at] - towards * moves_[at];
-        }
+        if (d_norms[j]) d_norms[j][c] += towards[c] * inverse;
+        factor[c] = norms[j][c] * inverse;
+        towards[c] *= -factor[c] * inverse / length;
       }
+      s.scale_columns(p.in, p.out, factor, d_W, p.out, d_W, p.out);
+      for (int r = 0; r < p.in; ++r) s.mul_add(p.out, towards, moves_ + Size{r} * p.out, d_W + Size{r} * p.out);
     }
     if (turned) orthogonalise_back(p, Z + p.offset, d_W, d_Z + p.offset);
     else std::copy_n(d_W, size, d_Z + p.offset);

@@ -13,6 +13,7 @@
 
 #include "families/neural.h"
 #include "families/scratch.h"
+#include "simd/neural_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families::neural {
@@ -50,13 +51,15 @@ class Steps {
   void orthogonalise(const NeuralLayout::Part&, const T* G, T* out);
   void orthogonalise_back(const NeuralLayout::Part&, const T* G, const T* d_out, T* d_G);
   Size turn(const NeuralLayout::Part&, const T* G, T* X) const;
-  void squared(Size rows, Size columns, const T* X, const double* c);
+  void squared(Size rows, Size columns, const T* X, const double* c, T* B, T* BB) const;
 
   const Simd<T>& s;
+  const NeuralSimd<T>* r_ = nullptr;
   NeuralModel m;
   NeuralLayout layout_;
-  T *moves_, *x_ = nullptr, *b_ = nullptr, *bb_ = nullptr, *d_b_ = nullptr, *d_x_ = nullptr, *z_ = nullptr;
-  Size largest_ = 0, side_ = 0;
+  T *moves_, *x_ = nullptr, *b_ = nullptr, *bb_ = nullptr, *d_b_ = nullptr, *d_x_ = nullptr, *z_ = nullptr,
+             *columns_ = nullptr;
+  Size largest_ = 0, side_ = 0, kept_ = 0;  // kept_: from one step's B to the next; 0: one place for all
 };
 
 }  // namespace ttr::families::neural
