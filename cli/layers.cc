@@ -81,6 +81,22 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
   return j;
 }
 
+// What the letters of the shapes mean, apart from those that stand in every legend.
+std::string other_letters(const Plan& p) {
+  std::string shapes, text, own;
+  for (const auto& infos : {p.inputs(), p.outputs()})
+    for (const InputInfo& i : infos) shapes += i.shape;
+  for (const StateInfo& s : p.states()) shapes += s.shape;
+  const auto occurs = [&](char letter) { return shapes.find(letter) != std::string::npos; };
+  if (occurs('P')) text += ", P time of pairs";
+  if (occurs('N')) text += ", N pairs kept";
+  for (char letter = 'A'; letter <= 'Z'; ++letter)
+    if (occurs(letter) && std::string_view("BTPHGKVN").find(letter) == std::string_view::npos)
+      own += fmt::format("{}{} = {}", own.empty() ? "" : ", ", letter, p.extents(std::string(1, letter), 1).at(0));
+  return own.empty() ? text + ")"
+                     : text + ";\n            the other letters come from the layer and its settings: " + own + ")";
+}
+
 void explain(const LayerInfo& info, const LayersOptions& o) {
   const Plan p = plan_of(info, o);
   fmt::print("{}  ({})\n\n", info.name, info.title);
@@ -96,11 +112,11 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
              info.tolerance_reason.empty() ? "" : " (" + info.tolerance_reason + ")");
   fmt::print("state      {} bytes{} at H={} K={} V={}\n", state_bytes(p), grows(p) ? " per token (it grows)" : "",
              o.heads, o.key_dim, o.value_dim);
-  const auto table = [](const char* title, std::span<const InputInfo> infos) {
+  const auto table = [](const std::string& title, std::span<const InputInfo> infos) {
     fmt::print("\n{}\n", title);
     for (const InputInfo& i : infos) fmt::print("  {:<10} [{}]  {}\n", i.name, i.shape, i.meaning);
   };
-  table("inputs     (B batch, T time, H heads, G key heads, K key_dim, V value_dim)", p.inputs());
+  table("inputs     (B batch, T time, H heads, G key heads, K key_dim, V value_dim" + other_letters(p), p.inputs());
   table("outputs", p.outputs());
   if (!p.states().empty()) fmt::print("\nstates\n");
   for (const StateInfo& s : p.states()) fmt::print("  {:<10} [{}]  {}\n", s.name, s.shape, s.meaning);

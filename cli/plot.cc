@@ -42,9 +42,20 @@ Axis y_axis(const Plot& plot) {
     medians.push_back(one[static_cast<std::size_t>(0.5 * last)]);
     all.insert(all.end(), {one.front(), one.back()});
   }
+  // The edges of bands widen the range but do not say how far it may reach.
+  for (const Band& band : plot.bands)
+    for (const std::vector<double>* edge : {&band.low, &band.high}) {
+      std::vector<double> one;
+      for (double y : *edge)
+        if (std::isfinite(y) && (!plot.log_y || y > 0)) one.push_back(y);
+      if (one.empty()) continue;
+      std::sort(one.begin(), one.end());
+      const double last = static_cast<double>(one.size() - 1);
+      all.insert(all.end(), {one[static_cast<std::size_t>(0.02 * last)], one[static_cast<std::size_t>(0.98 * last)]});
+    }
   Axis axis;
   axis.log = plot.log_y;
-  if (all.empty()) {
+  if (highs.empty()) {
     if (plot.log_y) axis.low = 0.1;
     return axis;
   }
@@ -181,9 +192,12 @@ std::string plot_css() {
 .plot .title { font-size: 15px; font-weight: 600; } .plot .soft { fill: var(--soft); }
 .plot .grid { stroke: var(--grid); } .plot .edge { stroke: var(--edge); fill: none; }
 .plot .mark { stroke: var(--soft); stroke-dasharray: 2 3; }
+.plot .band { fill-opacity: 0.17; stroke: none; }
 .plot .line { fill: none; stroke-linejoin: round; stroke-linecap: butt; }
 .h0 { stroke: var(--h0); } .h1 { stroke: var(--h1); } .h2 { stroke: var(--h2); } .h3 { stroke: var(--h3); }
 .h4 { stroke: var(--h4); } .h5 { stroke: var(--h5); } .h6 { stroke: var(--h6); } .hn { stroke: var(--hn); }
+.f0 { fill: var(--h0); } .f1 { fill: var(--h1); } .f2 { fill: var(--h2); } .f3 { fill: var(--h3); }
+.f4 { fill: var(--h4); } .f5 { fill: var(--h5); } .f6 { fill: var(--h6); } .fn { fill: var(--hn); }
 )";
 }
 
@@ -196,6 +210,7 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
   const Axis ax = x_axis(plot), ay = y_axis(plot);
   auto px = [&](double x) { return left + ax.at(x) * w; };
   auto py = [&](double y) { return top + (1 - ay.at(y)) * h; };
+  auto fill = [](const Band& band) { return band.hue < 0 ? std::string("fn") : fmt::format("f{}", band.hue % 7); };
   auto hue = [](const Line& line) { return line.hue < 0 ? std::string("hn") : fmt::format("h{}", line.hue % 7); };
   auto stroke = [&](const Line& line) {
     const char* dash = dashes[line.dash & 3];
@@ -246,6 +261,19 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
         px(mark.x), top, top + h, px(mark.x) + 5, top + h - 8, escape_markup(mark.label));
 
   s += fmt::format("<g clip-path=\"url(#{})\">\n", clip);
+  for (const Band& band : plot.bands) {
+    std::string path;
+    for (std::size_t i = 0; i < band.x.size();) {
+      std::size_t end = i;
+      while (end < band.x.size() && std::isfinite(band.low[end]) && std::isfinite(band.high[end])) ++end;
+      for (std::size_t j = i; j < end; ++j)
+        path += fmt::format("{}{:.1f} {:.1f}", j == i ? "M" : "L", px(band.x[j]), py(band.high[j]));
+      for (std::size_t j = end; j-- > i;) path += fmt::format("L{:.1f} {:.1f}", px(band.x[j]), py(band.low[j]));
+      if (end > i) path += "Z";
+      i = end + 1;
+    }
+    if (!path.empty()) s += fmt::format("<path class=\"band {}\" d=\"{}\"/>\n", fill(band), path);
+  }
   for (const Line& line : plot.lines) {
     std::string path;
     bool pen_down = false;

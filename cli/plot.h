@@ -18,11 +18,18 @@ struct Line {
   double width = 1.8;
 };
 
+/// A filled area, drawn beneath the lines.
+struct Band {
+  std::vector<double> x, low, high;  // a number that is not finite leaves a gap
+  int hue = 0;
+};
+
 struct Plot {
   std::string title, x_label, y_label;
   bool log_y = false;
   bool legend_by_end = false;  // legend in the order in which the lines end, else as given
   std::vector<Line> lines;
+  std::vector<Band> bands;
   struct Mark {
     double x;
     std::string label;

@@ -24,6 +24,11 @@ void check(const RegressOptions& o) {
           "--horizon");
   require(o.window >= 0, fmt::format("--window {} is out of range; give a number of rows, at least 1", o.window),
           "--window");
+  require(!o.interval || (*o.interval > 0 && *o.interval < 1),
+          fmt::format("--interval {} is not a level between 0 and 1; write 0.9 for intervals that hold 90 % of the "
+                      "values",
+                      o.interval.value_or(0)),
+          "--interval");
   require(o.on_bad == "error" || o.on_bad == "skip",
           fmt::format("--on-bad '{}' is unknown; it is error or skip", o.on_bad), "--on-bad");
   require(o.header == "auto" || o.header == "yes" || o.header == "no",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct RegressOptions {
   bool standardize = false;         // running mean and deviation of keys and values
   std::int64_t lags = 0;            // keys = the last `lags` rows, value = the next row; 0: off
   std::int64_t horizon = -1;        // the value belongs to the row so many rows later; -1: 0, or 1 with lags
+  std::optional<double> interval;   // level of prediction intervals, in (0, 1)
   std::int64_t window = 0;          // rows per window of the windowed loss; 0: at most eight windows
   std::string out;                  // predictions, .csv or .npy; "-": standard output
   std::string report;               // HTML; the built-in process writes report.html if empty

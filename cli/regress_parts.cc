@@ -50,6 +50,10 @@ StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim)
     throw Error(fmt::format("the layer '{}' cannot start: {}", name_, to_string(status)), "--layer");
 }
 
+const ErrorVariance& StreamLayer::track_uncertainty(std::int64_t ahead) {
+  return variance_.emplace(plan_, name_, ahead);
+}
+
 bool StreamLayer::enlarge() {
   if (capacity_ > std::numeric_limits<std::int64_t>::max() / 4) return false;
   const std::int64_t capacity = 2 * capacity_;
@@ -60,8 +64,10 @@ bool StreamLayer::enlarge() {
   return true;
 }
 
-void StreamLayer::run(const Block& block, double* predictions) {
-  const auto start = std::chrono::steady_clock::now();
+void StreamLayer::run(const Block& block, double* predictions, Uncertainty* uncertainties) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  Clock::duration aside{};  // not the layer's own time
   const int K = block.key_dim, V = block.value_dim;
   Inputs in;
   Outputs out;
@@ -73,6 +79,7 @@ void StreamLayer::run(const Block& block, double* predictions) {
   Tensor& o = out["o"];
   for (std::size_t r = 0; r < block.rows; ++r) {
     double* prediction = predictions + r * static_cast<std::size_t>(V);
+    if (uncertainties) uncertainties[r] = {};
     if (!block.has_pair[r] || lost_) {
       std::fill_n(prediction, V, lost_ ? std::numeric_limits<double>::quiet_NaN() : 0.0);
       continue;
@@ -87,6 +94,11 @@ void StreamLayer::run(const Block& block, double* predictions) {
       if (!enlarge()) break;
     if (status == Status::ok) {
       started_ = true;
+      if (!variance_ || !uncertainties) continue;
+      const auto before = Clock::now();
+      uncertainties[r] = variance_->after_step({state_.data(), state_.size()}, static_cast<const double*>(k.data),
+                                               static_cast<const double*>(q.data));
+      aside += Clock::now() - before;
       continue;
     }
     // Numbers that grew beyond the layer's domain are a divergence, which is reported, not an error.
@@ -100,7 +112,7 @@ void StreamLayer::run(const Block& block, double* predictions) {
     if (reason.empty()) reason = to_string(status);
     throw Error(fmt::format("the layer '{}' cannot go on: {}", name_, reason), "--layer");
   }
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds_ += std::chrono::duration<double>(Clock::now() - start - aside).count();
 }
 
 void Windows::add(double loss) {

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "interval.h"
 #include "json.h"
 #include "regress.h"
 #include "ttr/plan.h"
@@ -45,8 +47,11 @@ class StreamLayer {
  public:
   /// `text`: a layer name, a name with settings, or a recipe. Throws Error.
   StreamLayer(const std::string& text, int key_dim, int value_dim);
+  /// From now on run() says how uncertain an answer is (interval.h). Throws Error if the layer cannot.
+  const ErrorVariance& track_uncertainty(std::int64_t ahead);
   /// Predictions [rows, V]; rows before the first pair get 0. A layer that has left the numbers gives NaN.
-  void run(const Block& block, double* predictions);
+  /// `uncertainties` [rows]: if they are tracked.
+  void run(const Block& block, double* predictions, Uncertainty* uncertainties = nullptr);
 
   const std::string& name() const { return name_; }      // as the user wrote it
   const std::string& recipe() const { return recipe_; }  // all quantities constant
@@ -59,6 +64,7 @@ class StreamLayer {
 
   std::string name_, recipe_;
   ttr::Plan plan_;
+  std::optional<ErrorVariance> variance_;
   Buffer state_, work_;
   std::int64_t capacity_ = 256;
   bool started_ = false, lost_ = false;

@@ -1,25 +1,16 @@
-// `ttr regress FILE`: rows in, predictions out, in constant memory. Blocks of rows are read, every layer runs over
-// the block, then the block is scored and written; a live stream has blocks of one row.
+#include "regress_stream.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <deque>
 #include <limits>
-#include <optional>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "atomic_file.h"
 #include "csv.h"
 #include "npy.h"
 #include "progress.h"
-#include "regress_input.h"
-#include "regress_pairs.h"
-#include "regress_parts.h"
-#include "report.h"
-#include "text_table.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -28,70 +19,7 @@ namespace {
 constexpr std::size_t block_rows = 256, shown_rows = 200;
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-class Stream {
- public:
-  explicit Stream(const RegressOptions& options) : options_(options) {}
-  int run();
-
- private:
-  void choose_columns();
-  void make_layers();
-  void open_outputs();
-  void read_all();
-  bool read_block();
-  void process_block();
-  void score(std::int64_t row, const double* predictions, const double* actual);
-  void emit(std::int64_t row, const double* predictions, const double* actual);
-  void write_leftovers();
-  void finish_files();
-  Report make_report() const;
-  Plot loss_plot() const;
-  std::string summary() const;
-  Json json() const;
-
-  std::vector<std::string> header_row() const;
-  std::size_t width() const { return (layers_.size() + 1) * V_; }  // predictions per row: layers, then naive
-  bool live() const { return options_.file == "-" && options_.out.empty() && !options_.json; }
-  bool predictions_on_stdout() const { return out_ && out_->is_standard_output(); }
-
-  const RegressOptions& options_;
-  std::unique_ptr<RowSource> source_;
-  std::vector<int> key_columns_, value_columns_;
-  std::vector<std::string> value_names_;
-  std::size_t V_ = 1;
-  PairSpec spec_;
-  std::optional<PairBuilder> pairs_;
-  std::vector<StreamLayer> layers_;
-  std::vector<Score> scores_;  // one per layer, then the naive one
-  std::optional<Spread> spread_;
-
-  Block block_;
-  std::size_t block_limit_ =
-      1;  // rows of the next block: more while layers are quick, so that Ctrl-C is always heard
-  struct BlockRow {
-    std::int64_t number;  // in the file, from 1
-    bool asks;
-  };
-  std::vector<BlockRow> rows_;
-  std::vector<double> raw_, actual_, shift_, scale_, naive_, layer_out_, predictions_;
-  struct Waiting {
-    std::int64_t row;
-    std::vector<double> predictions;
-  };
-  std::deque<Waiting> waiting_;  // predictions whose value is not known yet
-  struct Shown {
-    std::int64_t row;
-    std::vector<double> predictions, actual;
-  };
-  std::deque<Shown> shown_;
-
-  std::optional<AtomicFile> out_, report_, svg_;
-  bool npy_ = false;
-  fmt::memory_buffer line_;
-  std::int64_t good_rows_ = 0, skipped_ = 0, asked_ = 0, written_ = 0;
-  BadRow first_bad_;
-  bool closed_ = false;
-};
+}  // namespace
 
 void Stream::choose_columns() {
   const int count = static_cast<int>(source_->names().size());
@@ -153,7 +81,8 @@ void Stream::choose_columns() {
 void Stream::make_layers() {
   pairs_.emplace(spec_);
   std::vector<std::string> wanted = options_.layers;
-  if (wanted.empty()) wanted = {"nlms", "rls"};
+  if (wanted.empty())
+    wanted = options_.interval ? std::vector<std::string>{"rls", "kalman"} : std::vector<std::string>{"nlms", "rls"};
   const std::int64_t window = options_.window > 0 ? options_.window : 1;
   const std::size_t most = options_.window > 0 ? 100000 : 8;
   for (const std::string& text : wanted) {
@@ -165,6 +94,11 @@ void Stream::make_layers() {
     scores_.emplace_back(label, window, most);
     scores_.back().recipe = layers_.back().recipe();
     scores_.back().kernel = layers_.back().kernel();
+    if (!options_.interval) continue;
+    const ErrorVariance& variance = layers_.back().track_uncertainty(std::max<std::int64_t>(spec_.horizon, 1));
+    intervals_.push_back(
+        {Intervals(*options_.interval, static_cast<int>(V_), variance.forgetting(), variance.window()),
+         std::vector<Windows>(V_, Windows(window, most))});
   }
   scores_.emplace_back("naive", window, most);
   scores_.back().recipe = "the last value seen";
@@ -177,18 +111,23 @@ void Stream::make_layers() {
   block_.keys.resize(n * K), block_.queries.resize(n * K), block_.values.resize(n * V_), block_.has_pair.resize(n);
   actual_.resize(n * V_), shift_.resize(n * V_), scale_.resize(n * V_), naive_.resize(n * V_),
       layer_out_.resize(n * V_);
-  predictions_.resize(n * width());
+  answers_.resize(n * width()), uncertainties_.resize(n);
   rows_.reserve(n);
 }
 
 std::vector<std::string> Stream::header_row() const {
   std::vector<std::string> names = {"row"};
-  auto add = [&](const std::string& name) {
-    for (const std::string& value : value_names_) names.push_back(V_ == 1 ? name : name + "." + value);
+  auto add = [&](const std::string& name, bool bounds) {
+    for (const std::string& value : value_names_) {
+      names.push_back(V_ == 1 ? name : name + "." + value);
+      if (!bounds) continue;
+      const std::string column = names.back();
+      names.push_back(column + ".lower"), names.push_back(column + ".upper");
+    }
   };
-  for (std::size_t l = 0; l < layers_.size(); ++l) add(scores_[l].name);
+  for (std::size_t l = 0; l < layers_.size(); ++l) add(scores_[l].name, options_.interval.has_value());
   // A live prediction of a later row is printed long before its value is known.
-  if (!live() || spec_.horizon == 0) add("actual");
+  if (!live() || spec_.horizon == 0) add("actual", false);
   return names;
 }
 
@@ -245,90 +184,115 @@ bool Stream::read_block() {
   return interrupted() == 0;
 }
 
-void Stream::process_block() {
+void Stream::run_layers() {
   const std::size_t n = block_.rows, L = layers_.size(), W = width();
   for (std::size_t l = 0; l < L; ++l) {
-    layers_[l].run(block_, layer_out_.data());
-    for (std::size_t r = 0; r < n; ++r)
-      for (std::size_t v = 0; v < V_; ++v)
-        predictions_[r * W + l * V_ + v] = shift_[r * V_ + v] + scale_[r * V_ + v] * layer_out_[r * V_ + v];
+    layers_[l].run(block_, layer_out_.data(), uncertainties_.data());
+    for (std::size_t r = 0; r < n; ++r) {
+      double* const answer = answers_.data() + r * W;
+      const double deviation = std::sqrt(uncertainties_[r].variance);
+      for (std::size_t v = 0; v < V_; ++v) {
+        answer[prediction_at(l) + v] = shift_[r * V_ + v] + scale_[r * V_ + v] * layer_out_[r * V_ + v];
+        if (options_.interval) answer[deviation_at(l) + v] = scale_[r * V_ + v] * deviation;
+      }
+      if (options_.interval) answer[share_at(l)] = uncertainties_[r].share;
+    }
   }
-  for (std::size_t r = 0; r < n; ++r) std::copy_n(naive_.data() + r * V_, V_, predictions_.data() + r * W + L * V_);
+  for (std::size_t r = 0; r < n; ++r)
+    std::copy_n(naive_.data() + r * V_, V_, answers_.data() + r * W + prediction_at(L));
+}
 
+void Stream::process_block() {
+  run_layers();
+  const std::size_t W = width();
   std::size_t query = 0;
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     const double* actual = actual_.data() + r * V_;
+    std::vector<double> spare;  // of an answer that has waited, so that a long run allocates nothing
     if (spec_.horizon > 0 && waiting_.size() == static_cast<std::size_t>(spec_.horizon)) {
-      score(rows_[r].number, waiting_.front().predictions.data(), actual);
-      if (!live()) emit(rows_[r].number, waiting_.front().predictions.data(), actual);
-      // The entry is used again, so that a long run allocates nothing.
-      Waiting entry = std::move(waiting_.front());
+      spare = std::move(waiting_.front().answer);
       waiting_.pop_front();
-      if (rows_[r].asks) {
-        std::copy_n(predictions_.data() + query * W, W, entry.predictions.data());
-        entry.row = rows_[r].number + spec_.horizon;
-        waiting_.push_back(std::move(entry));
-      }
-    } else if (spec_.horizon > 0 && rows_[r].asks) {
-      const double* p = predictions_.data() + query * W;
-      waiting_.push_back({rows_[r].number + spec_.horizon, std::vector<double>(p, p + W)});
+      score(rows_[r].number, spare.data(), actual);
+      if (!live()) emit(rows_[r].number, spare.data(), actual);
     }
     if (!rows_[r].asks) continue;
-    const double* prediction = predictions_.data() + query++ * W;
+    double* const answer = answers_.data() + query++ * W;
     ++asked_;
-    if (spec_.horizon == 0) score(rows_[r].number, prediction, actual);
-    if (spec_.horizon == 0 || live())
-      emit(rows_[r].number + spec_.horizon, prediction, spec_.horizon == 0 ? actual : nullptr);
+    if (options_.interval) set_widths(answer);
+    if (spec_.horizon == 0) {
+      score(rows_[r].number, answer, actual);
+      emit(rows_[r].number, answer, actual);
+      continue;
+    }
+    if (live()) emit(rows_[r].number + spec_.horizon, answer, nullptr);
+    spare.assign(answer, answer + W);
+    waiting_.push_back({rows_[r].number + spec_.horizon, std::move(spare)});
   }
   if (live()) out_->flush();
 }
 
-void Stream::score(std::int64_t row, const double* predictions, const double* actual) {
+void Stream::set_widths(double* answer) const {
+  for (std::size_t l = 0; l < intervals_.size(); ++l)
+    intervals_[l].intervals.widths(answer + deviation_at(l), answer + half_at(l));
+}
+
+void Stream::score(std::int64_t row, const double* answer, const double* actual) {
   spread_->add(actual);
   for (std::size_t l = 0; l < scores_.size(); ++l)
-    scores_[l].add(row, predictions + l * V_, actual, static_cast<int>(V_));
+    scores_[l].add(row, answer + prediction_at(l), actual, static_cast<int>(V_));
+  for (std::size_t l = 0; l < intervals_.size(); ++l) {
+    const double* const half = answer + half_at(l);
+    intervals_[l].intervals.add(answer + prediction_at(l), answer + deviation_at(l), answer[share_at(l)], half,
+                                actual);
+    for (std::size_t v = 0; v < V_; ++v)
+      if (std::isfinite(half[v])) intervals_[l].widths[v].add(2 * half[v]);
+  }
   if (!report_) return;
   if (shown_.size() < shown_rows) {
-    shown_.push_back(
-        {row, std::vector<double>(predictions, predictions + width()), std::vector<double>(actual, actual + V_)});
+    shown_.push_back({row, std::vector<double>(answer, answer + width()), std::vector<double>(actual, actual + V_)});
     return;
   }
   Shown entry = std::move(shown_.front());
   shown_.pop_front();
   entry.row = row;
-  std::copy_n(predictions, width(), entry.predictions.data());
+  std::copy_n(answer, width(), entry.answer.data());
   std::copy_n(actual, V_, entry.actual.data());
   shown_.push_back(std::move(entry));
 }
 
-void Stream::emit(std::int64_t row, const double* predictions, const double* actual) {
+void Stream::emit(std::int64_t row, const double* answer, const double* actual) {
   if (!out_) return;
   ++written_;
-  const std::size_t count = layers_.size() * V_;
-  if (npy_) {
-    auto put = [&](double number) { out_->write({reinterpret_cast<const char*>(&number), sizeof number}); };
-    put(static_cast<double>(row));
-    for (std::size_t i = 0; i < count; ++i) put(predictions[i]);
-    for (std::size_t v = 0; v < V_; ++v) put(actual ? actual[v] : nan);
-    return;
-  }
   line_.clear();
-  auto to = fmt::format_to(std::back_inserter(line_), FMT_STRING("{}"), row);
-  // Without the sign that a NaN may carry.
-  for (std::size_t i = 0; i < count; ++i)
-    to = fmt::format_to(to, FMT_STRING(",{}"), std::isnan(predictions[i]) ? nan : predictions[i]);
-  if (!live() || spec_.horizon == 0)
+  auto to = std::back_inserter(line_);
+  const auto put = [&](double number) {
+    if (npy_) out_->write({reinterpret_cast<const char*>(&number), sizeof number});
+    else fmt::format_to(to, FMT_STRING(",{}"), std::isnan(number) ? nan : number);  // without a NaN's sign
+  };
+  if (npy_) put(static_cast<double>(row));
+  else fmt::format_to(to, FMT_STRING("{}"), row);
+  for (std::size_t l = 0; l < layers_.size(); ++l)
     for (std::size_t v = 0; v < V_; ++v) {
-      if (actual) to = fmt::format_to(to, FMT_STRING(",{}"), actual[v]);
+      const double prediction = answer[prediction_at(l) + v];
+      put(prediction);
+      if (!options_.interval) continue;
+      const double half = answer[half_at(l) + v];
+      put(prediction - half), put(prediction + half);
+    }
+  if (npy_ || !live() || spec_.horizon == 0)
+    for (std::size_t v = 0; v < V_; ++v) {
+      if (actual) put(actual[v]);
+      else if (npy_) put(nan);
       else line_.push_back(',');
     }
+  if (npy_) return;
   line_.push_back('\n');
   out_->write({line_.data(), line_.size()});
 }
 
 void Stream::write_leftovers() {
   if (live()) return;
-  for (const Waiting& w : waiting_) emit(w.row, w.predictions.data(), nullptr);
+  for (const Waiting& w : waiting_) emit(w.row, w.answer.data(), nullptr);
 }
 
 void Stream::read_all() {
@@ -356,137 +320,6 @@ void Stream::read_all() {
     scores_[l].us_per_row = asked_ > 0 ? 1e6 * layers_[l].seconds() / static_cast<double>(asked_) : nan;
     scores_[l].state_bytes = layers_[l].state_bytes();
   }
-}
-
-Plot Stream::loss_plot() const {
-  Plot plot;
-  plot.title = "Squared error over time";
-  plot.x_label = "row", plot.y_label = "mean squared error", plot.log_y = plot.legend_by_end = true;
-  for (std::size_t l = 0; l < scores_.size(); ++l) {
-    const Windows& curve = scores_[l].curve;
-    const bool naive = l + 1 == scores_.size();
-    Line line;
-    line.label = naive ? "naive (last value)" : scores_[l].name;
-    line.hue = naive ? -1 : static_cast<int>(l % 7), line.dash = naive ? 2 : static_cast<int>(l / 7 % 4);
-    const double first =
-        static_cast<double>(options_.lags > 0 ? options_.lags - 1 : 0) + static_cast<double>(spec_.horizon);
-    for (std::size_t i = 0; i < curve.size(); ++i) {
-      line.x.push_back(first + static_cast<double>(curve.width()) * static_cast<double>(i) +
-                       0.5 * static_cast<double>(curve.count(i) + 1));
-      line.y.push_back(curve.mean(i));
-    }
-    plot.lines.push_back(std::move(line));
-  }
-  return plot;
-}
-
-std::vector<std::string> summary_cells(const Score& s, double r2, std::size_t values) {
-  const double mse = s.squared_error / static_cast<double>(s.rows) / static_cast<double>(values);
-  return {s.name,
-          s.diverged_at > 0 ? fmt::format("diverged at row {}", s.diverged_at) : short_number(mse),
-          std::isfinite(r2) ? fmt::format("{:.4f}", r2) : "-",
-          s.windows.size() > 0 ? short_number(s.windows.mean(0)) : "-",
-          short_number(s.windows.last_full()),
-          s.us_per_row > 0 ? short_number(s.us_per_row) : "-",
-          short_bytes(static_cast<double>(s.state_bytes))};
-}
-
-std::vector<std::string> summary_header(std::int64_t window) {
-  return {"layer",  "MSE",  "R2", "first " + counted(window, "row"), "last " + counted(window, "row"),
-          "us/row", "state"};
-}
-
-std::string Stream::summary() const {
-  std::string text = fmt::format("{} of {}: {}, {}{}. Each row is predicted from the rows before it.\n\n",
-                                 counted(good_rows_, "row"), source_->input_name(), counted(pairs_->key_dim(), "key"),
-                                 counted(static_cast<std::int64_t>(V_), "value"),
-                                 spec_.horizon > 0 ? fmt::format(", {} ahead", spec_.horizon) : "");
-  TextTable table(summary_header(scores_[0].windows.width()));
-  for (const Score& s : scores_) {
-    std::vector<std::string> cells = summary_cells(s, spread_->r2(s.squared_error), V_);
-    if (&s == &scores_.back()) cells[0] = "naive (last value)";
-    table.row(std::move(cells));
-  }
-  text += table.text();
-  if (skipped_ > 0)
-    text += fmt::format("\nLeft out {}. The first: {}.\n", counted(skipped_, "bad row"), first_bad_.message);
-  return text;
-}
-
-Json Stream::json() const {
-  Json out = Json::object();
-  out.set("rows", good_rows_).set("skipped", skipped_).set("predictions", asked_).set("scored", scores_[0].rows);
-  out.set("keys", pairs_->key_dim()).set("values", V_).set("loss", "mean squared error");
-  out.set("window_rows", scores_[0].windows.width()).set("interrupted", interrupted() != 0);
-  Json list = Json::array(), baseline = Json::object();
-  for (std::size_t l = 0; l < scores_.size(); ++l) {
-    const Score& s = scores_[l];
-    Json windows = Json::array(), layer = Json::object();
-    for (std::size_t i = 0; i < s.windows.size(); ++i) windows.push(s.windows.mean(i));
-    const double scored = static_cast<double>(s.rows) * static_cast<double>(V_);
-    layer.set("name", s.name).set("recipe", s.recipe).set("mse", s.rows > 0 ? s.squared_error / scored : nan);
-    layer.set("r2", spread_->r2(s.squared_error)).set("windows", windows).set("us_per_row", s.us_per_row);
-    layer.set("state_bytes", s.state_bytes).set("kernel", s.kernel);
-    layer.set("diverged_at", s.diverged_at > 0 ? Json(s.diverged_at) : Json());
-    if (l + 1 < scores_.size()) list.push(layer);
-    else baseline = layer;
-  }
-  return out.set("layers", list).set("baseline", baseline);
-}
-
-Report Stream::make_report() const {
-  Report report;
-  report.title = "Online regression: " + (options_.file == "-" ? std::string("standard input") : options_.file);
-  report.subtitle = fmt::format("{}, {}, {}. Each row is predicted from the memory built on the rows before it{}.",
-                                counted(good_rows_, "row"), counted(pairs_->key_dim(), "key"),
-                                counted(static_cast<std::int64_t>(V_), "value"),
-                                spec_.horizon > 0 ? ", " + counted(spec_.horizon, "row") + " ahead" : "");
-  Report::Table table;
-  table.header = summary_header(scores_[0].windows.width());
-  double best = std::numeric_limits<double>::infinity();
-  for (std::size_t l = 0; l < scores_.size(); ++l) {
-    table.rows.push_back(summary_cells(scores_[l], spread_->r2(scores_[l].squared_error), V_));
-    if (scores_[l].squared_error < best) best = scores_[l].squared_error, table.emphasised = static_cast<int>(l);
-  }
-  table.rows.back()[0] = "naive (last value)";
-  table.caption =
-      "MSE: mean squared error over all rows and values, the first rows included. R2: share of the variance of the "
-      "values that is explained. us/row: time of the layer alone.";
-  report.tables.push_back(std::move(table));
-  report.figures.push_back(
-      {loss_plot(), fmt::format("Squared error, averaged over {} at a time, on a log scale; lower is better.",
-                                counted(scores_[0].curve.width(), "row"))});
-  for (std::size_t v = 0; v < std::min<std::size_t>(V_, 3); ++v) {
-    Plot plot;
-    const std::string name = source_->has_header() ? value_names_[v] : "column " + value_names_[v];
-    plot.title = "Predictions: " + name;
-    plot.x_label = "row", plot.y_label = name;
-    plot.height = 360;
-    Line actual;
-    actual.label = "actual", actual.hue = -1, actual.width = 2.6;
-    for (const Shown& s : shown_) actual.x.push_back(static_cast<double>(s.row)), actual.y.push_back(s.actual[v]);
-    plot.lines.push_back(std::move(actual));
-    for (std::size_t l = 0; l < layers_.size(); ++l) {
-      Line line;
-      line.label = scores_[l].name, line.hue = static_cast<int>(l % 7), line.dash = static_cast<int>(l / 7 % 4),
-      line.width = 1.4;
-      for (const Shown& s : shown_)
-        line.x.push_back(static_cast<double>(s.row)), line.y.push_back(s.predictions[l * V_ + v]);
-      plot.lines.push_back(std::move(line));
-    }
-    report.figures.push_back(
-        {std::move(plot), fmt::format("The last {} with both a prediction and a value.",
-                                      counted(static_cast<std::int64_t>(shown_.size()), "row"))});
-  }
-  if (V_ > 3) report.notes.push_back(fmt::format("The first 3 of {} values are drawn.", V_));
-  if (skipped_ > 0)
-    report.notes.push_back(
-        fmt::format("Left out {}. The first: {}.", counted(skipped_, "bad row"), first_bad_.message));
-  if (interrupted() != 0)
-    report.notes.push_back(fmt::format("The run was interrupted after {}.", counted(good_rows_, "row")));
-  if (!options_.command.empty()) report.facts.emplace_back("command", options_.command);
-  for (const Score& s : scores_) report.facts.emplace_back(s.name == s.recipe ? "recipe" : s.name, s.recipe);
-  return report;
 }
 
 void Stream::finish_files() {
@@ -556,8 +389,6 @@ int Stream::run() {
   }
   return 0;
 }
-
-}  // namespace
 
 int run_stream(const RegressOptions& options) { return Stream(options).run(); }
 

@@ -171,6 +171,48 @@ codes=("${PIPESTATUS[@]}")
 check "closed pipe: quiet, exit 0" test "${codes[2]}" -eq 0 -a ! -s pipe.err
 check "no temporary files left" test -z "$(find . -name '.*.??????')"
 
+# --- prediction intervals ---
+awk 'BEGIN { srand(11); print "a,b,y,z"; for (t = 0; t < 3000; t++) { a = rand() - 0.5; b = rand() - 0.5; e = f = -6
+  for (i = 0; i < 12; i++) { e += rand(); f += rand() }
+  printf "%.6f,%.6f,%.6f,%.6f\n", a, b, 2 * a - 3 * b + 0.3 * e, a + 2 * f } }' >noisy.csv
+"$ttr" regress noisy.csv --values y,z --interval 0.8 --layer rls:ridge=0 --layer kalman --json --out p.csv --report r.html >a.json 2>a.err
+check "intervals: exit 0" test $? -eq 0
+check "intervals: lower and upper beside each prediction" sh -c 'head -1 p.csv | grep -qx "row,rls:ridge=0.y,rls:ridge=0.y.lower,rls:ridge=0.y.upper,rls:ridge=0.z,rls:ridge=0.z.lower,rls:ridge=0.z.upper,kalman.y,kalman.y.lower,kalman.y.upper,kalman.z,kalman.z.lower,kalman.z.upper,actual.y,actual.z"'
+check "intervals: infinite until the keys are seen and the noise is known" sh -c 'sed -n 2,4p p.csv | awk -F, "\$3 != \"-inf\" || \$4 != \"inf\" { bad = 1 } END { exit bad }" && sed -n 5p p.csv | grep -vq inf'
+# Coverage of y by the first layer, counted from the predictions.
+counted=$(awk -F, 'NR > 1 && $3 != "-inf" { n++; if ($14 >= $3 && $14 <= $4) k++ } END { printf "%.12g", k / n }' p.csv)
+check "intervals: the coverage of a value is that of the file ($counted)" sh -c 'grep -A1 "\"name\": \"y\"" a.json | head -2 | grep -q "\"coverage\": '"$counted"'"'
+check "intervals: 80 % of the values are inside" near "$counted" 0.8 0.022
+both=$(awk -F, 'NR > 1 && $3 != "-inf" { n += 2; k += ($14 >= $3 && $14 <= $4) + ($15 >= $6 && $15 <= $7) } END { printf "%.12g", k / n }' p.csv)
+check "intervals: and the one over all values" near "$(field coverage a.json)" "$both" 1e-12
+check "intervals: rows without are counted" sh -c 'grep -A3 "\"name\": \"y\"" a.json | grep -q "\"finite\": 2997" && grep -q "\"infinite\": 3" a.json'
+check "intervals: the level is in the JSON" test "$(field interval a.json)" = 0.8
+check "intervals: bands in the report" sh -c '[ "$(grep -c "class=\"band f" r.html)" = 2 ] && grep -q "intervals of level 0.8" r.html'
+"$ttr" regress noisy.csv --values y,z --interval 0.8 >a.txt 2>a.err
+check "intervals: the table; layers with a covariance by default" sh -c 'grep -qE "^rls +0\.[78][0-9]{3} [^ ]+ 0\.0073 .* 299[0-9] " a.txt && grep -qE "^kalman +0\." a.txt && grep -qE "^kalman: z +0\." a.txt && ! grep -q "^nlms" a.txt'
+# In other units the intervals are the same in those units; standardised, coverage does not depend on units at all.
+awk -F, 'NR == 1 { print } NR > 1 { printf "%s,%s,%.6f,%s\n", $1, $2, 1000 * $3, $4 }' noisy.csv >scaled.csv
+for extra in "" --standardize; do
+  "$ttr" regress noisy.csv --keys a,b --values y --bias $extra --interval 0.9 --layer rls:ridge=0 --json >a.json 2>a.err
+  "$ttr" regress scaled.csv --keys a,b --values y --bias $extra --interval 0.9 --layer rls:ridge=0 --json >b.json 2>a.err
+  check "intervals: units do not matter $extra" sh -c '[ '"$(field coverage a.json)"' = '"$(field coverage b.json)"' ] && awk -v a='"$(field last_width a.json)"' -v b='"$(field last_width b.json)"' "BEGIN { d = b / a - 1000; exit !(d < 0.01 && d > -0.01) }"'
+  check "intervals: coverage near the level $extra" near "$(field coverage a.json)" 0.9 0.0165
+done
+"$ttr" regress noisy.csv --keys a,b --values y,z --horizon 3 --interval 0.9 --layer rls --out p.csv --json >a.json 2>a.err
+counted=$(awk -F, 'NR > 1 && $3 != "-inf" && $8 != "" { n += 2; k += ($8 >= $3 && $8 <= $4) + ($9 >= $6 && $9 <= $7) } END { printf "%.12g", k / n }' p.csv)
+check "intervals: with a horizon the width waits with its prediction" near "$(field coverage a.json)" "$counted" 1e-12
+check "intervals: the last rows have one before their value" sh -c 'tail -1 p.csv | grep -qE "^3003,[-0-9.e]+,[-0-9.e]+,[-0-9.e]+,.*,,$"'
+"$ttr" regress noisy.csv --values y --interval 0.9 --layer rls --out p.npy >a.txt 2>a.err
+check "intervals: npy" sh -c 'head -c 128 p.npy | grep -aq "(3000, 5)"'
+printf 'x,y\n1,2\n2,4\n3,6.5\n4,8\n' | "$ttr" regress - --interval 0.9 --layer rls:ridge=0 >p.csv 2>a.err
+check "intervals: live" sh -c 'head -1 p.csv | grep -qx "row,rls:ridge=0,rls:ridge=0.lower,rls:ridge=0.upper,actual" && sed -n 3p p.csv | grep -qx "2,4,-inf,inf,4" && tail -1 p.csv | grep -vq inf'
+for level in 0 1 -0.5 1.5 90 nan inf; do
+  refuses "interval of level $level" "--interval .* not a level between 0 and 1" noisy.csv --interval $level
+done
+refuses "interval of a word" "--interval" noisy.csv --interval wide
+refuses "interval of a layer without a covariance" "'nlms' has none: its solver is 'sgd'.*rls, window-rls, mesanet and kalman" noisy.csv --layer rls --layer nlms --interval 0.9
+refuses "interval of a layer that normalises its answer" "'normalise' changes" noisy.csv --layer 'equal / linear / exact | normalise(unit)' --interval 0.9
+
 # --- every named layer predicts, or says why a stream is not for it; a list of pairs grows and then rolls over ---
 awk 'BEGIN { srand(5); for (i = 0; i < 1100; i++) { a = rand() - 0.5; b = rand() - 0.5
   printf "%.4f,%.4f,%.4f\n", a, b, 2 * a - b } }' >rows.csv
@@ -191,6 +233,14 @@ check "built-in process: exit 0 and report.html" sh -c '[ '$?' -eq 0 ] && grep -
 "$ttr" regress --seeds 2 --time 64 --layer nlms --json --threads 1 2>a.err | grep -v us_per_row >t1.json
 "$ttr" regress --seeds 2 --time 64 --layer nlms --json --threads 4 2>a.err | grep -v us_per_row >t4.json
 check "built-in process: the same numbers for any number of threads" cmp -s t1.json t4.json
+"$ttr" regress --seeds 2 --time 96 --interval 0.9 --threads 1 >one.txt 2>a.err
+check "built-in process: intervals of the layers that have a covariance" sh -c 'grep -qE "^RLS, ridge 1e-2 .*0\.[0-9]+ .* of 96" one.txt && ! grep -q "^NLMS" one.txt && [ "$(grep -c "class=\"band" report.html)" = 1 ]'
+"$ttr" regress --seeds 2 --time 96 --interval 0.9 --json --threads 1 2>a.err | grep -v us_per_row >t1.json
+"$ttr" regress --seeds 2 --time 96 --interval 0.9 --json --threads 4 2>a.err | grep -v us_per_row >t4.json
+check "built-in process: the same intervals for any number of threads" cmp -s t1.json t4.json
+check "built-in process: coverage of each value" sh -c '[ "$(grep -c "\"coverage\"" t1.json)" = 260 ]'
+"$ttr" regress --seeds 2 --layer nlms --interval 0.9 >stdout.txt 2>stderr.txt
+check "built-in process: a layer without a covariance" sh -c '[ '$?' -eq 2 ] && grep -q "has none" stderr.txt'
 
 echo
 if [ $failures -gt 0 ]; then echo "$failures checks failed"; exit 1; fi

@@ -101,6 +101,40 @@ TEST(Report, PlotsOfAnyNumbersStayInTheirFrame) {
     }
 }
 
+TEST(Report, BandsLeaveGapsAndStayInTheirFrame) {
+  for (bool log_y : {false, true}) {
+    Plot plot = plot_of({1, 2, 3, 2, 1}, log_y);
+    plot.bands.push_back({{0, 1, 2, 3, 4}, {0.5, -inf, 2, 1, nan}, {1.5, inf, 1e300, 3, 2}, 3});
+    plot.bands.push_back({{0, 1}, {-inf, -inf}, {inf, inf}, -1});
+    const std::string svg = plot_svg(plot, true);
+    EXPECT_TRUE(well_formed(svg));
+    const std::regex band("<path class=\"band f3\" d=\"(M[^M]*ZM[^M]*Z)\"/>");  // two pieces: row 0, rows 2 and 3
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(svg, found, band));
+    EXPECT_EQ(svg.find("band fn"), svg.npos);  // nothing to draw
+    const std::string path = found[1];
+    const std::regex points("[ML](-?[0-9.]+) (-?[0-9.]+)");
+    int count = 0;
+    for (std::sregex_iterator p(path.begin(), path.end(), points), end; p != end; ++p, ++count) {
+      EXPECT_GE(std::stod((*p)[2]), 0);
+      EXPECT_LE(std::stod((*p)[2]), 460);
+    }
+    EXPECT_EQ(count, 6);
+    // The lines are drawn over the band.
+    EXPECT_LT(svg.find("class=\"band"), svg.find("class=\"line"));
+  }
+}
+
+TEST(Report, AWideBandDoesNotFlattenTheLines) {
+  std::vector<double> y;
+  for (int i = 0; i < 100; ++i) y.push_back(std::sin(i));
+  Plot plot = plot_of(y, false);
+  plot.bands.push_back({plot.lines[0].x, std::vector<double>(100, -1e6), std::vector<double>(100, 1e6), 0});
+  EXPECT_EQ(plot_svg(plot).find("500000"), std::string::npos);  // no tick that high
+  plot.bands[0] = {plot.lines[0].x, std::vector<double>(100, -3), std::vector<double>(100, 3), 0};
+  EXPECT_NE(plot_svg(plot).find(">-2<"), std::string::npos);  // but the range of a band of the same order is shown
+}
+
 TEST(Report, ALayerThatDivergesDoesNotFlattenTheOthers) {
   Plot plot = plot_of(std::vector<double>(100, 0.5), true);
   plot.lines.push_back(plot.lines[0]);
