@@ -10,6 +10,7 @@
 #include <exception>
 #include <system_error>
 
+#include "bench.h"
 #include "commands.h"
 #include "json.h"
 #include "regress.h"
@@ -23,6 +24,8 @@ constexpr const char* examples = R"(Examples:
   ttr layers gated-deltanet                                one layer explained
   ttr derive 'equal / linear / sgd(beta, decay)'           a recipe worked out on paper
   ttr check                                                every property of every layer
+  ttr bench gla gated-deltanet                             tokens per second beside the machine's limits
+  ttr bench rls-stability                                  the least-squares solvers over 100,000 tokens
 )";
 
 // Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted.
@@ -50,6 +53,76 @@ std::string command_line(int argc, char** argv) {
   }
   return text;
 }
+
+// `ttr bench` and what can be measured besides layers.
+struct BenchVerb {
+  ttr::cli::BenchOptions speed;
+  ttr::cli::StabilityOptions stability;
+  ttr::cli::GrowthOptions growth;
+  ttr::cli::AttentionOptions attention;
+  CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *attention_command = nullptr;
+
+  void declare(CLI::App& app) {
+    command = app.add_subcommand("bench", "Measure speed beside the machine's limits; stability, growth, attention");
+    command->require_subcommand(0, 1);
+    command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
+        ->delimiter('\0');
+    const auto list = [&](const char* name, auto& values, const char* meaning) {
+      command->add_option(name, values, meaning)->delimiter(',')->allow_extra_args(false)->capture_default_str();
+    };
+    list("--form", speed.forms, "best, recurrent, chunk, parallel, scan or all");
+    list("--pass", speed.passes, "forward, both (forward and backward) or step (decoding)");
+    list("--dtype", speed.dtypes, "f32, f64");
+    list("--key-dim", speed.key_dims, "key_dim");
+    list("--value-dim", speed.value_dims, "value_dim (default: as key_dim)");
+    list("--heads", speed.heads, "heads");
+    list("--time", speed.times, "tokens; decoding: pairs kept before");
+    list("--threads", speed.threads, "threads (default: 1 and all of the machine)");
+    command->add_option("--runs", speed.runs, "runs of which the median counts")->capture_default_str();
+    command->add_flag("--quick", speed.quick, "small sizes and few runs: a test of the program, not of the speed");
+    command->add_option("--compare", speed.compare, "JSON of an earlier run: adds a column of ratios");
+    add_outputs(command, speed);
+
+    stability_command = command->add_subcommand(
+        "rls-stability", "The least-squares solvers over long streams, in float, against a literal solution");
+    stability_command->add_option("--steps", stability.steps, "tokens of a stream")->capture_default_str();
+    stability_command->add_option("--dim", stability.dim, "key_dim")->capture_default_str();
+    stability_command->add_option("--seed", stability.seed, "seed of the streams")->capture_default_str();
+    stability_command->add_flag("--json", stability.json, "print JSON");
+
+    growth_command = command->add_subcommand("growth", "Time per token and peak memory as sequences get longer");
+    growth_command->add_option("layer", growth.layers, "layers (default: a few of each kind)")->delimiter('\0');
+    growth_command->add_option("--dim", growth.dim, "key_dim and value_dim")->capture_default_str();
+    growth_command->add_option("--heads", growth.heads, "heads")->capture_default_str();
+    growth_command->add_option("--longest", growth.longest, "tokens, states of fixed size")->capture_default_str();
+    growth_command->add_option("--longest-pairs", growth.longest_pairs, "tokens, layers that keep their pairs")
+        ->capture_default_str();
+    growth_command->add_flag("--quick", growth.quick, "short sequences");
+    add_outputs(growth_command, growth);
+
+    attention_command = command->add_subcommand("attention", "Softmax attention against local linear attention");
+    attention_command->add_option("--time", attention.time, "tokens")->capture_default_str();
+    attention_command->add_option("--heads", attention.heads, "heads")->capture_default_str();
+    attention_command->add_option("--dim", attention.dim, "key_dim and value_dim")->capture_default_str();
+    attention_command->add_option("--runs", attention.runs, "runs of which the median counts")->capture_default_str();
+    attention_command->add_flag("--quick", attention.quick, "short sequences and few runs");
+    add_outputs(attention_command, attention);
+  }
+  int run(const std::string& text) {
+    speed.command = growth.command = attention.command = text;
+    return *stability_command   ? run_bench_stability(stability)
+           : *growth_command    ? run_bench_growth(growth)
+           : *attention_command ? run_bench_attention(attention)
+                                : run_bench(speed);
+  }
+
+ private:
+  template <class Options>
+  static void add_outputs(CLI::App* to, Options& options) {
+    to->add_flag("--json", options.json, "print JSON");
+    to->add_option("--report", options.report, "write a report, one self-contained HTML file");
+  }
+};
 
 }  // namespace
 
@@ -85,6 +158,8 @@ int main(int argc, char** argv) {
   regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
   regress_command->add_option("--horizon", regress.horizon, "predict the value so many rows later")
       ->check(CLI::NonNegativeNumber);
+  regress_command->add_option("--interval", regress.interval,
+                              "prediction intervals of this level, such as 0.9, for layers with a covariance");
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");
   regress_command->add_option("--out", regress.out, "write predictions, .csv or .npy");
   regress_command->add_option("--report", regress.report, "write a report, one self-contained HTML file");
@@ -133,6 +208,9 @@ int main(int argc, char** argv) {
   check_command->add_flag("--json", check.json, "print JSON");
   check_command->add_flag("--quiet", check.quiet, "print only what fails, and the last line");
 
+  BenchVerb bench;
+  bench.declare(app);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -142,7 +220,7 @@ int main(int argc, char** argv) {
     if (app.get_subcommands().empty()) {  // no verb, or a word that is none
       const bool word = argc > 1 && argv[1][0] != '-';
       message = (word ? std::string("there is no verb '") + argv[1] + "'" : std::string("a verb is missing")) +
-                "; the verbs are regress, layers, derive and check";
+                "; the verbs are regress, layers, derive, check and bench";
     }
     return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
   } catch (const CLI::ParseError& error) {
@@ -155,6 +233,7 @@ int main(int argc, char** argv) {
     const int code = *regress_command  ? run_regress(regress)
                      : *layers_command ? run_layers(layers)
                      : *derive_command ? run_derive(derive)
+                     : *bench.command  ? bench.run(regress.command)
                      : check.long_run  ? run_check_long(check)
                                        : run_check(check);
     if (std::fflush(stdout) != 0)

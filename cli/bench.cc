@@ -1,0 +1,441 @@
+// `ttr bench [LAYER...]`: tokens per second of any layer in any form, beside what the machine can do.
+//
+//   useful GFLOP/s   operations of the plain recurrence, so that a form that does more is not rewarded for it
+//   % peak           of the multiply-adds per second that were measured between the runs of the case
+//   % bandwidth      inputs and outputs once per token, and when decoding the state in and out (a list of pairs: in),
+//                    of the update bandwidth of the smallest memory that holds them
+//
+// A case is measured only if its numbers are right: the literal solution on a few tokens, the recurrent form in double
+// on more. The median of several runs counts; cases that differ in form or threads alone take turns.
+#include "bench.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "atomic_file.h"
+#include "bench_bars.h"
+#include "bench_case.h"
+#include "bench_compare.h"
+#include "bench_machine.h"
+#include "json.h"
+#include "progress.h"
+#include "report.h"
+#include "text_table.h"
+
+namespace ttr::cli {
+namespace {
+
+constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+
+struct Row {
+  BenchCase spec;
+  std::string form, kernel, split, checked;
+  double tokens_per_s = 0, gflops = nothing, percent_peak = nothing, percent_bandwidth = nothing;
+  double roofline = nothing;  // tokens/s that the machine permits
+  bool memory_bound = true;
+  std::size_t workspace = 0;
+};
+struct Refused {
+  std::string name, why;
+};
+using Group = std::vector<BenchCase>;  // measured in turns
+
+double median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  const std::size_t n = x.size();
+  return n == 0 ? nothing : n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+std::vector<int> thread_counts(const BenchOptions& options) {
+  if (!options.threads.empty()) return options.threads;
+  const int all = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return all == 1 || options.quick ? std::vector<int>{1} : std::vector<int>{1, all};
+}
+
+// What a user of other libraries knows: prompts, decoding, attention and a training step.
+std::vector<Group> standard_groups(const BenchOptions& options) {
+  struct Work {
+    const char* layer;
+    Pass pass;
+    int key_dim, value_dim, heads;
+    std::int64_t time;
+  };
+  constexpr Work table[] = {
+      {"gla", Pass::forward, 64, 64, 8, 4096},
+      {"gla", Pass::forward, 128, 128, 8, 4096},
+      {"rwkv-6", Pass::forward, 64, 64, 8, 4096},
+      {"rwkv-6", Pass::forward, 128, 128, 8, 4096},
+      {"rwkv-7", Pass::forward, 64, 64, 8, 4096},
+      {"rwkv-7", Pass::forward, 128, 128, 8, 4096},
+      {"gated-deltanet", Pass::forward, 64, 64, 8, 4096},
+      {"gated-deltanet", Pass::forward, 128, 128, 8, 4096},
+      {"kda", Pass::forward, 64, 64, 8, 4096},
+      {"mamba-2", Pass::forward, 128, 64, 8, 4096},
+      {"mamba-1", Pass::forward, 16, 64, 8, 4096},             // 512 channels
+      {"short-convolution", Pass::forward, 64, 64, 24, 4096},  // 1536 channels
+      {"softmax-attention", Pass::forward, 64, 64, 8, 512},
+      {"softmax-attention", Pass::forward, 64, 64, 8, 2048},
+      {"softmax-attention", Pass::forward, 64, 64, 8, 4096},
+      {"softmax-attention", Pass::forward, 128, 128, 8, 4096},
+      {"softmax-attention", Pass::step, 64, 64, 8, 4096},
+      {"gla", Pass::step, 64, 64, 8, 1},
+      {"gla", Pass::step, 128, 128, 8, 1},
+      {"gated-deltanet", Pass::step, 64, 64, 8, 1},
+      {"gated-deltanet", Pass::step, 128, 128, 8, 1},
+      {"softmax-attention", Pass::both, 64, 64, 8, 1024},
+  };
+  std::vector<Group> groups;
+  for (const Work& work : table) {
+    if (options.quick && work.key_dim > 64) continue;
+    Group group;
+    for (const int threads : thread_counts(options)) {
+      BenchCase c{work.layer,     work.pass,  Form::best, Type::f32, work.key_dim,
+                  work.value_dim, work.heads, work.time,  threads};
+      if (options.quick) {
+        c.time = std::min<std::int64_t>(c.time, 64), c.heads = std::min(c.heads, 2);
+        c.key_dim = std::min(c.key_dim, 16), c.value_dim = std::min(c.value_dim, 16);
+      }
+      group.push_back(c);
+    }
+    const auto same = [&](const Group& other) { return name_of(other.front()) == name_of(group.front()); };
+    if (std::none_of(groups.begin(), groups.end(), same)) groups.push_back(group);  // small sizes are often equal
+  }
+  return groups;
+}
+
+Form form_of(const std::string& name) {
+  for (const Form form : {Form::best, Form::recurrent, Form::chunk, Form::parallel, Form::scan})
+    if (name == ttr::to_string(form)) return form;
+  throw Error("there is no form '" + name + "'; the forms are best, recurrent, chunk, parallel, scan and all",
+              "--form");
+}
+
+Pass pass_of(const std::string& name) {
+  for (const Pass pass : {Pass::forward, Pass::both, Pass::step})
+    if (name == to_string(pass) || (name == "both" && pass == Pass::both)) return pass;
+  throw Error("there is no pass '" + name + "'; it can be forward, both or step", "--pass");
+}
+
+Type type_of_name(const std::string& name) {
+  if (name == "f32") return Type::f32;
+  if (name == "f64") return Type::f64;
+  throw Error("there is no type '" + name + "'; it can be f32 or f64", "--dtype");
+}
+
+template <class N>
+void check_range(const std::vector<N>& numbers, const char* option, N most) {
+  if (numbers.empty()) throw Error(fmt::format("{} has no number", option), option);
+  for (const N n : numbers)
+    if (n < 1 || n > most) throw Error(fmt::format("{} is {}; it can be 1 to {}", option, n, most), option);
+}
+
+std::vector<Form> forms_of(const BenchOptions& options, const BenchCase& c) {
+  if (c.pass == Pass::step) return {Form::best};
+  std::vector<Form> forms;
+  for (const std::string& name : options.forms) {
+    if (name != "all") {
+      forms.push_back(form_of(name));
+      continue;
+    }
+    const Plan p = plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim});
+    for (const Form form : p.forms())
+      if (form != Form::step) forms.push_back(form);
+  }
+  return forms;
+}
+
+std::vector<Group> wanted_groups(const BenchOptions& options) {
+  std::vector<Group> groups;
+  const std::vector<int> values = options.value_dims.empty() ? std::vector<int>{0} : options.value_dims;
+  for (const std::string& layer : options.layers)
+    for (const std::string& pass : options.passes)
+      for (const std::string& dtype : options.dtypes)
+        for (const int key_dim : options.key_dims)
+          for (const int value_dim : values)
+            for (const int heads : options.heads)
+              for (const std::int64_t time : options.times) {
+                BenchCase c{layer,      pass_of(pass),
+                            Form::best, type_of_name(dtype),
+                            key_dim,    value_dim == 0 ? key_dim : value_dim,
+                            heads,      time,
+                            1};
+                if (options.quick) c.time = std::min<std::int64_t>(c.time, 128);
+                Group group;
+                for (const Form form : forms_of(options, c))
+                  for (const int threads : thread_counts(options)) {
+                    c.form = form, c.threads = threads;
+                    group.push_back(c);
+                  }
+                groups.push_back(group);
+              }
+  return groups;
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options) : options_(options) {}
+
+  /// False if interrupted.
+  bool run(const std::vector<Group>& groups) {
+    Progress progress("bench", true);
+    const double total = static_cast<double>(groups.size()) + 1;
+    progress.update(0, total, "the machine");
+    for (const int threads : thread_counts(options_)) {
+      if (interrupted()) return false;
+      limits_[threads] = measure_machine(threads, options_.quick);
+    }
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      if (!run_group(groups[g], progress, static_cast<double>(g) + 1, total)) return false;
+    return true;
+  }
+
+  const std::vector<Row>& rows() const { return rows_; }
+  const std::vector<Refused>& refused() const { return refused_; }
+  const std::map<int, MachineLimits>& limits() const { return limits_; }
+
+ private:
+  bool run_group(const Group& group, Progress& progress, double done, double total) {
+    struct Entry {
+      std::unique_ptr<CaseRun> run;
+      std::string checked;
+      std::vector<double> seconds, peaks;
+    };
+    std::vector<Entry> entries;
+    for (const BenchCase& c : group) {
+      if (interrupted()) return false;
+      progress.update(done, total, name_of(c));
+      Entry entry{std::make_unique<CaseRun>(c), {}, {}, {}};
+      CaseCheck check;
+      try {
+        check = check_case(*entry.run);
+      } catch (const Error& error) {
+        check = {false, error.what()};
+      }
+      if (!check.right) {
+        refused_.push_back({name_of(c), check.what});
+        continue;
+      }
+      entry.checked = check.what;
+      entry.run->timed();  // warm, and the length of a run is chosen
+      entries.push_back(std::move(entry));
+    }
+    const int runs = options_.quick ? std::min(options_.runs, 3) : options_.runs;
+    for (int r = 0; r < runs; ++r)
+      for (Entry& entry : entries) {
+        if (interrupted()) return false;
+        const BenchCase& c = entry.run->spec();
+        progress.update(done + static_cast<double>(r) / runs, total, name_of(c));
+        entry.peaks.push_back(fma_gflops(c.type, c.threads, 0.001));
+        entry.seconds.push_back(entry.run->timed());
+      }
+    for (Entry& entry : entries) rows_.push_back(row_of(*entry.run, entry.checked, entry.seconds, entry.peaks));
+    return true;
+  }
+
+  Row row_of(const CaseRun& run, const std::string& checked, const std::vector<double>& seconds,
+             const std::vector<double>& peaks) {
+    Row row;
+    row.spec = run.spec(), row.form = run.form(), row.kernel = run.plan().kernel(), row.split = run.split();
+    row.checked = checked, row.workspace = run.workspace_bytes();
+    row.tokens_per_s = run.tokens_per_run() / median(seconds);
+    MachineLimits& limits = limits_.at(row.spec.threads);
+    const double peak = median(peaks), flops = useful_flops_per_token(run);
+    double& best = row.spec.type == Type::f32 ? limits.f32_gflops : limits.f64_gflops;
+    best = std::max(best, *std::max_element(peaks.begin(), peaks.end()));
+    row.gflops = flops * row.tokens_per_s * 1e-9;
+    row.percent_peak = 100 * row.gflops / peak;
+    const double bandwidth = bandwidth_for(limits, run.bytes_touched()), bytes = run.bytes_per_token();
+    row.percent_bandwidth = 100 * bytes * row.tokens_per_s * 1e-9 / bandwidth;
+    const double moving = bytes / bandwidth, computing = std::isnan(flops) ? 0 : flops / peak;
+    row.memory_bound = moving >= computing;
+    row.roofline = 1e9 / std::max(moving, computing);
+    return row;
+  }
+
+  const BenchOptions& options_;
+  std::map<int, MachineLimits> limits_;
+  std::vector<Row> rows_;
+  std::vector<Refused> refused_;
+};
+
+std::string dtype_of(const BenchCase& c) { return c.type == Type::f32 ? "f32" : "f64"; }
+
+std::string key_of(const Row& row) {
+  const BenchCase& c = row.spec;
+  return bench_key(c.layer, std::string(to_string(c.pass)), row.form, dtype_of(c), c.key_dim, c.value_dim, c.heads,
+                   static_cast<long>(c.time), c.threads);
+}
+
+Json json_of(const std::map<int, MachineLimits>& limits) {
+  Json list = Json::array();
+  const std::vector<MemoryLevel> levels = memory_levels();
+  for (const auto& [threads, limit] : limits) {
+    Json j = Json::object(), bandwidth = Json::object();
+    for (std::size_t i = 0; i < levels.size(); ++i) bandwidth.set(levels[i].name, limit.bandwidth[i]);
+    j.set("threads", threads).set("f32_gflops", limit.f32_gflops).set("f64_gflops", limit.f64_gflops);
+    list.push(j.set("update_gb_per_s", bandwidth));
+  }
+  return Json::object().set("vectors", vector_unit()).set("limits", list);
+}
+
+Json json_of(const Row& row, const std::map<std::string, EarlierCase>& earlier) {
+  const BenchCase& c = row.spec;
+  Json j = Json::object();
+  j.set("layer", c.layer).set("pass", to_string(c.pass)).set("form", row.form).set("dtype", dtype_of(c));
+  j.set("d_key", c.key_dim).set("d_value", c.value_dim).set("heads", c.heads).set("time", c.time);
+  j.set("threads", c.threads).set("split", row.split).set("tokens_per_s", row.tokens_per_s);
+  j.set("useful_gflops", row.gflops).set("percent_peak", row.percent_peak);
+  j.set("percent_bandwidth", row.percent_bandwidth).set("workspace_bytes", row.workspace);
+  j.set("kernel", row.kernel).set("checked", row.checked);
+  if (const auto found = earlier.find(key_of(row)); found != earlier.end())
+    j.set("times_earlier", row.tokens_per_s / found->second.tokens_per_s);
+  return j;
+}
+
+std::string rate_text(double rate) {
+  if (rate >= 1e6) return fmt::format("{:.2f}M", rate / 1e6);
+  return rate >= 1e3 ? fmt::format("{:.1f}k", rate / 1e3) : short_number(rate);
+}
+std::string percent_text(double percent) { return std::isnan(percent) ? "-" : fmt::format("{:.0f}", percent); }
+
+std::string case_text(const BenchCase& c) {
+  return fmt::format("{} H{} K{} V{} T{}", dtype_of(c), c.heads, c.key_dim, c.value_dim, c.time);
+}
+
+std::vector<std::string> header(bool compared) {
+  std::vector<std::string> cells = {"layer",    "pass",    "form",   "case",        "threads",
+                                    "tokens/s", "GFLOP/s", "% peak", "% bandwidth", "workspace"};
+  if (compared) cells.push_back("x earlier");
+  return cells;
+}
+
+std::vector<std::string> cells_of(const Row& row, const std::map<std::string, EarlierCase>& earlier, bool compared) {
+  const BenchCase& c = row.spec;
+  std::vector<std::string> cells = {c.layer,
+                                    c.pass == Pass::both ? "fwd+bwd" : std::string(to_string(c.pass)),
+                                    row.form,
+                                    case_text(c),
+                                    fmt::format("{}{}", c.threads, row.split == "sequences" ? "*" : ""),
+                                    rate_text(row.tokens_per_s),
+                                    short_number(row.gflops),
+                                    percent_text(row.percent_peak),
+                                    percent_text(row.percent_bandwidth),
+                                    short_bytes(static_cast<double>(row.workspace))};
+  if (compared) {
+    const auto found = earlier.find(key_of(row));
+    cells.push_back(found == earlier.end() ? "-"
+                                           : fmt::format("{:.2f}", row.tokens_per_s / found->second.tokens_per_s));
+  }
+  return cells;
+}
+
+std::string limits_text(const std::map<int, MachineLimits>& limits) {
+  TextTable table({"machine (" + vector_unit() + ")", "f32 GFLOP/s", "f64 GFLOP/s", "L1 GB/s", "L2 GB/s", "L3 GB/s",
+                   "DRAM GB/s"});
+  for (const auto& [threads, limit] : limits) {
+    std::vector<std::string> cells = {fmt::format("{} thread{}", threads, threads == 1 ? "" : "s"),
+                                      short_number(limit.f32_gflops), short_number(limit.f64_gflops)};
+    for (const double bandwidth : limit.bandwidth) cells.push_back(short_number(bandwidth));
+    table.row(cells);
+  }
+  return table.text();
+}
+
+std::string report_of(const Bench& bench, const std::map<std::string, EarlierCase>& earlier,
+                      const BenchOptions& options) {
+  Report report;
+  report.title = "ttr bench";
+  report.subtitle = "Tokens per second of each case, and how much that is of what this machine permits.";
+  const bool compared = !options.compare.empty();
+  Report::Table cases{
+      "* every thread has a sequence of its own; otherwise threads share the heads.", header(compared), {}, -1};
+  BarChart chart{"Share of the roofline", "of the tokens per second that peak and bandwidth permit", {}, {}};
+  chart.hues = {{0, "bounded by multiply-adds"}, {1, "bounded by memory"}};
+  for (const Row& row : bench.rows()) {
+    cases.rows.push_back(cells_of(row, earlier, compared));
+    const BenchCase& c = row.spec;
+    const std::string what = c.pass == Pass::step ? "step" : fmt::format("{} {}", to_string(c.pass), row.form);
+    chart.bars.push_back(
+        {fmt::format("{} {} {}, {} thread{}", c.layer, what, case_text(c), c.threads, c.threads == 1 ? "" : "s"),
+         row.tokens_per_s / row.roofline, rate_text(row.tokens_per_s) + " tokens/s", row.memory_bound ? 1 : 0});
+  }
+  Report::Table machine{"Best of several short measurements. Bytes read and bytes written both count.",
+                        {"machine", "f32 GFLOP/s", "f64 GFLOP/s", "L1 GB/s", "L2 GB/s", "L3 GB/s", "DRAM GB/s"},
+                        {},
+                        -1};
+  for (const auto& [threads, limit] : bench.limits()) {
+    std::vector<std::string> cells = {fmt::format("{} thread{}", threads, threads == 1 ? "" : "s"),
+                                      short_number(limit.f32_gflops), short_number(limit.f64_gflops)};
+    for (const double bandwidth : limit.bandwidth) cells.push_back(short_number(bandwidth));
+    machine.rows.push_back(cells);
+  }
+  report.tables = {cases, machine};
+  for (const Refused& r : bench.refused()) report.notes.push_back("Not measured: " + r.name + " " + r.why + ".");
+  report.facts = {{"command", options.command},
+                  {"vectors", vector_unit()},
+                  {"runs", fmt::format("median of {}", options.quick ? std::min(options.runs, 3) : options.runs)}};
+  return with_figure(
+      report_html(report), bars_svg(chart),
+      "The limit of a case is the lower of two: the multiply-adds of the plain recurrence at the peak "
+      "measured between the runs, and its bytes at the update bandwidth of the memory that holds them. "
+      "Where no count of operations is published, the bytes alone.");
+}
+
+}  // namespace
+
+int run_bench(const BenchOptions& options) {
+  if (options.runs < 1 || options.runs > 1000)
+    throw Error(fmt::format("--runs is {}; it can be 1 to 1000", options.runs), "--runs");
+  check_range(options.key_dims, "--key-dim", 4096), check_range(options.heads, "--heads", 4096);
+  if (!options.value_dims.empty()) check_range(options.value_dims, "--value-dim", 4096);
+  check_range(options.times, "--time", std::int64_t{100'000'000});
+  check_range(thread_counts(options), "--threads", 1024);
+  const std::map<std::string, EarlierCase> earlier =
+      options.compare.empty() ? std::map<std::string, EarlierCase>() : read_earlier(options.compare);
+  std::optional<AtomicFile> report_file;
+  if (!options.report.empty()) report_file.emplace(options.report, "--report");  // a bad path before minutes of work
+  const std::vector<Group> groups = options.layers.empty() ? standard_groups(options) : wanted_groups(options);
+  for (const Group& group : groups)
+    for (const BenchCase& c : group) {  // what the user wrote must make sense before anything is measured
+      const Plan p = plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim});
+      if (c.form != Form::best && std::find(p.forms().begin(), p.forms().end(), c.form) == p.forms().end())
+        throw Error(fmt::format("{} has no form {}: {}", c.layer, ttr::to_string(c.form), p.why_absent(c.form)),
+                    "--form");
+    }
+  InterruptGuard guard;
+  Bench bench(options);
+  const bool whole = bench.run(groups);
+  const bool compared = !options.compare.empty();
+  if (options.json) {
+    Json cases = Json::array(), refused = Json::array();
+    for (const Row& row : bench.rows()) cases.push(json_of(row, earlier));
+    for (const Refused& r : bench.refused()) refused.push(Json::object().set("case", r.name).set("why", r.why));
+    fmt::print(
+        "{}\n",
+        Json::object().set("machine", json_of(bench.limits())).set("cases", cases).set("refused", refused).dump());
+  } else {
+    TextTable table(header(compared));
+    for (const Row& row : bench.rows()) table.row(cells_of(row, earlier, compared));
+    fmt::print("{}\n{}", limits_text(bench.limits()), table.text());
+    if (std::any_of(bench.rows().begin(), bench.rows().end(), [](const Row& r) { return r.split == "sequences"; }))
+      fmt::print("* every thread has a sequence of its own\n");
+    for (const Refused& r : bench.refused()) fmt::print("not measured: {}: {}\n", r.name, r.why);
+  }
+  if (report_file && whole) {
+    report_file->write(report_of(bench, earlier, options));
+    report_file->commit();
+  }
+  if (!whole) {
+    fmt::print(stderr, "ttr: interrupted; the cases above are complete\n");
+    return 130;
+  }
+  return bench.refused().empty() ? 0 : 1;
+}
+
+}  // namespace ttr::cli

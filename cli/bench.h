@@ -1,0 +1,52 @@
+// `ttr bench`: how fast and how stable. One struct of options and one function per thing that is measured; each
+// returns the exit code: 0, 1 if a result was wrong, 130 after Ctrl-C. They throw Error for what the user can put right.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ttr::cli {
+
+struct BenchOptions {
+  std::vector<std::string> layers;                // names, name:settings or recipes; empty: the standard table
+  std::vector<std::string> forms = {"best"};      // or "all"
+  std::vector<std::string> passes = {"forward"};  // forward, both, step
+  std::vector<std::string> dtypes = {"f32"};      // f32, f64
+  std::vector<int> key_dims = {64}, value_dims;   // value_dims empty: as key_dims
+  std::vector<int> heads = {8}, threads;          // threads empty: 1, and all of the machine
+  std::vector<std::int64_t> times = {4096};
+  int runs = 7;
+  bool quick = false, json = false;
+  std::string compare;  // JSON of an earlier run
+  std::string report;   // HTML
+  std::string command;  // the command line, for the report
+};
+int run_bench(const BenchOptions&);
+
+struct StabilityOptions {
+  std::int64_t steps = 100'000;
+  int dim = 32;
+  std::uint64_t seed = 1;
+  bool json = false;
+};
+int run_bench_stability(const StabilityOptions&);  // rls-stability
+
+struct GrowthOptions {
+  std::vector<std::string> layers;  // empty: a few of each kind
+  int dim = 64, heads = 1;
+  std::int64_t longest = 1'000'000, longest_pairs = 16'384;  // tokens; of layers that keep their pairs
+  bool quick = false, json = false;
+  std::string report, command;
+};
+int run_bench_growth(const GrowthOptions&);  // growth
+
+struct AttentionOptions {
+  std::int64_t time = 2048;
+  int heads = 8, dim = 64, runs = 7;
+  bool quick = false, json = false;
+  std::string report, command;
+};
+int run_bench_attention(const AttentionOptions&);  // attention
+
+}  // namespace ttr::cli

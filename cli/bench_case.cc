@@ -1,0 +1,494 @@
+#include "bench_case.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "bench_machine.h"
+#include "commands.h"
+#include "regress_parts.h"
+
+namespace ttr::cli {
+namespace {
+
+constexpr std::int64_t step_tokens = 64;    // distinct tokens of a run of steps
+constexpr std::int64_t history_steps = 16;  // steps of one run where every step keeps a pair
+constexpr std::int64_t oracle_tokens = 32;
+constexpr double least_seconds = 0.003;  // of a timed run
+
+// Products of unrelated keys grow without bound in these layers, in exact arithmetic too (docs/accuracy.md).
+struct Tied {
+  const char *layer, *input, *from;
+  double factor;
+};
+constexpr Tied tied[] = {{"iplr", "b", "a", -0.5}, {"momentum-deltanet", "p", "k", 1.0}};
+
+std::vector<char> letters_of(const std::string& shape) {
+  std::vector<char> letters;
+  for (const char c : shape)
+    if (c != ' ') letters.push_back(c);
+  return letters;
+}
+
+// Dense storage of one named tensor in the plan's type.
+struct Array {
+  Buffer memory;
+  std::vector<char> letters;
+  std::vector<std::ptrdiff_t> extent, stride;
+  Type type = Type::f32;
+
+  Array() = default;
+  Array(const Plan& plan, const std::string& shape, std::int64_t time)
+      : letters(letters_of(shape)), extent(plan.extents(shape, time)), type(plan.options().type) {
+    stride.resize(extent.size());
+    std::ptrdiff_t step = 1;
+    for (std::size_t d = extent.size(); d-- > 0;) stride[d] = step, step *= extent[d];
+    memory = Buffer(static_cast<std::size_t>(step) * size_of(type));
+    std::memset(memory.data(), 0, memory.size());
+  }
+  std::size_t count() const { return memory.size() / size_of(type); }
+  void write(const Numbers& numbers) {
+    for (std::size_t i = 0; i < numbers.size() && i < count(); ++i)
+      if (type == Type::f32) reinterpret_cast<float*>(memory.data())[i] = static_cast<float>(numbers[i]);
+      else reinterpret_cast<double*>(memory.data())[i] = numbers[i];
+  }
+  Numbers read(std::size_t n) const {
+    Numbers numbers(std::min(n, count()));
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = type == Type::f32 ? reinterpret_cast<const float*>(memory.data())[i]
+                                     : reinterpret_cast<const double*>(memory.data())[i];
+    return numbers;
+  }
+  std::ptrdiff_t time_axis() const {
+    for (std::size_t d = 0; d < letters.size(); ++d)
+      if (letters[d] == 'T' || letters[d] == 'P') return static_cast<std::ptrdiff_t>(d);
+    return -1;
+  }
+  /// Share `part` of `parts` of the heads, and tokens [begin, begin + n) if it has a time axis (n < 0: all).
+  Tensor tensor(int part, int parts, std::int64_t begin, std::int64_t n) const {
+    Tensor t;
+    t.type = type, t.rank = static_cast<int>(extent.size());
+    std::ptrdiff_t offset = 0;
+    for (std::size_t d = 0; d < extent.size(); ++d) {
+      t.extent[d] = extent[d], t.stride[d] = stride[d];
+      if (letters[d] == 'H' || letters[d] == 'G') t.extent[d] /= parts, offset += part * t.extent[d] * stride[d];
+      if (static_cast<std::ptrdiff_t>(d) == time_axis() && n >= 0) t.extent[d] = n, offset += begin * stride[d];
+    }
+    t.data = memory.data() + static_cast<std::size_t>(offset) * size_of(type);
+    return t;
+  }
+};
+
+std::uint64_t seed_of(std::size_t index) { return 1000 + index; }
+
+Numbers drawn(const Plan& plan, std::size_t index, std::int64_t time) {
+  const InputInfo& info = plan.inputs()[index];
+  for (const Tied& tie : tied)
+    for (std::size_t i = 0; i < plan.inputs().size() && plan.name() == tie.layer && info.name == tie.input; ++i)
+      if (plan.inputs()[i].name == tie.from) {
+        Numbers numbers = random_input(plan, plan.inputs()[i], time, seed_of(i));
+        for (double& x : numbers) x *= tie.factor;
+        return numbers;
+      }
+  return random_input(plan, info, time, seed_of(index));
+}
+
+const LayerInfo* known_layer(const std::string& text) {
+  const std::string name = text.substr(0, text.find(':'));
+  for (const LayerInfo& info : layers())
+    if (info.name == name) return &info;
+  return nullptr;
+}
+
+Plan plan_of(const BenchCase& c, int heads, const std::string& kernel) {
+  Options options;
+  options.type = c.type, options.kernel = kernel;
+  return plan(c.layer, {1, heads, 0, c.key_dim, c.value_dim}, options);
+}
+
+}  // namespace
+
+struct CaseRun::Tensors {
+  std::map<std::string, Array> inputs, outputs, d_outputs, d_inputs;
+  std::vector<std::map<std::string, Array>> more_outputs, more_d_inputs;  // of the other sequences
+};
+
+struct CaseRun::Lane {
+  explicit Lane(Plan p) : plan(std::move(p)) {}
+  Plan plan;
+  Buffer fresh, state, work;
+  Inputs in, d_out;
+  Outputs out, d_in;
+  struct Moving {  // a tensor of one token of many
+    const std::byte* base;
+    std::ptrdiff_t bytes;
+    ConstTensor* in;
+    Tensor* out;
+  };
+  std::vector<Moving> moving;
+  Status status = Status::ok;
+  State state_of() { return {state.data(), state.size()}; }
+  Workspace workspace() { return {work.data(), work.size()}; }
+};
+
+std::string_view to_string(Pass pass) noexcept {
+  return pass == Pass::forward ? "forward" : pass == Pass::both ? "forward+backward" : "step";
+}
+
+std::string name_of(const BenchCase& c) {
+  return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {}", c.layer, to_string(c.pass), ttr::to_string(c.form),
+                     c.type == Type::f32 ? "f32" : "f64", c.key_dim, c.value_dim, c.heads, c.time, c.threads);
+}
+
+CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel, Split split)
+    : spec_(spec), whole_(std::make_unique<Plan>(plan_of(spec, spec.heads, kernel))), kernel_(kernel) {
+  const Plan& p = *whole_;
+  Buffer probe(p.footprint(1).state);
+  std::memset(probe.data(), 0, probe.size());
+  keeps_pairs_ = p.tokens_kept({probe.data(), probe.size()}) >= 0;
+  const Form form = spec_.pass == Pass::step ? Form::step : spec_.form;
+  if (form != Form::best && std::find(p.forms().begin(), p.forms().end(), form) == p.forms().end())
+    throw Error(fmt::format("{} has no form {}: {}", spec_.layer, ttr::to_string(form), p.why_absent(form)),
+                "--form");
+  if (spec_.pass == Pass::step && !keeps_pairs_) spec_.time = 1;
+  tokens_ = spec_.pass == Pass::step ? (keeps_pairs_ ? spec_.time + history_steps : step_tokens) : spec_.time;
+
+  if (split == Split::choose) by_heads_ = spec_.threads > 1 && shares_heads();
+  else by_heads_ = split == Split::heads;
+  tensors_ = std::make_unique<Tensors>();
+  for (std::size_t i = 0; i < p.inputs().size(); ++i) {
+    const InputInfo& info = p.inputs()[i];
+    Array& array = tensors_->inputs[info.name] = Array(p, info.shape, tokens_);
+    array.write(drawn(p, i, tokens_));
+    if (spec_.pass == Pass::both && info.differentiable)
+      tensors_->d_inputs[info.name] = Array(p, info.shape, tokens_);
+  }
+  for (std::size_t i = 0; i < p.outputs().size(); ++i) {
+    const InputInfo& info = p.outputs()[i];
+    tensors_->outputs[info.name] = Array(p, info.shape, tokens_);
+    if (spec_.pass != Pass::both) continue;
+    InputInfo normal = info;
+    normal.range = Range::normal;
+    Array& array = tensors_->d_outputs[info.name] = Array(p, info.shape, tokens_);
+    array.write(random_input(p, normal, tokens_, seed_of(100 + i)));
+  }
+  const int parts = by_heads_ ? spec_.threads : 1;
+  for (int t = 0; t < spec_.threads; ++t) {
+    if (!by_heads_ && t > 0) {
+      auto &outputs = tensors_->more_outputs.emplace_back(), &gradients = tensors_->more_d_inputs.emplace_back();
+      for (const InputInfo& info : p.outputs()) outputs[info.name] = Array(p, info.shape, tokens_);
+      for (const auto& [name, array] : tensors_->d_inputs)
+        for (const InputInfo& info : p.inputs())
+          if (info.name == name) gradients[name] = Array(p, info.shape, tokens_);
+    }
+    lanes_.push_back(std::make_unique<Lane>(parts == 1 ? p : plan_of(spec_, spec_.heads / parts, kernel)));
+    prepare(*lanes_.back(), t);
+  }
+}
+
+CaseRun::~CaseRun() = default;
+
+// Names of tensors must outlive the lists, so they are those of the plan.
+void CaseRun::prepare(Lane& lane, int index) {
+  const int part = by_heads_ ? index : 0, parts = by_heads_ ? spec_.threads : 1;
+  const bool step = spec_.pass == Pass::step;
+  auto& outputs =
+      by_heads_ || index == 0 ? tensors_->outputs : tensors_->more_outputs[static_cast<std::size_t>(index - 1)];
+  auto& gradients =
+      by_heads_ || index == 0 ? tensors_->d_inputs : tensors_->more_d_inputs[static_cast<std::size_t>(index - 1)];
+  const auto moving = [&](const Array& array, ConstTensor* in, Tensor* out) {
+    const std::ptrdiff_t axis = array.time_axis();
+    if (!step || axis < 0) return;
+    const auto d = static_cast<std::size_t>(axis);
+    // A token is more than one row where it brings several pairs.
+    const std::ptrdiff_t rows = array.extent[d] / tokens_;
+    lane.moving.push_back({static_cast<const std::byte*>(in ? in->data : out->data),
+                           rows * array.stride[d] * static_cast<std::ptrdiff_t>(size_of(array.type)), in, out});
+    (in ? in->extent[d] : out->extent[d]) = rows;
+  };
+  for (const InputInfo& info : lane.plan.inputs()) {
+    const Array& array = tensors_->inputs.at(info.name);
+    ConstTensor& slot = lane.in[info.name] = array.tensor(part, parts, 0, -1);
+    moving(array, &slot, nullptr);
+    if (const auto found = gradients.find(info.name); found != gradients.end())
+      lane.d_in[info.name] = found->second.tensor(part, parts, 0, -1);
+  }
+  for (const InputInfo& info : lane.plan.outputs()) {
+    Tensor& slot = lane.out[info.name] = outputs.at(info.name).tensor(part, parts, 0, -1);
+    moving(outputs.at(info.name), nullptr, &slot);
+    if (spec_.pass == Pass::both)
+      lane.d_out[info.name] = tensors_->d_outputs.at(info.name).tensor(part, parts, 0, -1);
+  }
+  const std::int64_t all = keeps_pairs_ ? tokens_ : step ? 1 : tokens_;
+  const Form form = step ? Form::step : spec_.form;
+  const Footprint bytes = lane.plan.footprint(all, form);
+  lane.fresh = Buffer(bytes.state), lane.state = Buffer(bytes.state);
+  std::size_t scratch = spec_.pass == Pass::both ? std::max(bytes.workspace, bytes.backward) : bytes.workspace;
+  if (step && keeps_pairs_) scratch = std::max(scratch, lane.plan.footprint(all).workspace);  // to fill it
+  lane.work = Buffer(scratch);
+  if (lane.plan.reset({lane.fresh.data(), lane.fresh.size()}) != Status::ok)
+    throw Error("the state of " + lane.plan.name() + " cannot be reset");
+  if (!step || !keeps_pairs_ || spec_.time == 0) return;
+  // The pairs that are there before the first step.
+  Inputs in;
+  Outputs out;
+  for (const InputInfo& info : lane.plan.inputs())
+    in[info.name] = tensors_->inputs.at(info.name).tensor(part, parts, 0, spec_.time);
+  for (const InputInfo& info : lane.plan.outputs())
+    out[info.name] = outputs.at(info.name).tensor(part, parts, 0, spec_.time);
+  const State state{lane.fresh.data(), lane.fresh.size()};
+  const Workspace scratch_of{lane.work.data(), lane.work.size()};
+  const Status status = lane.plan.forward(in, state, out, scratch_of, spec_.form);
+  if (status != Status::ok) throw Error(lane.plan.name() + ": " + lane.plan.diagnose(in, state, out, scratch_of));
+}
+
+// A plan of fewer heads gives the same numbers where every tensor has its heads and no table depends on which they are.
+bool CaseRun::shares_heads() const {
+  if (spec_.heads % spec_.threads != 0) return false;
+  const auto headed = [](const InputInfo& info) { return info.shape.find_first_of("HG") != std::string::npos; };
+  if (!std::all_of(whole_->inputs().begin(), whole_->inputs().end(), headed)) return false;
+  if (!std::all_of(whole_->outputs().begin(), whole_->outputs().end(), headed)) return false;
+  BenchCase small = spec_;
+  small.pass = Pass::forward, small.form = Form::recurrent, small.type = Type::f64, small.time = 5;
+  CaseRun parts(small, kernel_, Split::heads);
+  small.threads = 1;
+  CaseRun whole(small, kernel_, Split::sequences);
+  parts.once(), whole.once();
+  return relative_error(parts.outputs(5), whole.outputs(5)) == 0;
+}
+
+void CaseRun::rewind() {
+  for (const auto& lane : lanes_) std::memcpy(lane->state.data(), lane->fresh.data(), lane->state.size());
+}
+
+void CaseRun::run_lane(Lane& lane, std::int64_t repeats) {
+  const Workspace work = lane.workspace();
+  const State state = lane.state_of();
+  if (spec_.pass == Pass::step) {
+    const std::int64_t first = keeps_pairs_ ? spec_.time : 0, tokens = tokens_ - first;
+    for (std::int64_t s = 0; s < repeats && lane.status == Status::ok; ++s) {
+      const std::ptrdiff_t token = first + s % tokens;
+      for (const Lane::Moving& m : lane.moving) {
+        const std::byte* data = m.base + token * m.bytes;
+        if (m.in) m.in->data = data;
+        else m.out->data = const_cast<std::byte*>(data);
+      }
+      lane.status = lane.plan.step(lane.in, state, lane.out, work);
+    }
+    return;
+  }
+  for (std::int64_t r = 0; r < repeats && lane.status == Status::ok; ++r) {
+    if (r > 0) std::memcpy(lane.state.data(), lane.fresh.data(), lane.state.size());
+    lane.status = lane.plan.forward(lane.in, state, lane.out, work, spec_.form);
+    if (spec_.pass == Pass::both && lane.status == Status::ok)
+      lane.status = lane.plan.backward(lane.in, {lane.fresh.data(), lane.fresh.size()}, lane.d_out, {}, lane.d_in, {},
+                                       work, spec_.form);
+  }
+}
+
+void CaseRun::once() {
+  rewind();
+  const std::int64_t repeats = spec_.pass != Pass::step ? 1 : keeps_pairs_ ? history_steps : step_tokens;
+  for (const auto& lane : lanes_) run_lane(*lane, repeats);
+  require_ok();
+}
+
+double CaseRun::timed() {
+  const bool fixed = spec_.pass == Pass::step && keeps_pairs_;  // more steps would keep more pairs
+  const auto run = [&] {
+    rewind();
+    return seconds_of_team(spec_.threads, [&](int t) { run_lane(*lanes_[static_cast<std::size_t>(t)], repeats_); });
+  };
+  if (repeats_ == 0) {
+    repeats_ = fixed ? history_steps : 1;
+    double seconds = run();
+    while (!fixed && seconds < least_seconds && repeats_ < (std::int64_t{1} << 30)) {
+      const double factor = std::clamp(1.3 * least_seconds / std::max(seconds, 1e-9), 2.0, 64.0);
+      repeats_ = static_cast<std::int64_t>(std::ceil(static_cast<double>(repeats_) * factor));
+      seconds = run();
+    }
+    require_ok();
+    if (seconds > 1) return seconds;  // long enough not to mind a cold start
+  }
+  const double seconds = run();
+  require_ok();
+  return seconds;
+}
+
+void CaseRun::require_ok() const {
+  for (const auto& lane : lanes_)
+    if (lane->status != Status::ok) throw Error(name_of(spec_) + ": " + std::string(ttr::to_string(lane->status)));
+}
+
+double CaseRun::tokens_per_run() const {
+  const double each = spec_.pass == Pass::step ? 1 : static_cast<double>(spec_.time);
+  return each * static_cast<double>(repeats_) * (by_heads_ ? 1 : spec_.threads);
+}
+
+std::string CaseRun::split() const { return spec_.threads == 1 ? "-" : by_heads_ ? "heads" : "sequences"; }
+
+std::string CaseRun::form() const {
+  if (spec_.pass == Pass::step) return "step";
+  if (spec_.form != Form::best || spec_.pass == Pass::both) return std::string(ttr::to_string(spec_.form));
+  return std::string(ttr::to_string(whole_->best_form(spec_.time)));
+}
+
+std::size_t CaseRun::workspace_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& lane : lanes_) {
+    const Footprint f = lane->plan.footprint(keeps_pairs_ || spec_.pass != Pass::step ? tokens_ : 1,
+                                             spec_.pass == Pass::step ? Form::step : spec_.form);
+    bytes += spec_.pass == Pass::both ? std::max(f.workspace, f.backward) : f.workspace;
+  }
+  return bytes;
+}
+
+double CaseRun::bytes_per_token() const {
+  double bytes = 0;
+  const auto moved = [&](const std::map<std::string, Array>& arrays, double times) {
+    for (const auto& [name, array] : arrays)
+      if (array.time_axis() >= 0) bytes += times * static_cast<double>(array.memory.size());
+  };
+  const double passes = spec_.pass == Pass::both ? 2 : 1;
+  moved(tensors_->inputs, passes), moved(tensors_->outputs, 1);
+  moved(tensors_->d_inputs, 1), moved(tensors_->d_outputs, 1);
+  bytes /= static_cast<double>(tokens_);
+  if (spec_.pass != Pass::step) return bytes;
+  // A list of pairs is read, a state of fixed size is read and written.
+  return bytes +
+         (keeps_pairs_ ? 1 : 2) * static_cast<double>(whole_->footprint(std::max<std::int64_t>(spec_.time, 1)).state);
+}
+
+std::size_t CaseRun::bytes_touched() const {
+  std::size_t bytes = 0;
+  for (const auto& lane : lanes_) bytes += lane->state.size();
+  if (spec_.pass == Pass::step) return bytes;
+  for (const auto* arrays : {&tensors_->inputs, &tensors_->outputs, &tensors_->d_inputs, &tensors_->d_outputs})
+    for (const auto& [name, array] : *arrays) bytes += array.memory.size();
+  return bytes;
+}
+
+NamedNumbers CaseRun::outputs(std::int64_t tokens) const {
+  NamedNumbers result;
+  const std::int64_t first = spec_.pass == Pass::step && keeps_pairs_ ? spec_.time : 0;
+  for (const auto& [name, array] : tensors_->outputs) {
+    const auto per_token = static_cast<std::int64_t>(array.count()) / tokens_;
+    Numbers all = array.read(static_cast<std::size_t>((first + tokens) * per_token));
+    all.erase(all.begin(), all.begin() + first * per_token);
+    result[name] = std::move(all);
+  }
+  return result;
+}
+
+NamedNumbers CaseRun::gradients() const {
+  NamedNumbers result;
+  for (const auto& [name, array] : tensors_->d_inputs) result[name] = array.read(array.count());
+  return result;
+}
+
+void CaseRun::differentiate_only(const NamedNumbers& outputs) {
+  for (const auto& lane : lanes_) {
+    Inputs kept;
+    for (const std::string_view name : lane->d_out.names())
+      if (outputs.contains(name)) kept[name] = lane->d_out.get(name);
+    lane->d_out = kept;
+  }
+}
+
+namespace {
+
+// As in `ttr check`: a gradient much smaller than the others is compared relative to a tenth of the largest.
+double floor_of(const NamedNumbers& gradients) {
+  double largest = 0;
+  for (const auto& [name, numbers] : gradients)
+    for (const double x : numbers) largest = std::max(largest, std::abs(x));
+  return std::max(0.1 * largest, 1e-2);
+}
+
+NamedNumbers only(NamedNumbers numbers, const NamedNumbers& names) {
+  std::erase_if(numbers, [&](const auto& item) { return !names.contains(item.first); });
+  return numbers;
+}
+
+}  // namespace
+
+CaseCheck check_case(CaseRun& run) {
+  const BenchCase& spec = run.spec();
+  const LayerInfo* info = known_layer(spec.layer);
+  const bool on_oracle = run.plan().kernel() == "oracle";
+  const bool literal = !on_oracle && !run.plan().recipe().solver.word.empty() && (!info || info->literal);
+  const bool step = spec.pass == Pass::step;
+  double tolerance = spec.type == Type::f64 ? 1e-10 : 1e-4;
+  if (info) tolerance = (spec.type == Type::f64 ? info->tolerance_f64 : info->tolerance_f32) * info->conditioning;
+  run.once();
+
+  std::string what;
+  struct Against {
+    const char* name;
+    std::string kernel;
+    std::int64_t tokens;
+  };
+  std::vector<Against> list;
+  const bool slow = run.keeps_pairs() || spec.pass == Pass::both;
+  if (literal) list.push_back({"oracle", "oracle", std::min(spec.time, oracle_tokens)});
+  if (!on_oracle) list.push_back({"double", "", std::min<std::int64_t>(spec.time, slow ? 256 : 1024)});
+  if (on_oracle) what = "runs on the oracle itself";
+  for (const Against& other : list) {
+    BenchCase same = spec;
+    same.type = Type::f64, same.threads = 1, same.form = Form::recurrent;
+    std::int64_t tokens = other.tokens;
+    if (step) {
+      tokens = run.keeps_pairs() ? history_steps : std::min(step_tokens, oracle_tokens);
+      if (run.keeps_pairs() && other.kernel == "oracle") continue;  // all pairs at once: seconds per token
+    } else {
+      same.time = tokens;
+    }
+    if (step && !run.keeps_pairs()) same.pass = Pass::forward, same.time = tokens;
+    CaseRun reference(same, other.kernel);
+    reference.once();
+    const NamedNumbers expected = reference.outputs(tokens);
+    double error = relative_error(only(run.outputs(tokens), expected), expected);
+    if (spec.pass == Pass::both) {
+      BenchCase shorter = spec;
+      shorter.time = tokens;
+      CaseRun measured(shorter);
+      measured.differentiate_only(expected);
+      measured.once();
+      const NamedNumbers gradients = reference.gradients();
+      error = std::max(error, relative_error(measured.gradients(), gradients, floor_of(gradients)));
+    }
+    if (!(error <= tolerance))
+      return {false, fmt::format("differs from the {} on {} tokens by {:.1e}, more than {:.0e}",
+                                 other.kernel == "oracle" ? "literal solution" : "recurrent form in double", tokens,
+                                 error, tolerance)};
+    what += fmt::format("{}{} {} tokens", what.empty() ? "" : ", ", other.name, tokens);
+  }
+  return {true, what};
+}
+
+double useful_flops_per_token(const CaseRun& run) {
+  // The plain recurrence; multiples of K V per token and head.
+  static const std::map<std::string, double> counts = {{"gla", 5},     {"hgrn-2", 5},
+                                                       {"rwkv-6", 5},  {"simple-gla", 5},
+                                                       {"retnet", 5},  {"lightning-attention", 5},
+                                                       {"mamba-2", 5}, {"gated-deltanet", 7},
+                                                       {"kda", 7},     {"rwkv-7", 9},
+                                                       {"dplr", 9}};
+  const BenchCase& c = run.spec();
+  const double K = c.key_dim, V = c.value_dim, H = c.heads, T = static_cast<double>(c.time);
+  const std::string name = c.layer.substr(0, c.layer.find(':'));
+  if (name == "softmax-attention" && c.layer == name) {
+    if (c.pass == Pass::step) return 2 * (K + V) * (T + history_steps / 2) * H;
+    return (c.pass == Pass::both ? 3.5 : 1) * 2 * (K + V) * (T + 1) / 2 * H;  // backward: 5 products instead of 2
+  }
+  const auto found = counts.find(name);
+  if (found == counts.end() || c.pass == Pass::both || c.layer != name)
+    return std::numeric_limits<double>::quiet_NaN();
+  return found->second * K * V * H;
+}
+
+}  // namespace ttr::cli

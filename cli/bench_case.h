@@ -1,0 +1,90 @@
+// One case of `ttr bench`: a layer at given sizes, ready to run again and again on memory of its own.
+//
+// Threads share the heads: every thread has a plan of H / threads heads on strided parts of the same tensors, and a
+// state and workspace of its own. Where that changes the numbers (tables per head, inputs without a head axis), or the
+// heads do not divide, every thread runs a sequence of its own and all tokens count. When decoding, threads do not
+// wait for each other after every token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runner.h"
+#include "ttr/ttr.h"
+
+namespace ttr::cli {
+
+enum class Pass { forward, both, step };
+std::string_view to_string(Pass) noexcept;  // "forward", "forward+backward", "step"
+
+struct BenchCase {
+  std::string layer;  // name, name:settings or recipe
+  Pass pass = Pass::forward;
+  Form form = Form::best;
+  Type type = Type::f32;
+  int key_dim = 64, value_dim = 64, heads = 8;
+  std::int64_t time = 4096;  // step: the pairs kept before the first token, where pairs are kept
+  int threads = 1;
+};
+std::string name_of(const BenchCase&);  // "gla forward f32 K64 V64 H8 T4096 threads 1", for messages
+
+class CaseRun {
+ public:
+  enum class Split { choose, heads, sequences };
+  /// Draws inputs as the layer's table says; the first tokens do not depend on `time`. `kernel`: as in Options.
+  explicit CaseRun(const BenchCase&, const std::string& kernel = {}, Split split = Split::choose);
+  ~CaseRun();
+
+  /// From a fresh state: once through all tokens, or the first steps. Throws Error if a call fails.
+  void once();
+  /// Seconds of one run that lasts long enough to be measured; `tokens_per_run` tokens.
+  double timed();
+  double tokens_per_run() const;
+
+  const BenchCase& spec() const { return spec_; }
+  const Plan& plan() const { return *whole_; }
+  bool keeps_pairs() const { return keeps_pairs_; }
+  std::string split() const;  // "heads", "sequences"; "-" for one thread
+  std::string form() const;   // what Form::best is, where that is known
+  std::size_t workspace_bytes() const;
+  /// Bytes that one token must move at least, and those of everything that a run touches.
+  double bytes_per_token() const;
+  std::size_t bytes_touched() const;
+  /// Of the last call of once(), the first tokens.
+  NamedNumbers outputs(std::int64_t tokens) const;
+  NamedNumbers gradients() const;
+  /// From now on the backward pass is given the gradients of these outputs alone (the oracle has fewer).
+  void differentiate_only(const NamedNumbers& outputs);
+
+ private:
+  struct Lane;
+  void prepare(Lane&, int index);
+  void run_lane(Lane&, std::int64_t repeats);
+  void rewind();
+  void require_ok() const;
+  bool shares_heads() const;
+
+  BenchCase spec_;
+  std::unique_ptr<Plan> whole_;
+  std::string kernel_;
+  bool by_heads_ = false, keeps_pairs_ = false;
+  std::int64_t tokens_ = 0;  // of the tensors: time, or the steps of one round
+  std::int64_t repeats_ = 0;
+  struct Tensors;
+  std::unique_ptr<Tensors> tensors_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+struct CaseCheck {
+  bool right = false;
+  std::string what;  // "oracle 32 tokens, double 1024 tokens", or what is wrong
+};
+/// Compares the case with the literal solution on a few tokens, and with the recurrent form in double on more.
+CaseCheck check_case(CaseRun&);
+
+/// Floating-point operations of the plain recurrence per token of the case, all heads; NaN where no count is published.
+double useful_flops_per_token(const CaseRun&);
+
+}  // namespace ttr::cli
