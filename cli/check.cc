@@ -132,10 +132,27 @@ double gradient_floor(const NamedNumbers& gradients) {
   return std::max(0.1 * largest, 1e-2);
 }
 
+// How far `gradient` is from the slope of a loss at x. Five points, so that the step can be long enough for rounding
+// not to matter; it is relative to the number, because a rate of a hundredth matters as much as a weight of one. Where
+// the loss bends too much for it (a norm of a short vector, an orthogonalised update) a shorter one decides.
+template <class Loss>
+double distance_from_slope(double gradient, double x, double allowed, Loss&& loss_at) {
+  double distance = 0;
+  for (const double size : {1e-3, 1e-4}) {
+    const double step = size * std::clamp(std::abs(x), 0.02, 1.0);
+    const double slope =
+        (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
+    distance = std::abs(slope - gradient);
+    if (distance <= allowed) break;
+  }
+  return distance;
+}
+
 class LayerCheck {
  public:
-  LayerCheck(const LayerInfo& info, std::string settings, const Case& c, CheckPrinter& printer)
+  LayerCheck(const LayerInfo& info, std::string settings, bool literal, const Case& c, CheckPrinter& printer)
       : info_(info),
+        literal_(literal),
         text_(settings.empty() ? info.name : info.name + ":" + settings),
         label_(settings.empty() ? info.name : info.name + "(" + settings + ")"),
         case_(c),
@@ -151,10 +168,11 @@ class LayerCheck {
       d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
     if (!on_oracle(plan) && plan.tokens_kept({}) < 0) make_states(plan, random);
 
-    reference_ = runner.forward(inputs_, initial_, Form::recurrent);
-    d_reference_ = runner.backward(inputs_, initial_, d_outputs_, d_final_, Form::recurrent);
+    reference_form_ = reference_form(plan);
+    reference_ = runner.forward(inputs_, initial_, reference_form_);
+    d_reference_ = runner.backward(inputs_, initial_, d_outputs_, d_final_, reference_form_);
     check_forms(runner);
-    check_pieces(runner);
+    if (has_steps(plan)) check_pieces(runner);
     if (case_.batch > 1) check_batch(runner);
     check_oracle();
     if (case_.differences) check_differences();
@@ -162,6 +180,9 @@ class LayerCheck {
 
  private:
   static bool on_oracle(const Plan& plan) { return plan.kernel() == "oracle"; }
+  // A plan that is not causal has neither steps nor a recurrent form.
+  static bool has_steps(const Plan& plan) { return plan.forms().front() == Form::step; }
+  static Form reference_form(const Plan& plan) { return has_steps(plan) ? Form::recurrent : plan.forms().front(); }
   static Numbers normals(Random& random, std::size_t n) {
     Numbers numbers(n);
     for (double& x : numbers) x = static_cast<float>(random.normal());
@@ -191,6 +212,9 @@ class LayerCheck {
             }
           std::copy(square.begin(), square.end(), numbers.begin() + static_cast<std::ptrdiff_t>(base));
         }
+      } else if (part.range == Range::small || part.range == Range::weights) {
+        const double size = part.range == Range::small ? 10 : std::sqrt(static_cast<double>(extent[n - 2]));
+        for (double& x : numbers) x /= size;
       } else if (part.range == Range::positive) {
         for (double& x : numbers) x = std::abs(x) + 1;
       }
@@ -212,7 +236,7 @@ class LayerCheck {
 
   void check_forms(const Runner& runner) const {
     for (Form form : runner.plan().forms()) {
-      if (form == Form::step || form == Form::recurrent) continue;
+      if (form == Form::step || form == reference_form_) continue;
       row("forms", form, relative_error(all_of(runner.forward(inputs_, initial_, form)), all_of(reference_)),
           form_tolerance(case_.type, false, info_.conditioning));
       row("forms-gradient", form,
@@ -274,13 +298,13 @@ class LayerCheck {
 
   // From a fresh state: the literal solver keeps other things in its state than the kernels do.
   void check_oracle() {
-    if (!info_.literal) return;
+    if (!literal_) return;
     const Runner runner(make_plan(case_.batch, ""), case_.time),
         literal(make_plan(case_.batch, "oracle"), case_.time);
     if (on_oracle(runner.plan())) return;
     const NamedNumbers d_outputs = gradients_of(literal.plan());
-    const Forward expected = literal.forward(inputs_, {}, Form::recurrent);
-    const Backward d_expected = literal.backward(inputs_, {}, d_outputs, {}, Form::recurrent);
+    const Forward expected = literal.forward(inputs_, {}, reference_form_);
+    const Backward d_expected = literal.backward(inputs_, {}, d_outputs, {}, reference_form_);
     for (Form form : runner.plan().forms()) {
       if (form == Form::step) continue;
       row("oracle", form, relative_error(runner.forward(inputs_, {}, form).outputs, expected.outputs), tolerance());
@@ -295,7 +319,7 @@ class LayerCheck {
   // the recipe does not say all.
   void check_differences() {
     const Runner runner(make_plan(case_.batch, ""), case_.time),
-        literal(make_plan(case_.batch, info_.literal ? "oracle" : ""), case_.time);
+        literal(make_plan(case_.batch, literal_ ? "oracle" : ""), case_.time);
     const NamedNumbers d_outputs = gradients_of(literal.plan());
     const Backward gradients = runner.backward(inputs_, {}, d_outputs, {}, Form::best);
     Random random(case_.seed + 5);
@@ -304,21 +328,18 @@ class LayerCheck {
       const Numbers& gradient = gradients.inputs.at(info.name);
       double largest = 0, difference = 0;
       for (double g : gradient) largest = std::max(largest, std::abs(g));
+      const double scale = std::max(largest, gradient_floor(gradients.inputs));
       for (int trial = 0; trial < 6 && !gradient.empty(); ++trial) {
         const std::size_t i = static_cast<std::size_t>(random.uniform() * static_cast<double>(gradient.size()));
         NamedNumbers moved = inputs_;
-        // Five points, so that the step can be long enough for rounding not to matter.
-        const double step = 1e-3, x = moved[info.name][i];
+        const double x = moved[info.name][i];
         const auto loss_at = [&](double offset) {
           moved[info.name][i] = x + offset;
-          return loss(literal.forward(moved, {}, Form::recurrent), d_outputs);
+          return loss(literal.forward(moved, {}, reference_form_), d_outputs);
         };
-        const double slope =
-            (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
-        difference = std::max(difference, std::abs(slope - gradient[i]));
+        difference = std::max(difference, distance_from_slope(gradient[i], x, 1e-7 * scale, loss_at));
       }
-      row("gradient", Form::best, difference / std::max(largest, gradient_floor(gradients.inputs)), 1e-7,
-          "of " + info.name);
+      row("gradient", Form::best, difference / scale, 1e-7, "of " + info.name);
     }
     if (on_oracle(runner.plan()) || runner.plan().tokens_kept({}) >= 0) return;
     // The initial state, against the kernel's own outputs (which agree with the oracle from a fresh state).
@@ -328,24 +349,22 @@ class LayerCheck {
       const Numbers& gradient = d_reference_.state.at(part.name);
       double largest = 0, difference = 0;
       for (double g : gradient) largest = std::max(largest, std::abs(g));
+      const double scale = std::max(largest, gradient_floor(d_reference_.state));
       for (int trial = 0; trial < 6 && !gradient.empty(); ++trial) {
         const std::size_t i = static_cast<std::size_t>(random.uniform() * static_cast<double>(gradient.size()));
         NamedNumbers moved = initial_;
-        const double step = 1e-3, x = moved[part.name][i];
+        const double x = moved[part.name][i];
         const auto loss_at = [&](double offset) {
           moved[part.name][i] = x + offset;
-          const Forward f = runner.forward(inputs_, moved, Form::recurrent);
+          const Forward f = runner.forward(inputs_, moved, reference_form_);
           double sum = loss(f, d_outputs_);
           for (const auto& [name, d] : d_final_)
             for (std::size_t j = 0; j < d.size(); ++j) sum += d[j] * f.state.at(name)[j];
           return sum;
         };
-        const double slope =
-            (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
-        difference = std::max(difference, std::abs(slope - gradient[i]));
+        difference = std::max(difference, distance_from_slope(gradient[i], x, 1e-7 * scale, loss_at));
       }
-      row("gradient", Form::recurrent, difference / std::max(largest, gradient_floor(d_reference_.state)), 1e-7,
-          "of initial state " + part.name);
+      row("gradient", Form::recurrent, difference / scale, 1e-7, "of initial state " + part.name);
     }
   }
 
@@ -364,23 +383,26 @@ class LayerCheck {
   }
 
   const LayerInfo& info_;
+  bool literal_;  // whether the oracle computes the same
   std::string text_, label_;
   Case case_;
   CheckPrinter& printer_;
   NamedNumbers inputs_, initial_, d_outputs_, d_final_;
   Forward reference_;
   Backward d_reference_;
+  Form reference_form_ = Form::recurrent;
 };
 
 void check_layer(const LayerInfo& info, const std::vector<VariantInfo>& variants, const std::vector<Case>& cases,
                  CheckPrinter& printer) {
-  for (const auto& [settings, max_key_dim] : variants)
+  for (const auto& [settings, max_key_dim, literal] : variants)
     for (Case c : cases) {
       if (interrupted()) return;
       if (c.key_dim > max_key_dim) continue;
       if (!info.grouped) c.key_heads = 0;
+      if (info.square) c.value_dim = c.key_dim;
       try {
-        LayerCheck(info, settings, c, printer).run();
+        LayerCheck(info, settings, literal && info.literal, c, printer).run();
       } catch (const Error& error) {
         printer.add({settings.empty() ? info.name : info.name + "(" + settings + ")", name_of(c), "run", "best",
                      c.type == Type::f32 ? "f32" : "f64", std::nan(""), 0, false, error.what()});
@@ -393,6 +415,8 @@ void check_layer(const LayerInfo& info, const std::vector<VariantInfo>& variants
 std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::int64_t time, std::uint64_t seed) {
   Random random(seed);
   std::vector<double> numbers(count(plan, info.shape, time));
+  const auto extent = plan.extents(info.shape, time);
+  const std::ptrdiff_t rows = extent.size() < 2 ? 1 : extent[extent.size() - 2];
   for (double& x : numbers) {
     const double z = random.normal();
     switch (info.range) {
@@ -415,12 +439,17 @@ std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::i
       case Range::small:
         x = z / 10;
         break;
+      case Range::rate:
+        x = 0.1 / (1 + std::exp(-z));
+        break;
+      case Range::weights:
+        x = z / std::sqrt(static_cast<double>(rows));
+        break;
       case Range::fresh:
         x = 0;
         break;
     }
   }
-  const auto extent = plan.extents(info.shape, time);
   const std::size_t last = extent.empty() ? 1 : static_cast<std::size_t>(extent.back());
   if (info.range == Range::unit)
     for (std::size_t base = 0; base < numbers.size(); base += last) {

@@ -37,13 +37,14 @@ const Claim* find_claim(const std::vector<Claim>& claims, const std::string& op)
 struct Meaning {
   enum class Kind { tensor, state, answer, before } kind = Kind::tensor;
   std::string name;
-  bool swapped = false, symmetric = false, reshaped = false, negated = false;
+  bool swapped = false, symmetric = false, reshaped = false, negated = false, spread = false;
   std::vector<std::string> axes;  // letters of each axis in the file; empty: those of the layer
 };
 
 // A name may stand twice in the table, with axes for tensors of different rank (with groups and without).
 Meaning meaning_of(const GoldenInfo& golden, const std::string& name, std::size_t rank) {
-  Meaning meaning{Meaning::Kind::tensor, name, false, false, false, false, {}};
+  Meaning meaning;
+  meaning.name = name;
   for (const auto& [theirs, ours] : golden.tensors) {
     if (theirs != name) continue;
     std::string text = ours;
@@ -56,11 +57,12 @@ Meaning meaning_of(const GoldenInfo& golden, const std::string& name, std::size_
     }
     if (!meaning.axes.empty() && axes.size() != rank) continue;
     meaning.axes = axes;
-    while (!text.empty() && text.find_last_of("^~=-") == text.size() - 1) {
+    while (!text.empty() && text.find_last_of("^~=-%") == text.size() - 1) {
       const char mark = text.back();
       (mark == '^'   ? meaning.swapped
        : mark == '~' ? meaning.symmetric
        : mark == '=' ? meaning.reshaped
+       : mark == '%' ? meaning.spread
                      : meaning.negated) = true;
       text.pop_back();
     }
@@ -133,12 +135,13 @@ Numbers symmetrised(Numbers numbers, std::size_t side) {
 struct Golden {
   std::string settings;
   Shape shape;
-  std::int64_t time = 0;
+  std::int64_t time = 0, pairs = -1;  // pairs: of a layer that is not causal
   NamedNumbers inputs, initial, outputs, final, d_outputs, d_final, d_inputs, d_initial;
   NamedNumbers answer;
-  std::int64_t earlier = 0;            // tokens before the first, given by their inputs (a cache of pairs)
-  NamedNumbers before, d_before;       // those inputs and their gradients
-  std::vector<std::string> symmetric;  // states whose gradient is compared symmetrised
+  std::int64_t earlier = 0;                    // tokens before the first, given by their inputs (a cache of pairs)
+  NamedNumbers before, d_before;               // those inputs and their gradients
+  std::vector<std::string> symmetric;          // states whose gradient is compared symmetrised
+  std::map<std::string, std::int64_t> spread;  // inputs of which the file has fewer rows, and how many
 };
 
 std::string settings_of(const GoldenInfo& golden, const TensorFile& file) {
@@ -150,8 +153,10 @@ std::string settings_of(const GoldenInfo& golden, const TensorFile& file) {
       if (found == file.metadata.end() || found->second == "None") continue;
       chosen = found->second;
     } else if (value.starts_with("?")) {
-      if (!file.tensors.contains("in." + value.substr(1))) continue;
-      chosen = "input";
+      const std::size_t colon = std::min(value.find(':'), value.size());
+      const bool there = file.tensors.contains("in." + value.substr(1, colon - 1));
+      if (!there && colon == value.size()) continue;
+      chosen = there ? "input" : value.substr(colon + 1);
     } else if (value.starts_with("!")) {
       if (file.tensors.contains("in." + value.substr(1))) continue;
       chosen = "none";
@@ -192,7 +197,7 @@ Extents infer_extents(const Plan& plan, const Claim& claim, const TensorFile& fi
   for (const auto& [name, tensor] : file.tensors) {
     if (!name.starts_with("in.")) continue;
     const Meaning meaning = meaning_of(*claim.golden, name.substr(3), tensor.shape.size());
-    if (meaning.reshaped || meaning.kind == Meaning::Kind::before) continue;
+    if (meaning.reshaped || meaning.spread || meaning.kind == Meaning::Kind::before) continue;
     const std::string letters = letters_of(plan, meaning);
     if (letters.empty()) throw Error("the layer " + plan.name() + " has no input for in." + name.substr(3));
     std::vector<std::string> axes = meaning.axes;
@@ -226,6 +231,29 @@ Extents infer_extents(const Plan& plan, const Claim& claim, const TensorFile& fi
   return extents;
 }
 
+// [B, n, ...] -> [B, T, ...]: each row stands for T / n tokens.
+Numbers spread_in_time(const Numbers& rows, std::int64_t batch, std::int64_t n, std::int64_t time) {
+  const std::int64_t inner = static_cast<std::int64_t>(rows.size()) / (batch * n), each = time / n;
+  Numbers result;
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t t = 0; t < time; ++t) {
+      const auto row = rows.begin() + (b * n + std::min(t / each, n - 1)) * inner;
+      result.insert(result.end(), row, row + inner);
+    }
+  return result;
+}
+// The gradient of that: the sum over the tokens of a row.
+Numbers gathered_in_time(const Numbers& tokens, std::int64_t batch, std::int64_t n, std::int64_t time) {
+  const std::int64_t inner = static_cast<std::int64_t>(tokens.size()) / (batch * time), each = time / n;
+  Numbers result(static_cast<std::size_t>(batch * n * inner));
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t t = 0; t < time; ++t)
+      for (std::int64_t i = 0; i < inner; ++i)
+        result[static_cast<std::size_t>((b * n + std::min(t / each, n - 1)) * inner + i)] +=
+            tokens[static_cast<std::size_t>((b * time + t) * inner + i)];
+  return result;
+}
+
 Golden interpret(const Claim& claim, const TensorFile& file) {
   Golden g;
   g.settings = settings_of(*claim.golden, file);
@@ -234,6 +262,7 @@ Golden interpret(const Claim& claim, const TensorFile& file) {
   const auto whole = [&](char letter) { return static_cast<int>(extents[letter]); };
   g.shape = {whole('B'), whole('H'), whole('G'), whole('K'), whole('V')};
   g.time = extents['T'];
+  if (!small.options().causal && extents.contains('P')) g.pairs = extents['P'];
   const Plan sized = plan(layer_text(*claim.layer, g.settings), g.shape);  // knows the letters that settings decide
   const auto complete = [&](const std::string& letters) {
     for (char letter : letters) extents.emplace(letter, sized.extents(std::string(1, letter), g.time).front());
@@ -250,6 +279,10 @@ Golden interpret(const Claim& claim, const TensorFile& file) {
                           : stored.numbers;
     if (meaning.negated)
       for (double& x : numbers) x = -x;
+    if (meaning.spread) {
+      g.spread[meaning.name] = stored.shape.at(1);
+      if (part == "in") numbers = spread_in_time(numbers, g.shape.batch, stored.shape.at(1), g.time);
+    }
     const bool state = meaning.kind == Meaning::Kind::state;
     if (meaning.kind == Meaning::Kind::before) {
       g.earlier = stored.shape.at(1);
@@ -347,7 +380,7 @@ void check_file(const Claim& claim, const TensorFile& file, const std::string& o
     Options options;
     options.type = type;
     const std::int64_t time = g.earlier + g.time;
-    const Runner runner(plan(layer_text(*claim.layer, g.settings), g.shape, options), time);
+    const Runner runner(plan(layer_text(*claim.layer, g.settings), g.shape, options), time, 0, g.pairs);
     const std::span<const InputInfo> input_infos = runner.plan().inputs(), output_infos = runner.plan().outputs();
     const NamedNumbers inputs = with_earlier(runner.plan(), g, g.inputs, input_infos, g.before),
                        d_outputs = with_earlier(runner.plan(), g, g.d_outputs, output_infos, {});
@@ -367,7 +400,10 @@ void check_file(const Claim& claim, const TensorFile& file, const std::string& o
           for (const std::string& state : g.symmetric)
             if (b.state.contains(state))
               b.state[state] = symmetrised(b.state[state], static_cast<std::size_t>(g.shape.key_dim));
-          compare(worst, "grad_in.", cut(runner.plan(), b.inputs, input_infos, time, g.earlier, time), g.d_inputs);
+          NamedNumbers d_now = cut(runner.plan(), b.inputs, input_infos, time, g.earlier, time);
+          for (const auto& [spread, rows] : g.spread)
+            d_now[spread] = gathered_in_time(d_now.at(spread), g.shape.batch, rows, g.time);
+          compare(worst, "grad_in.", d_now, g.d_inputs);
           compare(worst, "grad_in.before.", cut(runner.plan(), b.inputs, input_infos, time, 0, g.earlier),
                   g.d_before);
           compare(worst, "grad_in.", b.state, g.d_initial);

@@ -147,7 +147,7 @@ Numbers tokens_of(const Plan& plan, const Numbers& numbers, std::string_view sha
                   std::int64_t begin, std::int64_t end) {
   const int tokens = axis_of(shape, 'T'), pairs = axis_of(shape, 'P');
   const std::size_t axis = static_cast<std::size_t>(tokens >= 0 ? tokens : pairs);
-  if (tokens < 0 && pairs < 0) return numbers;
+  if (tokens < 0 && (pairs < 0 || (begin == 0 && end == time))) return numbers;  // P may be a length of its own
   const std::ptrdiff_t per_token = plan.extents(shape, 1)[axis];
   return slice(numbers, plan.extents(shape, time), axis, begin * per_token, end * per_token);
 }
@@ -179,8 +179,8 @@ double relative_error(const NamedNumbers& actual, const NamedNumbers& expected, 
   return error;
 }
 
-Runner::Runner(Plan plan, std::int64_t time, std::int64_t capacity)
-    : plan_(std::move(plan)), time_(time), capacity_(std::max(time, capacity)) {}
+Runner::Runner(Plan plan, std::int64_t time, std::int64_t capacity, std::int64_t pairs)
+    : plan_(std::move(plan)), time_(time), capacity_(std::max({time, capacity, pairs})), pairs_(pairs) {}
 
 Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial,
                           const std::vector<std::int64_t>& cuts, Form form) const {
@@ -199,7 +199,8 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
     for (const InputInfo& info : plan_.inputs()) {
       if (info.optional && !inputs.contains(info.name)) continue;
       auto& buffer =
-          buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length))).first->second;
+          buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length, pairs_)))
+              .first->second;
       const auto found = inputs.find(info.name);
       if (found == inputs.end()) throw Error("the input " + info.name + " of " + plan_.name() + " is missing");
       const Numbers piece = tokens_of(plan_, found->second, info.shape, time_, begin, end);
@@ -216,7 +217,7 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
       out[info.name] = buffer.tensor();
     }
     const Form used = length == 1 && form == Form::step ? Form::step : form == Form::step ? Form::recurrent : form;
-    const std::int64_t tokens = plan_.tokens_kept({}) >= 0 ? capacity_ : length;
+    const std::int64_t tokens = plan_.tokens_kept({}) >= 0 || pairs_ >= 0 ? capacity_ : length;
     std::vector<double> work(plan_.footprint(tokens, used).workspace / sizeof(double) + 1);
     fill_with_nan(work);
     const Workspace workspace{work.data(), work.size() * sizeof(double)};
@@ -265,19 +266,21 @@ Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initia
   Outputs d_in;
   for (const InputInfo& info : plan_.inputs()) {
     if (info.optional && !inputs.contains(info.name)) continue;
-    auto& buffer = buffers.emplace(info.name, Buffer(type, plan_.extents(info.shape, time_))).first->second;
+    auto& buffer = buffers.emplace(info.name, Buffer(type, plan_.extents(info.shape, time_, pairs_))).first->second;
     buffer.write(inputs.at(info.name));
     in[info.name] = buffer.tensor();
-    auto& gradient = buffers.emplace("d " + info.name, Buffer(type, plan_.extents(info.shape, time_))).first->second;
+    auto& gradient =
+        buffers.emplace("d " + info.name, Buffer(type, plan_.extents(info.shape, time_, pairs_))).first->second;
     d_in[info.name] = gradient.tensor();
   }
   for (const InputInfo& info : plan_.outputs())
     if (const auto found = d_outputs.find(info.name); found != d_outputs.end()) {
-      auto& buffer = buffers.emplace("-> " + info.name, Buffer(type, plan_.extents(info.shape, time_))).first->second;
+      auto& buffer =
+          buffers.emplace("-> " + info.name, Buffer(type, plan_.extents(info.shape, time_, pairs_))).first->second;
       buffer.write(found->second);
       d_out[info.name] = buffer.tensor();
     }
-  std::vector<double> work(plan_.footprint(time_, form).backward / sizeof(double) + 1);
+  std::vector<double> work(plan_.footprint(std::max(time_, pairs_), form).backward / sizeof(double) + 1);
   fill_with_nan(work);
   const State d_initial = d_start.state();
   const Status status =

@@ -22,8 +22,9 @@ struct Backward {
 
 class Runner {
  public:
-  /// `time` tokens per sequence; states that keep their pairs get room for `capacity` (at least `time`).
-  Runner(Plan plan, std::int64_t time, std::int64_t capacity = 0);
+  /// `time` tokens per sequence; states that keep their pairs get room for `capacity` (at least `time`). `pairs`: of a
+  /// plan that is not causal, if there are not as many as tokens.
+  Runner(Plan plan, std::int64_t time, std::int64_t capacity = 0, std::int64_t pairs = -1);
 
   const Plan& plan() const { return plan_; }
   std::int64_t time() const { return time_; }
@@ -40,7 +41,7 @@ class Runner {
 
  private:
   Plan plan_;
-  std::int64_t time_, capacity_;
+  std::int64_t time_, capacity_, pairs_;
 };
 
 /// Elements of an array whose shape is given in letters.

@@ -23,7 +23,8 @@ int main() {
   for (const ttr::LayerInfo& info : ttr::layers()) {
     for (const char* settings : {"", ":ridge=0.5"}) {
       if (*settings && info.name != "rls") continue;
-      const ttr::Plan plan = ttr::plan(info.name + settings, {.batch = 2, .heads = 2, .key_dim = 12, .value_dim = 9});
+      const ttr::Plan plan =
+          ttr::plan(info.name + settings, {.batch = 2, .heads = 2, .key_dim = 12, .value_dim = info.square ? 12 : 9});
       if (plan.kernel() == "oracle") continue;
       for (ttr::Form form : plan.forms()) {
         const int T = form == ttr::Form::step ? 1 : 70;

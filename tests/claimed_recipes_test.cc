@@ -123,6 +123,43 @@ std::vector<std::string> claimed_recipes() {
   return all;
 }
 
+// Memories that are networks, and linear ones with a solver or a loss of networks.
+std::vector<std::string> neural_recipes() {
+  std::vector<std::string> all;
+  for (const char* memory : {"linear", "linear(elu1)", "layernorm(linear)", "layernorm(linear, bias)", "mlp(1)",
+                             "mlp(2)", "mlp(2, width=3, tanh)", "mlp(3, width=4, silu, bias)",
+                             "mlp(2, relu, layernorm, width=5)", "swiglu(width=4)"})
+    for (const char* solver :
+         {"minibatch(3)", "minibatch(4, rate)", "minibatch(1, rate=0.1)", "minibatch(3, rate, momentum)",
+          "minibatch(3, rate, shrink)", "minibatch(3, rate, decay)",
+          "minibatch(2, rate=0.1, momentum=0.5, decay=0.1)", "minibatch(3, rate, momentum, shrink, muon)",
+          "minibatch(3, rate, momentum, rownorm)", "sgd(beta, momentum, muon)",
+          "sgd(beta=0.1, shrink, momentum, rownorm)", "minibatch(2, rate, qnorm=3)"})
+      if (!std::string(memory).starts_with("linear") || std::string(solver).find("rownorm") == std::string::npos)
+        all.push_back("equal / " + std::string(memory) + " / " + solver);
+  for (const char* memory : {"layernorm(linear)", "mlp(2, width=3)", "swiglu(width=3)"})
+    for (const char* solver :
+         {"sgd(beta)", "sgd(beta, decay)", "sgd(beta, shrink)", "sgd(beta=0.2, momentum, decay=0.1)"})
+      for (const char* read : {"", " | dot", " | huber(c)", " | huber(c=0.5, coordinate)", " | read(before)",
+                               " | keys(unit)", " | normalise(rms, eps=0.3)"})
+        all.push_back("equal / " + std::string(memory) + " / " + solver + read);
+  // Steps on powers of the error must be short.
+  for (const char* memory : {"linear", "layernorm(linear)", "mlp(2, width=3)"})
+    for (const char* solver : {"sgd(beta=0.01)", "sgd(beta=0.01, decay)", "sgd(beta=0.01, shrink)",
+                               "minibatch(3, rate=0.01)", "sgd(beta=0.01, qnorm=3)"})
+      for (const char* read : {" | lp(3)", " | lp(4), keys(unit)"})
+        all.push_back("equal / " + std::string(memory) + " / " + solver + read);
+  for (const char* read : {" | huber(c)", " | huber(c, coordinate)"})
+    for (const char* solver : {"sgd(beta)", "sgd(beta, decay)", "sgd(beta, shrink)", "minibatch(3, rate)"})
+      all.push_back("equal / linear / " + std::string(solver) + read);
+  for (const char* memory : {"linear", "mlp(2, width=3)"})
+    for (const char* weights : {"window(3)", "window(3) * equal(beta)", "window(1) * equal(beta)"})
+      for (const char* solver : {"descend(1, step=0.1)", "descend(1, step=0.1, momentum)",
+                                 "descend(1, step=0.1, shrink)", "descend(1, step=0.1, momentum, decay, muon)"})
+        all.push_back(std::string(weights) + " / " + memory + " / " + solver);
+  return all;
+}
+
 TEST(ClaimedRecipes, KernelEqualsOracle) {
   constexpr int T = 11;
   std::size_t claimed = 0;
@@ -130,6 +167,7 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
   for (const char* weights : {"equal", "decay(0.9)", "decay(g)", "gate", "gate(value)", "gate(value, complex)"})
     all.push_back(std::string(weights) + " / vector / gd(1)");
   all.push_back("gate(value, exponential) / constant(channel) / exact | read(before, bonus)");
+  for (const std::string& text : neural_recipes()) all.push_back(text);
   for (const std::string& text : all) {
     const int heads = 2;
     const Shape shape{.batch = 1, .heads = heads, .key_heads = 1, .key_dim = 3, .value_dim = 4};
@@ -148,13 +186,16 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
     const NamedNumbers d_expected = literal.backward(in, {}, d_out, {}, Form::recurrent).inputs;
     for (Form form : fast.forms()) {
       if (form == Form::step) continue;
-      EXPECT_LT(cli::relative_error(kernel.forward(in, {}, form).outputs.at("o"), expected), 1e-11)
+      // Five Newton-Schulz steps multiply what is small in an update by 3.4^5, its rounding included, at every token.
+      const double magnified = text.find("muon") == std::string::npos ? 1 : 500;
+      EXPECT_LT(cli::relative_error(kernel.forward(in, {}, form).outputs.at("o"), expected), magnified * 1e-11)
           << text << " " << to_string(form);
-      EXPECT_LT(cli::relative_error(kernel.backward(in, {}, d_out, {}, form).inputs, d_expected, 1e-2), 1e-9)
+      EXPECT_LT(cli::relative_error(kernel.backward(in, {}, d_out, {}, form).inputs, d_expected, 1e-2),
+                magnified * 1e-9)
           << text << " " << to_string(form);
     }
   }
-  EXPECT_GT(claimed, 1300u);
+  EXPECT_GT(claimed, 1500u);
   // What a kernel ignores it must not claim.
   for (const char* text :
        {"equal / linear / sgd(beta, momentum=0.9, nesterov)", "window(4) / linear / gd(1)",
@@ -162,6 +203,52 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
         "gate * levels / linear / gd(1)", "equal / linear(reverse) / sgd(nlms)", "gate(exponential) / linear / gd(1)",
         "gate(value, exponential) / constant(channel) / exact"})
     EXPECT_EQ(plan(text, {.key_dim = 3, .value_dim = 4}).kernel(), "oracle") << text;
+}
+
+// Every query sees all pairs, of which there may be more or fewer.
+TEST(ClaimedRecipes, KernelEqualsOracleWithoutCausality) {
+  std::vector<std::string> all;
+  for (const char* read : {"", " | keys(unit)", " | normalise(unit, eps=0.5)"})
+    for (const char* text :
+         {"equal / linear / gd(1)", "equal(beta) / linear / gd(1)", "equal / linear(elu1) / gd(1)",
+          "equal / linear(taylor2) / exact(ridge=0.3)", "equal / linear / exact(ridge)",
+          "equal(beta) / linear / exact(ridge=0.4)", "near(exp) / constant / exact",
+          "near(exp, sink) / constant / exact", "near(gauss, bandwidth) / constant / exact",
+          "near(gauss) / constant / gd(1)", "near(exp, scale=0.7) / constant / gd(1)",
+          "near(exp) / local(1) / exact(ridge)", "near(exp) / local(1) / exact(ridge(token), relative)",
+          "near(gauss) / local(2) / exact(ridge=0.3, relative)", "near(exp) / local(1) / given",
+          "equal / kernel(exp) / exact(ridge)", "equal / kernel(gauss, bandwidth=3) / exact(ridge=0.2)",
+          "equal / kernel(linear) / exact(ridge(token))"})
+      all.push_back(std::string(text) + read);
+  for (const std::string& text : all)
+    for (const std::int64_t P : {7, 11, 15}) {
+      constexpr int T = 11;
+      const Shape shape{.batch = 2, .heads = 2, .key_heads = 1, .key_dim = 3, .value_dim = 4};
+      const Plan fast = plan(text, shape, {.type = Type::f64, .causal = false});
+      ASSERT_NE(fast.kernel(), "oracle") << text << " is expected to have a kernel";
+      EXPECT_EQ(fast.forms().size(), 1u);
+      EXPECT_TRUE(fast.states().empty());
+      const Runner kernel(fast, T, 0, P),
+          literal(plan(text, shape, {.type = Type::f64, .causal = false, .kernel = "oracle"}), T, 0, P);
+      std::mt19937 random(3);
+      std::normal_distribution<double> normal;
+      NamedNumbers in, d_out;
+      for (std::size_t i = 0; i < fast.inputs().size(); ++i) {
+        const InputInfo& info = fast.inputs()[i];
+        const bool of_pairs = info.shape.find('P') != std::string::npos;
+        in[info.name] = cli::random_input(fast, info, of_pairs ? P : T, 100 + i);
+      }
+      d_out["o"].resize(2 * T * 2 * 4);
+      for (double& x : d_out["o"]) x = normal(random);
+      EXPECT_LT(cli::relative_error(kernel.forward(in, {}, Form::best).outputs.at("o"),
+                                    literal.forward(in, {}, Form::best).outputs.at("o")),
+                1e-11)
+          << text << ", " << P << " pairs";
+      EXPECT_LT(cli::relative_error(kernel.backward(in, {}, d_out, {}, Form::best).inputs,
+                                    literal.backward(in, {}, d_out, {}, Form::best).inputs, 1e-2),
+                1e-9)
+          << text << ", " << P << " pairs";
+    }
 }
 
 }  // namespace

@@ -2,54 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <random>
 
-#include "cli/runner.h"
+#include "identities_harness.h"
 
 namespace ttr {
 namespace {
 
-using cli::NamedNumbers;
-using cli::Numbers;
-using cli::relative_error;
-using cli::Runner;
-
-constexpr int T = 24, H = 2, K = 6, V = 5;
-
-Numbers normals(std::size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal;
-  Numbers x(n);
-  for (double& value : x) value = normal(random);
-  return x;
-}
-Numbers uniforms(std::size_t n, unsigned seed, double low, double high) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<double> uniform(low, high);
-  Numbers x(n);
-  for (double& value : x) value = uniform(random);
-  return x;
-}
-void normalise(Numbers& x, std::size_t width) {
-  for (std::size_t base = 0; base < x.size(); base += width) {
-    double square = 0;
-    for (std::size_t i = 0; i < width; ++i) square += x[base + i] * x[base + i];
-    for (std::size_t i = 0; i < width; ++i) x[base + i] /= std::sqrt(square);
-  }
-}
-
-NamedNumbers pairs() {
-  NamedNumbers in;
-  in["q"] = normals(T * H * K, 1), in["k"] = normals(T * H * K, 2), in["v"] = normals(T * H * V, 3);
-  return in;
-}
-
-Numbers run(const std::string& text, const NamedNumbers& in, Form form = Form::best, int chunk = 0, int time = T) {
-  Options options;
-  options.type = Type::f64, options.chunk = chunk, options.scale = 1.0;
-  return Runner(plan(text, {1, H, 0, K, V}, options), time).forward(in, {}, form).outputs.at("o");
-}
+using namespace ttr_identities;
 
 // Test-time regression, Eq. 41: GDN(a, eta, v) = leaky LMS(beta = a eta, lambda = (1-a)/(a eta), v/a).
 TEST(Identities, GatedDeltaNetIsLeakyLms) {

@@ -280,7 +280,7 @@ inline constexpr int K = 5, V = 3;
 inline Plan plan_of(const Subject& subject, int batch, Type type, const std::string& target = {}) {
   Options options;
   options.type = type, options.chunk = 4, options.target = target;
-  return plan(subject.text, {batch, 2, subject.info->grouped ? 1 : 2, K, V}, options);
+  return plan(subject.text, {batch, 2, subject.info->grouped ? 1 : 2, K, subject.info->square ? K : V}, options);
 }
 
 inline Numbers normals(std::size_t n, std::uint64_t seed) {
@@ -331,8 +331,12 @@ inline Problem bare(const Plan& plan, std::int64_t time, std::vector<std::int64_
   return p;
 }
 
+// A plan that is not causal has no state and no steps: a call is a whole.
+inline bool has_steps(const Plan& plan) { return plan.forms().front() == Form::step; }
+
 // Moves the initial state of `p` on by the tokens of another problem of the same plan.
 inline void advance(Problem& p, const Problem& tokens) {
+  if (!has_steps(p.plan)) return;
   std::map<std::string, Held> held;
   Inputs in;
   for (const InputInfo& info : p.plan.inputs())

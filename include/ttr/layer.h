@@ -18,6 +18,8 @@ enum class Range {
   positive,  // softplus of N(0, 1)
   negative,  // minus softplus of N(0, 1)
   small,     // N(0, 1) / 10
+  rate,      // (0, 0.1): a step of gradient descent on a network, a share forgotten
+  weights,   // N(0, 1) / sqrt(extent of the last axis but one): a matrix [in, out]
   fresh,     // states that are only what reset or a call left: checks do not draw them
 };
 
@@ -50,18 +52,20 @@ struct SettingInfo {
 struct VariantInfo {
   std::string settings;    // "ridge=input"
   int max_key_dim = 1000;  // cases with more are left out: the cost explodes (monomials of a local polynomial)
+  bool literal = true;     // as LayerInfo::literal
 };
 
 /// One operation of a folder of golden vectors that this layer must reproduce.
 struct GoldenInfo {
   std::string op;  // folder name: "delta_rule"
   // golden name -> ours: {"h0", "state.S"}. Marks at the end: "^" the last two axes are swapped, "~" the gradient is
-  // symmetrised, "=" only the order of the numbers is the same, "-" the other sign, "[B HV T]" the axes in the file
-  // (joined letters are one axis). "answer" is the regression map, read with unit queries;
+  // symmetrised, "=" only the order of the numbers is the same, "-" the other sign, "%" a row for several tokens,
+  // "[B HV T]" the axes in the file (joined letters are one axis). "answer" is the regression map, read with unit queries;
   // "before.k" are tokens before the first.
   std::vector<std::pair<std::string, std::string>> tensors;
-  std::vector<std::pair<std::string, std::string>>
-      settings;  // "@name" = metadata `name`, "?x" = input if in.x exists, "!x" = none if not, "#x.1" = extent of axis 1
+  // "@name" = metadata `name`, "?x" = input if in.x exists ("?x:1": else 1), "!x" = none if not, "#x.1" = extent of
+  // axis 1 of in.x
+  std::vector<std::pair<std::string, std::string>> settings;
 };
 
 struct LayerInfo {
@@ -79,6 +83,7 @@ struct LayerInfo {
   std::vector<SettingInfo> settings;
   std::vector<VariantInfo> variants;
   bool grouped = true;  // whether key_heads may be fewer than heads
+  bool square = false;  // key_dim and value_dim must be equal: the memory adds its input to its answer
   bool literal = true;  // whether the oracle computes the same from the recipe; if not, `departure` says why
   std::vector<std::string> forms;
   std::vector<std::string> absent_forms;  // "chunk: why there is none"

@@ -45,7 +45,7 @@ std::string_view to_string(Form) noexcept;
 
 struct Options {
   Type type = Type::f32;
-  bool causal = true;
+  bool causal = true;                                // false: every query sees all pairs of its call; no state
   int chunk = 0;                                     // tokens per chunk; 0 = chosen by the plan
   std::optional<double> scale = {};                  // factor on q; empty = the layer's own
   std::map<std::string, std::string> settings = {};  // as in `rls:ridge=1e-3`; see LayerInfo::settings
@@ -99,11 +99,14 @@ class NamedTensors {
   std::span<const std::string_view> names() const noexcept {
     return {names_.data(), static_cast<std::size_t>(count_)};
   }
-  void clear() noexcept { count_ = 0, cu_seqlens = {}; }
+  void clear() noexcept { count_ = 0, cu_seqlens = {}, cu_seqlens_pairs = {}; }
 
   /// Packed sequences: the tensors have B = 1 and sequence n is tokens cu_seqlens[n] .. cu_seqlens[n+1]-1, with
   /// Shape::batch sequences in all. Empty: every batch row is one sequence. Read from the inputs only.
   std::span<const std::int64_t> cu_seqlens;
+  /// Plans that are not causal: the same for the pairs, whose tensors have a length of their own (the letter P).
+  /// Empty: as cu_seqlens.
+  std::span<const std::int64_t> cu_seqlens_pairs;
 
  private:
   std::array<std::string_view, capacity> names_;
@@ -115,8 +118,9 @@ using Outputs = NamedTensors<Tensor>;      // also the gradients of inputs
 
 class Plan {
  public:
-  /// What to allocate for calls of up to `time` tokens (states that keep their pairs: tokens in all). Form::best covers every form but parallel, whose scratch
-  /// grows with the square of the time, and scan, which keeps the maps of its segments: ask for those by name.
+  /// What to allocate for calls of up to `time` tokens (states that keep their pairs: tokens in all; plans that are
+  /// not causal: the larger of tokens and pairs). Form::best covers every form but parallel, whose scratch grows with
+  /// the square of the time, and scan, which keeps the maps of its segments: ask for those by name.
   Footprint footprint(std::int64_t time, Form form = Form::best) const;
   std::string kernel() const;                // "delta/chunk/AVX2", "oracle"
   const std::string& name() const noexcept;  // layer name, or the recipe's text
@@ -131,8 +135,10 @@ class Plan {
   std::string_view why_absent(Form) const noexcept;  // why a form is not among them
   Form best_form(std::int64_t time) const noexcept;  // what Form::best is for a forward of `time` tokens
 
-  /// Extents of an input, output or state of this plan for `time` tokens.
-  std::vector<std::ptrdiff_t> extents(std::string_view shape_letters, std::int64_t time) const;
+  /// Extents of an input, output or state of this plan for `time` tokens; `pairs` is the extent of P where the plan
+  /// is not causal, if it is not that of T.
+  std::vector<std::ptrdiff_t> extents(std::string_view shape_letters, std::int64_t time,
+                                      std::int64_t pairs = -1) const;
 
   /// A fresh state: no pairs seen.
   Status reset(State) const noexcept;

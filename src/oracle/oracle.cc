@@ -56,7 +56,8 @@ Arrays fresh_state(const Design& design, const Sizes& sizes) {
     for (int h = 0; h < sizes.heads; ++h)
       for (std::int64_t a = 0; a < F; ++a) p.data[static_cast<std::size_t>((h * F + a) * F + a)] = 1;
   }
-  if (is_linear_class(design.memory) || design.memory.kind == Memory::Class::kernel) {
+  // Zero is a start for linear memories, unless they are divided by their length.
+  if (design.memory.kind == Memory::Class::kernel || (is_linear_class(design.memory) && design.solver.q_norm == 0)) {
     for (auto& [name, array] : state)  // S = 0 has columns of length zero
       if (name.rfind("norm_", 0) == 0) array.data.assign(array.data.size(), 0.0);
     return state;

@@ -46,6 +46,9 @@ std::vector<StateShape> state_shapes(const Design&);
 /// True if the state is a list of past pairs that grows (up to weights.window, if there is one).
 bool keeps_history(const Design&);
 
+/// Whether an input belongs to pairs, not to queries: without causality there may be more or fewer of them.
+bool is_of_pairs(const Design&, const std::string& input);
+
 /// A state with no pairs seen.
 Arrays fresh_state(const Design&, const Sizes&);
 

@@ -325,6 +325,12 @@ bool keeps_history(const Design& d) {
   return false;
 }
 
+bool is_of_pairs(const Design& d, const std::string& input) {
+  for (const InputSpec& spec : input_specs(d))
+    if (spec.name == input) return spec.per_pair();
+  return false;
+}
+
 std::int64_t extent_of(char letter, const Design& d, const Sizes& s, std::int64_t pairs, std::int64_t kept) {
   switch (letter) {
     case 'T':

@@ -52,7 +52,7 @@ inline AxisStrides axis_strides(const std::string& axes, const std::array<std::p
 template <class T>
 struct Binding {
   std::array<Bound<T>, max_values> values;
-  std::ptrdiff_t batch = 0, time = 0;  // extents of the tensors: batch is 1 for packed sequences
+  std::ptrdiff_t batch = 0, time = 0, pairs = 0;  // extents of B, T, P: batch is 1 for packed sequences
   std::span<const families::Sequence> sequences;
   std::span<const families::Sequence> pair_sequences;  // the same in the time of pairs
 };
@@ -94,10 +94,11 @@ inline int heads_of(const Plan::Body& body, int index) {
 
 /// Contiguous strides for the axes of a value.
 inline void contiguous(const Plan::Body& body, const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
-                       std::array<std::ptrdiff_t, max_rank>& extent, std::array<std::ptrdiff_t, max_rank>& stride) {
+                       std::ptrdiff_t pairs, std::array<std::ptrdiff_t, max_rank>& extent,
+                       std::array<std::ptrdiff_t, max_rank>& stride) {
   std::ptrdiff_t step = 1;
   for (std::size_t i = axes.size(); i-- > 0;) {
-    extent[i] = body.extent(axes[i], batch, time);
+    extent[i] = body.extent(axes[i], batch, time, pairs);
     stride[i] = step;
     step *= extent[i];
   }

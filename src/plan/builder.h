@@ -36,7 +36,9 @@ enum class Claim {
   local_linear,
   path_attention,
   deltaformer,
-  kernel_regression
+  kernel_regression,
+  whole,
+  neural
 };
 
 Claim claimed_by(const Design&, bool causal);
@@ -50,6 +52,7 @@ class Builder {
 
  private:
   // lower.cc: values and operations
+  void give_pairs_their_own_time();
   const InputInfo* canonical_info(const std::string& name) const;
   bool produced(const std::string& name) const;  // whether the layer makes this canonical input itself
   bool has(const std::string& name) const;
@@ -102,6 +105,14 @@ class Builder {
   int givens_step(int q, int k, int v, double scale);
   int iterative_step(int q, int k, int v, double scale);
   int kalman_step(int q, int k, int v, double scale);
+  int woodbury_step(double scale);
+  int landmarks_step();
+  int whole_step(int q, int k, int v, double scale);
+  int own_kernel_step(double scale);
+  // neural_steps.cc
+  int neural_step(int q, int k, int v, double scale);
+  std::vector<StatePart> neural_parts(const families::NeuralModel&, int k);
+  // solver_steps.cc
   int window_step(int q, int k, int v, double scale);
   int attention_step(int q, int k, int v);
   int local_linear_step(int q, int k, int v);

@@ -24,6 +24,10 @@ Calls<T> solver_calls(KernelKind);
 template <class T>
 Calls<T> pair_calls(KernelKind);
 template <class T>
+Calls<T> whole_calls(KernelKind);
+template <class T>
+Calls<T> neural_calls(KernelKind);
+template <class T>
 Calls<T> elementwise_calls(KernelKind);
 
 /// The calls that a struct F<T> holds as static functions.

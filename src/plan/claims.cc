@@ -1,6 +1,7 @@
 // Which family computes a design. A family claims a design only if it computes exactly that; what nobody claims goes
 // to the oracle. Every claim is compared with the oracle by tests/claimed_recipes_test.cc.
 #include "plan/builder.h"
+#include "plan/neural_model.h"
 
 namespace ttr {
 namespace {
@@ -156,9 +157,27 @@ Claim solve_claim(const Facts& f) {
   return plain ? Claim::least_squares : Claim::iterative;
 }
 
+// All pairs of the call at once, without an order in which they could fade.
+Claim whole_claim(const Facts& f) {
+  const auto& [w, m, s, x] = f;
+  const bool plain = f.linear() && f.plain_weights() && w.fade == Weights::Fade::equal && f.per_token() &&
+                     f.squared() && f.reads_after() && f.plain_read() && !f.keysum();
+  const bool ridge = (s.ridge.is_input() || (s.ridge.is_constant() && s.ridge.value > 0)) &&
+                     s.ridge_kind == Solver::RidgeKind::absolute && s.ridge_per == Solver::RidgePer::head;
+  return plain && (f.sum() || (s.kind == Kind::exact && ridge)) ? Claim::whole : Claim::nobody;
+}
+
 }  // namespace
 
+static Claim claimed_by_others(const Design&, bool causal);
+
+// Networks, and linear memories with a loss or solver that only the kernel of networks has.
 Claim claimed_by(const Design& d, bool causal) {
+  const Claim claim = claimed_by_others(d, causal);
+  return claim == Claim::nobody && causal && neural_model(d, 1, 1) ? Claim::neural : claim;
+}
+
+static Claim claimed_by_others(const Design& d, bool causal) {
   const Facts f(d);
   const auto& [w, m, s, x] = f;
   if (w.near != Kernel::none) return near_claim(f, causal);
@@ -172,7 +191,7 @@ Claim claimed_by(const Design& d, bool causal) {
                ? Claim::kernel_regression
                : Claim::nobody;
   }
-  if (!causal) return Claim::nobody;
+  if (!causal) return whole_claim(f);
 
   const bool ungated_read = x.normalise != Normalise::max_one && !f.keysum();
   const bool plain_sum = f.sum() && w.near == Kernel::none && w.window == 0 && ungated_read && f.reads_after();

@@ -156,6 +156,10 @@ int Builder::family_step(Claim claim, double scale) {
       return deltaformer_step(q, k, v);
     case Claim::kernel_regression:
       return kernel_regression_step(q, k, v);
+    case Claim::whole:
+      return whole_step(q, k, v, scale);
+    case Claim::neural:
+      return neural_step(q, k, v, scale);
     case Claim::channel:
     case Claim::weighted_mean:
     case Claim::nobody:
@@ -417,6 +421,11 @@ int Builder::running_step(const zoo::Stage& stage, const std::vector<int>& from,
   step.from.assign(Role::count, -1);
   const bool convolution =
       stage.running == zoo::Running::convolution || stage.running == zoo::Running::convolution_silu;
+  if (stage.running == zoo::Running::solved) {  // q, k, ridge: of all pairs at once, without a state
+    step.kernel = KernelKind::whole;
+    step.from[Role::q] = from[0], step.from[Role::k] = from[1], step.from[Role::ridge] = from[2];
+    return kernel_step(std::move(step), std::move(letters), {});
+  }
   step.kernel = convolution ? KernelKind::convolution : KernelKind::carry;
   if (!from.empty()) step.from[Role::v] = from[0];
   if (convolution) step.from[Role::a] = from[1], step.from[Role::b] = from.size() > 2 ? from[2] : -1;

@@ -8,6 +8,8 @@ constexpr std::string_view all = "chunk parallel scan", no_scan = "chunk paralle
 constexpr std::string_view elementwise_state =
     "the state is elementwise, so a block of tokens holds no matrix product; the scan is the form for long sequences";
 constexpr std::string_view own_system = "every token solves its own system";
+constexpr std::string_view covariance =
+    "the gain of a token depends on the covariance that all tokens before it left; blocks carry it";
 constexpr std::string_view list_of_pairs = "the state is the list of pairs, which is not composed but read";
 
 constexpr KernelFacts rows[] = {
@@ -33,14 +35,19 @@ constexpr KernelFacts rows[] = {
     {KernelKind::least_squares, "least_squares", none, own_system},
     {KernelKind::givens, "givens", none, own_system},
     {KernelKind::iterative, "iterative", none, own_system},
-    {KernelKind::kalman, "kalman", none,
-     "the gain of a token depends on the covariance that all tokens before it left"},
+    {KernelKind::stepped, "iterative", no_scan, "every token solves its own system; segments do not compose"},
+    {KernelKind::kalman, "kalman", "chunk", covariance},
+    {KernelKind::woodbury, "kalman", "chunk", covariance},
     {KernelKind::window, "window", none, own_system},
     {KernelKind::attention, "attention", no_scan, list_of_pairs},
     {KernelKind::local_linear, "local_linear", no_scan, list_of_pairs},
     {KernelKind::path_attention, "path_attention", no_scan, list_of_pairs},
     {KernelKind::deltaformer, "deltaformer", no_scan, list_of_pairs},
     {KernelKind::kernel_regression, "kernel_regression", no_scan, list_of_pairs},
+    {KernelKind::landmarks, "gaussian_attention", no_scan, list_of_pairs},
+    {KernelKind::whole, "whole", no_scan, list_of_pairs},
+    {KernelKind::neural, "neural", "chunk",
+     "the memory is no linear function of its past: segments do not compose, and a block is part of the model"},
     {KernelKind::carry, "running", all, ""},  // one loop serves every form
     {KernelKind::convolution, "running", all, ""},
     {KernelKind::oracle, "oracle", none, "the literal solver goes token by token"},

@@ -7,7 +7,7 @@ namespace {
 
 template <class T>
 Calls<T> calls_of(KernelKind kind) {
-  for (const auto file : {linear_calls<T>, solver_calls<T>, pair_calls<T>})
+  for (const auto file : {linear_calls<T>, solver_calls<T>, pair_calls<T>, whole_calls<T>, neural_calls<T>})
     if (const Calls<T> found = file(kind); found.forward) return found;
   return elementwise_calls<T>(kind);
 }

@@ -36,6 +36,7 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
   // What a memory does not read a layer need not have; a tensor of that name may be something else there.
   if (layer) std::erase_if(p_.canonical_info, [](const InputInfo& info) { return info.optional; });
   p_.inputs = layer ? layer->info.inputs : p_.canonical_info;
+  if (!options.causal) give_pairs_their_own_time();
   for (std::size_t i = 0; i < p_.inputs.size(); ++i) {
     if (const InputInfo* info = canonical_info(p_.inputs[i].name);
         layer && info && !produced(info->name) && p_.inputs[i].shape != info->shape)
@@ -52,17 +53,58 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
   p_.outputs = layer ? layer->info.outputs : std::vector<InputInfo>{zoo::output()};
 }
 
+int Builder::own_kernel_step(double scale) {
+  switch (layer_->own_kernel) {
+    case zoo::OwnKernel::landmarks:
+      return landmarks_step();
+    case zoo::OwnKernel::woodbury:
+      return woodbury_step(scale);
+    default:
+      return selective_step(scale);
+  }
+}
+
 Pipeline Builder::build(double scale) {
   if (layer_ && layer_->is_operation()) {
     make_operation_layer();
   } else {
     const bool literal = options_.kernel == "oracle";
-    const bool own = layer_ && layer_->own_kernel != zoo::OwnKernel::none && options_.causal && !literal;
+    const bool own = layer_ && layer_->own_kernel != zoo::OwnKernel::none && !literal;
     const Claim claim = literal || own ? Claim::nobody : claimed_by(p_.design, options_.causal);
-    finish(own ? selective_step(scale) : claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale));
+    finish(own ? own_kernel_step(scale) : claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale));
   }
   drop_unused_inputs();
+  if (p_.own_pairs) p_.states.clear(), p_.history = false;  // a call is a whole
   return std::move(p_);
+}
+
+// Not causal: what belongs to pairs has the letter P for its time; and so have the layer's inputs it is made of.
+void Builder::give_pairs_their_own_time() {
+  p_.own_pairs = true;
+  const auto own_time = [](std::string& shape) {
+    if (const std::size_t at = shape.find('T'); at != std::string::npos) shape[at] = 'P';
+  };
+  std::vector<std::string> of_pairs;
+  for (InputInfo& info : p_.canonical_info)
+    if (oracle::is_of_pairs(p_.design, info.name)) own_time(info.shape), of_pairs.push_back(info.name);
+  if (!layer_) {
+    p_.inputs = p_.canonical_info;
+    return;
+  }
+  for (std::size_t i = 0; i < of_pairs.size(); ++i) {
+    const std::string name = of_pairs[i];
+    for (const auto& [fed, input] : layer_->feeds)
+      if (fed == name) of_pairs.push_back(input);
+    for (const zoo::Stage& stage : layer_->prepare)
+      if (stage.to == name && name != stage.from.front())
+        of_pairs.insert(of_pairs.end(), stage.from.begin(), stage.from.end());
+  }
+  // A tensor that is the query as well keeps the time of queries.
+  const InputInfo* query = canonical_info("q");
+  for (InputInfo& input : p_.inputs)
+    if (std::find(of_pairs.begin(), of_pairs.end(), input.name) != of_pairs.end() &&
+        !(query && input.name == query->name))
+      own_time(input.shape);
 }
 
 const InputInfo* Builder::canonical_info(const std::string& name) const {

@@ -45,12 +45,12 @@ class Operands {
   View<const T, 3> scalars(std::size_t r) const {
     if (!has(r)) return {};
     const AxisStrides s = strides(r);
-    return {bound(r).data, {b_.batch, time_, body_.shape.heads}, {s.batch, s.time, s.head}};
+    return {bound(r).data, {b_.batch, time(r), body_.shape.heads}, {s.batch, s.time, s.head}};
   }
   View<T, 3> d_scalars(std::size_t r) const {
     if (!has(r)) return {};
     const AxisStrides s = d_strides(r);
-    return {bound(r).gradient, {b_.batch, time_, body_.shape.heads}, {s.batch, s.time, s.head}};
+    return {bound(r).gradient, {b_.batch, time(r), body_.shape.heads}, {s.batch, s.time, s.head}};
   }
   // [B, T, V] of one head, for kernels that know no heads
   View<const T, 3> flat(std::size_t r, int head) const {
@@ -77,6 +77,30 @@ class Operands {
     const AxisStrides s = d_strides(r);
     return {bound(r).gradient, {body_.shape.heads, key_dim()}, {s.head, s.inner}};
   }
+
+  // [H, n], or [n] for all heads
+  View<const T, 2> per_head_row(std::size_t r, std::ptrdiff_t n) const {
+    if (!has(r)) return {};
+    const AxisStrides s = strides(r);
+    return {bound(r).data, {body_.shape.heads, n}, {s.head, s.inner}};
+  }
+  View<T, 2> d_per_head_row(std::size_t r, std::ptrdiff_t n) const {
+    if (!has(r)) return {};
+    const AxisStrides s = d_strides(r);
+    return {bound(r).gradient, {body_.shape.heads, n}, {s.head, s.inner}};
+  }
+  // [H, rows, columns]
+  View<const T, 3> per_head_matrix(std::size_t r, std::ptrdiff_t m, std::ptrdiff_t n) const {
+    if (!has(r)) return {};
+    const AxisStrides s = strides(r);
+    return {bound(r).data, {body_.shape.heads, m, n}, {s.head, s.outer, s.inner}};
+  }
+  View<T, 3> d_per_head_matrix(std::size_t r, std::ptrdiff_t m, std::ptrdiff_t n) const {
+    if (!has(r)) return {};
+    const AxisStrides s = d_strides(r);
+    return {bound(r).gradient, {body_.shape.heads, m, n}, {s.head, s.outer, s.inner}};
+  }
+  bool given(std::size_t r) const { return bound(r).data != nullptr; }  // an input may be left out
 
   // Part `index` of the step's states in one of the caller's buffers; null if there is no buffer.
   template <class N, class AnyState>
@@ -130,6 +154,10 @@ class Operands {
   std::ptrdiff_t d_outer_stride(std::size_t r) const { return d_strides(r).outer; }
   int dim() const { return body_.shape.value_dim; }
   std::span<const Sequence> sequences() const { return step_.pairs > 1 ? b_.pair_sequences : b_.sequences; }
+  // Of the keys and values, which may have a length of their own.
+  std::span<const Sequence> pair_sequences() const {
+    return axes(Role::k).find('P') == std::string::npos ? b_.sequences : b_.pair_sequences;
+  }
   const Plan::Body& body() const { return body_; }
   const Step& step() const { return step_; }
   std::ptrdiff_t time() const { return time_; }
@@ -145,6 +173,7 @@ class Operands {
   }
 
  private:
+  std::ptrdiff_t time(std::size_t r) const { return axes(r).find('P') == std::string::npos ? time_ : b_.pairs; }
   template <class N>
   static N* offset(N* data, std::ptrdiff_t by) {
     return data ? data + by : nullptr;
@@ -166,11 +195,11 @@ class Operands {
   }
   View<const T, 4> rows(std::size_t r, int heads, int channels) const {
     const AxisStrides s = strides(r);
-    return {bound(r).data, {b_.batch, time_, heads, channels}, {s.batch, s.time, s.head, s.inner}};
+    return {bound(r).data, {b_.batch, time(r), heads, channels}, {s.batch, s.time, s.head, s.inner}};
   }
   View<T, 4> d_rows(std::size_t r, int heads, int channels) const {
     const AxisStrides s = d_strides(r);
-    return {bound(r).gradient, {b_.batch, time_, heads, channels}, {s.batch, s.time, s.head, s.inner}};
+    return {bound(r).gradient, {b_.batch, time(r), heads, channels}, {s.batch, s.time, s.head, s.inner}};
   }
 
   const Plan::Body& body_;

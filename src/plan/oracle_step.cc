@@ -10,22 +10,19 @@ namespace {
 using oracle::Array;
 using oracle::Arrays;
 
-// Visits every element of one sequence of a value: axis B is fixed to the sequence's row, axis T (or P, the pairs of
-// tokens) runs over its tokens. visit(offset, flat index) is called in row-major order.
+// Visits every element of one sequence of a value: axis B is fixed to the sequence's row, axis T runs over its tokens
+// and P over its pairs. visit(offset, flat index) is called in row-major order.
 template <class Visit>
 void for_each(const std::string& axes, const std::array<std::ptrdiff_t, max_rank>& extent,
               const std::array<std::ptrdiff_t, max_rank>& stride, const families::Sequence& sequence,
-              std::ptrdiff_t pairs, Visit&& visit) {
+              const families::Sequence& pairs, Visit&& visit) {
   std::array<std::ptrdiff_t, max_rank> low{}, high{}, at{};
   const std::size_t rank = axes.size();
   for (std::size_t i = 0; i < rank; ++i) {
-    low[i] = axes[i] == 'B'   ? sequence.row
-             : axes[i] == 'T' ? sequence.begin
-             : axes[i] == 'P' ? sequence.begin * pairs
-                              : 0;
+    low[i] = axes[i] == 'B' ? sequence.row : axes[i] == 'T' ? sequence.begin : axes[i] == 'P' ? pairs.begin : 0;
     high[i] = axes[i] == 'B'   ? sequence.row + 1
               : axes[i] == 'T' ? sequence.end
-              : axes[i] == 'P' ? sequence.end * pairs
+              : axes[i] == 'P' ? pairs.end
                                : extent[i];
     if (high[i] <= low[i]) return;
   }
@@ -64,7 +61,7 @@ Along along(const Plan::Body& body, const Binding<T>& b, std::size_t canonical) 
     const std::size_t at = same_rank ? i : own.find(letter);
     a.axes += letter;
     if (at == std::string::npos) {
-      a.extent[i] = body.extent(letter, b.batch, b.time);
+      a.extent[i] = body.extent(letter, b.batch, b.time, b.pairs);
       continue;
     }
     a.extent[i] = bound.extent[at], a.stride[i] = bound.stride[at], a.gradient_stride[i] = bound.gradient_stride[at];
@@ -74,16 +71,18 @@ Along along(const Plan::Body& body, const Binding<T>& b, std::size_t canonical) 
 
 // The array of one sequence, without the batch axis.
 template <class T>
-Array gather(const Plan::Body& body, const Binding<T>& b, std::size_t canonical, const families::Sequence& sequence) {
+Array gather(const Plan::Body& body, const Binding<T>& b, std::size_t canonical, std::size_t n) {
+  const families::Sequence &sequence = b.sequences[n], &pairs = b.pair_sequences[n];
   const Along a = along(body, b, canonical);
   const T* const data = b.values[static_cast<std::size_t>(body.pipeline.canonical[canonical])].data;
-  const std::ptrdiff_t tokens = sequence.end - sequence.begin, pairs = body.pipeline.pairs;
   Array array;
   std::size_t count = 1;
   for (std::size_t i = 0; i < a.axes.size(); ++i) {
     const char axis = a.axes[i];
     if (axis == 'B') continue;
-    array.extent.push_back(axis == 'T' ? tokens : axis == 'P' ? tokens * pairs : a.extent[i]);
+    array.extent.push_back(axis == 'T'   ? sequence.end - sequence.begin
+                           : axis == 'P' ? pairs.end - pairs.begin
+                                         : a.extent[i]);
     count *= static_cast<std::size_t>(array.extent.back());
   }
   array.data.resize(count);
@@ -93,12 +92,12 @@ Array gather(const Plan::Body& body, const Binding<T>& b, std::size_t canonical,
 }
 
 template <class T>
-Arrays gather_inputs(const Plan::Body& body, const Binding<T>& b, const families::Sequence& sequence) {
+Arrays gather_inputs(const Plan::Body& body, const Binding<T>& b, std::size_t n) {
   Arrays inputs;
   for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i) {
     const InputInfo& info = body.pipeline.canonical_info[i];
     if (info.optional && !b.values[static_cast<std::size_t>(body.pipeline.canonical[i])].data) continue;
-    inputs[info.name] = gather(body, b, i, sequence);
+    inputs[info.name] = gather(body, b, i, n);
   }
   return inputs;
 }
@@ -108,6 +107,7 @@ const std::int64_t* counts(ConstState state) { return static_cast<const std::int
 
 // Sequence n's share of a state buffer, as arrays of `count` pairs.
 Arrays read_state(const Plan::Body& body, ConstState state, std::size_t n, std::int64_t count) {
+  if (body.pipeline.own_pairs) return oracle::fresh_state(body.pipeline.design, body.pipeline.oracle_sizes);
   Arrays arrays;
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
@@ -169,14 +169,14 @@ Status oracle_forward(const Plan::Body& body, const Step& step, Binding<T>& b, C
     const families::Sequence& sequence = b.sequences[n];
     Arrays state = read_state(body, initial, n, count_of(body, initial, n));
     const Arrays result =
-        oracle::forward(body.pipeline.design, sizes_of(body, sequence), gather_inputs(body, b, sequence), state);
+        oracle::forward(body.pipeline.design, sizes_of(body, sequence), gather_inputs(body, b, n), state);
     if (const std::int64_t pairs = pairs_in(body, state); final.data && pairs >= 0)
       for (std::size_t i = 0; i < body.pipeline.states.size(); ++i)
         if (body.pipeline.states[i].history && body.state_place(final.bytes, static_cast<int>(i)).capacity < pairs)
           return Status::state_full;
     if (out.writable) {
       const Array& o = result.at("o");
-      for_each(out_value.axes, out.extent, out.stride, sequence, 1,
+      for_each(out_value.axes, out.extent, out.stride, sequence, sequence,
                [&](std::ptrdiff_t offset, std::size_t flat) { out.writable[offset] = static_cast<T>(o.data[flat]); });
     }
     states.push_back(std::move(state));
@@ -202,19 +202,19 @@ Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
   for (std::size_t n = 0; n < b.sequences.size(); ++n) {
     const families::Sequence& sequence = b.sequences[n];
     const oracle::Sizes sizes = sizes_of(body, sequence);
-    const Arrays inputs = gather_inputs(body, b, sequence);
+    const Arrays inputs = gather_inputs(body, b, n);
     const std::int64_t before = count_of(body, initial, n);
     const Arrays state = read_state(body, initial, n, before);
 
     Array d_o{{sizes.time, sizes.heads, sizes.value_dim}, {}};
     d_o.data.assign(static_cast<std::size_t>(sizes.time * sizes.heads * sizes.value_dim), 0.0);
     if (out.gradient_in)
-      for_each(out_value.axes, out.extent, out.gradient_stride, sequence, 1,
+      for_each(out_value.axes, out.extent, out.gradient_stride, sequence, sequence,
                [&](std::ptrdiff_t offset, std::size_t flat) {
                  d_o.data[flat] = static_cast<double>(out.gradient_in[offset]);
                });
     Arrays d_state;
-    if (d_final.data) {
+    if (d_final.data && !body.pipeline.own_pairs) {
       std::int64_t after = 0;
       if (body.pipeline.history) {  // how many pairs the final state holds
         Arrays end = state;
@@ -229,7 +229,7 @@ Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
       const auto found = gradients.find(body.pipeline.canonical_info[i].name);
       if (!bound.gradient || found == gradients.end()) continue;
       const Along a = along(body, b, i);
-      for_each(a.axes, a.extent, a.gradient_stride, sequence, body.pipeline.pairs,
+      for_each(a.axes, a.extent, a.gradient_stride, sequence, b.pair_sequences[n],
                [&](std::ptrdiff_t offset, std::size_t flat) {
                  bound.gradient[offset] += static_cast<T>(found->second.data[flat]);
                });

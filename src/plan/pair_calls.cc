@@ -1,5 +1,6 @@
 // Families that keep their pairs: the state is a list, read by the kernel and appended to here.
 #include <cstring>
+#include <type_traits>
 
 #include "families/attention.h"
 #include "families/deltaformer.h"
@@ -110,6 +111,45 @@ void copy_counts(const Operands<T>& o, const Call& call) {
     static_cast<std::int64_t*>(call.d_initial.data)[n] = counts(call.state)[n];
 }
 
+// The tokens of one sequence, as a list of pairs.
+template <class N>
+View<N, 4> list_of(const View<N, 4>& x, const Sequence& s) {
+  return {x.data ? x.data + s.row * x.stride[0] + s.begin * x.stride[1] : nullptr,
+          {1, s.end - s.begin, x.extent[2], x.extent[3]},
+          {0, x.stride[1], x.stride[2], x.stride[3]}};
+}
+
+// Not causal: every sequence of queries sees a list of pairs that has its own length, and nothing is kept. run() is
+// called for each sequence with the pairs as the past; `d`, if there is one, gets their gradients.
+template <class T, class P, class D, class Run>
+Status each_whole(const Operands<T>& o, P p, D* d, Run&& run) {
+  const View<const T, 4> k = p.k, v = p.v;
+  View<T, 4> d_k, d_v;
+  if constexpr (!std::is_same_v<D, const void>) d_k = d->d_k, d_v = d->d_v, d->d_k = d->d_v = {};
+  p.k = p.v = {};
+  Status worst = Status::ok;
+  for (std::size_t n = 0; n < o.sequences().size(); ++n) {
+    const Sequence& pairs = o.pair_sequences()[n];
+    const std::int64_t count = pairs.end - pairs.begin;
+    p.sequences = o.sequences().subspan(n, 1);
+    p.past_k = list_of(k, pairs), p.past_v = list_of(v, pairs), p.past_count = &count;
+    if constexpr (!std::is_same_v<D, const void>)
+      d->d_past_k = list_of(d_k, pairs), d->d_past_v = list_of(d_v, pairs);
+    if (count == 0) {  // nothing to answer with
+      if (!p.o) continue;
+      const Sequence& tokens = p.sequences.front();
+      for (std::ptrdiff_t t = tokens.begin; t < tokens.end; ++t)
+        for (std::ptrdiff_t h = 0; h < p.heads; ++h)
+          for (std::ptrdiff_t j = 0; j < p.value_dim; ++j) p.o(tokens.row, t, h, j) = 0;
+      continue;
+    }
+    if (const Status status = run(p); status != Status::ok) worst = status;
+    if (worst != Status::ok && worst != Status::out_of_domain) return worst;
+  }
+  return worst;
+}
+constexpr const void* no_gradient = nullptr;
+
 // What every problem of these families has.
 template <class P, class T>
 void fill(P& p, const Operands<T>& o, ConstState state) {
@@ -119,6 +159,17 @@ void fill(P& p, const Operands<T>& o, ConstState state) {
   p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
   p.past_count = counts(state);
   p.o = o.output(o.step().to);
+}
+
+template <class P, class T>
+void fill_past(P& p, const Operands<T>& o, ConstState state) {
+  if (o.body().pipeline.own_pairs) return;
+  p.past_k = history<const T>(o, state, 0), p.past_v = history<const T>(o, state, 1);
+}
+template <class D, class T>
+void fill_past_gradient(D& d, const Operands<T>& o, const Call& call) {
+  if (o.body().pipeline.own_pairs) return;
+  d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
 }
 
 template <class T>
@@ -137,11 +188,15 @@ struct AttentionFamily {
     p.window = o.body().pipeline.design.weights.window;
     p.g = o.scalars(Role::g);
     p.sink = o.per_head_number(Role::sink), p.bandwidth = o.per_head_number(Role::bandwidth);
-    p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
+    fill_past(p, o, state);
     if (o.has(Role::g)) p.past_g = without_last(history<const T>(o, ConstState(state), 2));
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.body().pipeline.own_pairs)
+      return each_whole(o, problem(o, state), no_gradient, [&](const AttentionProblem<T>& p) {
+        return attention::forward(p, simd_of<T>(o.body()), work);
+      });
     if (o.keep() && !has_room(o, state)) return Status::state_full;
     const Status status = attention::forward(problem(o, state), simd_of<T>(o.body()), work);
     if (status != Status::ok || !o.keep()) return status;
@@ -157,7 +212,11 @@ struct AttentionFamily {
     d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
     d.d_g = d_g.view();
     d.d_sink = o.d_per_head_number(Role::sink), d.d_bandwidth = o.d_per_head_number(Role::bandwidth);
-    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
+    if (o.body().pipeline.own_pairs)
+      return each_whole(o, problem(o, call.state), &d, [&](const AttentionProblem<T>& p) {
+        return attention::backward(p, d, simd_of<T>(o.body()), arena.rest());
+      });
+    fill_past_gradient(d, o, call);
     if (o.has(Role::g)) d.d_past_g = without_last(history<T>(o, call.d_initial, 2));
     const Status status = attention::backward(problem(o, call.state), d, simd_of<T>(o.body()), arena.rest());
     from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v);
@@ -186,10 +245,14 @@ struct LocalLinearFamily {
     p.ridge = o.step().absolute_ridge ? LocalRidge::absolute : LocalRidge::relative;
     p.lambda = o.scalars(Role::ridge);
     p.slope = o.vectors(Role::a);
-    p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
+    fill_past(p, o, state);
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.body().pipeline.own_pairs)
+      return each_whole(o, problem(o, state), no_gradient, [&](const LocalLinearProblem<T>& p) {
+        return local_linear::forward(p, simd_of<T>(o.body()), work, o.body().simd_f64);
+      });
     if (o.keep() && !has_room(o, state)) return Status::state_full;
     const Status status = local_linear::forward(problem(o, state), simd_of<T>(o.body()), work, o.body().simd_f64);
     if ((status != Status::ok && status != Status::out_of_domain) || !o.keep()) return status;
@@ -203,7 +266,11 @@ struct LocalLinearFamily {
     d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
     d.d_lambda = o.d_scalars(Role::ridge), d.d_slope = o.d_vectors(Role::a);
     d.d_bandwidth = o.d_per_head_number(Role::bandwidth);
-    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
+    if (o.body().pipeline.own_pairs)
+      return each_whole(o, problem(o, call.state), &d, [&](const LocalLinearProblem<T>& p) {
+        return local_linear::backward(p, d, simd_of<T>(o.body()), arena.rest(), o.body().simd_f64);
+      });
+    fill_past_gradient(d, o, call);
     const Status status =
         local_linear::backward(problem(o, call.state), d, simd_of<T>(o.body()), arena.rest(), o.body().simd_f64);
     from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v);
@@ -348,10 +415,14 @@ struct KernelRegressionFamily {
     p.kernel = kernel_of(memory.kernel);
     p.scale = o.step().scale, p.bandwidth = o.step().number, p.degree = memory.degree;
     p.ridge = o.scalars(Role::ridge);
-    p.past_k = history<const T>(o, ConstState(state), 0), p.past_v = history<const T>(o, ConstState(state), 1);
+    fill_past(p, o, state);
     return p;
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.body().pipeline.own_pairs)
+      return each_whole(o, problem(o, state), no_gradient, [&](const KernelRegressionProblem<T>& p) {
+        return kernel_regression::forward(p, *o.body().simd_f64, work);
+      });
     if (o.keep() && !has_room(o, state)) return Status::state_full;
     const KernelRegressionProblem<T> p = problem(o, state);
     const Status status = kernel_regression::forward(p, *o.body().simd_f64, work);
@@ -365,7 +436,11 @@ struct KernelRegressionFamily {
     d.d_o = o.d_output(o.step().to);
     d.d_q = o.d_vectors(Role::q), d.d_k = o.d_vectors(Role::k), d.d_v = o.d_vectors(Role::v);
     d.d_ridge = o.d_scalars(Role::ridge);
-    d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_v = history<T>(o, call.d_initial, 1);
+    if (o.body().pipeline.own_pairs)
+      return each_whole(o, problem(o, call.state), &d, [&](const KernelRegressionProblem<T>& p) {
+        return kernel_regression::backward(p, d, *o.body().simd_f64, arena.rest());
+      });
+    fill_past_gradient(d, o, call);
     const Status status = kernel_regression::backward(problem(o, call.state), d, *o.body().simd_f64, arena.rest());
     from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v);
     copy_counts(o, call);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "families/neural.h"
 #include "oracle/oracle.h"
 #include "prepare/operations.h"
 #include "recipe/design.h"
@@ -49,13 +50,18 @@ enum class KernelKind {
   least_squares,
   givens,
   iterative,
+  stepped,
   kalman,
+  woodbury,
   window,
   attention,
   local_linear,
   path_attention,
   deltaformer,
   kernel_regression,
+  landmarks,
+  whole,
+  neural,
   carry,
   convolution,
   oracle
@@ -66,7 +72,9 @@ struct Role {
   // clang-format off
   enum : std::size_t {
     q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, theta, v_im, levels, input, step,
-    bandwidth, sink, blend, process, noise, w, count
+    bandwidth, sink, blend, process, noise, w,
+    rate, momentum, decay, gain, place_gain, threshold, weight, norm_weight, norm_bias,
+    count  // of a neural memory the initial values of its parameters follow
   };
   // clang-format on
 };
@@ -88,6 +96,7 @@ struct Step {
   bool absolute_ridge = false;  // local_linear: not relative to the sum of the weights
   bool read_before = false;     // gated: the output reads the state before the token's write
   int state = -1;               // kernels: index of the first state
+  std::shared_ptr<const families::NeuralModel> neural;
 };
 
 /// One named array of the state. In the caller's buffer: if any part is a history or the kernel counts tokens, one
@@ -98,9 +107,10 @@ struct StatePart {
   std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
   Type type = Type::f32;               // kernels of linear memories keep the plan's type, the others keep double
   bool history = false;
-  double fresh = 0;       // what reset writes
-  bool identity = false;  // reset writes an identity matrix per head
-  bool literal = false;   // of the oracle, which knows itself what is fresh
+  double fresh = 0;                        // what reset writes
+  std::vector<double> fresh_numbers = {};  // or this, for every sequence
+  bool identity = false;                   // reset writes `fresh` on the diagonal of a matrix per head
+  bool literal = false;                    // of the oracle, which knows itself what is fresh
 };
 
 /// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.
@@ -117,6 +127,7 @@ struct Pipeline {
   std::vector<StatePart> states;
   std::map<char, int> letters;  // extents of letters besides B T P H G K V: F features, M slots, L levels, W, ...
   int pairs = 1;                // extent of P per token
+  bool own_pairs = false;       // not causal: P is a length of its own, there is no state
   bool history = false;         // a part of the state is a list of pairs (oracle)
   bool counted = false;         // the state begins with a count of tokens per sequence, as with a history
   oracle::Sizes oracle_sizes;   // but for the time
@@ -167,8 +178,10 @@ struct Plan::Body {
   int main_kernel = -1;                // index of the step that is the regression itself; -1: none, an operation
   int key_width = 1, value_width = 1;  // of its state
 
-  std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const;
-  std::size_t elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time) const;
+  /// `pairs` is the extent of P where that is a length of its own; below zero: that of T.
+  std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;
+  std::size_t elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
+                       std::ptrdiff_t pairs = -1) const;
   /// Bytes of a state that has room for `time` tokens.
   std::size_t state_bytes(std::int64_t time) const;
   StatePlace state_place(std::size_t bytes, int index) const;
@@ -194,8 +207,10 @@ struct Call {
   Form form = Form::best;
 };
 
+/// Extent of axis `letter` (T or P) of the inputs; below zero if none has it.
+std::ptrdiff_t length_of(const Plan::Body&, const Inputs&, char letter) noexcept;
 Fault check_call(const Plan::Body&, const Call&) noexcept;
-std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, Form, bool backward);
+std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, std::int64_t pairs, Form, bool backward);
 Status run_forward(const Plan::Body&, const Call&) noexcept;
 Status run_backward(const Plan::Body&, const Call&) noexcept;
 

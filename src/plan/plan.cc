@@ -97,30 +97,32 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
   const bool root = layer && layer->scale_by_root_key;
   body->scale = options.scale.value_or(root ? 1 / std::sqrt(static_cast<double>(body->shape.key_dim)) : 1.0);
   const bool operation = layer && layer->is_operation();
-  const Design design = operation ? Design{} : interpret(body->recipe);
-  const bool sees_all = design.solver.kind == Solver::Kind::gd || design.solver.kind == Solver::Kind::exact ||
-                        design.solver.kind == Solver::Kind::cg || design.solver.kind == Solver::Kind::chebyshev ||
-                        design.solver.kind == Solver::Kind::given;
-  if (!options.causal && operation)
-    throw Error(body->name + " works token by token; it has no non-causal meaning", "options.causal");
-  if (!options.causal && !(sees_all && oracle::keeps_history(design)))
-    throw Error("'" + to_string(body->recipe) +
-                    "' answers token by token; only solvers that see all pairs at once "
-                    "(gd, exact, cg) have a non-causal meaning",
-                "options.causal");
   zoo::Declaration adapted;
   if (layer && layer->adapt) {
     adapted = *layer;
     layer->adapt(adapted, options.settings, body->shape);
     layer = &adapted;
   }
-  body->pipeline = lower(design, layer, body->shape, options, body->scale);
+  if (layer && layer->whole) body->options.causal = false;
+  const bool causal = body->options.causal;
+  const Design design = operation ? Design{} : interpret(body->recipe);
+  const bool sees_all = design.solver.kind == Solver::Kind::gd || design.solver.kind == Solver::Kind::exact ||
+                        design.solver.kind == Solver::Kind::cg || design.solver.kind == Solver::Kind::chebyshev ||
+                        design.solver.kind == Solver::Kind::given;
+  if (!causal && operation)
+    throw Error(body->name + " works token by token; it has no non-causal meaning", "options.causal");
+  if (!causal && !(sees_all && oracle::keeps_history(design)))
+    throw Error("'" + to_string(body->recipe) +
+                    "' answers token by token; only solvers that see all pairs at once "
+                    "(gd, exact, cg) have a non-causal meaning",
+                "options.causal");
+  body->pipeline = lower(design, layer, body->shape, body->options, body->scale);
   if (body->pipeline.values.size() > static_cast<std::size_t>(max_values))
     throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
                 std::to_string(max_values) + " fit");
   find_main_kernel(*body);
   body->chunk = options.chunk > 0 ? options.chunk : families::default_chunk(body->key_width, body->value_width);
-  body->forms = forms_of(body->pipeline, options.causal, operation);
+  body->forms = forms_of(body->pipeline, causal, operation);
   for (const StatePart& part : body->pipeline.states) body->states.push_back(part.info);
   body->simd_f32 = &simd<float>(target_of(options));
   body->simd_f64 = &simd<double>(target_of(options));
@@ -141,7 +143,7 @@ const char* axis_name(char letter) {
     case 'T':
       return "time";
     case 'P':
-      return "time (pairs)";
+      return "pairs";
     case 'H':
       return "heads";
     case 'G':
@@ -155,27 +157,6 @@ const char* axis_name(char letter) {
     default:
       return "extent";
   }
-}
-
-// Letters whose extent the caller chooses.
-bool is_free(const Plan::Body& body, char letter) { return letter == 'L' && !body.pipeline.letters.contains('L'); }
-
-template <class AnyTensor>
-Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTensor& tensor, std::ptrdiff_t batch,
-                   std::ptrdiff_t time) noexcept {
-  if (tensor.type != body.options.type) return {Status::bad_type, info.name, 0, 0, 0};
-  int rank = 0;
-  for (char letter : info.shape) {
-    if (letter == ' ') continue;
-    if (rank < tensor.rank && !is_free(body, letter)) {
-      const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(rank)],
-                           want = body.extent(letter, batch, time);
-      if (got != want) return {Status::bad_shape, info.name, letter, got, want};
-    }
-    ++rank;
-  }
-  if (tensor.rank != rank) return {Status::bad_shape, info.name, 0, tensor.rank, rank};
-  return {};
 }
 
 }  // namespace
@@ -212,14 +193,15 @@ std::string_view to_string(Status status) noexcept {
   return "unknown status";
 }
 
-std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time) const {
+std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time,
+                                  std::ptrdiff_t pairs) const {
   switch (letter) {
     case 'B':
       return batch;
     case 'T':
       return time;
     case 'P':
-      return time * pipeline.pairs;
+      return !pipeline.own_pairs ? time * pipeline.pairs : pairs < 0 ? time : pairs;
     case 'H':
       return shape.heads;
     case 'G':
@@ -235,9 +217,10 @@ std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdif
   }
 }
 
-std::size_t Plan::Body::elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time) const {
+std::size_t Plan::Body::elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
+                                 std::ptrdiff_t pairs) const {
   std::size_t count = 1;
-  for (char axis : axes) count *= static_cast<std::size_t>(extent(axis, batch, time));
+  for (char axis : axes) count *= static_cast<std::size_t>(extent(axis, batch, time, pairs));
   return count;
 }
 
@@ -280,8 +263,8 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
   // A state that is full of pairs (a window stays so) still takes one more token.
   const std::int64_t tokens = time + (body_->pipeline.history ? 1 : 0);
   const auto include = [&](Form f) {
-    bytes.workspace = std::max(bytes.workspace, workspace_bytes(*body_, tokens, f, false));
-    bytes.backward = std::max(bytes.backward, workspace_bytes(*body_, tokens, f, true));
+    bytes.workspace = std::max(bytes.workspace, workspace_bytes(*body_, tokens, tokens, f, false));
+    bytes.backward = std::max(bytes.backward, workspace_bytes(*body_, tokens, tokens, f, true));
   };
   include(form);
   if (form == Form::best)
@@ -311,6 +294,7 @@ std::span<const StateInfo> Plan::states() const noexcept { return body_->states;
 std::span<const Form> Plan::forms() const noexcept { return body_->forms; }
 
 std::string_view Plan::why_absent(Form form) const noexcept {
+  if (body_->pipeline.own_pairs) return "every query sees all pairs: there is no order in which to take them";
   for (const Step& step : body_->pipeline.steps)
     if (step.is_kernel && !has_form(step.kernel, form)) return facts_of(step.kernel).why_absent;
   return "an operation goes token by token";
@@ -323,10 +307,10 @@ Form Plan::best_form(std::int64_t time) const noexcept {
   return chunk ? families::best_form(body_->key_width, body_->value_width, time, false) : Form::recurrent;
 }
 
-std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time) const {
+std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time, std::int64_t pairs) const {
   std::vector<std::ptrdiff_t> result;
   for (char letter : letters)
-    if (letter != ' ') result.push_back(body_->extent(letter, body_->shape.batch, time));
+    if (letter != ' ') result.push_back(body_->extent(letter, body_->shape.batch, time, pairs));
   return result;
 }
 
@@ -345,10 +329,15 @@ Status Plan::reset(State state) const noexcept try {
       const std::vector<double>& one = literal.at(part.info.name).data;
       double* to = reinterpret_cast<double*>(at);
       for (std::size_t n = 0; n < sequences; ++n) to = std::copy(one.begin(), one.end(), to);
+    } else if (!part.fresh_numbers.empty()) {
+      const std::vector<double>& one = part.fresh_numbers;
+      for (std::size_t j = 0; j < count; ++j)
+        if (part.type == Type::f32) reinterpret_cast<float*>(at)[j] = static_cast<float>(one[j % one.size()]);
+        else reinterpret_cast<double*>(at)[j] = one[j % one.size()];
     } else if (part.identity) {
       const std::size_t side = static_cast<std::size_t>(part.extent.back());
       for (std::size_t matrix = 0; matrix < count; matrix += side * side)
-        for (std::size_t j = 0; j < side; ++j) reinterpret_cast<double*>(at)[matrix + j * (side + 1)] = 1;
+        for (std::size_t j = 0; j < side; ++j) reinterpret_cast<double*>(at)[matrix + j * (side + 1)] = part.fresh;
     } else if (part.fresh != 0) {
       if (part.type == Type::f32) std::fill_n(reinterpret_cast<float*>(at), count, static_cast<float>(part.fresh));
       else std::fill_n(reinterpret_cast<double*>(at), count, part.fresh);
@@ -406,93 +395,6 @@ Status Plan::grow(ConstState from, State to) const noexcept {
   return Status::ok;
 }
 
-namespace {
-
-// Which part of the state is the first list of pairs.
-int first_history(const Plan::Body& body) {
-  const auto& parts = body.pipeline.states;
-  return static_cast<int>(
-      std::find_if(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; }) - parts.begin());
-}
-
-}  // namespace
-
-Fault check_call(const Plan::Body& body, const Call& call) noexcept {
-  const auto cu = call.inputs->cu_seqlens;
-  std::ptrdiff_t time = -1;
-  const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
-  for (const InputInfo& info : body.pipeline.inputs) {
-    const ConstTensor tensor = call.inputs->get(info.name);
-    if (tensor.rank == 0 && info.optional) continue;
-    if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
-    if (time < 0) {
-      int axis = 0;
-      for (char letter : info.shape) {
-        if (letter == ' ') continue;
-        if (letter == 'T' && axis < tensor.rank) time = tensor.extent[static_cast<std::size_t>(axis)];
-        ++axis;
-      }
-    }
-    if (const Fault fault = check_tensor(body, info, tensor, batch, std::max<std::ptrdiff_t>(time, 0));
-        fault.status != Status::ok)
-      return fault;
-    std::ptrdiff_t count = 1;
-    for (int d = 0; d < tensor.rank; ++d) count *= tensor.extent[static_cast<std::size_t>(d)];
-    if (!tensor && count != 0)  // tensors of zero tokens may have no data
-      return {Status::missing_input, info.name, 0, 0, 0};
-  }
-  if (!cu.empty()) {
-    if (cu.size() != static_cast<std::size_t>(body.shape.batch) + 1)
-      return {Status::bad_shape, "cu_seqlens", 'B', static_cast<std::ptrdiff_t>(cu.size()) - 1, body.shape.batch};
-    for (std::size_t i = 0; i + 1 < cu.size(); ++i)
-      if (cu[i] > cu[i + 1]) return {Status::bad_shape, "cu_seqlens", 0, cu[i + 1], cu[i]};
-    if (cu.front() != 0) return {Status::bad_shape, "cu_seqlens", 0, cu.front(), 0};
-    if (cu.back() != time) return {Status::bad_shape, "cu_seqlens", 'T', cu.back(), time};
-  }
-  for (const InputInfo& output : body.pipeline.outputs) {
-    if (call.outputs)
-      if (const Tensor tensor = call.outputs->get(output.name))
-        if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
-    if (call.d_outputs)
-      if (const ConstTensor tensor = call.d_outputs->get(output.name))
-        if (const Fault f = check_tensor(body, output, tensor, batch, time); f.status != Status::ok) return f;
-  }
-  if (call.d_inputs)
-    for (const InputInfo& info : body.pipeline.inputs)
-      if (const Tensor tensor = call.d_inputs->get(info.name))
-        if (const Fault f = check_tensor(body, info, tensor, batch, time); f.status != Status::ok) return f;
-
-  const std::size_t state_needed = body.state_bytes(0);
-  if (!call.state.data || call.state.bytes < state_needed)
-    return {Status::small_state, "state", 0, static_cast<std::ptrdiff_t>(call.state.bytes),
-            static_cast<std::ptrdiff_t>(state_needed)};
-  for (const ConstState other : {call.d_final, ConstState(call.d_initial)})
-    if (other.data && other.bytes < state_needed)
-      return {Status::small_state, "gradient of the state", 0, static_cast<std::ptrdiff_t>(other.bytes),
-              static_cast<std::ptrdiff_t>(state_needed)};
-  // Form::best is left to the kernel, which chooses for each sequence by its own length.
-  if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
-    return {Status::not_supported, to_string(call.form), 0, 0, 0};
-  std::int64_t kept = 0;  // kernels that read the pairs kept may need scratch for them as well
-  if (body.pipeline.history && !body.on_oracle())
-    for (int n = 0; n < body.shape.batch; ++n)
-      kept = std::max(kept, static_cast<const std::int64_t*>(call.state.data)[n]);
-  if (kept > 0 && call.outputs && !body.pipeline.design.weights.window)
-    for (int n = 0; n < body.shape.batch; ++n) {
-      const std::int64_t own =
-          cu.empty() ? time : cu[static_cast<std::size_t>(n) + 1] - cu[static_cast<std::size_t>(n)];
-      const std::int64_t pairs = static_cast<const std::int64_t*>(call.state.data)[n] + own;
-      const std::ptrdiff_t room = body.state_place(call.state.bytes, first_history(body)).capacity;
-      if (pairs > room) return {Status::state_full, "state", 0, pairs, room};
-    }
-  const std::size_t needed = workspace_bytes(body, time + kept, call.form, call.d_inputs != nullptr);
-  if (call.workspace.bytes < needed || (!call.workspace.data && needed))
-    return {Status::small_workspace, "workspace", 0, static_cast<std::ptrdiff_t>(call.workspace.bytes),
-            static_cast<std::ptrdiff_t>(needed)};
-  if (call.form == Form::step && time != 1) return {Status::bad_shape, "step", 'T', time, 1};
-  return {};
-}
-
 Status Plan::step(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace) const noexcept {
   return forward(inputs, state, outputs, workspace, Form::step);
 }
@@ -542,11 +444,12 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
       return tensor + " is " + (body_->options.type == Type::f32 ? "double" : "float") + " but the plan is " +
              (body_->options.type == Type::f32 ? "float" : "double") + "; set Options::type";
     case Status::bad_shape:
-      if (tensor == "cu_seqlens" && !fault.axis) return "cu_seqlens must begin with 0 and never fall";
+      if (tensor.starts_with("cu_seqlens") && !fault.axis) return tensor + " must begin with 0 and never fall";
       if (!fault.axis) return tensor + " has " + got + " axes, not " + want;
       if (tensor == "step") return "step takes one token, not " + got + "; use forward";
       return std::string(axis_name(fault.axis)) + " " + got + " of " + tensor + " does not match " + want +
-             (fault.axis == 'T' ? " of the other inputs" : " of the plan (" + describe(shape()) + ")");
+             (fault.axis == 'T' || fault.axis == 'P' ? " of the other inputs"
+                                                     : " of the plan (" + describe(shape()) + ")");
     case Status::not_supported: {
       std::string list;
       for (Form f : forms()) list += (list.empty() ? "" : ", ") + std::string(to_string(f));

@@ -10,19 +10,6 @@ namespace {
 
 using families::Sequence;
 
-std::ptrdiff_t time_of(const Plan::Body& body, const Inputs& inputs) {
-  for (const InputInfo& info : body.pipeline.inputs) {
-    const ConstTensor tensor = inputs.get(info.name);
-    int axis = 0;
-    for (char letter : info.shape) {
-      if (letter == ' ') continue;
-      if (letter == 'T' && tensor && axis < tensor.rank) return tensor.extent[static_cast<std::size_t>(axis)];
-      ++axis;
-    }
-  }
-  return 0;
-}
-
 // Which output a value is, or -1.
 int output_of(const Plan::Body& body, int index) {
   const std::vector<int>& outputs = body.pipeline.output_values;
@@ -64,7 +51,9 @@ void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
 template <class T>
 void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena, Binding<T>& b) noexcept {
   const auto cu = call.inputs->cu_seqlens;
-  b.time = time_of(body, *call.inputs);
+  b.time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
+  b.pairs = body.pipeline.own_pairs ? std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'P'))
+                                    : b.time * body.pipeline.pairs;
   b.batch = cu.empty() ? body.shape.batch : 1;
 
   const std::size_t n = static_cast<std::size_t>(body.shape.batch);
@@ -75,10 +64,15 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
                        : Sequence{0, static_cast<std::ptrdiff_t>(cu[i]), static_cast<std::ptrdiff_t>(cu[i + 1])};
   b.sequences = {sequences, n};
   const std::ptrdiff_t pairs = body.pipeline.pairs;
-  Sequence* scaled = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
-  for (std::size_t i = 0; i < n; ++i)
-    scaled[i] = {sequences[i].row, sequences[i].begin * pairs, sequences[i].end * pairs};
-  b.pair_sequences = {scaled, n};
+  const auto pair_cu = call.inputs->cu_seqlens_pairs.empty() ? cu : call.inputs->cu_seqlens_pairs;
+  Sequence* of_pairs = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
+  for (std::size_t i = 0; i < n; ++i) {
+    of_pairs[i] = {sequences[i].row, sequences[i].begin * pairs, sequences[i].end * pairs};
+    if (!body.pipeline.own_pairs) continue;
+    of_pairs[i].begin = cu.empty() ? 0 : static_cast<std::ptrdiff_t>(pair_cu[i]);
+    of_pairs[i].end = cu.empty() ? b.pairs : static_cast<std::ptrdiff_t>(pair_cu[i + 1]);
+  }
+  b.pair_sequences = {of_pairs, n};
 
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
@@ -104,9 +98,9 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
         break;
       case Value::From::step: {
         const int output = output_of(body, static_cast<int>(i));
-        contiguous(body, v.axes, b.batch, b.time, bound.extent, bound.stride);
+        contiguous(body, v.axes, b.batch, b.time, b.pairs, bound.extent, bound.stride);
         bound.gradient_stride = bound.stride;
-        const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, b.time));
+        const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, b.time, b.pairs));
         if (output >= 0 && !backward) {
           const Tensor out = call.outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
           if (out) {
@@ -162,11 +156,7 @@ prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, co
   const std::string& axes = value(body, step.to).axes;
   const auto has = [&](char letter) { return axes.find(letter) != std::string::npos; };
   const bool heads = has('H') || has('G');
-  return {has('B') ? b.batch : 1,
-          has('P')   ? b.time * body.pipeline.pairs
-          : has('T') ? b.time
-                     : 1,
-          heads ? heads_of(body, step.to) : 1};
+  return {has('B') ? b.batch : 1, has('P') ? b.pairs : has('T') ? b.time : 1, heads ? heads_of(body, step.to) : 1};
 }
 
 // A matrix operand whose axes stand the other way round than those of a matrix result.
@@ -313,7 +303,7 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
 
 }  // namespace
 
-std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form, bool backward) {
+std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int64_t pairs, Form form, bool backward) {
   const std::ptrdiff_t batch = body.shape.batch;
   const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(size_of(body.options.type));
   Arena arena;  // counts
@@ -322,7 +312,7 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
     if (v.from != Value::From::step) continue;
-    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(body.elements(v.axes, batch, time)) * size;
+    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(body.elements(v.axes, batch, time, pairs)) * size;
     for (int copies = backward ? 2 : 1; copies > 0; --copies) arena.take<std::byte>(bytes);
   }
   std::size_t kernel = 0;
@@ -332,8 +322,9 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, Form form
     if (!step.is_kernel || step.kernel == KernelKind::oracle) continue;
     operation_follows |= i + 1 < steps.size();
     has_gates |= step.from[Role::g] >= 0 || step.from[Role::beta] >= 0;
-    kernel = std::max({kernel, kernel_workspace(body, step, time * step.pairs, form, false),
-                       backward ? kernel_workspace(body, step, time * step.pairs, form, true) : 0});
+    const std::int64_t longest = body.pipeline.own_pairs ? std::max(time, pairs) : time * step.pairs;
+    kernel = std::max({kernel, kernel_workspace(body, step, longest, form, false),
+                       backward ? kernel_workspace(body, step, longest, form, true) : 0});
   }
   if (backward && operation_follows) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
   if (backward && has_gates)  // of g and of beta

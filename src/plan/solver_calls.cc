@@ -58,9 +58,9 @@ SolveBy solver_of(const Design& design) {
 
 template <class T>
 struct IterativeFamily {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form, bool backward) {
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
     const Design& design = body.pipeline.design;
-    return iterative::workspace_bytes(K, V, time, solver_of(design), design.solver.steps, backward);
+    return iterative::workspace_bytes(K, V, time, solver_of(design), design.solver.steps, backward, form, body.chunk);
   }
   static IterativeProblem<T> problem(const Operands<T>& o, State state) {
     const Design& design = o.body().pipeline.design;
@@ -72,6 +72,7 @@ struct IterativeFamily {
     p.blend = o.scalars(Role::blend);
     p.solver = solver_of(design);
     p.steps = design.solver.steps;
+    p.chunk = o.body().chunk;
     p.h = o.template state<double>(state, 0), p.f = o.template state<double>(state, 1);
     return p;
   }
@@ -99,13 +100,14 @@ struct IterativeFamily {
 
 template <class T>
 struct KalmanFamily {
-  static std::size_t bytes(const Plan::Body&, int K, int V, std::int64_t time, Form, bool backward) {
-    return kalman::workspace_bytes(K, V, time, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
+    return kalman::workspace_bytes(K, V, time, backward, form, body.chunk);
   }
   static KalmanProblem<T> problem(const Operands<T>& o, State state) {
     KalmanProblem<T> p;
     p.linear = o.problem(State{});
     p.process = o.scalars(Role::process), p.noise = o.scalars(Role::noise);
+    p.chunk = o.body().chunk;
     p.s = o.template state<double>(state, 0), p.p = o.template state<double>(state, 1);
     p.variance = numbers_of(o.output(o.step().also));
     return p;
@@ -128,6 +130,90 @@ struct KalmanFamily {
   static Status backward(const Operands<T>& o, const KalmanProblem<T>& p, const KalmanGradient<T>& d, Form form,
                          Workspace work) noexcept {
     return kalman::backward(p, d, form, *o.body().simd_f64, work);
+  }
+};
+
+// The same kernel as least squares, without noise and drift. P_0 = diag(1 / ridge): of a constant ridge it is what
+// reset writes, a ridge that is an input makes it at the first token.
+template <class T>
+struct WoodburyProblem : KalmanProblem<T> {
+  std::int64_t* count = nullptr;
+};
+template <class T>
+struct WoodburyGradient : KalmanGradient<T> {
+  View<T, 2> d_ridge;
+};
+
+template <class T>
+struct WoodburyFamily {
+  static std::ptrdiff_t covariances(const Plan::Body& body, int K) {
+    return std::ptrdiff_t{body.shape.batch} * body.shape.heads * K * K;
+  }
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
+    Arena arena;
+    if (backward) arena.take<double>(covariances(body, K)), arena.take<double>(covariances(body, K));
+    return arena.bytes() + KalmanFamily<T>::bytes(body, K, V, time, form, backward);
+  }
+  static WoodburyProblem<T> problem(const Operands<T>& o, State state) {
+    return {KalmanFamily<T>::problem(o, state), static_cast<std::int64_t*>(state.data)};
+  }
+  static WoodburyGradient<T> gradient(const Operands<T>& o, const LinearGradient<T>& d, const Call& call) {
+    return {KalmanFamily<T>::gradient(o, d, call), o.d_per_head(Role::ridge)};
+  }
+  static bool begins(const Operands<T>& o, const WoodburyProblem<T>& p, std::size_t n) {
+    return p.count[n] == 0 && o.sequences()[n].end > o.sequences()[n].begin;
+  }
+  // visit(h, j, the j-th number of the diagonal of head h) for sequences that begin with this call
+  template <class Visit>
+  static void diagonals(const Operands<T>& o, const WoodburyProblem<T>& p, double* covariance, Visit&& visit) {
+    const std::ptrdiff_t H = o.body().shape.heads, K = o.key_dim();
+    for (std::size_t n = 0; n < o.sequences().size(); ++n) {
+      if (!begins(o, p, n)) continue;
+      for (std::ptrdiff_t h = 0; h < H; ++h) {
+        double* const head = covariance + (static_cast<std::ptrdiff_t>(n) * H + h) * K * K;
+        for (std::ptrdiff_t j = 0; j < K; ++j) visit(h, j, head[j * (K + 1)]);
+      }
+    }
+  }
+  static void begin(const Operands<T>& o, const WoodburyProblem<T>& p, double* covariance) {
+    const View<const T, 2> ridge = o.per_head(Role::ridge);
+    const std::ptrdiff_t one = covariances(o.body(), o.key_dim()) / o.body().shape.batch;
+    for (std::size_t n = 0; n < o.sequences().size(); ++n)
+      if (begins(o, p, n)) std::fill_n(covariance + static_cast<std::ptrdiff_t>(n) * one, one, 0.0);
+    diagonals(o, p, covariance,
+              [&](std::ptrdiff_t h, std::ptrdiff_t j, double& x) { x = 1 / static_cast<double>(ridge(h, j)); });
+  }
+  static Status forward(const Operands<T>& o, const WoodburyProblem<T>& p, Form form, Workspace work) noexcept {
+    if (!o.has(Role::ridge)) return KalmanFamily<T>::forward(o, p, form, work);
+    begin(o, p, p.p);
+    const Status status = KalmanFamily<T>::forward(o, p, form, work);
+    for (std::size_t n = 0; n < o.sequences().size(); ++n)
+      p.count[n] += o.sequences()[n].end - o.sequences()[n].begin;
+    return status;
+  }
+  static Status backward(const Operands<T>& o, const WoodburyProblem<T>& p, const WoodburyGradient<T>& d, Form form,
+                         Workspace work) noexcept {
+    if (!o.has(Role::ridge)) return KalmanFamily<T>::backward(o, p, d, form, work);
+    Arena arena(work);
+    const std::ptrdiff_t size = covariances(o.body(), o.key_dim());
+    double *const start = arena.take<double>(size), *const d_start = arena.take<double>(size);
+    std::copy_n(p.p, size, start), std::fill_n(d_start, size, 0.0);
+    begin(o, p, start);
+    KalmanProblem<T> inner = p;
+    KalmanGradient<T> d_inner = d;
+    inner.p = start, d_inner.d_initial_p = d_start;
+    const Status status = KalmanFamily<T>::backward(o, inner, d_inner, form, arena.rest());
+    const View<const T, 2> ridge = o.per_head(Role::ridge);
+    diagonals(o, p, d_start, [&](std::ptrdiff_t h, std::ptrdiff_t j, double& x) {
+      const double r = static_cast<double>(ridge(h, j));
+      if (d.d_ridge) d.d_ridge(h, j) -= static_cast<T>(x / (r * r));
+    });
+    if (d.d_initial_p) {  // what began here has no P before it
+      const std::ptrdiff_t one = size / o.body().shape.batch;
+      for (std::ptrdiff_t i = 0; i < size; ++i)
+        if (!begins(o, p, static_cast<std::size_t>(i / one))) d.d_initial_p[i] += d_start[i];
+    }
+    return status;
   }
 };
 
@@ -189,9 +275,12 @@ Calls<T> solver_calls(KernelKind kind) {
     case KernelKind::givens:
       return linear<T, GivensFamily>();
     case KernelKind::iterative:
+    case KernelKind::stepped:
       return linear<T, IterativeFamily>();
     case KernelKind::kalman:
       return linear<T, KalmanFamily>();
+    case KernelKind::woodbury:
+      return linear<T, WoodburyFamily>();
     case KernelKind::window:
       return linear<T, WindowFamily>();
     default:

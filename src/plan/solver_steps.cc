@@ -34,7 +34,8 @@ int Builder::givens_step(int q, int k, int v, double scale) {
 // H, F and a solve with n steps, a ridge per token, or one relative to |H|.
 int Builder::iterative_step(int q, int k, int v, double scale) {
   const Solver& s = p_.design.solver;
-  Step step = kernel(KernelKind::iterative, scale, q, k, v, log_fade(), importance());
+  const bool exact = s.kind == Solver::Kind::exact;
+  Step step = kernel(exact ? KernelKind::iterative : KernelKind::stepped, scale, q, k, v, log_fade(), importance());
   step.from[Role::ridge] = quantity(s.ridge, "ridge");
   if (p_.design.extras.blend) step.from[Role::blend] = canonical("blend");
   if (layer_ && produced("gh")) step.from[Role::g_mu] = operand("gh");
@@ -48,12 +49,44 @@ int Builder::kalman_step(int q, int k, int v, double scale) {
   Step step = kernel(KernelKind::kalman, scale, q, k, v);
   step.from[Role::process] = quantity(s.process, "process"), step.from[Role::noise] = quantity(s.noise, "noise");
   StatePart mean = memory_part(k, v), p = memory_part(k, k, "P", "covariance, shared by the value channels");
-  mean.type = p.type = Type::f64, p.identity = true;
+  mean.type = p.type = Type::f64, p.identity = true, p.fresh = 1;
   if (layer_) {
     step.also = add_value({"variance", "BTH", Value::From::step, -1, {}});
     stage_results_["variance"] = step.also;
   }
   return kernel_step(std::move(step), "BTHV", {mean, p});
+}
+
+// Least squares by its covariance: P_0 = diag(1 / ridge), which fades.
+int Builder::woodbury_step(double scale) {
+  const int q = normalised_keys("q"), k = normalised_keys("k"), v = canonical("v");
+  Step step = kernel(KernelKind::woodbury, scale, q, k, v, log_fade(), importance());
+  const Quantity& ridge = p_.design.solver.ridge;
+  StatePart s = memory_part(k, v), p = memory_part(k, k, "P", "inverse of the sum of w k k' and the faded ridge");
+  s.type = p.type = Type::f64, p.identity = true;
+  if (ridge.is_constant()) {
+    p.fresh = 1 / ridge.value;
+  } else {  // P begins with the first token
+    step.from[Role::ridge] = canonical("ridge");
+    p_.counted = true, s.info.range = p.info.range = Range::fresh;
+  }
+  return kernel_step(std::move(step), "BTHV", {s, p});
+}
+
+// A Gaussian kernel through landmarks: rows of q and k, or means of stretches of q where k = q.
+int Builder::landmarks_step() {
+  const int q = canonical("q"), k = canonical("k"), v = canonical("v");
+  Step step = kernel(KernelKind::landmarks, 1, q, k, v);
+  step.number = layer_->kernel_number;
+  return kernel_step(std::move(step), "BTHV", {});
+}
+
+// All pairs at once: a sum, or least squares.
+int Builder::whole_step(int q, int k, int v, double scale) {
+  Step step = kernel(KernelKind::whole, scale, q, k, v, -1, importance());
+  const Solver& s = p_.design.solver;
+  if (s.kind == Solver::Kind::exact) step.from[Role::ridge] = quantity(s.ridge, "ridge");
+  return kernel_step(std::move(step), "BTHV", {});
 }
 
 // A ring of pairs, and sums that are down-dated.

@@ -119,6 +119,41 @@ void set_count(Term& term, const std::string& word, const std::string& setting, 
   term.arguments.insert(term.arguments.begin(), {"", *number, 0});
 }
 
+// A memory of so many matrices: one is linear, more are a perceptron; a norm, biases and a residual stay.
+void set_depth(Recipe& recipe, const std::string& value) {
+  const auto number = as_number(value);
+  if (!number || (*number != std::floor(*number)) || *number < 1 || *number > 16)
+    throw Error("depth takes a whole number from 1 to 16, not '" + value + "'", "setting depth");
+  Term memory;
+  const Term& old = recipe.memory;
+  const bool norm = old.word == "layernorm" || old.has("layernorm");
+  const auto keep = [&](const char* flag) {
+    if (old.has(flag)) memory.arguments.push_back(word_argument(flag));
+  };
+  if (*number == 1) {
+    memory.word = norm ? "layernorm" : "linear";
+    if (norm) memory.arguments.push_back(word_argument("linear")), keep("bias"), keep("residual");
+  } else {
+    memory.word = "mlp";
+    memory.arguments.push_back({"", *number, 0});
+    for (const char* flag : {"gelu_tanh", "relu", "silu", "tanh", "bias", "residual"}) keep(flag);
+    if (norm) memory.arguments.push_back(word_argument("layernorm"));
+    if (const Argument* width = old.find("width")) memory.arguments.push_back(*width);
+  }
+  recipe.memory = memory;
+}
+
+// huber, coordinate (Huber of every channel) or squared.
+void set_loss(Recipe& recipe, const std::string& value) {
+  std::erase_if(recipe.extras, [](const Term& term) { return term.word == "huber" || term.word == "lp"; });
+  if (value == "squared") return;
+  Term term{"huber", {word_argument("c")}, 0};
+  if (value == "coordinate") term.arguments.push_back(word_argument("coordinate"));
+  else if (value != "huber" && value != "sign")
+    throw Error("loss takes huber, coordinate, sign or squared, not '" + value + "'", "setting loss");
+  recipe.extras.push_back(term);
+}
+
 void set_extra(Recipe& recipe, const std::string& word, const std::string& value, std::string_view nothing) {
   std::erase_if(recipe.extras, [&](const Term& term) { return term.word == word; });
   if (value != nothing) recipe.extras.push_back({word, {word_argument(value)}, 0});
@@ -161,7 +196,19 @@ constexpr StreamDefault stream_defaults[] = {
     {"leak", "0.01"},     {"shrink", "0.01"}, {"momentum", "0.5"}, {"ridge", "0.001"}, {"mu", "0.5"},
     {"process", "0.001"}, {"noise", "1"},     {"step", "auto"},    {"rate", "0.1"}};
 
+// On a stream keys and values are different things, and a single target has no variance to normalise: a network
+// answers without a layer norm and without a residual.
+void bare_network(Term& memory) {
+  const bool norm = memory.word == "layernorm";
+  if (memory.word != "mlp" && memory.word != "swiglu" && !norm) return;
+  for (const char* flag : {"residual", "layernorm", "linear"}) remove(memory, flag);
+  if (!norm) return;
+  memory.word = memory.has("bias") ? "mlp" : "linear";
+  if (memory.has("bias")) memory.arguments.insert(memory.arguments.begin(), {"", 1.0, 0});
+}
+
 void fill_stream_defaults(Recipe& recipe) {
+  bare_network(recipe.memory);
   for (Term& term : recipe.weights) {
     if (term.word == "gate" ||
         (term.word == "decay" && !(term.arguments.size() && term.arguments.front().is_number())))
@@ -255,6 +302,21 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
     return;
   }
   if (name == "steps") return set_steps(recipe, value);
+  if (name == "batch") return set_count(recipe.solver, "minibatch", name, value);
+  if (name == "depth") return set_depth(recipe, value);
+  if (name == "width") return set(recipe.memory, "width", value);
+  if (name == "loss") return set_loss(recipe, value);
+  if (name == "power") {
+    for (Term& term : recipe.extras)
+      if (term.word == "lp") return set_count(term, "lp", name, value);
+    throw Error("the recipe " + to_string(recipe) + " has no loss with a power", "setting power");
+  }
+  if (name == "muon") {
+    remove(recipe.solver, "muon");
+    if (value == "yes") recipe.solver.arguments.push_back(word_argument("muon"));
+    else if (value != "no") throw Error("muon takes yes or no, not '" + value + "'", "setting muon");
+    return;
+  }
   if (name == "slots") return set_count(recipe.memory, "slots", name, value);
   if (name == "levels") {
     for (Term& term : recipe.weights)
@@ -334,6 +396,11 @@ void refuse_on_stream(const zoo::Declaration& layer, std::string_view text) {
   const std::string where = "layer " + std::string(text);
   if (layer.is_operation())
     throw Error(layer.info.name + " is an operation on one tensor; a stream is a regression of values on keys",
+                where);
+  if (layer.whole)
+    throw Error(layer.info.name +
+                    " sees all pairs at once, the later ones too; on a stream there are only earlier "
+                    "ones",
                 where);
   if (layer.own_kernel != zoo::OwnKernel::none)
     throw Error(layer.info.name + " makes a gate for every entry of its state from other inputs; a stream has none",

@@ -215,6 +215,18 @@ struct Interleave : Rule<2> {
   }
 };
 
+struct JoinThree : Rule<3> {
+  template <class T>
+  void forward(const Forward<T>& a) {
+    for (int d = 0; d < 3; ++d) a.y[d] = a.x[d][0];
+  }
+  template <class T>
+  void backward(const Backward<T>& a) {
+    for (int d = 0; d < 3; ++d)
+      if (a.dx[d]) a.dx[d][0] += a.dy[d];
+  }
+};
+
 struct TakeLast : Copy {
   std::ptrdiff_t source(std::ptrdiff_t t) const { return t * per_token() + per_token() - 1; }
   template <class T>
@@ -254,6 +266,8 @@ Kernel<T> arithmetic(Op op) {
       return kernel<T, Half<false>>();
     case Op::second_half:
       return kernel<T, Half<true>>();
+    case Op::join_three:
+      return kernel<T, JoinThree>();
     case Op::interleave:
       return kernel<T, Interleave>();
     case Op::blend_product:

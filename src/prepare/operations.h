@@ -10,6 +10,7 @@
 //   scale        x             number x
 //   skip         o, x, d       o + d x         d as wide as x, or one number wide
 //   silu_gate    x, z          x z s(z)
+//   join_three   x, y, z       one row of three numbers
 //   first_half, second_half  x   of a row of even width                                        -> D/2
 //   outer_product  x, A [K, V]   x_d A(f, d), a matrix [K, V]; Mamba-1's gate dt A
 //   blend_product  x, y, z     x (1 + (y - 1) z)       RWKV-7's key: k (1 + (a - 1) k_a)
@@ -92,7 +93,7 @@ enum class Op {
   divide,
   // arithmetic
   add, subtract, negative_product, scale, blend_product, bonus_value, spread_last, spread_first, take_last,
-  interleave, silu_gate, outer_product, first_half, second_half,
+  interleave, silu_gate, outer_product, first_half, second_half, join_three,
   // norms
   unit_norm_clamp, sum_norm, layer_norm, rms_norm_weighted, rms_gate_norm_first_silu, rms_gate_norm_first_sigmoid,
   rms_gate_gate_first_silu, rms_gate_gate_first_sigmoid, softmax,

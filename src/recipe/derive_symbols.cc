@@ -146,7 +146,7 @@ std::string Symbols::loss(const std::string& i) const {
       return "\\sum_j \\rho_c((" + e + ")_j)";
     case Loss::lp: {
       const std::string p = numeral(d.extras.loss_parameter.value);
-      return "\\sum_j |" + e + "|_j^{" + p + "} / " + p;
+      return "\\sum_j |" + e + "|_j^{" + p + "}";
     }
   }
   return {};
@@ -165,7 +165,8 @@ std::string Symbols::error(const std::string& i, const std::string& predicted) c
     case Loss::huber_coordinate:
       return "\\operatorname{clip}(" + rest + ", -" + c + ", " + c + ")";
     case Loss::lp:
-      return "\\operatorname{sign}" + e + "\\odot|" + rest + "|^{" + numeral(d.extras.loss_parameter.value - 1) + "}";
+      return numeral(d.extras.loss_parameter.value) + "\\operatorname{sign}" + e + "\\odot|" + rest + "|^{" +
+             numeral(d.extras.loss_parameter.value - 1) + "}";
   }
   return {};
 }

@@ -271,12 +271,8 @@ constexpr OptionInfo kHuber[] = {
     needed(positive(quantity("c", "rho(e) = |e|^2/2 if |e| <= c, else c |e| - c^2/2",
                              "threshold, input `c` [B T H] or a constant", 0, kInfinity))),
     flag("coordinate", "rho applied to each e[d]", "every value channel is clipped alone")};
-constexpr OptionInfo kLp[] = {needed({.name = "p",
-                                      .written = as_number,
-                                      .formula = "sum_d |e[d]|^p / p",
-                                      .meaning = "the power",
-                                      .low = 1,
-                                      .high = 64})};
+constexpr OptionInfo kLp[] = {needed(
+    {.name = "p", .written = as_number, .formula = "sum_d |e[d]|^p", .meaning = "the power", .low = 1, .high = 64})};
 constexpr OptionInfo kNormalise[] = {
     needed(flag("keysum", "o / (phi(q).z_t + eps), z_t = sum_i w_i phi(k_i)", "divides by the sum of the weights",
                 "norm")),

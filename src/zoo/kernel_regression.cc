@@ -23,14 +23,18 @@ Declaration kernel_regression() {
                    {"v", "B T G V", "value", Range::normal},
                    {"ridge", "H", "ridge", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {{"kernel=gauss"}, {"ridge=0.1,keys=unit"}};
+  d.info.variants = {{"kernel=gauss"}, {"ridge=0.1,keys=unit"}, {"causal=no"}};
   d.info.settings = {{"ridge", "a constant ridge", "0.01"},
                      {"kernel", "exp, gauss, linear or polynomial", ""},
                      {"scale", "factor on x.y in the exponential kernel", ""},
                      {"keys", "raw, unit or rms: norm of q and k", "rms"},
-                     {"window", "only the newest n pairs", ""}};
+                     {"window", "only the newest n pairs", ""},
+                     causal_setting()};
   d.info.golden = {{"kernel_regression_exp", {{"lam", "ridge"}}, {}},
                    {"kernel_regression_gauss", {{"lam", "ridge"}}, {{"kernel", "gauss"}}}};
+  d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
+    apply_causal_setting(layer, settings);
+  };
   return d;
 }
 

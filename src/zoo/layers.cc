@@ -73,9 +73,23 @@ std::span<const Declaration> declarations() {
         path_attention(),
         deltaformer(),
         unnormalised_softmax(),
+        skyformer(),
+        soft(),
+        intention(),
+        sigma_intention(),
         local_linear_attention(),
         parallax(),
         kernel_regression(),
+        // small networks trained on the way
+        ttt_linear(),
+        ttt_mlp(),
+        ttt_linear_fla(),
+        titans(),
+        titans_pytorch(),
+        lact(),
+        moneta(),
+        yaad(),
+        omega_rule(),
     };
     for (Declaration& d : operations()) list.push_back(std::move(d));
     return list;

@@ -27,19 +27,23 @@ Declaration local_linear_attention() {
                    {"v", "B T G V", "value", Range::normal},
                    {"ridge", "H", "ridge on the slope", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {{"ridge_kind=absolute,ridge=token"}, {"order=2,kernel=gauss", 4}};
+  d.info.variants = {{"ridge_kind=absolute,ridge=token"}, {"order=2,kernel=gauss", 4}, {"causal=no"}};
   d.info.settings = {{"ridge", "a constant ridge; token = a tensor [B,T,H]", "0.1"},
                      {"ridge_kind", "relative or absolute", ""},
                      {"order", "degree of the local polynomial", ""},
                      {"kernel", "exp or gauss", ""},
                      {"keys", "raw, unit or rms: norm of q and k", "rms"},
-                     {"window", "only the newest n pairs", ""}};
+                     {"window", "only the newest n pairs", ""},
+                     causal_setting()};
   d.info.golden = {{"local_linear_attn", {{"lamb", "ridge"}}, {{"ridge_kind", "absolute"}}},
                    {"local_linear_abs", {{"lamb", "ridge"}}, {{"ridge_kind", "absolute"}, {"ridge", "token"}}},
                    {"local_linear_rel", {{"lamb", "ridge"}}, {{"ridge", "token"}}},
                    {"local_quadratic", {{"lamb", "ridge"}}, {{"order", "2"}, {"kernel", "gauss"}}}};
   d.info.conditioning = 10;
   d.info.tolerance_reason = "the solve magnifies rounding by the condition of the keys' local covariance";
+  d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
+    apply_causal_setting(layer, settings);
+  };
   return d;
 }
 

@@ -4,7 +4,8 @@
 //   with a ridge:  H_t = a H_{t-1} + beta k k' ,  F_t = a F_{t-1} + beta k v' ,  S_t = (H_t + ridge I)^-1 F_t
 //
 // Without a ridge the minimum-norm answer while there are fewer independent keys than K. The ridge is constant, it is
-// not forgotten. Source: Haykin; test-time regression Eq. 11-15.
+// not forgotten, or fades with the pairs. By woodbury: P_0 = I / ridge , gain = P k / (a / beta + k'P k) ,
+// S += gain (v - S'k)' , P = (P - gain (P k)') / a. Source: Haykin; test-time regression Eq. 11-15.
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -21,7 +22,8 @@ Declaration rls() {
       "Around t = K the answer without a ridge has a large error (double descent): give a ridge unless minimum norm "
       "is wanted.",
       "The ridge here is constant; the ridge of the textbook recursion P_0 = I/ridge fades with the forgetting "
-      "factor."};
+      "factor.",
+      "By woodbury a strong forgetting makes P overflow: the rotations do not."};
   d.info.inputs = {query(),
                    key(),
                    value(),
@@ -29,12 +31,21 @@ Declaration rls() {
                    {"beta", "B T H", "importance of the pair (with importance=input)", Range::sigmoid},
                    {"ridge", "H", "ridge (with ridge=input)", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {
-      {"ridge=input"}, {"ridge=0.1,decay=0.9"}, {"ridge=input,decay=input,importance=input"}, {"ridge=key"}};
+  d.info.variants = {{"ridge=input"},
+                     {"ridge=0.1,decay=0.9"},
+                     {"ridge=input,decay=input,importance=input"},
+                     {"ridge=key"},
+                     {"ridge=0.1,decay=0.9,ridge_kind=fading"},
+                     {"solver=woodbury,ridge=input,importance=input"}};
   d.info.settings = {
       {"ridge", "a constant ridge; 0 = minimum norm; input = a tensor [H]; key = a tensor [H,K]", "0.001"},
       {"decay", "forgetting factor in (0, 1]; input = a log gate per token", ""},
       {"importance", "input: a weight per pair", ""},
+      {"ridge_kind", "absolute: constant; fading: forgotten like a pair before the first", ""},
+      {"solver",
+       "auto: sums and a Cholesky factor for a constant ridge, else rotations; woodbury: by the covariance P, for a "
+       "ridge that fades (states S and P)",
+       "", true},
       {"keys", "raw, unit or rms: norm of q and k", ""}};
   d.info.golden = {
       {"rls_minnorm", {{"ht", "answer"}}, {}},
@@ -43,7 +54,24 @@ Declaration rls() {
        {{"ridge", "input"}}},
       {"rls_gated",
        {{"lam", "ridge"}, {"hkk0", "state.H~"}, {"hkk", "state.H"}, {"hkv0", "state.F"}, {"hkv", "state.F"}},
-       {{"ridge", "input"}, {"decay", "input"}, {"importance", "input"}}}};
+       {{"ridge", "input"}, {"decay", "input"}, {"importance", "input"}}},
+      {"rls_woodbury",
+       {{"eps", "ridge"}, {"h0", "state.S"}, {"ht", "state.S"}, {"P0", "state.P~"}, {"Pt", "state.P"}},
+       {{"solver", "woodbury"},
+        {"ridge", "?eps:1"},
+        {"ridge_kind", "fading"},
+        {"decay", "input"},
+        {"importance", "input"}}}};
+  d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
+    if (word_setting(layer, settings, "solver", {"auto", "woodbury"}) == "auto") return;
+    const auto ridge = settings.find("ridge"), kind = settings.find("ridge_kind");
+    if (ridge == settings.end() || ridge->second == "0")
+      throw Error("rls by woodbury starts from P = I / ridge; give a ridge above 0", "setting solver");
+    if (settings.contains("decay") && (kind == settings.end() || kind->second != "fading"))
+      throw Error("rls by woodbury forgets its ridge with the pairs; give ridge_kind=fading, or no decay",
+                  "setting solver");
+    layer.own_kernel = OwnKernel::woodbury;
+  };
   return d;
 }
 

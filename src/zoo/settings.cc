@@ -37,6 +37,15 @@ double number_setting(const Declaration& d, const Settings& settings, const char
   return number_of(d, settings, name, otherwise, "a number");
 }
 
+SettingInfo causal_setting() {
+  return {"causal", "no: every query sees all pairs of the call, of which there may be another number; no state", "",
+          true};
+}
+
+void apply_causal_setting(Declaration& d, const Settings& settings) {
+  d.whole = word_setting(d, settings, "causal", {"yes", "no"}) == "no";
+}
+
 void set_features(Declaration& d, const Settings& settings, const Shape& shape) {
   const Stage& map = d.prepare.empty() ? d.finish.back() : d.prepare.front();
   d.letters['M'] = whole_setting(d, settings, "features", shape.key_dim);

@@ -27,20 +27,29 @@ Declaration softmax_attention() {
                    {"sink", "H", "log weight of a pair with value zero (with sink=input)", Range::normal},
                    {"bandwidth", "H", "bandwidth of the Gaussian kernel (with bandwidth=input)", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {{"sink=input"}, {"window=5"}, {"keys=unit"}, {"qk_norm=rms"}, {"kernel=gauss,bandwidth=input"}};
+  d.info.variants = {{"sink=input"},
+                     {"window=5"},
+                     {"keys=unit"},
+                     {"qk_norm=rms"},
+                     {"kernel=gauss,bandwidth=input"},
+                     {"causal=no"},
+                     {"causal=no,sink=input,qk_norm=rms"}};
   d.info.settings = {
       {"keys", "raw, unit or rms: norm of q and k", "rms"},
       {"qk_norm", "rms: x / sqrt(mean x^2 + 1e-6) with weights q_w and k_w, shared by heads", "", true},
       {"window", "only the newest n pairs", ""},
       {"kernel", "exp or gauss", ""},
       {"bandwidth", "of the Gaussian kernel: a number, or input = a tensor [H]", ""},
-      {"sink", "input: a learned log weight in the denominator", ""}};
+      {"sink", "input: a learned log weight in the denominator", ""},
+      causal_setting()};
   d.info.golden = {{"attn", {}, {{"sink", "?sink"}, {"window", "@window"}}},
+                   {"softmax_noncausal", {}, {{"causal", "no"}}},
                    {"softmax_qknorm_unit", {}, {{"keys", "unit"}}},
                    {"softmax_qknorm_rms", {}, {{"qk_norm", "rms"}}},
                    {"local_constant_gauss", {}, {{"kernel", "gauss"}, {"bandwidth", "input"}}}};
   d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
     using prepare::Op;
+    apply_causal_setting(layer, settings);
     if (word_setting(layer, settings, "qk_norm", {"none", "rms"}) == "rms")
       layer.prepare = {{Op::rms_norm_weighted, {"q", "q_w"}, "q", 1e-6},
                        {Op::rms_norm_weighted, {"k", "k_w"}, "k", 1e-6}};

@@ -21,11 +21,15 @@ Declaration unnormalised_softmax() {
                    {"k", "B T G K", "key", Range::normal},
                    {"v", "B T G V", "value", Range::normal}};
   d.info.outputs = {output()};
-  d.info.variants = {{"kernel=gauss"}, {"window=5"}};
+  d.info.variants = {{"kernel=gauss"}, {"window=5"}, {"causal=no"}};
   d.info.settings = {{"keys", "raw, unit or rms: norm of q and k", "rms"},
                      {"window", "only the newest n pairs", ""},
-                     {"kernel", "exp or gauss", ""}};
+                     {"kernel", "exp or gauss", ""},
+                     causal_setting()};
   d.info.golden = {{"unnormalised_softmax", {}, {}}};
+  d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
+    apply_causal_setting(layer, settings);
+  };
   return d;
 }
 

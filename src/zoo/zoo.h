@@ -17,8 +17,9 @@
 namespace ttr::zoo {
 
 /// A quantity that is carried from token to token beside the regression, with a state of its own
-/// (families/carry.h; convolution: x, w, b of prepare/short_convolution.h, b may be left out).
-enum class Running { none, delay, phase, log_share, position, convolution, convolution_silu };
+/// (families/carry.h; convolution: x, w, b of prepare/short_convolution.h, b may be left out). solved: (K'K + ridge)^-1 q
+/// from q, k and ridge, of all pairs at once and without a state (families/whole.h).
+enum class Running { none, delay, phase, log_share, position, convolution, convolution_silu, solved };
 
 /// to = op(from...). Names are inputs of the layer, results of earlier stages, "o", the regression's answer, or
 /// numbers.
@@ -33,8 +34,22 @@ struct Stage {
 };
 
 /// Layers whose kernel is more than their recipe's family: the gate of every entry of the state is made on the way,
-/// exp(step_d A[k,d]) or 1 - k_k^2 step_d, from the values named `step` and `A`.
-enum class OwnKernel { none, selective, selective_longhorn };
+/// exp(step_d A[k,d]) or 1 - k_k^2 step_d, from the values named `step` and `A`; a Gaussian kernel through `landmarks`;
+/// least squares by the covariance (P) instead of by sums.
+enum class OwnKernel { none, selective, selective_longhorn, landmarks, woodbury };
+
+/// What the solver of a memory that is a small network does beyond its recipe (families/neural.h has the words).
+struct NeuralOptions {
+  bool block = false, lazy = false, learned_norm = false, skip_sum = false;
+  bool scheduled = false;        // LaCT's coefficients of the orthogonalised update
+  bool sign_loss = false;        // Huber with the sign of the error beyond the threshold
+  bool undecayed_point = false;  // the gradient is taken before the decay
+  bool mean_gradient = false;    // the loss is a mean over the channels of a value
+  bool zero_start = false;       // a fresh state has weights of zero
+  int step_every = 1, rates = 1;
+  int batch = -1;  // below zero: that of the recipe
+  double norm_eps = 0, gradient_scale = 1;
+};
 
 struct Declaration {
   LayerInfo info;                  // recipe, inputs, words; `forms` and `states` are filled in by the planner
@@ -45,6 +60,8 @@ struct Declaration {
   std::vector<double> (*log_decay_of_head)(int heads, const std::map<std::string, std::string>& settings) = nullptr;
   std::vector<Stage> finish;
   OwnKernel own_kernel = OwnKernel::none;
+  NeuralOptions neural;
+  bool whole = false;  // not causal: every query sees all pairs of its call, of which there may be another number
   double kernel_number = 0;     // a constant the kernel takes and the recipe does not know (mLSTM's eps)
   std::map<char, int> letters;  // extents of letters of this layer's own: M features, F their number after a map ...
   // Changes the declaration as the settings marked of_layer say; also the place that sets `letters`.
@@ -65,6 +82,10 @@ void set_features(Declaration&, const std::map<std::string, std::string>& settin
 /// One of a few words; the first is the default.
 std::string word_setting(const Declaration&, const std::map<std::string, std::string>& settings, const char* name,
                          const std::vector<std::string>& words);
+
+/// The setting `causal` of layers that have a meaning without it, and what it does: no = whole.
+SettingInfo causal_setting();
+void apply_causal_setting(Declaration&, const std::map<std::string, std::string>& settings);
 
 /// All declarations, in the order of the documentation.
 std::span<const Declaration> declarations();
@@ -114,6 +135,19 @@ Declaration path_attention();
 Declaration deltaformer();
 Declaration unnormalised_softmax();
 Declaration parallax();
+Declaration skyformer();
+Declaration soft();
+Declaration intention();
+Declaration ttt_linear();
+Declaration ttt_mlp();
+Declaration ttt_linear_fla();
+Declaration titans();
+Declaration titans_pytorch();
+Declaration lact();
+Declaration moneta();
+Declaration yaad();
+Declaration omega_rule();
+Declaration sigma_intention();
 Declaration mesanet();
 Declaration gated_kalmanet();
 Declaration kalman();
