@@ -1,4 +1,5 @@
 // Families that keep their pairs: the state is a list, read by the kernel and appended to here.
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -403,8 +404,12 @@ RegressionKernel kernel_of(Kernel kernel) {
 template <class T>
 struct KernelRegressionFamily {
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
-    return kernel_regression::workspace_bytes(body.shape.heads, body.shape.key_heads, width(body, step.from[Role::k]),
-                                              width(body, step.from[Role::v]), time, false, backward);
+    Arena arena;
+    arena.take<std::int64_t>(body.shape.batch);
+    return arena.bytes() + kernel_regression::workspace_bytes(body.shape.heads, body.shape.key_heads,
+                                                              width(body, step.from[Role::k]),
+                                                              width(body, step.from[Role::v]), time, false, backward,
+                                                              body.pipeline.design.weights.window);
   }
   static KernelRegressionProblem<T> problem(const Operands<T>& o, State state) {
     const Memory& memory = o.body().pipeline.design.memory;
@@ -424,8 +429,21 @@ struct KernelRegressionFamily {
         return kernel_regression::forward(p, *o.body().simd_f64, work);
       });
     if (o.keep() && !has_room(o, state)) return Status::state_full;
-    const KernelRegressionProblem<T> p = problem(o, state);
-    const Status status = kernel_regression::forward(p, *o.body().simd_f64, work);
+    KernelRegressionProblem<T> p = problem(o, state);
+    double* const kept = o.step().keeps_factor && o.keep() ? o.template state<double>(state, 4) : nullptr;
+    Arena arena(work);
+    const std::ptrdiff_t sequences = o.body().shape.batch;
+    std::int64_t* const factored = arena.take<std::int64_t>(sequences);
+    if (kept) {                                           // counts are whole numbers in a state of doubles
+      const double most = static_cast<double>(p.window);  // any other number: the factor is made anew
+      std::transform(kept, kept + sequences, factored,
+                     [&](double n) { return n >= 0 && n <= most ? static_cast<std::int64_t>(n) : 0; });
+      p.triangle = o.template state<double>(state, 2), p.solved = o.template state<double>(state, 3);
+      p.factored = factored, p.factor_capacity = p.window;
+    }
+    const Status status = kernel_regression::forward(p, *o.body().simd_f64, arena.rest());
+    if (kept)
+      std::transform(factored, factored + sequences, kept, [](std::int64_t n) { return static_cast<double>(n); });
     if (status != Status::ok || !o.keep()) return status;
     append(o, state, 0, p.k), append(o, state, 1, p.v);
     count_up(o, state);

@@ -94,6 +94,7 @@ struct Step {
   bool longhorn_gate = false;   // selective: the factor is 1 - k^2 step, not exp(step A)
   bool unnormalised = false;    // attention: the weights are not divided by their sum
   bool absolute_ridge = false;  // local_linear: not relative to the sum of the weights
+  bool keeps_factor = false;    // kernel_regression: the state has the factor of the window
   bool read_before = false;     // gated: the output reads the state before the token's write
   int state = -1;               // kernels: index of the first state
   std::shared_ptr<const families::NeuralModel> neural;

@@ -184,7 +184,22 @@ int Builder::kernel_regression_step(int q, int k, int v) {
                      m.kernel_scale != 0 ? m.kernel_scale : options_.scale.value_or(1 / root), q, k, v);
   step.number = m.bandwidth.is_constant() ? m.bandwidth.value : 2 * root;
   step.from[Role::ridge] = quantity(p_.design.solver.ridge, "ridge");
-  return kernel_step(std::move(step), "BTHV", pairs_kept(k, v, false));
+  std::vector<StatePart> parts = pairs_kept(k, v, false);
+  // With a window the factor has a fixed size and is kept, so that a step costs n^2 and not n^3.
+  const std::ptrdiff_t W = p_.design.weights.window;
+  if (W > 0 && W <= 2048 && p_.design.solver.ridge_per != Solver::RidgePer::token) {
+    step.keeps_factor = true;
+    const std::ptrdiff_t H = shape_.heads;
+    p_.letters['F'] = static_cast<int>(W * (W + 1) / 2), p_.letters['W'] = static_cast<int>(W);
+    std::vector<StatePart> kept = {
+        {{"factor", "B H F", "rows of the Cholesky factor of the window", Range::fresh, false},
+         {H, W * (W + 1) / 2},
+         Type::f64},
+        {{"solved", "B H W V", "the values behind the factor", Range::fresh, false}, {H, W, width(v)}, Type::f64},
+        {{"factored", "B", "pairs in the factor", Range::fresh, false}, {}, Type::f64}};
+    parts.insert(parts.end(), kept.begin(), kept.end());
+  }
+  return kernel_step(std::move(step), "BTHV", parts);
 }
 
 }  // namespace ttr

@@ -23,7 +23,7 @@ Declaration kernel_regression() {
                    {"v", "B T G V", "value", Range::normal},
                    {"ridge", "H", "ridge", Range::positive}};
   d.info.outputs = {output()};
-  d.info.variants = {{"kernel=gauss"}, {"ridge=0.1,keys=unit"}, {"causal=no"}};
+  d.info.variants = {{"kernel=gauss"}, {"ridge=0.1,keys=unit"}, {"causal=no"}, {"window=5"}};
   d.info.settings = {{"ridge", "a constant ridge", "0.01"},
                      {"kernel", "exp, gauss, linear or polynomial", ""},
                      {"scale", "factor on x.y in the exponential kernel", ""},

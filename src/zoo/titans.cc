@@ -59,6 +59,8 @@ Declaration titans() {
   d.info.settings = {{"depth", "matrices of the memory; 1 = linear", ""},
                      {"width", "hidden units; 4 K if not given", ""},
                      {"batch", "tokens whose gradients are taken at the same weights, part of the model", ""},
+                     {"rate", "a constant step, twice theta", "0.02"},
+                     {"shrink", "a constant share forgotten", "0.001"},
                      {"keys", "raw, unit or rms: norm of q and k", "unit"}};
   d.info.variants = {{"batch=3"}, {"depth=1,batch=4"}, {"depth=3,width=6,batch=1"}};
   d.info.golden = {{"titans_chunked_linear",
@@ -108,6 +110,8 @@ Declaration titans_pytorch() {
   d.neural.gradient_scale = 2, d.neural.norm_eps = 1e-5;
   d.info.settings = {{"depth", "matrices of the memory", ""},
                      {"keys", "raw, unit or rms: norm of q and k", "unit"},
+                     {"rate", "a constant step", "0.02"},
+                     {"shrink", "a constant share forgotten", "0.001"},
                      {"width", "hidden units; 4 K if not given", ""},
                      {"chunk", "tokens per step, part of the model; 16 if not given", "", true},
                      {"refresh",

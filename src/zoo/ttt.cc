@@ -27,6 +27,7 @@ Declaration of_batches() {
   d.info.square = true;
   d.info.outputs = {output()};
   d.info.settings = {{"batch", "tokens of a mini-batch, part of the model", ""},
+                     {"rate", "a constant step", "0.02"},
                      {"keys", "raw, unit or rms: norm of q and k", "unit"}};
   d.info.variants = {{"batch=3"}};
   d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
