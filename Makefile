@@ -3,12 +3,13 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 DEPS = build/.dependencies-installed
 
-.PHONY: help demo test build bench asan tsan clang shared format format-check install clean
+.PHONY: help demo test build bench bench-kernels asan tsan clang shared format format-check install clean
 help:
 	@echo "make demo      install what is missing, build, run the built-in regression, write report.html"
 	@echo "make test      install what is missing, build, run every test"
 	@echo "make build     the program at build/ttr and the library"
-	@echo "make bench     the kernel benchmarks"
+	@echo "make bench     speed of the standard table beside the machine's limits"
+	@echo "make bench-kernels   the micro-benchmarks of the kernels (build-bench/)"
 	@echo "make asan      build and test with the address and undefined-behaviour sanitizers (build-asan/)"
 	@echo "make tsan      build and test with the thread sanitizer (build-tsan/)"
 	@echo "make clang     build and test with clang (build-clang/)"
@@ -32,7 +33,10 @@ demo: build
 test: build
 	ctest --preset release -j $(JOBS)
 
-bench: $(DEPS)
+bench: build
+	build/ttr bench
+
+bench-kernels: $(DEPS)
 	cmake --preset bench
 	cmake --build --preset bench -j $(JOBS) --target ttr_kernels
 	build-bench/bench/ttr_kernels --benchmark_min_time=0.2

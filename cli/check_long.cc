@@ -35,6 +35,7 @@ constexpr Special specials[] = {
     {"log-linear-attention", "levels=21"},  // L levels hold 2^(L-1) tokens
     {"gated-slot-attention", "slots=4"},    // as small as K and V
     {"abc", "slots=4"},
+    {"titans", "depth=1"},  // a deep one unlearns random values until it is zero, or diverges
 };
 
 // Products of I + b a' (or of the residual of one key and the write of another) with unrelated keys grow without

@@ -58,16 +58,23 @@ struct Call {
   Outputs out, d_in;
 };
 
-const char* const layers_without_a_mask[] = {"softmax-attention:causal=no", "local-linear-attention:causal=no,ridge=0.2",
-                                             "kernel-regression:causal=no", "unnormalised-softmax:causal=no",
-                                             "skyformer", "skyformer:landmarks=3", "intention", "sigma-intention"};
+const char* const layers_without_a_mask[] = {"softmax-attention:causal=no",
+                                             "local-linear-attention:causal=no,ridge=0.2",
+                                             "kernel-regression:causal=no",
+                                             "unnormalised-softmax:causal=no",
+                                             "skyformer",
+                                             "skyformer:landmarks=3",
+                                             "intention",
+                                             "sigma-intention"};
 
 // Two sequences of other lengths, of queries and of pairs, packed: each as if it were alone.
 TEST(WholePlan, PackedSequencesAreEachAlone) {
   const std::vector<std::int64_t> tokens = {0, 4, 9}, pairs = {0, 7, 10};
   for (const char* text : layers_without_a_mask) {
-    const Plan two = plan(text, {.batch = 2, .heads = H, .key_heads = 1, .key_dim = K, .value_dim = V}, {.type = Type::f64});
-    const Plan one = plan(text, {.batch = 1, .heads = H, .key_heads = 1, .key_dim = K, .value_dim = V}, {.type = Type::f64});
+    const Plan two =
+        plan(text, {.batch = 2, .heads = H, .key_heads = 1, .key_dim = K, .value_dim = V}, {.type = Type::f64});
+    const Plan one =
+        plan(text, {.batch = 1, .heads = H, .key_heads = 1, .key_dim = K, .value_dim = V}, {.type = Type::f64});
     Call packed(two, 9, 10);
     packed.bind(9, 10, 1);
     packed.in.cu_seqlens = tokens, packed.in.cu_seqlens_pairs = pairs;
@@ -118,7 +125,8 @@ TEST(WholePlan, WithoutPairsTheAnswerIsZero) {
 }
 
 TEST(WholePlan, ErrorsNameTheAxis) {
-  const Plan p = plan("softmax-attention:causal=no", {.batch = 2, .heads = H, .key_dim = K, .value_dim = V}, {.type = Type::f64});
+  const Plan p = plan("softmax-attention:causal=no", {.batch = 2, .heads = H, .key_dim = K, .value_dim = V},
+                      {.type = Type::f64});
   Call call(p, 4, 6);
   call.in["v"].extent[1] = 5;
   EXPECT_EQ(call.forward(), Status::bad_shape);

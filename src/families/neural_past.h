@@ -20,8 +20,9 @@ class Past {
 
   /// `slot` numbers are kept of a state; up to `longest` units. budget: numbers, 8 MB of them.
   Past(Size slot, Size longest, Arena& arena, Size budget = (1 << 23) / sizeof(T)) : slot_(slot) {
+    // Segments as long as the budget allows, or the root of all: more units never need less memory.
     const auto root = static_cast<Size>(std::ceil(std::sqrt(static_cast<double>(longest))));
-    segment_ = std::max<Size>(1, longest * slot <= budget ? longest : root);
+    segment_ = std::max<Size>({1, root, std::min(longest, budget / std::max<Size>(1, slot))});
     borders_ = arena.take<T>((longest + segment_ - 1) / segment_ * slot);
     inside_ = arena.take<T>(segment_ * slot);
   }

@@ -111,6 +111,8 @@ class Builder {
   int own_kernel_step(double scale);
   // neural_steps.cc
   int neural_step(int q, int k, int v, double scale);
+  int arrangement_step(double scale);
+  Step network(KernelKind, int q, int k, int v, double scale);
   std::vector<StatePart> neural_parts(const families::NeuralModel&, int k);
   // solver_steps.cc
   int window_step(int q, int k, int v, double scale);

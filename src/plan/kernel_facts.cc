@@ -48,6 +48,8 @@ constexpr KernelFacts rows[] = {
     {KernelKind::whole, "whole", no_scan, list_of_pairs},
     {KernelKind::neural, "neural", "chunk",
      "the memory is no linear function of its past: segments do not compose, and a block is part of the model"},
+    {KernelKind::arrangement, "arrangement", "chunk",
+     "the memory is no linear function of its past: segments do not compose, and a block is part of the model"},
     {KernelKind::carry, "running", all, ""},  // one loop serves every form
     {KernelKind::convolution, "running", all, ""},
     {KernelKind::oracle, "oracle", none, "the literal solver goes token by token"},

@@ -59,6 +59,10 @@ int Builder::own_kernel_step(double scale) {
       return landmarks_step();
     case zoo::OwnKernel::woodbury:
       return woodbury_step(scale);
+    case zoo::OwnKernel::memory_gate:
+    case zoo::OwnKernel::memory_layer:
+    case zoo::OwnKernel::memory_context:
+      return arrangement_step(scale);
     default:
       return selective_step(scale);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "families/arrangement.h"
 #include "plan/calls.h"
 #include "plan/neural_model.h"
 
@@ -24,21 +25,15 @@ struct NeuralFamily {
   }
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
                                bool backward) {
-    Arena arena;
-    arena.take<std::int64_t>(body.shape.batch);
-    for (int copies = backward && starts(step) ? 2 : 0; copies > 0; --copies) {
-      for (int i = 0; i < NeuralLayout(*step.neural).count; ++i)  // alignment
-        arena.take<T>(16);
-      arena.take<T>(numbers(body, *step.neural)), arena.take<T>(lengths(body, *step.neural) + 16 * max_parameters);
-    }
-    return arena.bytes() + neural::workspace_bytes<T>(*step.neural, time, form, body.chunk, backward);
+    return start_bytes(body, step, backward) +
+           neural::workspace_bytes<T>(*step.neural, time, form, body.chunk, backward);
   }
 
   static NeuralProblem<T> problem(const Operands<T>& o, State state) {
     NeuralProblem<T> p;
     p.model = *o.step().neural;
     p.sequences = o.sequences();
-    p.heads = o.body().shape.heads, p.key_heads = heads_of(o.body(), o.role(Role::k));
+    p.heads = o.body().shape.heads, p.key_heads = heads_of(o.body(), o.role(Role::q));
     p.scale = static_cast<T>(o.step().scale);
     p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
     p.rate = rates(o, p.model);
@@ -57,21 +52,26 @@ struct NeuralFamily {
     return p;
   }
 
-  static Status forward(const Operands<T>& o, State state, Form form, Workspace work) noexcept {
+  // The problem of a forward call; sequences that begin have their weights from the inputs.
+  static NeuralProblem<T> begun(const Operands<T>& o, State state) {
     NeuralProblem<T> p = problem(o, state);
     count_given_pairs(p, p.count);
-    if (starts(o.step())) {
-      NeuralParts<T> norms{};
-      const NeuralPlaces places(p.model);
-      const NeuralLayout layout(p.model);
-      for (int j = 0; places.norms >= 0 && j < layout.matrices; ++j)
-        norms[at(layout.matrix(j))] = o.template state<T>(state, places.norms + j);
-      begin(o, p, p.state.weights, norms);
-    }
-    return neural::forward(p, form, o.body().chunk, simd_of<T>(o.body()), work);
+    if (!starts(o.step())) return p;
+    NeuralParts<T> norms{};
+    const NeuralPlaces places(p.model);
+    const NeuralLayout layout(p.model);
+    for (int j = 0; places.norms >= 0 && j < layout.matrices; ++j)
+      norms[at(layout.matrix(j))] = o.template state<T>(state, places.norms + j);
+    begin(o, p, p.state.weights, norms);
+    return p;
+  }
+  static Status forward(const Operands<T>& o, State state, Form form, Workspace work) noexcept {
+    return neural::forward(begun(o, state), form, o.body().chunk, simd_of<T>(o.body()), work);
   }
 
-  static Status backward(const Operands<T>& o, const Call& call, Form form, Arena arena) noexcept {
+  // Runs `call_kernel(problem, gradient, scratch)` on the initial state of a call, with its gradients.
+  template <class Kernel>
+  static Status backward_by(const Operands<T>& o, const Call& call, Arena arena, Kernel&& call_kernel) noexcept {
     NeuralProblem<T> p = problem(o, call.state);
     std::int64_t* const seen = arena.take<std::int64_t>(o.body().shape.batch);
     std::copy_n(p.count, o.body().shape.batch, seen);
@@ -104,7 +104,7 @@ struct NeuralFamily {
     };
     if (!starts(o.step())) {
       add_final_lengths();
-      return neural::backward(p, d, form, o.body().chunk, simd_of<T>(o.body()), arena.rest());
+      return call_kernel(p, d, arena.rest());
     }
 
     // Sequences that begin here: the initial weights are the inputs, and so are their gradients.
@@ -124,7 +124,7 @@ struct NeuralFamily {
     }
     begin(o, p, weights, norms);
     add_final_lengths();
-    const Status status = neural::backward(p, d, form, o.body().chunk, simd_of<T>(o.body()), arena.rest());
+    const Status status = call_kernel(p, d, arena.rest());
     for (std::size_t i = 0; i < at(layout.count); ++i) {
       const std::ptrdiff_t one = size(layout.part[i]), width = layout.part[i].out;
       for (std::ptrdiff_t n = 0; n < o.body().shape.batch; ++n)
@@ -149,6 +149,24 @@ struct NeuralFamily {
         }
     }
     return status;
+  }
+
+  static Status backward(const Operands<T>& o, const Call& call, Form form, Arena arena) noexcept {
+    return backward_by(o, call, arena, [&](const NeuralProblem<T>& p, const NeuralGradient<T>& d, Workspace work) {
+      return neural::backward(p, d, form, o.body().chunk, simd_of<T>(o.body()), work);
+    });
+  }
+
+  // Scratch for the starts of a backward call.
+  static std::size_t start_bytes(const Plan::Body& body, const Step& step, bool backward) {
+    Arena arena;
+    arena.take<std::int64_t>(body.shape.batch);
+    for (int copies = backward && starts(step) ? 2 : 0; copies > 0; --copies) {
+      for (int i = 0; i < NeuralLayout(*step.neural).count; ++i)  // alignment
+        arena.take<T>(16);
+      arena.take<T>(numbers(body, *step.neural)), arena.take<T>(lengths(body, *step.neural) + 16 * max_parameters);
+    }
+    return arena.bytes();
   }
 
  private:
@@ -234,10 +252,75 @@ struct NeuralFamily {
   }
 };
 
+// A network beside, before or around attention.
+template <class T>
+struct ArrangementFamily {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                               bool backward) {
+    return NeuralFamily<T>::start_bytes(body, step, backward) +
+           arrangement::workspace_bytes<T>(*step.arrangement, time, form, body.chunk, backward);
+  }
+  template <class N, class AnyState>
+  static PairState<N> pairs(const Operands<T>& o, AnyState state) {
+    PairState<N> s;
+    if (!state.data) return s;
+    const int first = NeuralPlaces(*o.step().neural).count;
+    s.k = o.template state<N>(state, first), s.v = o.template state<N>(state, first + 1);
+    if (o.step().arrangement->kind != Arrangement::context) return s;
+    s.retrieved_k = o.template state<N>(state, first + 2), s.retrieved_v = o.template state<N>(state, first + 3);
+    return s;
+  }
+  static ArrangementProblem<T> problem(const Operands<T>& o, const NeuralProblem<T>& memory, State state) {
+    const int K = o.body().shape.key_dim, V = o.body().shape.value_dim;
+    ArrangementProblem<T> p;
+    p.model = *o.step().arrangement;
+    p.sequences = o.sequences();
+    p.memory = memory;
+    p.scale = static_cast<T>(1 / std::sqrt(static_cast<double>(K)));
+    p.q = o.vectors(Role::attend_q), p.k = o.vectors(Role::attend_k), p.v = o.vectors(Role::attend_v);
+    p.wq = o.per_head_matrix(Role::map_q, V, K), p.wk = o.per_head_matrix(Role::map_k, V, K);
+    p.wv = o.per_head_matrix(Role::map_v, V, V);
+    p.uq = o.per_head_matrix(Role::learn_q, V, K), p.uk = o.per_head_matrix(Role::learn_k, V, K);
+    p.uv = o.per_head_matrix(Role::learn_v, V, V);
+    p.persistent_k = o.rows_of_heads(Role::persistent_k), p.persistent_v = o.rows_of_heads(Role::persistent_v);
+    p.answer_weight = o.per_head_row(Role::answer_weight, V),
+    p.memory_weight = o.per_head_row(Role::memory_weight, V);
+    p.pairs = pairs<T>(o, state);
+    p.o = o.output(o.step().to);
+    return p;
+  }
+  static Status forward(const Operands<T>& o, State state, Form form, Workspace work) noexcept {
+    return arrangement::forward(problem(o, NeuralFamily<T>::begun(o, state), state), form, o.body().chunk,
+                                simd_of<T>(o.body()), work);
+  }
+  static Status backward(const Operands<T>& o, const Call& call, Form form, Arena arena) noexcept {
+    const int K = o.body().shape.key_dim, V = o.body().shape.value_dim;
+    return NeuralFamily<T>::backward_by(
+        o, call, arena, [&](const NeuralProblem<T>& memory, const NeuralGradient<T>& d_memory, Workspace work) {
+          ArrangementGradient<T> d;
+          d.d_o = d_memory.d_o, d.memory = d_memory;
+          d.d_final = pairs<const T>(o, call.d_final), d.d_initial = pairs<T>(o, call.d_initial);
+          d.d_q = o.d_vectors(Role::attend_q), d.d_k = o.d_vectors(Role::attend_k);
+          d.d_v = o.d_vectors(Role::attend_v);
+          d.d_wq = o.d_per_head_matrix(Role::map_q, V, K), d.d_wk = o.d_per_head_matrix(Role::map_k, V, K);
+          d.d_wv = o.d_per_head_matrix(Role::map_v, V, V);
+          d.d_uq = o.d_per_head_matrix(Role::learn_q, V, K), d.d_uk = o.d_per_head_matrix(Role::learn_k, V, K);
+          d.d_uv = o.d_per_head_matrix(Role::learn_v, V, V);
+          d.d_persistent_k = o.d_rows_of_heads(Role::persistent_k);
+          d.d_persistent_v = o.d_rows_of_heads(Role::persistent_v);
+          d.d_answer_weight = o.d_per_head_row(Role::answer_weight, V);
+          d.d_memory_weight = o.d_per_head_row(Role::memory_weight, V);
+          return arrangement::backward(problem(o, memory, call.state), d, form, o.body().chunk, simd_of<T>(o.body()),
+                                       work);
+        });
+  }
+};
+
 }  // namespace
 
 template <class T>
 Calls<T> neural_calls(KernelKind kind) {
+  if (kind == KernelKind::arrangement) return calls<ArrangementFamily, T>();
   return kind == KernelKind::neural ? calls<NeuralFamily, T>() : Calls<T>{};
 }
 

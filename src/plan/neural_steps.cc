@@ -98,16 +98,17 @@ std::vector<StatePart> Builder::neural_parts(const NeuralModel& model, int k) {
   return parts;
 }
 
-int Builder::neural_step(int q, int k, int v, double scale) {
+// The step without its states; q tells the width of keys where a memory makes its keys itself.
+Step Builder::network(KernelKind kind, int q, int k, int v, double scale) {
   const Solver& s = p_.design.solver;
-  const std::optional<NeuralModel> known = neural_model(p_.design, width(k), shape_.value_dim);
+  const std::optional<NeuralModel> known = neural_model(p_.design, width(q), shape_.value_dim);
   if (!known)
     throw Error("a memory that adds its input to its answer needs key_dim = value_dim; they are " +
-                    std::to_string(width(k)) + " and " + std::to_string(shape_.value_dim),
+                    std::to_string(width(q)) + " and " + std::to_string(shape_.value_dim),
                 "shape.value_dim");
   NeuralModel model = *known;
   if (layer_) apply(layer_->neural, model);
-  Step step = kernel(KernelKind::neural, scale, q, k, v);
+  Step step = kernel(kind, scale, q, k, v);
   const bool beta_is_importance = p_.design.weights.importance == Weights::Importance::beta;
   const auto own = [&](const std::string& name) { return layer_ && has(name) ? index_of(name) : -1; };
   if (s.step.is_constant()) step.from[Role::rate] = constant(s.step.value);
@@ -132,7 +133,53 @@ int Builder::neural_step(int q, int k, int v, double scale) {
     step.from.push_back(own(name));
   step.neural = std::make_shared<const NeuralModel>(model);
   p_.counted = true;
-  return kernel_step(std::move(step), "BTHV", neural_parts(model, k));
+  return step;
+}
+
+int Builder::neural_step(int q, int k, int v, double scale) {
+  Step step = network(KernelKind::neural, q, k, v, scale);
+  std::vector<StatePart> parts = neural_parts(*step.neural, k);
+  return kernel_step(std::move(step), "BTHV", std::move(parts));
+}
+
+// A network and attention in one layer: Titans. q, k, v of the recipe are the memory's.
+int Builder::arrangement_step(double scale) {
+  using families::Arrangement;
+  const bool context = layer_->own_kernel == zoo::OwnKernel::memory_context;
+  const bool layer = layer_->own_kernel == zoo::OwnKernel::memory_layer;
+  const int q = canonical("q"), k = context ? -1 : canonical("k"), v = context ? -1 : canonical("v");
+  Step step = network(KernelKind::arrangement, q, k, v, scale);
+  families::ArrangementModel model;
+  model.kind = context ? Arrangement::context : layer ? Arrangement::layer : Arrangement::gate;
+  model.memory = *step.neural;
+  model.heads = shape_.heads;
+  model.memory_key_heads = axes(q).find('G') != std::string::npos ? shape_.key_heads : shape_.heads;
+  model.pair_heads = layer ? shape_.heads : shape_.key_heads;
+  model.key_dim = shape_.key_dim;
+  model.window = extent('W'), model.persistent = extent('M');
+  const auto bind = [&](std::size_t role, const char* name) {
+    if (has(name)) step.from[role] = index_of(name);
+  };
+  if (!layer) bind(Role::attend_q, "q"), bind(Role::attend_k, "k"), bind(Role::attend_v, "v");
+  bind(Role::map_q, "wq"), bind(Role::map_k, "wk"), bind(Role::map_v, "wv");
+  bind(Role::learn_q, "uq"), bind(Role::learn_k, "uk"), bind(Role::learn_v, "uv");
+  bind(Role::persistent_k, "pk"), bind(Role::persistent_v, "pv");
+  bind(Role::answer_weight, "w_y"), bind(Role::memory_weight, "w_m");
+  std::vector<StatePart> parts = neural_parts(*step.neural, q);
+  const std::ptrdiff_t rows = families::arrangement::pair_rows(model);
+  p_.letters['R'] = static_cast<int>(rows);
+  const auto pairs = [&](const char* name, std::string letters, const char* meaning, int heads, int dim) {
+    parts.push_back({{name, std::move(letters), meaning, Range::fresh}, {rows, heads, dim}, type_});
+  };
+  const std::string heads = layer ? "H" : "G";
+  pairs("pair_k", "B R " + heads + " K", "keys of the pairs that attention sees", model.pair_heads, model.key_dim);
+  pairs("pair_v", "B R " + heads + " V", "their values", model.pair_heads, shape_.value_dim);
+  if (context) {
+    pairs("retrieved_k", "B R H K", "keys of what the memory gave in this segment", shape_.heads, model.key_dim);
+    pairs("retrieved_v", "B R H V", "their values", shape_.heads, shape_.value_dim);
+  }
+  step.arrangement = std::make_shared<const families::ArrangementModel>(model);
+  return kernel_step(std::move(step), "BTHV", std::move(parts));
 }
 
 }  // namespace ttr

@@ -100,6 +100,21 @@ class Operands {
     const AxisStrides s = d_strides(r);
     return {bound(r).gradient, {body_.shape.heads, m, n}, {s.head, s.outer, s.inner}};
   }
+  // [rows, heads, columns] of a parameter "M G K"
+  View<const T, 3> rows_of_heads(std::size_t r) const {
+    if (!has(r)) return {};
+    const AxisStrides s = strides(r);
+    return {bound(r).data,
+            {body_.extent(axes(r).front(), 1, 1), heads_of(body_, role(r)), width(body_, role(r))},
+            {s.outer, s.head, s.inner}};
+  }
+  View<T, 3> d_rows_of_heads(std::size_t r) const {
+    if (!has(r)) return {};
+    const AxisStrides s = d_strides(r);
+    return {bound(r).gradient,
+            {body_.extent(axes(r).front(), 1, 1), heads_of(body_, role(r)), width(body_, role(r))},
+            {s.outer, s.head, s.inner}};
+  }
   bool given(std::size_t r) const { return bound(r).data != nullptr; }  // an input may be left out
 
   // Part `index` of the step's states in one of the caller's buffers; null if there is no buffer.

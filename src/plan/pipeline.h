@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "families/arrangement.h"
 #include "families/neural.h"
 #include "oracle/oracle.h"
 #include "prepare/operations.h"
@@ -62,6 +63,7 @@ enum class KernelKind {
   landmarks,
   whole,
   neural,
+  arrangement,
   carry,
   convolution,
   oracle
@@ -74,6 +76,8 @@ struct Role {
     q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, theta, v_im, levels, input, step,
     bandwidth, sink, blend, process, noise, w,
     rate, momentum, decay, gain, place_gain, threshold, weight, norm_weight, norm_bias,
+    attend_q, attend_k, attend_v, map_q, map_k, map_v, learn_q, learn_k, learn_v, persistent_k, persistent_v,
+    answer_weight, memory_weight,
     count  // of a neural memory the initial values of its parameters follow
   };
   // clang-format on
@@ -98,6 +102,7 @@ struct Step {
   bool read_before = false;     // gated: the output reads the state before the token's write
   int state = -1;               // kernels: index of the first state
   std::shared_ptr<const families::NeuralModel> neural;
+  std::shared_ptr<const families::ArrangementModel> arrangement;
 };
 
 /// One named array of the state. In the caller's buffer: if any part is a history or the kernel counts tokens, one

@@ -6,6 +6,7 @@
 
 #include "families/decay.h"
 #include "plan/bind.h"
+#include "plan/kernels.h"
 #include "plan/pipeline.h"
 #include "plan/text.h"
 
@@ -304,6 +305,14 @@ Form Plan::best_form(std::int64_t time) const noexcept {
   const auto& forms = body_->forms;
   if (forms.size() == 1) return forms.front();
   const bool chunk = std::find(forms.begin(), forms.end(), Form::chunk) != forms.end();
+  const KernelKind kind = body_->main_kernel < 0
+                              ? KernelKind::oracle
+                              : body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
+  // Kernels that choose for themselves: one algorithm over a list of pairs, and networks.
+  if (chunk && (keeps_pairs(kind) || kind == KernelKind::neural || kind == KernelKind::arrangement))
+    return time > 1 ? Form::chunk : Form::recurrent;
+  if (kind == KernelKind::kalman || kind == KernelKind::woodbury || kind == KernelKind::stepped)
+    return Form::recurrent;
   return chunk ? families::best_form(body_->key_width, body_->value_width, time, false) : Form::recurrent;
 }
 

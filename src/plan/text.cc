@@ -402,6 +402,12 @@ void refuse_on_stream(const zoo::Declaration& layer, std::string_view text) {
                     " sees all pairs at once, the later ones too; on a stream there are only earlier "
                     "ones",
                 where);
+  if (layer.own_kernel == zoo::OwnKernel::memory_gate || layer.own_kernel == zoo::OwnKernel::memory_layer ||
+      layer.own_kernel == zoo::OwnKernel::memory_context)
+    throw Error(layer.info.name +
+                    " has attention beside its memory, with maps between them; a stream has none: the "
+                    "memory alone is titans",
+                where);
   if (layer.own_kernel != zoo::OwnKernel::none)
     throw Error(layer.info.name + " makes a gate for every entry of its state from other inputs; a stream has none",
                 where);

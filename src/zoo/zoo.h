@@ -35,8 +35,18 @@ struct Stage {
 
 /// Layers whose kernel is more than their recipe's family: the gate of every entry of the state is made on the way,
 /// exp(step_d A[k,d]) or 1 - k_k^2 step_d, from the values named `step` and `A`; a Gaussian kernel through `landmarks`;
-/// least squares by the covariance (P) instead of by sums.
-enum class OwnKernel { none, selective, selective_longhorn, landmarks, woodbury };
+/// least squares by the covariance (P) instead of by sums; a network beside, before or around attention (Titans:
+/// families/arrangement.h), with `letters` W = window and M = persistent pairs.
+enum class OwnKernel {
+  none,
+  selective,
+  selective_longhorn,
+  landmarks,
+  woodbury,
+  memory_gate,
+  memory_layer,
+  memory_context
+};
 
 /// What the solver of a memory that is a small network does beyond its recipe (families/neural.h has the words).
 struct NeuralOptions {
@@ -143,6 +153,9 @@ Declaration ttt_mlp();
 Declaration ttt_linear_fla();
 Declaration titans();
 Declaration titans_pytorch();
+Declaration titans_mag();
+Declaration titans_mal();
+Declaration titans_mac();
 Declaration lact();
 Declaration moneta();
 Declaration yaad();
