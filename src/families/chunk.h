@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "families/ahead.h"
 #include "families/linear.h"
 #include "families/rule.h"
 #include "families/scratch.h"
@@ -38,7 +39,7 @@ class ChunkForm {
 
   /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
   ChunkForm(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), C(chunk) {
+      : s(simd), K(key_dim), V(value_dim), C(chunk), ahead(simd) {
     q = arena.take<T>(C * K), k = arena.take<T>(C * K), v = arena.take<T>(C * V), u = arena.take<T>(C * V);
     kt = arena.take<T>(K * C), scaled = arena.take<T>(C * K), o = arena.take<T>(C * V);
     D = arena.take<T>(C * C), P = arena.take<T>(C * C);
@@ -53,16 +54,40 @@ class ChunkForm {
   /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end. v
   /// without data = 0.
   void forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
-    load(p, row, begin, c, head, outputs);
-    solve_writes(p, c, S, M, nullptr, nullptr);
+    const int key_head = head / (p.heads / p.key_heads);
+    Size ldk, ldq;
+    look_ahead(p, row, begin, c, head, outputs);
+    load_gates(p, row, begin, c, head);
+    const T* const keys = contiguous(s, p.k, row, begin, c, key_head, K, k, &ldk);
+    s.transpose(c, K, keys, ldk, kt, C);
+    ahead.step();
+    if constexpr (reads(rule)) load_values(p, row, begin, c, head, nullptr, v), solve_writes(c, keys, ldk, S, M);
+    else load_values(p, row, begin, c, head, p.beta ? beta : nullptr, u);
+    ahead.step();
     if (outputs) {
-      s.gemm_lower(c, K, T(1), q, K, kt, C, P, C);
+      const T* queries = contiguous(s, p.q, row, begin, c, key_head, K, q, &ldq);
+      s.gemm_lower(c, K, p.scale, queries, ldq, kt, C, P, C);
+      ahead.step();
       if (gated) s.gate_lower(c, false, 0, nullptr, D, C, P, C);
-      s.gemm_nn(c, V, K, T(1), scale_if_gated(c, e + 1, q), K, S, V, T(0), o, V);
-      s.trmm_nn(c, V, T(1), P, C, u, V, T(1), o, V);
-      unpack(o, row, begin, c, head, V, p.o);
+      queries = scale_if_gated(c, e + 1, queries, &ldq);
+      const bool direct = p.o.stride[3] == 1;
+      T* const answer = direct ? &p.o(row, begin, head, 0) : o;
+      const Size ldo = direct ? p.o.stride[1] : V, half = c / 2;
+      s.gemm_nn(half, V, K, p.scale, queries, ldq, S, V, T(0), answer, ldo);
+      ahead.step();
+      s.gemm_nn(c - half, V, K, p.scale, queries + half * ldq, ldq, S, V, T(0), answer + half * ldo, ldo);
+      ahead.step();
+      s.trmm_nn(c, V, T(1), P, C, u, V, T(1), answer, ldo);
+      ahead.step();
+      if (!direct) unpack(o, row, begin, c, head, V, p.o);
     }
-    s.gemm_tn(K, V, c, T(1), scale_if_gated(c, D + (c - 1) * C, k), K, u, V, gated ? e[c] : T(1), S, V);
+    const T* const late = scale_if_gated(c, D + (c - 1) * C, keys, &ldk);
+    const T end = gated ? e[c] : T(1);
+    const Size half = K / 2;
+    s.gemm_tn(half, V, c, T(1), late, ldk, u, V, end, S, V);
+    ahead.step();
+    s.gemm_tn(K - half, V, c, T(1), late + half, ldk, u, V, end, S + half * V, V);
+    ahead.step();
   }
 
   /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0.
@@ -71,7 +96,9 @@ class ChunkForm {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
     load(p, row, begin, c, head, answers);
-    solve_writes(p, c, S_0, A, M, r);
+    if constexpr (reads(rule)) solve_writes(c, k, K, S_0, A, M, r);
+    else if (p.beta) s.scale_rows(c, V, beta, v, V, u, V);
+    else std::copy_n(v, c * V, u);
     const T* const t = D + (c - 1) * C;
     const T* const read = rule == Rule::delta_undecayed ? e : e + 1;
     if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
@@ -136,15 +163,29 @@ class ChunkForm {
   }
 
  private:
-  // Panels q (scaled), k, v, the transpose of k, and the gates of the chunk: e[0] = 1, e[i+1] = e^{G_i}.
+  void look_ahead(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    ahead.begin();
+    ahead.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
+    ahead.add_share(p.v, row, begin, c, head, p.heads, V);
+    if (outputs) ahead.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
+    if (outputs) ahead.add_share(p.o, row, begin, c, head, p.heads, V);
+    ahead.spread((outputs ? 8 : 4) + (reads(rule) ? 2 : 0));
+  }
+
+  // Panels q (scaled), k, v, the transpose of k, and the gates of the chunk.
   void load(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
     const int key_head = head / (p.heads / p.key_heads);
-    gated = static_cast<bool>(p.g);
+    load_gates(p, row, begin, c, head);
     if (queries) pack(s, p.q, row, begin, c, key_head, K, p.scale, q);
     pack(s, p.k, row, begin, c, key_head, K, T(1), k);
-    if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), v);
-    else std::fill_n(v, c * V, T(0));
+    load_values(p, row, begin, c, head, nullptr, v);
     s.transpose(c, K, k, K, kt, C);
+  }
+
+  // e[0] = 1, e[i+1] = e^{G_i}
+  void load_gates(const LinearProblem<T>& p, Size row, Size begin, Size c, int head) {
+    gated = static_cast<bool>(p.g);
     for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
     if (!gated) return;
     T sum = 0;
@@ -154,35 +195,47 @@ class ChunkForm {
     s.gate_matrix(c, g, sums, D, C);
   }
 
-  // u, the values the tokens write. For the backward pass also M without beta, and R0.
-  void solve_writes(const LinearProblem<T>& p, Size c, const T* S, T* system, T* without_beta, T* residual) {
-    if constexpr (!reads(rule)) {
-      if (p.beta) s.scale_rows(c, V, beta, v, V, u, V);
-      else std::copy_n(v, c * V, u);
-    } else {
-      const Size shift = rule == Rule::delta_undecayed && gated;
-      const T* const gates = gated ? D : nullptr;
-      s.gemm_lower(c, K, T(1), k, K, kt, C, system, C);
-      if (without_beta) {
-        s.gate_lower(c, true, shift, nullptr, gates, C, system, C);
-        for (Size i = 0; i < c; ++i) std::copy_n(system + i * C, i + 1, without_beta + i * C);
-        s.gate_lower(c, true, 0, beta, nullptr, C, system, C);
-      } else {
-        s.gate_lower(c, true, shift, beta, gates, C, system, C);
-      }
-      const T* const read = scale_if_gated(c, rule == Rule::delta_undecayed ? e : e + 1, k);
-      s.gemm_nn(c, V, K, T(-1), read, K, S, V, T(1), v, V);
-      if (residual) std::copy_n(v, c * V, residual);
-      s.scale_rows(c, V, beta, v, V, u, V);
-      s.solve_nn(c, V, system, C, u, V);
-    }
+  // out = diag(factor) V, factor without data = 1
+  void load_values(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* factor, T* out) {
+    if (!p.v) return static_cast<void>(std::fill_n(out, c * V, T(0)));
+    Size ld;
+    if (!factor) return pack(s, p.v, row, begin, c, head, V, T(1), out);
+    const T* const values = contiguous(s, p.v, row, begin, c, head, V, v, &ld);
+    s.scale_rows(c, V, factor, values, ld, out, V);
   }
 
-  // diag(f) x [c,K] in the `scaled` panel, or x itself where there are no gates.
-  const T* scale_if_gated(Size c, const T* f, const T* x) {
+  // u, the values the tokens write, from v, which becomes R0. For the backward pass also M without beta.
+  void solve_writes(Size c, const T* keys, Size ldk, const T* S, T* system, T* without_beta = nullptr,
+                    T* residual = nullptr) {
+    const Size shift = rule == Rule::delta_undecayed && gated;
+    const T* const gates = gated ? D : nullptr;
+    s.gemm_lower(c, K, T(1), keys, ldk, kt, C, system, C);
+    if (without_beta) {
+      s.gate_lower(c, true, shift, nullptr, gates, C, system, C);
+      for (Size i = 0; i < c; ++i) std::copy_n(system + i * C, i + 1, without_beta + i * C);
+      s.gate_lower(c, true, 0, beta, nullptr, C, system, C);
+    } else {
+      s.gate_lower(c, true, shift, beta, gates, C, system, C);
+    }
+    ahead.step();
+    const T* const read = scale_if_gated(c, rule == Rule::delta_undecayed ? e : e + 1, keys, &ldk);
+    s.gemm_nn(c, V, K, T(-1), read, ldk, S, V, T(1), v, V);
+    ahead.step();
+    if (residual) std::copy_n(v, c * V, residual);
+    s.scale_rows(c, V, beta, v, V, u, V);
+    s.solve_nn(c, V, system, C, u, V);
+  }
+
+  // diag(f) x [c,K] in the `scaled` panel, or x itself where there are no gates; *ld is the distance of its rows.
+  const T* scale_if_gated(Size c, const T* f, const T* x, Size* ld) {
     if (!gated) return x;
-    s.scale_rows(c, K, f, x, K, scaled, K);
+    s.scale_rows(c, K, f, x, *ld, scaled, K);
+    *ld = K;
     return scaled;
+  }
+  const T* scale_if_gated(Size c, const T* f, const T* x) {
+    Size ld = K;
+    return scale_if_gated(c, f, x, &ld);
   }
 
   void gate_gradient(const LinearGradient<T>& d, Size row, Size begin, Size c, int head, bool answers, T last) {
@@ -205,6 +258,7 @@ class ChunkForm {
   const Simd<T>& s;
   int K, V;
   Size C;
+  Ahead<T> ahead;
   bool gated = false;
   T *q, *k, *v, *u, *kt, *scaled, *o, *D, *P, *g, *beta, *e, *sums;
   T *M = nullptr, *A = nullptr, *r = nullptr, *d_kr = nullptr;

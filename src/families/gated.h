@@ -3,7 +3,7 @@
 // head
 //
 // GLA and HGRN2 (gk), slots of GSA and ABC (gk or gv), RWKV-6 (read_before with bonus) are this family. Any finite
-// gate <= 0, and -inf, is safe in every form: no exponent is ever positive (gates.h). The bonus is not times beta.
+// gate <= 0, and -inf, is safe in every form: no exponent is ever above 12 (gates.h). The bonus is not times beta.
 #pragma once
 
 #include <cstddef>

@@ -16,6 +16,12 @@
 // overflows or cancels for g <= 0. A gate with a zero inner stride is the same for all channels: then D_ij is a
 // number, and the three are plain products with the matrix of these numbers as a factor.
 //
+// Gentle gates are the common case, and they need no blocks: where |G_i| <= 12 for all rows and channels, D_ij = up_i
+// down_j with up = e^G and down = e^-G within e^12, and the three are plain products of scaled panels. Both factors
+// come from the same sums, so a term loses the rounding of an exponent of at most 12, as much as a few tokens of the
+// recurrence. `reach` says how many tokens are gentle. That is known token by token, so that a strong gate, or NaN,
+// does not change a bit of what lies before it.
+//
 // Traps: above the diagonal P is undefined; rows of G beyond c are; the closing of a gate is not undone by dividing.
 #pragma once
 
@@ -46,12 +52,24 @@ class Gates {
     rows = arena.take<T>(block * D), ones = arena.take<T>(block);
     unit = arena.take<T>(block * block), corner = arena.take<T>(block * block);
     factor = arena.take<T>(C * C), weighted = arena.take<T>(C * C);
+    up = arena.take<T>((C + 1) * D), down = arena.take<T>((C + 1) * D);
+    left = arena.take<T>(C * D), right = arena.take<T>(C * D);
     if (backward) delta = arena.take<double>(C * D), sums = arena.take<double>(D);
   }
 
-  /// The gates of tokens begin .. begin+c-1; a view without data: all open.
+  /// How many of the tokens begin .. begin+c-1 are gentle (0: there are no gates, or one for all channels). They are
+  /// then loaded, and everything below holds for chunks of that many tokens; else call `load`.
+  Size reach(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    calm = on = g && g.stride[3] != 0, even = false;
+    if (!on) return 0;
+    Size ld;
+    const T* const gates = contiguous(s, g, row, begin, c, h, static_cast<int>(D), a, &ld);
+    return s.gate_reach(c, D, gates, ld, gentle_limit, up, down);
+  }
+
+  /// The gates of tokens begin .. begin+c-1, however strong; a view without data: all open.
   void load(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
-    on = static_cast<bool>(g), even = on && g.stride[3] == 0;
+    on = static_cast<bool>(g), even = on && g.stride[3] == 0, calm = false;
     if (!on) return;
     if (even) return load_even(g, row, begin, c, h);
     pack(s, g, row, begin, c, h, static_cast<int>(D), T(1), a);
@@ -79,22 +97,35 @@ class Gates {
   }
 
   bool gated() const { return on; }
+  /// Gentle tokens: the factors of readers and of writers, [c,D].
+  const T* up_rows(Reader reader) const { return reader == Reader::after ? up + D : up; }
+  const T* down_rows() const { return down + D; }
   /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
-  const T* over(Size c) const { return head + c * D; }
+  const T* over(Size c) const { return (calm ? up : head) + c * D; }
   /// x_i e^{G_i} and y_j e^{G_c - G_j} in `out`, or the panel itself where there are no gates.
-  const T* to_start(Size c, Reader reader, const T* x, T* out) { return times(c, factors(reader), x, out); }
-  const T* to_end(Size c, const T* y, T* out) { return times(c, tail, y, out); }
-  void to_start_in_place(Size c, Reader reader, T* x) { times(c, factors(reader), x, x); }
-  void to_end_in_place(Size c, T* y) { times(c, tail, y, y); }
+  const T* to_start(Size c, Reader reader, const T* x, T* out) {
+    if (!calm) return times(c, factors(reader), x, out);
+    s.mul(c * D, x, up_rows(reader), out);
+    return out;
+  }
+  const T* to_end(Size c, const T* y, T* out) {
+    if (!calm) return times(c, tail, y, out);
+    s.mul(c * D, y, down_rows(), out);
+    s.scale_columns(c, D, over(c), out, D, out, D);
+    return out;
+  }
+  void to_start_in_place(Size c, Reader reader, T* x) { to_start(c, reader, x, x); }
+  void to_end_in_place(Size c, T* y) { to_end(c, y, y); }
 
   /// P [c,c], leading dimension C. strict: its diagonal is 0 (always so for Reader::before).
   void pair(Size c, Reader reader, bool strict, const T* x, const T* y, T* P) {
-    if (!on || even) {
+    if (!in_blocks()) {
+      if (calm) s.mul(c * D, y, down_rows(), right), y = right, s.mul(c * D, x, up_rows(reader), left), x = left;
       s.transpose(c, D, y, D, moved, C);
       s.gemm_lower(c, D, T(1), x, D, moved, C, P, C);
       if (even) weigh(c, reader, P);
     }
-    for (Size i0 = 0; on && !even && i0 < c; i0 += block) {
+    for (Size i0 = 0; in_blocks() && i0 < c; i0 += block) {
       const Size n = std::min(block, c - i0);
       if (i0 > 0) {
         to_block_start(n, reader, i0, x + i0 * D);
@@ -114,8 +145,13 @@ class Gates {
 
   /// out [c,D] += ; P has a zero diagonal where the pair is strict.
   void apply(Size c, Reader reader, const T* P, const T* y, T* out) {
-    if (!on || even) s.trmm_nn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, y, D, T(1), out, D);
-    for (Size i0 = 0; on && !even && i0 < c; i0 += block) {
+    if (calm) {
+      s.mul(c * D, y, down_rows(), right);
+      s.trmm_nn(c, D, T(1), P, C, right, D, T(0), left, D);
+      return s.mul_add(c * D, left, up_rows(reader), out);
+    }
+    if (!in_blocks()) s.trmm_nn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, y, D, T(1), out, D);
+    for (Size i0 = 0; in_blocks() && i0 < c; i0 += block) {
       const Size n = std::min(block, c - i0);
       if (i0 > 0) {
         s.gemm_nn(n, D, i0, T(1), P + i0 * C, C, moved, D, T(0), rows, D);
@@ -137,8 +173,13 @@ class Gates {
 
   /// out [c,D] += ; the same with time reversed.
   void apply_transposed(Size c, Reader reader, const T* P, const T* x, T* out) {
-    if (!on || even) s.trmm_tn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, x, D, T(1), out, D);
-    for (Size end = c; on && !even && end > 0;) {
+    if (calm) {
+      s.mul(c * D, x, up_rows(reader), left);
+      s.trmm_tn(c, D, T(1), P, C, left, D, T(0), right, D);
+      return s.mul_add(c * D, right, down_rows(), out);
+    }
+    if (!in_blocks()) s.trmm_tn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, x, D, T(1), out, D);
+    for (Size end = c; in_blocks() && end > 0;) {
       const Size i0 = (end - 1) / block * block, n = end - i0;
       if (end < c) {
         s.gemm_tn(n, D, c - end, T(1), P + end * C + i0, C, moved + end * D, D, T(0), rows, D);
@@ -183,6 +224,8 @@ class Gates {
 
  private:
   static constexpr Size block = 16;
+  static constexpr T gentle_limit = 12;
+  bool in_blocks() const { return on && !even && !calm; }
 
   const T* factors(Reader reader) const { return reader == Reader::after ? head + D : head; }
   const T* times(Size c, const T* by, const T* x, T* out) {
@@ -224,13 +267,14 @@ class Gates {
 
   const Simd<T>& s;
   Size D, C;
-  bool on = false, even = false;                 // are there gates; one for all channels
+  bool on = false, even = false, calm = false;   // are there gates; one for all channels; gentle
   T* moved;                                      // the other side of a product, decayed to the block at hand
   T* a = nullptr;                                // e^g, and a row of ones behind
   T *to_block = nullptr, *from_block = nullptr;  // from the row back to before its block; from it to the block's end
   T *head = nullptr, *tail = nullptr;            // e^G with a row of ones in front; e^{G_c - G}
   T *rows = nullptr, *ones = nullptr, *unit = nullptr, *corner = nullptr;
   T *factor = nullptr, *weighted = nullptr;  // even: e^{G_i - G_j}, and a P with these factors
+  T *up = nullptr, *down = nullptr, *left = nullptr, *right = nullptr;  // gentle
   double *delta = nullptr, *sums = nullptr;
 };
 

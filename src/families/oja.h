@@ -8,7 +8,7 @@
 // Forms: step, recurrent, chunk, parallel, scan and best, as in decay.h. The rows of S do not meet, so the map of a
 // segment multiplies from the right, S A + B with A [V, V].
 //
-// Any gate <= 0, and -inf, is safe in every form: no exponent is ever positive (gates.h). v is not normalised here,
+// Any gate <= 0, and -inf, is safe in every form: no exponent is ever above 12 (gates.h). v is not normalised here,
 // and the step is not bounded by itself: for beta |v|^2 beyond 2 the recurrence may grow, in every form alike.
 #pragma once
 

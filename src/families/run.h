@@ -1,7 +1,7 @@
-// Sequences and heads around the forms: checks, choice of form, state traffic. A head runs through a block of many
-// chunks while its state is in cache, then the next head through the same block: the heads of a token are neighbours
-// in memory, so the pages of a block are walked once and not once per head. A sequence is treated by itself - even
-// its form is chosen from its own length - so its bits do not depend on its neighbours in the batch.
+// Sequences and heads around the forms: checks, choice of form, state traffic. The heads of a token are neighbours in
+// memory, so all heads go through a block of tokens before the next block: one chunk, whose rows for all heads were
+// asked for while the chunk before was at work (ahead.h); or, token by token, a few hundred. A sequence is treated by
+// itself - even its form is chosen from its own length - so its bits do not depend on its neighbours in the batch.
 //
 // The backward pass keeps the states at segment borders: every chunk in the chunk form; in the recurrent form every
 // `chunk` tokens (default: the square root of the length), with the states inside one segment recomputed.
@@ -72,9 +72,9 @@ Status run_forward(const typename Family::Problem& p, Form form, int chunk, cons
       for (int h = 0; h < p.heads; ++h) run.forward(p, n, h, S + h * state);
     } else {
       HeadRun<Family> run(s, p.key_dim, p.value_dim, plan, time, false, arena);
-      for (std::ptrdiff_t t = n.begin; t < n.end; t += plan.block())
-        for (int h = 0; h < p.heads; ++h)
-          run.forward(p, {n.row, t, std::min(t + plan.block(), n.end)}, h, S + h * state);
+      const std::ptrdiff_t block = plan.chunked ? plan.segment : plan.block();
+      for (std::ptrdiff_t t = n.begin; t < n.end; t += block)
+        for (int h = 0; h < p.heads; ++h) run.forward(p, {n.row, t, std::min(t + block, n.end)}, h, S + h * state);
     }
     S += p.heads * state;
   }

@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "families/ahead.h"
 #include "families/gates.h"
 #include "families/scratch.h"
 #include "families/vector.h"
@@ -44,13 +45,16 @@ class VectorChunk {
         K(key_dim),
         V(value_dim),
         C(chunk),
+        ahead(simd),
         keys(simd, key_dim, chunk, true, backward, arena),
         values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
     q = arena.take<T>(C * K), k = arena.take<T>(C * K), v = arena.take<T>(C * V), u = arena.take<T>(C * V);
     o = arena.take<T>(C * V), key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V);
+    kt = arena.take<T>(K * C);
     P = arena.take<T>(C * C), beta = arena.take<T>(C), own = arena.take<T>(C), w = arena.take<T>(K);
     if (erase != Erase::none) x = arena.take<T>(C * K), A = arena.take<T>(C * C);
-    if (erase == Erase::other) y = arena.take<T>(C * K), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
+    if (erase == Erase::other)
+      y = arena.take<T>(C * K), yt = arena.take<T>(K * C), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
     if (!backward) return;
     d_u = arena.take<T>(C * V), d_q = arena.take<T>(C * K), d_k = arena.take<T>(C * K);
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
@@ -62,6 +66,19 @@ class VectorChunk {
 
   /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
   void forward(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    look_ahead(p, row, begin, c, head, outputs);
+    // As far as the gates are gentle, the short way. A strong gate cuts the chunk; if the cuts come too close, what
+    // is left is taken in blocks.
+    for (bool gentle = !p.gv; gentle;) {
+      const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_gentle), head);
+      if (n == 0) break;
+      ahead.step();
+      forward_gently(p, row, begin, n, head, S, outputs);
+      begin += n, c -= n;
+      if (c == 0) return;
+      gentle = n >= shortest_gentle;
+    }
+    load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, outputs);
     solve_writes(c, S);
     if (outputs) {
@@ -86,6 +103,8 @@ class VectorChunk {
                 const T* S_0, const T* S_end, T* dS) {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
+    if (p.gv || keys.reach(p.gk, row, begin, c, head) < c) load_gates(p, row, begin, c, head);
+    else prepare(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
     solve_writes(c, S_0);
     if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
@@ -165,17 +184,24 @@ class VectorChunk {
   }
 
  private:
-  void load(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
-    const int key_head = head / (p.heads / p.key_heads);
+  // Who reads before or after the gates, and beta.
+  void prepare(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
     ask = p.read_before ? Reader::before : Reader::after;
     look = p.decayed_read ? Reader::after : Reader::before;
+    for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
+    if constexpr (erase == Erase::none) values.load({}, row, begin, c, head);
+  }
+  void load_gates(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
+    prepare(p, row, begin, c, head);
+    keys.load(p.gk, row, begin, c, head);
+    if constexpr (erase == Erase::none) values.load(p.gv, row, begin, c, head);
+  }
+  void load(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
+    const int key_head = head / (p.heads / p.key_heads);
     if (queries) pack(s, p.q, row, begin, c, key_head, K, p.scale, q);
     pack(s, p.k, row, begin, c, key_head, K, T(1), k);
     if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), v);
     else std::fill_n(v, c * V, T(0));
-    for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
-    keys.load(p.gk, row, begin, c, head);
-    if constexpr (erase == Erase::none) values.load(p.gv, row, begin, c, head);
     if constexpr (erase != Erase::none) {
       if (p.a) pack(s, p.a, row, begin, c, head, K, T(1), x);
       else std::copy_n(k, c * K, x);
@@ -185,6 +211,115 @@ class VectorChunk {
     for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
     s.scale_columns(c, K, w, k, K, key_rows, K);
     s.row_dots(c, K, q, K, key_rows, K, own);
+  }
+
+  void look_ahead(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    ahead.begin();
+    ahead.add_share(p.gk, row, begin, c, head, p.heads, K);
+    ahead.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
+    ahead.add_share(p.v, row, begin, c, head, p.heads, V);
+    ahead.add_share(p.a, row, begin, c, head, p.heads, K);
+    ahead.add_share(p.b, row, begin, c, head, p.heads, K);
+    if (outputs) ahead.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
+    if (outputs) ahead.add_share(p.o, row, begin, c, head, p.heads, V);
+    ahead.spread(outputs ? 9 : 4);
+  }
+
+  // The forward pass under gentle key gates and no value gates, with the panels scaled once as they are read: the
+  // same algebra with x^ = x up, pair(x, y) = x^ (y down)' and K~' U = diag(e^{G_c}) (k down)' U.
+  void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    prepare(p, row, begin, c, head);
+    const auto scaled = [&](const View<const T, 4>& from, int h, const T* factors, T* out) {
+      Size ld;
+      const T* const rows = contiguous(s, from, row, begin, c, h, K, out, &ld);
+      s.mul_rows(c, K, rows, ld, factors, K, out, K);
+    };
+    const auto pair = [&](const T* rows, const T* columns, T alpha, bool strict, T* out) {
+      s.gemm_lower(c, K, alpha, rows, K, columns, C, out, C);
+      for (Size i = 0; strict && i < c; ++i) out[i * C + i] = T(0);
+    };
+    scaled(p.k, key_head, keys.down_rows(), k);
+    s.transpose(c, K, k, K, kt, C);
+    ahead.step();
+    if constexpr (erase != Erase::none) {
+      if (p.a) scaled(p.a, head, keys.up_rows(look), x);
+      else scaled(p.k, key_head, keys.up_rows(look), x);
+    }
+    load_values(p, row, begin, c, head, erase == Erase::same ? v : u);
+    if constexpr (erase == Erase::same) {
+      pair(x, kt, T(1), true, A);
+      s.gate_lower(c, true, 0, beta, nullptr, C, A, C);
+      s.gemm_nn(c, V, K, T(-1), x, K, S, V, T(1), v, V);
+      s.scale_rows(c, V, beta, v, V, u, V);
+      s.solve_nn(c, V, A, C, u, V);
+      ahead.step();
+    } else if constexpr (erase == Erase::other) {
+      scaled(p.b, head, keys.down_rows(), y);
+      s.transpose(c, K, y, K, yt, C);
+      pair(x, yt, T(-1), true, A);
+      pair(x, kt, T(1), true, N);
+      ahead.step();
+      s.gemm_nn(c, V, K, T(1), x, K, S, V, T(0), r, V);
+      ahead.step();
+      s.trmm_nn(c, V, T(1), N, C, u, V, T(1), r, V);
+      s.solve_nn(c, V, A, C, r, V);
+    }
+    ahead.step();
+    if (outputs) {
+      scaled(p.q, key_head, keys.up_rows(ask), q);
+      const bool direct = p.o.stride[3] == 1;
+      T* const out = direct ? &p.o(row, begin, head, 0) : o;
+      const Size ldo = direct ? p.o.stride[1] : V;
+      pair(q, kt, p.scale, ask == Reader::before, P);
+      ahead.step();
+      const Size half = c / 2;
+      s.gemm_nn(half, V, K, p.scale, q, K, S, V, T(0), out, ldo);
+      ahead.step();
+      s.gemm_nn(c - half, V, K, p.scale, q + half * K, K, S, V, T(0), out + half * ldo, ldo);
+      ahead.step();
+      s.trmm_nn(c, V, T(1), P, C, u, V, T(1), out, ldo);
+      ahead.step();
+      if constexpr (erase == Erase::other) {
+        pair(q, yt, p.scale, ask == Reader::before, P);
+        s.trmm_nn(c, V, T(1), P, C, r, V, T(1), out, ldo);
+      }
+      if (p.bonus && p.v) add_bonus(p, row, begin, c, head, out, ldo);
+      if (!direct) unpack(o, row, begin, c, head, V, p.o);
+    }
+    const T* const late = keys.over(c);
+    const Size half = K / 2;
+    s.gemm_tn_rows(half, V, c, late, k, K, u, V, late, S, V);
+    ahead.step();
+    s.gemm_tn_rows(K - half, V, c, late + half, k + half, K, u, V, late + half, S + half * V, V);
+    ahead.step();
+    if constexpr (erase == Erase::other) {
+      s.scale_columns(c, K, late, y, K, y, K);
+      s.gemm_tn(K, V, c, T(1), y, K, r, V, T(1), S, V);
+    }
+  }
+
+  // V, or diag(beta) V where `out` is u
+  void load_values(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out) {
+    if (!p.v) return static_cast<void>(std::fill_n(out, c * V, T(0)));
+    if (out == v || !p.beta) return pack(s, p.v, row, begin, c, head, V, T(1), out);
+    Size ld;
+    const T* const rows = contiguous(s, p.v, row, begin, c, head, V, v, &ld);
+    s.scale_rows(c, V, beta, rows, ld, out, V);
+  }
+
+  // o_i += (scale q_i . w*k_i) v_i
+  void add_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out, Size ldo) {
+    const int key_head = head / (p.heads / p.key_heads);
+    for (int j = 0; j < K; ++j) w[j] = p.scale * p.bonus(head, j);
+    Size ldk, ldq, ldv;
+    const T* const key = contiguous(s, p.k, row, begin, c, key_head, K, key_rows, &ldk);
+    s.scale_columns(c, K, w, key, ldk, key_rows, K);
+    const T* const query = contiguous(s, p.q, row, begin, c, key_head, K, q, &ldq);
+    s.row_dots(c, K, query, ldq, key_rows, K, own);
+    const T* const value = contiguous(s, p.v, row, begin, c, head, V, v, &ldv);
+    for (Size i = 0; i < c; ++i) s.axpy(V, own[i], value + i * ldv, out + i * ldo);
   }
 
   // u, the values the tokens write, and (other) r, what they read. For the backward pass of `same` r is R0, and N is
@@ -279,10 +414,13 @@ class VectorChunk {
   const Simd<T>& s;
   int K, V;
   Size C;
+  static constexpr Size shortest_gentle = 8;   // tokens between cuts; with fewer the state's updates cost too much
+  static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T
+  Ahead<T> ahead;
   Reader ask = Reader::after, look = Reader::before;
   Gates<T> keys, values;
-  T *q, *k, *v, *u, *o, *key_rows, *value_rows, *P, *beta, *own, *w;
-  T *x = nullptr, *y = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
+  T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w;
+  T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
   T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
 };

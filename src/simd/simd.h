@@ -51,9 +51,9 @@ struct Simd {
   /// out_i = X_i . Y_i for rows of length N
   void (*row_dots)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* out);
 
-  /// D_ij = exp(g_{j+1} + .. + g_i) for j <= i, D [C,C]; nothing above the diagonal is written. The exponents are
-  /// sums, never differences of sums: no cancellation under strong gates, and g = -inf is a closed gate. `sums` [C]
-  /// is scratch.
+  /// D_ij = exp(g_{j+1} + .. + g_i) for j <= i, D [C,C]; nothing above the diagonal is written. Made of sums of
+  /// gates and products of at most 16 factors, never of differences: no cancellation under strong gates, and g = -inf
+  /// is a closed gate. `sums` [C] is scratch.
   void (*gate_matrix)(Size C, const T* g, T* sums, T* D, Size ldd);
   /// X_ij <- s_i D_{i-shift,j} X_ij for j <= i (strict: j < i; then the diagonal becomes 0). s = null: 1, D =
   /// null: 1. shift is 0 or, with strict, 1.
@@ -107,6 +107,17 @@ struct Simd {
   ///   o_t = scale S' q_t + direct_t v_t
   /// where u_t = beta_t v_t, or with x and without y  u_t = beta_t (v_t - r_t). Bits and `panel` as in sweep.
   void (*gated_sweep)(const Tokens&, T* S, Size lds, T* o, Size ldo, T* panel);
+
+  /// C [M,N] = diag(alpha) A B + diag(beta) C, A stored [K,M]; alpha = null: 1
+  void (*gemm_tn_rows)(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb,
+                       const T* beta, T* C, Size ldc);
+  /// Z_ij = X_ij Y_ij for [M,N]; Z may be X or Y.
+  void (*mul_rows)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* Z, Size ldz);
+  /// up_i = exp(G_i) and down_i = exp(-G_i), both [C+1,D], for G_0 = 0, G_i = g_1 + .. + g_i. Returns for how many of
+  /// the C rows of g all |G_i| up to there are within the limit (at most 80); beyond, up and down are undefined.
+  Size (*gate_reach)(Size C, Size D, const T* g, Size ldg, T limit, T* up, T* down);
+  /// A hint that the M rows of N numbers will be used soon; no address is wrong.
+  void (*prefetch_rows)(Size M, Size N, const T* X, Size ldx);
 };
 
 /// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.

@@ -101,6 +101,7 @@ struct Product {
   T beta;
   T* C;
   Size ldc;
+  const T *rows = nullptr, *alphas = nullptr;  // beta and alpha of every row; alphas = null: 1
 };
 
 // One tile: rows i0 .. i0+R-1 and NV vectors of columns starting at column j (part: the one vector has n lanes).
@@ -133,7 +134,8 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   if constexpr (op == Op::trmm && kTransA) diagonal();
 
   const Size begin = op != Op::gemm && kTransA ? i0 + R : 0;
-  const Size end = op != Op::gemm && !kTransA ? i0 : x.K;
+  const Size whole = op == Op::solve ? i0 / kRows * kRows : i0;  // see below
+  const Size end = op != Op::gemm && !kTransA ? whole : x.K;
   const T* a_p = A + begin * col;
   const T* b_p = B + begin * ldb;
   for (Size p = begin; p < end; ++p, a_p += col, b_p += ldb) {
@@ -152,6 +154,15 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
       TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] =
           hn::Sub(LoadMaybe<kPart>(C + r * x.ldc + v * L, n), acc[r][v]);
     }
+    // Solved rows of a whole tile's height are taken off one by one, whether they lie in this tile or in a smaller
+    // one before it: so a row does not depend on how many follow.
+    for (Size p = whole; !kTransA && p < i0; ++p) {
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        const Vec<T> a = hn::Set(d, A[r * row + p * col]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] =
+            hn::NegMulAdd(a, LoadMaybe<kPart>(B + p * ldb + v * L, n), acc[r][v]);
+      }
+    }
     TTR_UNROLL for (int step = 1; step < R; ++step) {
       const int r = kTransA ? R - 1 - step : step;
       TTR_UNROLL for (int done = 0; done < step; ++done) {
@@ -166,6 +177,16 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   } else {
     const Vec<T> alpha = hn::Set(d, x.alpha), beta = hn::Set(d, x.beta);
     const bool read = x.beta != T(0);
+    if (x.rows) {
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        const Vec<T> decay = hn::Set(d, x.rows[i0 + r]), factor = hn::Set(d, x.alphas ? x.alphas[i0 + r] : T(1));
+        TTR_UNROLL for (int v = 0; v < NV; ++v) {
+          T* const c = C + r * x.ldc + v * L;
+          StoreMaybe<kPart>(hn::MulAdd(decay, LoadMaybe<kPart>(c, n), hn::Mul(factor, acc[r][v])), c, n);
+        }
+      }
+      return;
+    }
     TTR_UNROLL for (int r = 0; r < R; ++r) {
       TTR_UNROLL for (int v = 0; v < NV; ++v) {
         T* const c = C + r * x.ldc + v * L;
@@ -177,9 +198,11 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   }
 }
 
-// Rows of the next tile when `left` remain: full tiles, then 4, 2 and 1; 8 rows are 4 + 4 rather than 6 + 2.
+// Rows of the next tile when `left` remain: full tiles, then 4, 2 and 1; 8 rows are 4 + 4 rather than 6 + 2, but not
+// in a solve, whose tiles must start where those of a longer one would.
+template <Op op = Op::gemm>
 HWY_INLINE constexpr Size NextRows(Size left) {
-  if (left >= kRows && !(kRows == 6 && left == 8)) return kRows;
+  if (left >= kRows && !(kRows == 6 && left == 8 && op != Op::solve)) return kRows;
   return left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
@@ -191,13 +214,15 @@ HWY_INLINE void TileOf(Size rows, const Product<T>& x, Size i, Size j, Size n) {
   else Tile<op, kTransA, 1, NV, kPart>(x, i, j, n);
 }
 
-// All row tiles of one column panel. Rows below `from` only (gemm_lower); a transposed solve starts at the bottom.
-template <Op op, bool kTransA, int NV, bool kPart, class T>
-HWY_INLINE void Panel(const Product<T>& x, Size from, Size j, Size n) {
-  for (Size done = from; done < x.M;) {
-    const Size rows = NextRows(x.M - done);
+// All row tiles of one column panel; a transposed solve starts at the bottom. kLower: only rows that reach the
+// diagonal, and only the first vector where the second one lies above it.
+template <Op op, bool kTransA, bool kLower, int NV, bool kPart, class T>
+HWY_INLINE void Panel(const Product<T>& x, Size j, Size n) {
+  for (Size done = kLower ? j : 0; done < x.M;) {
+    const Size rows = NextRows<op>(x.M - done);
     const Size i = op == Op::solve && kTransA ? x.M - done - rows : done;
-    TileOf<op, kTransA, NV, kPart>(rows, x, i, j, n);
+    if (kLower && NV == 2 && i + rows <= j + n) TileOf<op, kTransA, 1, kPart>(rows, x, i, j, n);
+    else TileOf<op, kTransA, NV, kPart>(rows, x, i, j, n);
     done += rows;
   }
 }
@@ -205,11 +230,10 @@ HWY_INLINE void Panel(const Product<T>& x, Size from, Size j, Size n) {
 template <Op op, bool kTransA, bool kLower, class T>
 HWY_INLINE void Panels(const Product<T>& x, Size N) {
   constexpr Size L = Width<T>();
-  const auto from = [](Size j) { return kLower ? j : Size{0}; };
   Size j = 0;
-  for (; j + 2 * L <= N; j += 2 * L) Panel<op, kTransA, 2, false>(x, from(j), j, L);
-  if (j + L <= N) Panel<op, kTransA, 1, false>(x, from(j), j, L), j += L;
-  if (j < N) Panel<op, kTransA, 1, true>(x, from(j), j, N - j);
+  for (; j + 2 * L <= N; j += 2 * L) Panel<op, kTransA, kLower, 2, false>(x, j, L);
+  if (j + L <= N) Panel<op, kTransA, kLower, 1, false>(x, j, L), j += L;
+  if (j < N) Panel<op, kTransA, kLower, 1, true>(x, j, N - j);
 }
 
 template <class T>
@@ -219,6 +243,11 @@ void GemmNN(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, S
 template <class T>
 void GemmTN(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc) {
   Panels<Op::gemm, true, false>(Product<T>{M, K, alpha, A, lda, B, ldb, beta, C, ldc}, N);
+}
+template <class T>
+void GemmTNRows(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* beta,
+                T* C, Size ldc) {
+  Panels<Op::gemm, true, false>(Product<T>{M, K, T(1), A, lda, B, ldb, T(1), C, ldc, beta, alpha}, N);
 }
 template <class T>
 void GemmLower(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T* C, Size ldc) {
