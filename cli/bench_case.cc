@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -470,6 +471,30 @@ CaseCheck check_case(CaseRun& run) {
   return {true, what};
 }
 
+namespace {
+
+// The products of the chunk algorithm of a network, per token and head; d = K = V, w hidden units, blocks of b tokens:
+//   ttt-linear  keys, update and reads 6 d^2, pairs of a block 2 d (b + 1)
+//   ttt-mlp     14 d w and 2 (d + w)(b + 1)
+//   lact        18 d w, and per chunk five Newton-Schulz steps of three matrices, symmetric products counted half
+double network_flops(const std::string& name, const Plan& plan) {
+  const auto setting = [&](const char* key, double otherwise) {
+    const auto found = plan.options().settings.find(key);
+    return found == plan.options().settings.end() ? otherwise : std::strtod(found->second.c_str(), nullptr);
+  };
+  const double d = plan.shape().key_dim, w = setting("width", 4 * d),
+               b = setting("batch", name == "lact" ? 2048 : 16);
+  if (name == "ttt-linear") return 6 * d * d + 2 * d * (b + 1);
+  if (name == "ttt-mlp") return 14 * d * w + 2 * (d + w) * (b + 1);
+  if (name != "lact" || d != plan.shape().value_dim) return std::numeric_limits<double>::quiet_NaN();
+  const auto muon = plan.options().settings.find("muon");
+  const bool orthogonal = muon == plan.options().settings.end() || muon->second == "yes";
+  const double r = std::min(d, w), c = std::max(d, w);
+  return 18 * d * w + (orthogonal ? 15 * (3 * r * r * c + r * r * r) / b : 0);
+}
+
+}  // namespace
+
 double useful_flops_per_token(const CaseRun& run) {
   // The plain recurrence; multiples of K V per token and head.
   static const std::map<std::string, double> counts = {{"gla", 5},     {"hgrn-2", 5},
@@ -485,6 +510,8 @@ double useful_flops_per_token(const CaseRun& run) {
     if (c.pass == Pass::step) return 2 * (K + V) * (T + history_steps / 2) * H;
     return (c.pass == Pass::both ? 3.5 : 1) * 2 * (K + V) * (T + 1) / 2 * H;  // backward: 5 products instead of 2
   }
+  if ((name == "ttt-linear" || name == "ttt-mlp" || name == "lact") && c.pass == Pass::forward)
+    return network_flops(name, run.plan()) * H;
   const auto found = counts.find(name);
   if (found == counts.end() || c.pass == Pass::both || c.layer != name)
     return std::numeric_limits<double>::quiet_NaN();

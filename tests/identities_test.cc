@@ -186,6 +186,17 @@ TEST(Identities, ManyConjugateGradientStepsAreTheExactSolution) {
   EXPECT_LT(relative_error(run("mesanet:steps=40", in), run("mesanet", in)), 1e-10);
 }
 
+TEST(Identities, ATightToleranceIsTheExactSolutionAndALooseOneIsNot) {
+  NamedNumbers in = pairs();
+  in["g"] = uniforms(T * H, 4, -0.3, -0.01), in["beta"] = uniforms(T * H, 5, 0.1, 0.9);
+  in["lamb"] = uniforms(H * K, 6, 0.3, 1.0);
+  const Numbers exact = run("mesanet", in);
+  EXPECT_LT(relative_error(run("mesanet:steps=40,tolerance=1e-9", in), exact), 1e-7);
+  const double loose = relative_error(run("mesanet:steps=40,tolerance=0.1", in), exact);
+  EXPECT_LT(loose, 0.5);
+  EXPECT_GT(loose, 1e-4);
+}
+
 TEST(Identities, ParallaxWithoutASlopeIsSoftmaxAttention) {
   NamedNumbers in = pairs();
   const Numbers softmax = run("softmax-attention", in);

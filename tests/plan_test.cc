@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "cli/commands.h"
 #include "cli/runner.h"
 #include "ttr/ttr.h"
 
@@ -268,6 +269,48 @@ TEST(Plan, NoTokensChangeNothing) {
       EXPECT_TRUE(runner.forward(in, {}, form).outputs.begin()->second.empty()) << info.name;
     }
   }
+}
+
+// Tokens that were tried and taken back leave no trace.
+TEST(Plan, TruncatedStateGoesOnAsIfTheTokensHadNotBeen) {
+  for (const char* text : {"softmax-attention", "forgetting-attention", "local-linear-attention", "kernel-regression",
+                           "kernel-regression:window=9", "path-attention", "deltaformer"}) {
+    const Plan p = plan(text, {.batch = 2, .key_dim = 3, .value_dim = 3}, {.type = Type::f64});
+    const auto run = [&](std::vector<double>& state, std::int64_t tokens, unsigned seed) {
+      std::vector<Numbers> numbers;
+      Numbers o(cli::count(p, "B T H V", tokens));
+      Inputs in;
+      for (std::size_t i = 0; i < p.inputs().size(); ++i)
+        numbers.push_back(
+            cli::random_input(p, p.inputs()[i], tokens, p.inputs()[i].shape.starts_with("B") ? seed + i : i));
+      const auto tensor = [&](Numbers& x, std::string_view shape) {
+        Tensor t;
+        const auto e = p.extents(shape, tokens);
+        t.data = x.data(), t.type = Type::f64, t.rank = static_cast<int>(e.size());
+        std::ptrdiff_t stride = 1;
+        for (std::size_t d = e.size(); d-- > 0;) t.extent[d] = e[d], t.stride[d] = stride, stride *= e[d];
+        return t;
+      };
+      for (std::size_t i = 0; i < p.inputs().size(); ++i)
+        in[p.inputs()[i].name] = tensor(numbers[i], p.inputs()[i].shape);
+      Outputs out;
+      out["o"] = tensor(o, "B T H V");
+      std::vector<std::byte> work(p.footprint(12).workspace);
+      EXPECT_EQ(p.forward(in, {state.data(), state.size() * 8}, out, {work.data(), work.size()}), Status::ok) << text;
+      return o;
+    };
+    std::vector<double> plain(p.footprint(12).state / 8 + 1), tried;
+    ASSERT_EQ(p.reset({plain.data(), plain.size() * 8}), Status::ok);
+    run(plain, 5, 10);
+    tried = plain;
+    run(tried, 3, 20);
+    ASSERT_EQ(p.truncate({tried.data(), tried.size() * 8}, 5), Status::ok) << text;
+    EXPECT_EQ(p.tokens_kept({tried.data(), tried.size() * 8}), 5) << text;
+    const Numbers a = run(plain, 4, 30), b = run(tried, 4, 30);
+    EXPECT_LT(cli::relative_error(b, a), 1e-12) << text;
+  }
+  std::vector<double> state(8);
+  EXPECT_EQ(plan("deltanet", {.key_dim = 1, .value_dim = 1}).truncate({state.data(), 64}, 1), Status::not_supported);
 }
 
 TEST(Plan, StateCanBeSavedClonedAndPutBack) {

@@ -148,6 +148,9 @@ class Plan {
   std::int64_t tokens_kept(ConstState) const noexcept;
   /// Moves a growing state into a larger buffer.
   Status grow(ConstState from, State to) const noexcept;
+  /// Cuts the lists of a state that keeps its pairs to the oldest `tokens` (tokens that were tried are taken back).
+  /// States of a fixed size cannot forget what they have added: not_supported; keep a copy instead.
+  Status truncate(State, std::int64_t tokens) const noexcept;
 
   /// One token: the tensors have T = 1.
   Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;

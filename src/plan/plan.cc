@@ -382,6 +382,20 @@ std::int64_t Plan::tokens_kept(ConstState state) const noexcept {
   return state.data && state.bytes >= sizeof(std::int64_t) ? *static_cast<const std::int64_t*>(state.data) : 0;
 }
 
+Status Plan::truncate(State state, std::int64_t tokens) const noexcept {
+  if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
+  const auto& parts = body_->pipeline.states;
+  const bool lists = body_->pipeline.history && std::all_of(parts.begin(), parts.end(), [](const StatePart& part) {
+                       return part.history || part.info.name.starts_with("factor") || part.info.name == "solved";
+                     });
+  if (!lists || tokens < 0) return Status::not_supported;
+  for (int n = 0; n < body_->shape.batch; ++n) {
+    std::int64_t& kept = static_cast<std::int64_t*>(state.data)[n];
+    kept = std::min(kept, tokens);
+  }
+  return Status::ok;
+}
+
 Status Plan::grow(ConstState from, State to) const noexcept {
   if (!from.data || !to.data || to.bytes < from.bytes) return Status::small_state;
   if (!body_->pipeline.history) {

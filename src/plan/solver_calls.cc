@@ -72,6 +72,7 @@ struct IterativeFamily {
     p.blend = o.scalars(Role::blend);
     p.solver = solver_of(design);
     p.steps = design.solver.steps;
+    if (o.step().number > 0) p.tolerance = o.step().number;
     p.chunk = o.body().chunk;
     p.h = o.template state<double>(state, 0), p.f = o.template state<double>(state, 1);
     return p;

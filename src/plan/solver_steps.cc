@@ -37,6 +37,7 @@ int Builder::iterative_step(int q, int k, int v, double scale) {
   const bool exact = s.kind == Solver::Kind::exact;
   Step step = kernel(exact ? KernelKind::iterative : KernelKind::stepped, scale, q, k, v, log_fade(), importance());
   step.from[Role::ridge] = quantity(s.ridge, "ridge");
+  if (layer_) step.number = layer_->kernel_number;  // a tolerance
   if (p_.design.extras.blend) step.from[Role::blend] = canonical("blend");
   if (layer_ && produced("gh")) step.from[Role::g_mu] = operand("gh");
   StatePart h = memory_part(k, k, "H", "sum of w k k'"), f = memory_part(k, v, "F", "sum of w k v'");

@@ -17,7 +17,7 @@ Declaration gla() {
   d.info.scale = "c = 1/sqrt(K) on q";
   d.info.traps = {
       "A gate per key channel is no longer a weight on pairs but a forgetting of the rows of S.",
-      "Strong gates overflow in forms that divide by cumulative gates; here no exponent is ever positive."};
+      "Strong gates overflow in forms that divide by cumulative gates; here no exponent is ever above 12."};
   d.info.inputs = {
       query(), key(), value(), {"gk", "B T H K", "log of the factor on each key channel", Range::log_gate}};
   d.info.outputs = {output()};

@@ -28,13 +28,22 @@ Declaration mesanet() {
                    {"lamb", "H K", "ridge of each key channel", Range::positive},
                    {"beta", "B T H", "importance of the pair", Range::sigmoid}};
   d.info.outputs = {output()};
-  d.info.settings = {{"steps", "conjugate gradient steps; direct unless given", ""},
+  d.info.settings = {{"steps", "conjugate gradient steps at most; direct unless given", ""},
+                     {"tolerance", "stop where |A x - q| is below so much of |q|; 1e-13 if not given", "", true},
                      {"decay", "forgetting factor in (0, 1]", "0.99"},
                      {"ridge", "a constant ridge", "0.001"}};
   d.info.variants = {{"steps=30"}};
   d.info.golden = {
       {"mesa_exact", {{"hkk0", "state.H"}, {"hkk", "state.H"}, {"hkv0", "state.F"}, {"hkv", "state.F"}}, {}}};
   d.feeds = {{"ridge", "lamb"}};
+  d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
+    if (!settings.contains("tolerance")) return;
+    layer.kernel_number = number_setting(layer, settings, "tolerance", 0);
+    if (!(layer.kernel_number > 0))
+      throw Error("mesanet takes a tolerance above 0, not " + settings.at("tolerance"), "setting tolerance");
+    if (!settings.contains("steps"))
+      throw Error("mesanet solves directly, without a tolerance; give steps as well", "setting tolerance");
+  };
   return d;
 }
 
