@@ -35,7 +35,7 @@ constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 
 struct Row {
   BenchCase spec;
-  std::string form, kernel, split, checked;
+  std::string form, kernel, checked;
   double tokens_per_s = 0, gflops = nothing, percent_peak = nothing, percent_bandwidth = nothing;
   double roofline = nothing;  // tokens/s that the machine permits
   bool memory_bound = true;
@@ -123,9 +123,9 @@ Pass pass_of(const std::string& name) {
 }
 
 Type type_of_name(const std::string& name) {
-  if (name == "f32") return Type::f32;
-  if (name == "f64") return Type::f64;
-  throw Error("there is no type '" + name + "'; it can be f32 or f64", "--dtype");
+  for (const Type type : {Type::f32, Type::f64, Type::bf16, Type::f16})
+    if (name == ttr::to_string(type)) return type;
+  throw Error("there is no type '" + name + "'; it can be f32, f64, bf16 or f16", "--dtype");
 }
 
 template <class N>
@@ -231,7 +231,7 @@ class Bench {
         if (interrupted()) return false;
         const BenchCase& c = entry.run->spec();
         progress.update(done + static_cast<double>(r) / runs, total, name_of(c));
-        entry.peaks.push_back(fma_gflops(c.type, c.threads, 0.001));
+        entry.peaks.push_back(fma_gflops(c.type == Type::f64 ? Type::f64 : Type::f32, c.threads, 0.001));
         entry.seconds.push_back(entry.run->timed());
       }
     for (Entry& entry : entries) rows_.push_back(row_of(*entry.run, entry.checked, entry.seconds, entry.peaks));
@@ -241,12 +241,12 @@ class Bench {
   Row row_of(const CaseRun& run, const std::string& checked, const std::vector<double>& seconds,
              const std::vector<double>& peaks) {
     Row row;
-    row.spec = run.spec(), row.form = run.form(), row.kernel = run.plan().kernel(), row.split = run.split();
+    row.spec = run.spec(), row.form = run.form(), row.kernel = run.plan().kernel();
     row.checked = checked, row.workspace = run.workspace_bytes();
     row.tokens_per_s = run.tokens_per_run() / median(seconds);
     MachineLimits& limits = limits_.at(row.spec.threads);
     const double peak = median(peaks), flops = useful_flops_per_token(run);
-    double& best = row.spec.type == Type::f32 ? limits.f32_gflops : limits.f64_gflops;
+    double& best = row.spec.type == Type::f64 ? limits.f64_gflops : limits.f32_gflops;
     best = std::max(best, *std::max_element(peaks.begin(), peaks.end()));
     row.gflops = flops * row.tokens_per_s * 1e-9;
     row.percent_peak = 100 * row.gflops / peak;
@@ -264,7 +264,7 @@ class Bench {
   std::vector<Refused> refused_;
 };
 
-std::string dtype_of(const BenchCase& c) { return c.type == Type::f32 ? "f32" : "f64"; }
+std::string dtype_of(const BenchCase& c) { return std::string(ttr::to_string(c.type)); }
 
 std::string key_of(const Row& row) {
   const BenchCase& c = row.spec;
@@ -289,7 +289,7 @@ Json json_of(const Row& row, const std::map<std::string, EarlierCase>& earlier) 
   Json j = Json::object();
   j.set("layer", c.layer).set("pass", to_string(c.pass)).set("form", row.form).set("dtype", dtype_of(c));
   j.set("d_key", c.key_dim).set("d_value", c.value_dim).set("heads", c.heads).set("time", c.time);
-  j.set("threads", c.threads).set("split", row.split).set("tokens_per_s", row.tokens_per_s);
+  j.set("threads", c.threads).set("tokens_per_s", row.tokens_per_s);
   j.set("useful_gflops", row.gflops).set("percent_peak", row.percent_peak);
   j.set("percent_bandwidth", row.percent_bandwidth).set("workspace_bytes", row.workspace);
   j.set("kernel", row.kernel).set("checked", row.checked);
@@ -321,7 +321,7 @@ std::vector<std::string> cells_of(const Row& row, const std::map<std::string, Ea
                                     c.pass == Pass::both ? "fwd+bwd" : std::string(to_string(c.pass)),
                                     row.form,
                                     case_text(c),
-                                    fmt::format("{}{}", c.threads, row.split == "sequences" ? "*" : ""),
+                                    std::to_string(c.threads),
                                     rate_text(row.tokens_per_s),
                                     short_number(row.gflops),
                                     percent_text(row.percent_peak),
@@ -353,8 +353,7 @@ std::string report_of(const Bench& bench, const std::map<std::string, EarlierCas
   report.title = "ttr bench";
   report.subtitle = "Tokens per second of each case, and how much that is of what this machine permits.";
   const bool compared = !options.compare.empty();
-  Report::Table cases{
-      "* every thread has a sequence of its own; otherwise threads share the heads.", header(compared), {}, -1};
+  Report::Table cases{"", header(compared), {}, -1};
   BarChart chart{"Share of the roofline", "of the tokens per second that peak and bandwidth permit", {}, {}};
   chart.hues = {{0, "bounded by multiply-adds"}, {1, "bounded by memory"}};
   for (const Row& row : bench.rows()) {
@@ -423,8 +422,6 @@ int run_bench(const BenchOptions& options) {
     TextTable table(header(compared));
     for (const Row& row : bench.rows()) table.row(cells_of(row, earlier, compared));
     fmt::print("{}\n{}", limits_text(bench.limits()), table.text());
-    if (std::any_of(bench.rows().begin(), bench.rows().end(), [](const Row& r) { return r.split == "sequences"; }))
-      fmt::print("* every thread has a sequence of its own\n");
     for (const Refused& r : bench.refused()) fmt::print("not measured: {}: {}\n", r.name, r.why);
   }
   if (report_file && whole) {

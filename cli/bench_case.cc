@@ -35,7 +35,22 @@ std::vector<char> letters_of(const std::string& shape) {
   return letters;
 }
 
-// Dense storage of one named tensor in the plan's type.
+bool is_half(Type type) { return type == Type::bf16 || type == Type::f16; }
+
+double rounded_to(Type type, double x) {
+  switch (type) {
+    case Type::bf16:
+      return to_float(to_bf16(static_cast<float>(x)));
+    case Type::f16:
+      return to_float(to_f16(static_cast<float>(x)));
+    case Type::f32:
+      return static_cast<float>(x);
+    default:
+      return x;
+  }
+}
+
+// Dense storage of one named tensor.
 struct Array {
   Buffer memory;
   std::vector<char> letters;
@@ -44,7 +59,9 @@ struct Array {
 
   Array() = default;
   Array(const Plan& plan, const std::string& shape, std::int64_t time)
-      : letters(letters_of(shape)), extent(plan.extents(shape, time)), type(plan.options().type) {
+      : letters(letters_of(shape)),
+        extent(plan.extents(shape, time)),
+        type(plan.options().tensors.value_or(plan.options().type)) {
     stride.resize(extent.size());
     std::ptrdiff_t step = 1;
     for (std::size_t d = extent.size(); d-- > 0;) stride[d] = step, step *= extent[d];
@@ -53,33 +70,42 @@ struct Array {
   }
   std::size_t count() const { return memory.size() / size_of(type); }
   void write(const Numbers& numbers) {
-    for (std::size_t i = 0; i < numbers.size() && i < count(); ++i)
-      if (type == Type::f32) reinterpret_cast<float*>(memory.data())[i] = static_cast<float>(numbers[i]);
-      else reinterpret_cast<double*>(memory.data())[i] = numbers[i];
+    for (std::size_t i = 0; i < numbers.size() && i < count(); ++i) put(i, numbers[i]);
   }
   Numbers read(std::size_t n) const {
     Numbers numbers(std::min(n, count()));
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      numbers[i] = type == Type::f32 ? reinterpret_cast<const float*>(memory.data())[i]
-                                     : reinterpret_cast<const double*>(memory.data())[i];
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = get(i);
     return numbers;
+  }
+  void put(std::size_t i, double x) {
+    if (type == Type::f64) as<double>()[i] = x;
+    else if (type == Type::f32) as<float>()[i] = static_cast<float>(x);
+    else if (type == Type::bf16) as<bf16>()[i] = to_bf16(static_cast<float>(x));
+    else as<f16>()[i] = to_f16(static_cast<float>(x));
+  }
+  double get(std::size_t i) const {
+    if (type == Type::f64) return as<double>()[i];
+    if (type == Type::f32) return as<float>()[i];
+    return type == Type::bf16 ? to_float(as<bf16>()[i]) : to_float(as<f16>()[i]);
+  }
+  template <class N>
+  N* as() const {
+    return reinterpret_cast<N*>(memory.data());
   }
   std::ptrdiff_t time_axis() const {
     for (std::size_t d = 0; d < letters.size(); ++d)
       if (letters[d] == 'T' || letters[d] == 'P') return static_cast<std::ptrdiff_t>(d);
     return -1;
   }
-  /// Share `part` of `parts` of the heads, and tokens [begin, begin + n) if it has a time axis (n < 0: all).
-  Tensor tensor(int part, int parts, std::int64_t begin, std::int64_t n) const {
+  /// The first `n` tokens if it has a time axis (n < 0: all).
+  Tensor tensor(std::int64_t n = -1) const {
     Tensor t;
     t.type = type, t.rank = static_cast<int>(extent.size());
-    std::ptrdiff_t offset = 0;
     for (std::size_t d = 0; d < extent.size(); ++d) {
       t.extent[d] = extent[d], t.stride[d] = stride[d];
-      if (letters[d] == 'H' || letters[d] == 'G') t.extent[d] /= parts, offset += part * t.extent[d] * stride[d];
-      if (static_cast<std::ptrdiff_t>(d) == time_axis() && n >= 0) t.extent[d] = n, offset += begin * stride[d];
+      if (static_cast<std::ptrdiff_t>(d) == time_axis() && n >= 0) t.extent[d] = n;
     }
-    t.data = memory.data() + static_cast<std::size_t>(offset) * size_of(type);
+    t.data = memory.data();
     return t;
   }
 };
@@ -105,22 +131,19 @@ const LayerInfo* known_layer(const std::string& text) {
   return nullptr;
 }
 
-Plan plan_of(const BenchCase& c, int heads, const std::string& kernel) {
+Plan plan_of(const BenchCase& c, const std::string& kernel) {
   Options options;
-  options.type = c.type, options.kernel = kernel;
-  return plan(c.layer, {1, heads, 0, c.key_dim, c.value_dim}, options);
+  options.type = is_half(c.type) ? Type::f32 : c.type, options.kernel = kernel, options.threads = c.threads;
+  if (is_half(c.type)) options.tensors = c.type;
+  return plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim}, options);
 }
 
 }  // namespace
 
-struct CaseRun::Tensors {
-  std::map<std::string, Array> inputs, outputs, d_outputs, d_inputs;
-  std::vector<std::map<std::string, Array>> more_outputs, more_d_inputs;  // of the other sequences
-};
-
-struct CaseRun::Lane {
-  explicit Lane(Plan p) : plan(std::move(p)) {}
+struct CaseRun::Memory {
+  explicit Memory(Plan p) : plan(std::move(p)) {}
   Plan plan;
+  std::map<std::string, Array> inputs, outputs, d_outputs, d_inputs;
   Buffer fresh, state, work;
   Inputs in, d_out;
   Outputs out, d_in;
@@ -142,12 +165,12 @@ std::string_view to_string(Pass pass) noexcept {
 
 std::string name_of(const BenchCase& c) {
   return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {}", c.layer, to_string(c.pass), ttr::to_string(c.form),
-                     c.type == Type::f32 ? "f32" : "f64", c.key_dim, c.value_dim, c.heads, c.time, c.threads);
+                     ttr::to_string(c.type), c.key_dim, c.value_dim, c.heads, c.time, c.threads);
 }
 
-CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel, Split split)
-    : spec_(spec), whole_(std::make_unique<Plan>(plan_of(spec, spec.heads, kernel))), kernel_(kernel) {
-  const Plan& p = *whole_;
+CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel)
+    : spec_(spec), memory_(std::make_unique<Memory>(plan_of(spec, kernel))) {
+  const Plan& p = memory_->plan;
   Buffer probe(p.footprint(1).state);
   std::memset(probe.data(), 0, probe.size());
   keeps_pairs_ = p.tokens_kept({probe.data(), probe.size()}) >= 0;
@@ -158,194 +181,154 @@ CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel, Split split)
   if (spec_.pass == Pass::step && !keeps_pairs_) spec_.time = 1;
   tokens_ = spec_.pass == Pass::step ? (keeps_pairs_ ? spec_.time + history_steps : step_tokens) : spec_.time;
 
-  if (split == Split::choose) by_heads_ = spec_.threads > 1 && shares_heads();
-  else by_heads_ = split == Split::heads;
-  tensors_ = std::make_unique<Tensors>();
   for (std::size_t i = 0; i < p.inputs().size(); ++i) {
     const InputInfo& info = p.inputs()[i];
-    Array& array = tensors_->inputs[info.name] = Array(p, info.shape, tokens_);
-    array.write(drawn(p, i, tokens_));
-    if (spec_.pass == Pass::both && info.differentiable)
-      tensors_->d_inputs[info.name] = Array(p, info.shape, tokens_);
+    Array& array = memory_->inputs[info.name] = Array(p, info.shape, tokens_);
+    Numbers numbers = drawn(p, i, tokens_);
+    for (double& x : numbers) x = rounded_to(spec_.rounded, x);
+    array.write(numbers);
+    if (spec_.pass == Pass::both && info.differentiable) memory_->d_inputs[info.name] = Array(p, info.shape, tokens_);
   }
   for (std::size_t i = 0; i < p.outputs().size(); ++i) {
     const InputInfo& info = p.outputs()[i];
-    tensors_->outputs[info.name] = Array(p, info.shape, tokens_);
+    memory_->outputs[info.name] = Array(p, info.shape, tokens_);
     if (spec_.pass != Pass::both) continue;
     InputInfo normal = info;
     normal.range = Range::normal;
-    Array& array = tensors_->d_outputs[info.name] = Array(p, info.shape, tokens_);
-    array.write(random_input(p, normal, tokens_, seed_of(100 + i)));
+    Array& array = memory_->d_outputs[info.name] = Array(p, info.shape, tokens_);
+    Numbers numbers = random_input(p, normal, tokens_, seed_of(100 + i));
+    for (double& x : numbers) x = rounded_to(spec_.rounded, x);
+    array.write(numbers);
   }
-  const int parts = by_heads_ ? spec_.threads : 1;
-  for (int t = 0; t < spec_.threads; ++t) {
-    if (!by_heads_ && t > 0) {
-      auto &outputs = tensors_->more_outputs.emplace_back(), &gradients = tensors_->more_d_inputs.emplace_back();
-      for (const InputInfo& info : p.outputs()) outputs[info.name] = Array(p, info.shape, tokens_);
-      for (const auto& [name, array] : tensors_->d_inputs)
-        for (const InputInfo& info : p.inputs())
-          if (info.name == name) gradients[name] = Array(p, info.shape, tokens_);
-    }
-    lanes_.push_back(std::make_unique<Lane>(parts == 1 ? p : plan_of(spec_, spec_.heads / parts, kernel)));
-    prepare(*lanes_.back(), t);
-  }
+  bind();
 }
 
 CaseRun::~CaseRun() = default;
 
+const Plan& CaseRun::plan() const { return memory_->plan; }
+
 // Names of tensors must outlive the lists, so they are those of the plan.
-void CaseRun::prepare(Lane& lane, int index) {
-  const int part = by_heads_ ? index : 0, parts = by_heads_ ? spec_.threads : 1;
+void CaseRun::bind() {
+  Memory& m = *memory_;
   const bool step = spec_.pass == Pass::step;
-  auto& outputs =
-      by_heads_ || index == 0 ? tensors_->outputs : tensors_->more_outputs[static_cast<std::size_t>(index - 1)];
-  auto& gradients =
-      by_heads_ || index == 0 ? tensors_->d_inputs : tensors_->more_d_inputs[static_cast<std::size_t>(index - 1)];
   const auto moving = [&](const Array& array, ConstTensor* in, Tensor* out) {
     const std::ptrdiff_t axis = array.time_axis();
     if (!step || axis < 0) return;
     const auto d = static_cast<std::size_t>(axis);
     // A token is more than one row where it brings several pairs.
     const std::ptrdiff_t rows = array.extent[d] / tokens_;
-    lane.moving.push_back({static_cast<const std::byte*>(in ? in->data : out->data),
-                           rows * array.stride[d] * static_cast<std::ptrdiff_t>(size_of(array.type)), in, out});
+    m.moving.push_back({static_cast<const std::byte*>(in ? in->data : out->data),
+                        rows * array.stride[d] * static_cast<std::ptrdiff_t>(size_of(array.type)), in, out});
     (in ? in->extent[d] : out->extent[d]) = rows;
   };
-  for (const InputInfo& info : lane.plan.inputs()) {
-    const Array& array = tensors_->inputs.at(info.name);
-    ConstTensor& slot = lane.in[info.name] = array.tensor(part, parts, 0, -1);
+  for (const InputInfo& info : m.plan.inputs()) {
+    const Array& array = m.inputs.at(info.name);
+    ConstTensor& slot = m.in[info.name] = array.tensor();
     moving(array, &slot, nullptr);
-    if (const auto found = gradients.find(info.name); found != gradients.end())
-      lane.d_in[info.name] = found->second.tensor(part, parts, 0, -1);
+    if (const auto found = m.d_inputs.find(info.name); found != m.d_inputs.end())
+      m.d_in[info.name] = found->second.tensor();
   }
-  for (const InputInfo& info : lane.plan.outputs()) {
-    Tensor& slot = lane.out[info.name] = outputs.at(info.name).tensor(part, parts, 0, -1);
-    moving(outputs.at(info.name), nullptr, &slot);
-    if (spec_.pass == Pass::both)
-      lane.d_out[info.name] = tensors_->d_outputs.at(info.name).tensor(part, parts, 0, -1);
+  for (const InputInfo& info : m.plan.outputs()) {
+    Tensor& slot = m.out[info.name] = m.outputs.at(info.name).tensor();
+    moving(m.outputs.at(info.name), nullptr, &slot);
+    if (spec_.pass == Pass::both) m.d_out[info.name] = m.d_outputs.at(info.name).tensor();
   }
   const std::int64_t all = keeps_pairs_ ? tokens_ : step ? 1 : tokens_;
   const Form form = step ? Form::step : spec_.form;
-  const Footprint bytes = lane.plan.footprint(all, form);
-  lane.fresh = Buffer(bytes.state), lane.state = Buffer(bytes.state);
+  const Footprint bytes = m.plan.footprint(all, form);
+  m.fresh = Buffer(bytes.state), m.state = Buffer(bytes.state);
   std::size_t scratch = spec_.pass == Pass::both ? std::max(bytes.workspace, bytes.backward) : bytes.workspace;
-  if (step && keeps_pairs_) scratch = std::max(scratch, lane.plan.footprint(all).workspace);  // to fill it
-  lane.work = Buffer(scratch);
-  if (lane.plan.reset({lane.fresh.data(), lane.fresh.size()}) != Status::ok)
-    throw Error("the state of " + lane.plan.name() + " cannot be reset");
+  if (step && keeps_pairs_) scratch = std::max(scratch, m.plan.footprint(all).workspace);  // to fill it
+  m.work = Buffer(scratch);
+  if (m.plan.reset({m.fresh.data(), m.fresh.size()}) != Status::ok)
+    throw Error("the state of " + m.plan.name() + " cannot be reset");
   if (!step || !keeps_pairs_ || spec_.time == 0) return;
   // The pairs that are there before the first step.
   Inputs in;
   Outputs out;
-  for (const InputInfo& info : lane.plan.inputs())
-    in[info.name] = tensors_->inputs.at(info.name).tensor(part, parts, 0, spec_.time);
-  for (const InputInfo& info : lane.plan.outputs())
-    out[info.name] = outputs.at(info.name).tensor(part, parts, 0, spec_.time);
-  const State state{lane.fresh.data(), lane.fresh.size()};
-  const Workspace scratch_of{lane.work.data(), lane.work.size()};
-  const Status status = lane.plan.forward(in, state, out, scratch_of, spec_.form);
-  if (status != Status::ok) throw Error(lane.plan.name() + ": " + lane.plan.diagnose(in, state, out, scratch_of));
+  for (const InputInfo& info : m.plan.inputs()) in[info.name] = m.inputs.at(info.name).tensor(spec_.time);
+  for (const InputInfo& info : m.plan.outputs()) out[info.name] = m.outputs.at(info.name).tensor(spec_.time);
+  const State state{m.fresh.data(), m.fresh.size()};
+  const Status status = m.plan.forward(in, state, out, m.workspace(), spec_.form);
+  if (status != Status::ok) throw Error(m.plan.name() + ": " + m.plan.diagnose(in, state, out, m.workspace()));
 }
 
-// A plan of fewer heads gives the same numbers where every tensor has its heads and no table depends on which they are.
-bool CaseRun::shares_heads() const {
-  if (spec_.heads % spec_.threads != 0) return false;
-  const auto headed = [](const InputInfo& info) { return info.shape.find_first_of("HG") != std::string::npos; };
-  if (!std::all_of(whole_->inputs().begin(), whole_->inputs().end(), headed)) return false;
-  if (!std::all_of(whole_->outputs().begin(), whole_->outputs().end(), headed)) return false;
-  BenchCase small = spec_;
-  small.pass = Pass::forward, small.form = Form::recurrent, small.type = Type::f64, small.time = 5;
-  CaseRun parts(small, kernel_, Split::heads);
-  small.threads = 1;
-  CaseRun whole(small, kernel_, Split::sequences);
-  parts.once(), whole.once();
-  return relative_error(parts.outputs(5), whole.outputs(5)) == 0;
-}
+void CaseRun::rewind() { std::memcpy(memory_->state.data(), memory_->fresh.data(), memory_->state.size()); }
 
-void CaseRun::rewind() {
-  for (const auto& lane : lanes_) std::memcpy(lane->state.data(), lane->fresh.data(), lane->state.size());
-}
-
-void CaseRun::run_lane(Lane& lane, std::int64_t repeats) {
-  const Workspace work = lane.workspace();
-  const State state = lane.state_of();
+void CaseRun::run(std::int64_t repeats) {
+  Memory& m = *memory_;
+  const Workspace work = m.workspace();
+  const State state = m.state_of();
   if (spec_.pass == Pass::step) {
     const std::int64_t first = keeps_pairs_ ? spec_.time : 0, tokens = tokens_ - first;
-    for (std::int64_t s = 0; s < repeats && lane.status == Status::ok; ++s) {
+    for (std::int64_t s = 0; s < repeats && m.status == Status::ok; ++s) {
       const std::ptrdiff_t token = first + s % tokens;
-      for (const Lane::Moving& m : lane.moving) {
-        const std::byte* data = m.base + token * m.bytes;
-        if (m.in) m.in->data = data;
-        else m.out->data = const_cast<std::byte*>(data);
+      for (const Memory::Moving& moved : m.moving) {
+        const std::byte* data = moved.base + token * moved.bytes;
+        if (moved.in) moved.in->data = data;
+        else moved.out->data = const_cast<std::byte*>(data);
       }
-      lane.status = lane.plan.step(lane.in, state, lane.out, work);
+      m.status = m.plan.step(m.in, state, m.out, work);
     }
     return;
   }
-  for (std::int64_t r = 0; r < repeats && lane.status == Status::ok; ++r) {
-    if (r > 0) std::memcpy(lane.state.data(), lane.fresh.data(), lane.state.size());
-    lane.status = lane.plan.forward(lane.in, state, lane.out, work, spec_.form);
-    if (spec_.pass == Pass::both && lane.status == Status::ok)
-      lane.status = lane.plan.backward(lane.in, {lane.fresh.data(), lane.fresh.size()}, lane.d_out, {}, lane.d_in, {},
-                                       work, spec_.form);
+  for (std::int64_t r = 0; r < repeats && m.status == Status::ok; ++r) {
+    if (r > 0) rewind();
+    m.status = m.plan.forward(m.in, state, m.out, work, spec_.form);
+    if (spec_.pass == Pass::both && m.status == Status::ok)
+      m.status = m.plan.backward(m.in, {m.fresh.data(), m.fresh.size()}, m.d_out, {}, m.d_in, {}, work, spec_.form);
   }
 }
 
 void CaseRun::once() {
   rewind();
   const std::int64_t repeats = spec_.pass != Pass::step ? 1 : keeps_pairs_ ? history_steps : step_tokens;
-  for (const auto& lane : lanes_) run_lane(*lane, repeats);
+  run(repeats);
   require_ok();
 }
 
 double CaseRun::timed() {
   const bool fixed = spec_.pass == Pass::step && keeps_pairs_;  // more steps would keep more pairs
-  const auto run = [&] {
+  const auto once = [&] {
     rewind();
-    return seconds_of_team(spec_.threads, [&](int t) { run_lane(*lanes_[static_cast<std::size_t>(t)], repeats_); });
+    return seconds_of_team(1, [&](int) { run(repeats_); });
   };
   if (repeats_ == 0) {
     repeats_ = fixed ? history_steps : 1;
-    double seconds = run();
+    double seconds = once();
     while (!fixed && seconds < least_seconds && repeats_ < (std::int64_t{1} << 30)) {
       const double factor = std::clamp(1.3 * least_seconds / std::max(seconds, 1e-9), 2.0, 64.0);
       repeats_ = static_cast<std::int64_t>(std::ceil(static_cast<double>(repeats_) * factor));
-      seconds = run();
+      seconds = once();
     }
     require_ok();
     if (seconds > 1) return seconds;  // long enough not to mind a cold start
   }
-  const double seconds = run();
+  const double seconds = once();
   require_ok();
   return seconds;
 }
 
 void CaseRun::require_ok() const {
-  for (const auto& lane : lanes_)
-    if (lane->status != Status::ok) throw Error(name_of(spec_) + ": " + std::string(ttr::to_string(lane->status)));
+  if (memory_->status != Status::ok)
+    throw Error(name_of(spec_) + ": " + std::string(ttr::to_string(memory_->status)));
 }
 
 double CaseRun::tokens_per_run() const {
   const double each = spec_.pass == Pass::step ? 1 : static_cast<double>(spec_.time);
-  return each * static_cast<double>(repeats_) * (by_heads_ ? 1 : spec_.threads);
+  return each * static_cast<double>(repeats_);
 }
-
-std::string CaseRun::split() const { return spec_.threads == 1 ? "-" : by_heads_ ? "heads" : "sequences"; }
 
 std::string CaseRun::form() const {
   if (spec_.pass == Pass::step) return "step";
   if (spec_.form != Form::best || spec_.pass == Pass::both) return std::string(ttr::to_string(spec_.form));
-  return std::string(ttr::to_string(whole_->best_form(spec_.time)));
+  return std::string(ttr::to_string(memory_->plan.best_form(spec_.time)));
 }
 
 std::size_t CaseRun::workspace_bytes() const {
-  std::size_t bytes = 0;
-  for (const auto& lane : lanes_) {
-    const Footprint f = lane->plan.footprint(keeps_pairs_ || spec_.pass != Pass::step ? tokens_ : 1,
-                                             spec_.pass == Pass::step ? Form::step : spec_.form);
-    bytes += spec_.pass == Pass::both ? std::max(f.workspace, f.backward) : f.workspace;
-  }
-  return bytes;
+  const Footprint f = memory_->plan.footprint(keeps_pairs_ || spec_.pass != Pass::step ? tokens_ : 1,
+                                              spec_.pass == Pass::step ? Form::step : spec_.form);
+  return spec_.pass == Pass::both ? std::max(f.workspace, f.backward) : f.workspace;
 }
 
 double CaseRun::bytes_per_token() const {
@@ -355,20 +338,19 @@ double CaseRun::bytes_per_token() const {
       if (array.time_axis() >= 0) bytes += times * static_cast<double>(array.memory.size());
   };
   const double passes = spec_.pass == Pass::both ? 2 : 1;
-  moved(tensors_->inputs, passes), moved(tensors_->outputs, 1);
-  moved(tensors_->d_inputs, 1), moved(tensors_->d_outputs, 1);
+  moved(memory_->inputs, passes), moved(memory_->outputs, 1);
+  moved(memory_->d_inputs, 1), moved(memory_->d_outputs, 1);
   bytes /= static_cast<double>(tokens_);
   if (spec_.pass != Pass::step) return bytes;
   // A list of pairs is read, a state of fixed size is read and written.
-  return bytes +
-         (keeps_pairs_ ? 1 : 2) * static_cast<double>(whole_->footprint(std::max<std::int64_t>(spec_.time, 1)).state);
+  return bytes + (keeps_pairs_ ? 1 : 2) *
+                     static_cast<double>(memory_->plan.footprint(std::max<std::int64_t>(spec_.time, 1)).state);
 }
 
 std::size_t CaseRun::bytes_touched() const {
-  std::size_t bytes = 0;
-  for (const auto& lane : lanes_) bytes += lane->state.size();
+  std::size_t bytes = memory_->state.size();
   if (spec_.pass == Pass::step) return bytes;
-  for (const auto* arrays : {&tensors_->inputs, &tensors_->outputs, &tensors_->d_inputs, &tensors_->d_outputs})
+  for (const auto* arrays : {&memory_->inputs, &memory_->outputs, &memory_->d_inputs, &memory_->d_outputs})
     for (const auto& [name, array] : *arrays) bytes += array.memory.size();
   return bytes;
 }
@@ -376,7 +358,7 @@ std::size_t CaseRun::bytes_touched() const {
 NamedNumbers CaseRun::outputs(std::int64_t tokens) const {
   NamedNumbers result;
   const std::int64_t first = spec_.pass == Pass::step && keeps_pairs_ ? spec_.time : 0;
-  for (const auto& [name, array] : tensors_->outputs) {
+  for (const auto& [name, array] : memory_->outputs) {
     const auto per_token = static_cast<std::int64_t>(array.count()) / tokens_;
     Numbers all = array.read(static_cast<std::size_t>((first + tokens) * per_token));
     all.erase(all.begin(), all.begin() + first * per_token);
@@ -387,17 +369,15 @@ NamedNumbers CaseRun::outputs(std::int64_t tokens) const {
 
 NamedNumbers CaseRun::gradients() const {
   NamedNumbers result;
-  for (const auto& [name, array] : tensors_->d_inputs) result[name] = array.read(array.count());
+  for (const auto& [name, array] : memory_->d_inputs) result[name] = array.read(array.count());
   return result;
 }
 
 void CaseRun::differentiate_only(const NamedNumbers& outputs) {
-  for (const auto& lane : lanes_) {
-    Inputs kept;
-    for (const std::string_view name : lane->d_out.names())
-      if (outputs.contains(name)) kept[name] = lane->d_out.get(name);
-    lane->d_out = kept;
-  }
+  Inputs kept;
+  for (const std::string_view name : memory_->d_out.names())
+    if (outputs.contains(name)) kept[name] = memory_->d_out.get(name);
+  memory_->d_out = kept;
 }
 
 namespace {
@@ -425,6 +405,7 @@ CaseCheck check_case(CaseRun& run) {
   const bool step = spec.pass == Pass::step;
   double tolerance = spec.type == Type::f64 ? 1e-10 : 1e-4;
   if (info) tolerance = (spec.type == Type::f64 ? info->tolerance_f64 : info->tolerance_f32) * info->conditioning;
+  if (is_half(spec.type)) tolerance += spec.type == Type::bf16 ? 0x1p-8 : 0x1p-11;  // results are rounded
   run.once();
 
   std::string what;
@@ -441,6 +422,7 @@ CaseCheck check_case(CaseRun& run) {
   for (const Against& other : list) {
     BenchCase same = spec;
     same.type = Type::f64, same.threads = 1, same.form = Form::recurrent;
+    same.rounded = is_half(spec.type) ? spec.type : Type::f64;
     std::int64_t tokens = other.tokens;
     if (step) {
       tokens = run.keeps_pairs() ? history_steps : std::min(step_tokens, oracle_tokens);

@@ -1,15 +1,10 @@
 // One case of `ttr bench`: a layer at given sizes, ready to run again and again on memory of its own.
-//
-// Threads share the heads: every thread has a plan of H / threads heads on strided parts of the same tensors, and a
-// state and workspace of its own. Where that changes the numbers (tables per head, inputs without a head axis), or the
-// heads do not divide, every thread runs a sequence of its own and all tokens count. When decoding, threads do not
-// wait for each other after every token.
+// Threads are those of the plan (Options::threads).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "runner.h"
 #include "ttr/ttr.h"
@@ -23,18 +18,18 @@ struct BenchCase {
   std::string layer;  // name, name:settings or recipe
   Pass pass = Pass::forward;
   Form form = Form::best;
-  Type type = Type::f32;
+  Type type = Type::f32;  // of the tensors; half types run on a float plan
   int key_dim = 64, value_dim = 64, heads = 8;
   std::int64_t time = 4096;  // step: the pairs kept before the first token, where pairs are kept
   int threads = 1;
+  Type rounded = Type::f64;  // inputs are rounded to this type before they are stored
 };
 std::string name_of(const BenchCase&);  // "gla forward f32 K64 V64 H8 T4096 threads 1", for messages
 
 class CaseRun {
  public:
-  enum class Split { choose, heads, sequences };
   /// Draws inputs as the layer's table says; the first tokens do not depend on `time`. `kernel`: as in Options.
-  explicit CaseRun(const BenchCase&, const std::string& kernel = {}, Split split = Split::choose);
+  explicit CaseRun(const BenchCase&, const std::string& kernel = {});
   ~CaseRun();
 
   /// From a fresh state: once through all tokens, or the first steps. Throws Error if a call fails.
@@ -44,10 +39,9 @@ class CaseRun {
   double tokens_per_run() const;
 
   const BenchCase& spec() const { return spec_; }
-  const Plan& plan() const { return *whole_; }
+  const Plan& plan() const;
   bool keeps_pairs() const { return keeps_pairs_; }
-  std::string split() const;  // "heads", "sequences"; "-" for one thread
-  std::string form() const;   // what Form::best is, where that is known
+  std::string form() const;  // what Form::best is, where that is known
   std::size_t workspace_bytes() const;
   /// Bytes that one token must move at least, and those of everything that a run touches.
   double bytes_per_token() const;
@@ -59,22 +53,17 @@ class CaseRun {
   void differentiate_only(const NamedNumbers& outputs);
 
  private:
-  struct Lane;
-  void prepare(Lane&, int index);
-  void run_lane(Lane&, std::int64_t repeats);
+  struct Memory;
+  void bind();
+  void run(std::int64_t repeats);
   void rewind();
   void require_ok() const;
-  bool shares_heads() const;
 
   BenchCase spec_;
-  std::unique_ptr<Plan> whole_;
-  std::string kernel_;
-  bool by_heads_ = false, keeps_pairs_ = false;
+  bool keeps_pairs_ = false;
   std::int64_t tokens_ = 0;  // of the tensors: time, or the steps of one round
   std::int64_t repeats_ = 0;
-  struct Tensors;
-  std::unique_ptr<Tensors> tensors_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<Memory> memory_;
 };
 
 struct CaseCheck {

@@ -72,7 +72,7 @@ struct BenchVerb {
     };
     list("--form", speed.forms, "best, recurrent, chunk, parallel, scan or all");
     list("--pass", speed.passes, "forward, both (forward and backward) or step (decoding)");
-    list("--dtype", speed.dtypes, "f32, f64");
+    list("--dtype", speed.dtypes, "f32, f64, bf16, f16 (tensors; states and arithmetic are then float)");
     list("--key-dim", speed.key_dims, "key_dim");
     list("--value-dim", speed.value_dims, "value_dim (default: as key_dim)");
     list("--heads", speed.heads, "heads");

@@ -51,10 +51,7 @@ runs "all forms, passes, types and threads of a layer" 0 gated-deltanet $small -
 check "36 cases" test "$(count_of '"layer"' out.txt)" = 36
 check "nothing was refused" grep -q '"refused": \[\]' out.txt
 check "cases were compared with the oracle" test "$(count_of '"checked": "oracle' out.txt)" = 36
-check "threads share the heads" test "$(count_of '"split": "heads"' out.txt)" = 18
-# shellcheck disable=SC2086
-runs "tables per head: every thread its own sequence" 0 retnet $small --threads 2 --json
-check "that is said" grep -q '"split": "sequences"' out.txt
+check "half of them on two threads" test "$(count_of '"threads": 2' out.txt)" -ge 18
 # shellcheck disable=SC2086
 runs "settings and recipes" 0 'rls:ridge=0.1,decay=0.9' 'equal / linear / sgd(beta, decay)' $small --threads 1 --json
 check "no count of operations: null" grep -q '"useful_gflops": null' out.txt

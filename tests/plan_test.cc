@@ -141,6 +141,9 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
             "equal / linear / sgd(beta=0.5, decay=0.01)");
   EXPECT_EQ(stream_recipe("rls:decay=0.99"), "decay(0.99) / linear / exact(ridge=0.001)");
   EXPECT_NE(stream_recipe("softmax-attention").find("window(1024)"), std::string::npos);
+  for (const char* text : {"softmax-attention:causal=no", "mesanet:steps=9,tolerance=0.1",
+                           "rls:ridge=1,solver=woodbury", "titans-pytorch:chunk=4", "yaad:loss=sign"})
+    EXPECT_NE(error_of([&] { stream_recipe(text); }).find("stream"), std::string::npos) << text;
   EXPECT_NE(error_of([] { stream_recipe("equal / linear / sgd(dplr)"); }).find("would need the input"),
             std::string::npos);
 }
@@ -274,7 +277,7 @@ TEST(Plan, NoTokensChangeNothing) {
 // Tokens that were tried and taken back leave no trace.
 TEST(Plan, TruncatedStateGoesOnAsIfTheTokensHadNotBeen) {
   for (const char* text : {"softmax-attention", "forgetting-attention", "local-linear-attention", "kernel-regression",
-                           "kernel-regression:window=9", "path-attention", "deltaformer"}) {
+                           "path-attention", "deltaformer"}) {
     const Plan p = plan(text, {.batch = 2, .key_dim = 3, .value_dim = 3}, {.type = Type::f64});
     const auto run = [&](std::vector<double>& state, std::int64_t tokens, unsigned seed) {
       std::vector<Numbers> numbers;
@@ -310,7 +313,9 @@ TEST(Plan, TruncatedStateGoesOnAsIfTheTokensHadNotBeen) {
     EXPECT_LT(cli::relative_error(b, a), 1e-12) << text;
   }
   std::vector<double> state(8);
-  EXPECT_EQ(plan("deltanet", {.key_dim = 1, .value_dim = 1}).truncate({state.data(), 64}, 1), Status::not_supported);
+  for (const char* text : {"deltanet", "softmax-attention:window=4"})
+    EXPECT_EQ(plan(text, {.key_dim = 1, .value_dim = 1}).truncate({state.data(), 64}, 1), Status::not_supported)
+        << text;
 }
 
 TEST(Plan, StateCanBeSavedClonedAndPutBack) {

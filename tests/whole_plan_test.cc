@@ -137,6 +137,13 @@ TEST(WholePlan, ErrorsNameTheAxis) {
   EXPECT_EQ(call.diagnosis(), "pairs 5 of cu_seqlens_pairs does not match 6 of the other inputs");
   call.in.cu_seqlens_pairs = {};
   EXPECT_EQ(call.diagnosis(), "pairs 4 of cu_seqlens_pairs does not match 6 of the other inputs");
+  call.in.cu_seqlens = {}, call.in.cu_seqlens_pairs = wrong;
+  EXPECT_EQ(call.diagnosis(), "the input cu_seqlens of softmax-attention is missing");
+  // Keys that are the queries: values of another number are refused.
+  Call soft(plan("soft", {.heads = H, .key_dim = K, .value_dim = V}, {.type = Type::f64}), 4, 4);
+  EXPECT_EQ(soft.forward(), Status::ok);
+  soft.in["v"].extent[1] = 3;
+  EXPECT_EQ(soft.diagnosis(), "time 3 of v does not match 4 of the other inputs");
   EXPECT_TRUE(p.states().empty());
   EXPECT_EQ(p.forms().size(), 1u);
   EXPECT_NE(std::string(p.why_absent(Form::chunk)).find("all pairs"), std::string::npos);

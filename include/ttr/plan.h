@@ -12,6 +12,8 @@
 //
 // A plan is immutable: share it between threads. step, forward and backward never throw, print or abort, and
 // allocate nothing unless kernel() is "oracle". Calls that use different states and workspaces may run at once.
+// Options::threads lets one call use several threads: results are the same, bit for bit, and calls with little work
+// (some ten microseconds) stay on one.
 #pragma once
 
 #include <array>
@@ -44,11 +46,13 @@ enum class Form { best, step, recurrent, chunk, parallel, scan };
 std::string_view to_string(Form) noexcept;
 
 struct Options {
-  Type type = Type::f32;
+  Type type = Type::f32;                             // of states and arithmetic: f32 or f64
+  std::optional<Type> tensors = {};                  // bf16 or f16: tensors of a call may have it too; needs f32
   bool causal = true;                                // false: every query sees all pairs of its call; no state
   int chunk = 0;                                     // tokens per chunk; 0 = chosen by the plan
   std::optional<double> scale = {};                  // factor on q; empty = the layer's own
   std::map<std::string, std::string> settings = {};  // as in `rls:ridge=1e-3`; see LayerInfo::settings
+  int threads = 1;                                   // that share the work of a call; 0 = all of the machine
   std::string kernel = {};                           // "oracle" forces the literal solver; empty = the fastest
   std::string target = {};  // "AVX2", "SSE4", ... forces an instruction set; empty = the best
                             // (or the environment's TTR_TARGET)
@@ -105,7 +109,7 @@ class NamedTensors {
   /// Shape::batch sequences in all. Empty: every batch row is one sequence. Read from the inputs only.
   std::span<const std::int64_t> cu_seqlens;
   /// Plans that are not causal: the same for the pairs, whose tensors have a length of their own (the letter P).
-  /// Empty: as cu_seqlens.
+  /// Empty: as cu_seqlens; not without it.
   std::span<const std::int64_t> cu_seqlens_pairs;
 
  private:
@@ -149,7 +153,8 @@ class Plan {
   /// Moves a growing state into a larger buffer.
   Status grow(ConstState from, State to) const noexcept;
   /// Cuts the lists of a state that keeps its pairs to the oldest `tokens` (tokens that were tried are taken back).
-  /// States of a fixed size cannot forget what they have added: not_supported; keep a copy instead.
+  /// States of a fixed size cannot forget what they have added, nor can a window find again what has left it:
+  /// not_supported; keep a copy instead.
   Status truncate(State, std::int64_t tokens) const noexcept;
 
   /// One token: the tensors have T = 1.

@@ -15,7 +15,7 @@ enum class Status : int {
   ok = 0,
   missing_input,    // a required input or output has no data
   bad_shape,        // an extent does not fit the plan
-  bad_type,         // float where the plan is double, or the reverse
+  bad_type,         // a type the plan does not take: Options::type, Options::tensors
   small_state,      // the state buffer is smaller than footprint().state
   state_full,       // a growing state (a history of pairs) has no room for the new tokens
   small_workspace,  // the workspace is smaller than footprint() asks for

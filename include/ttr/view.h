@@ -10,16 +10,39 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 #include <type_traits>
 
 namespace ttr {
 
-enum class Type : int { f32 = 0, f64 = 1 };
+enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
+
+/// Half types, as their bits: the upper half of a float, and IEEE binary16. Tensors of calls may have them
+/// (Options::tensors); arithmetic and states are float.
+struct bf16 {
+  std::uint16_t bits;
+};
+struct f16 {
+  std::uint16_t bits;
+};
 
 template <class T>
-inline constexpr Type type_of = std::is_same_v<std::remove_const_t<T>, double> ? Type::f64 : Type::f32;
+constexpr Type type_named() {
+  using Plain = std::remove_const_t<T>;
+  static_assert(std::is_same_v<Plain, float> || std::is_same_v<Plain, double> || std::is_same_v<Plain, bf16> ||
+                    std::is_same_v<Plain, f16>,
+                "tensors are of float, double, ttr::bf16 or ttr::f16");
+  return std::is_same_v<Plain, double> ? Type::f64
+         : std::is_same_v<Plain, bf16> ? Type::bf16
+         : std::is_same_v<Plain, f16>  ? Type::f16
+                                       : Type::f32;
+}
+template <class T>
+inline constexpr Type type_of = type_named<T>();
 
-constexpr std::size_t size_of(Type type) { return type == Type::f64 ? 8 : 4; }
+constexpr std::size_t size_of(Type type) { return type == Type::f64 ? 8 : type == Type::f32 ? 4 : 2; }
+std::string_view to_string(Type) noexcept;  // "f32", "f64", "bf16", "f16"
 
 /// N-dimensional strided view; strides count elements, not bytes, and may be zero (broadcast) or negative.
 template <class T, std::size_t N>

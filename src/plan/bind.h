@@ -21,6 +21,7 @@ struct Bound {
   T* writable = nullptr;           // results of steps
   const T* gradient_in = nullptr;  // what backward reads: the caller's d_output or the scratch below
   T* gradient = nullptr;           // what backward adds to; null = not wanted
+  bool of_caller = false;          // an input, or an output the caller has room for: as long as the call
   std::array<std::ptrdiff_t, max_rank> extent{}, stride{}, gradient_stride{};
 };
 

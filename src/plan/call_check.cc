@@ -13,7 +13,8 @@ bool is_free(const Plan::Body& body, char letter) { return letter == 'L' && !bod
 template <class AnyTensor>
 Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTensor& tensor, std::ptrdiff_t batch,
                    std::ptrdiff_t time, std::ptrdiff_t pairs) noexcept {
-  if (tensor.type != body.options.type) return {Status::bad_type, info.name, 0, 0, 0};
+  if (tensor.type != body.options.type && tensor.type != body.options.tensors)
+    return {Status::bad_type, info.name, 0, static_cast<std::ptrdiff_t>(tensor.type), 0};
   int rank = 0;
   for (char letter : info.shape) {
     if (letter == ' ') continue;
@@ -62,10 +63,16 @@ std::ptrdiff_t length_of(const Plan::Body& body, const Inputs& inputs, char lett
   return -1;
 }
 
+std::ptrdiff_t pairs_of(const Plan::Body& body, const Inputs& inputs) noexcept {
+  const std::ptrdiff_t own = body.pipeline.own_pairs ? length_of(body, inputs, 'P') : -1;
+  return own >= 0 ? own : length_of(body, inputs, 'T') * body.pipeline.pairs;
+}
+
 Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   const auto cu = call.inputs->cu_seqlens, pair_cu = call.inputs->cu_seqlens_pairs;
+  if (cu.empty() && !pair_cu.empty()) return {Status::missing_input, "cu_seqlens", 0, 0, 0};
   const std::ptrdiff_t time = length_of(body, *call.inputs, 'T');
-  const std::ptrdiff_t pairs = body.pipeline.own_pairs ? length_of(body, *call.inputs, 'P') : time;
+  const std::ptrdiff_t pairs = pairs_of(body, *call.inputs);
   const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
   for (const InputInfo& info : body.pipeline.inputs) {
     const ConstTensor tensor = call.inputs->get(info.name);

@@ -167,17 +167,8 @@ Claim whole_claim(const Facts& f) {
   return plain && (f.sum() || (s.kind == Kind::exact && ridge)) ? Claim::whole : Claim::nobody;
 }
 
-}  // namespace
-
-static Claim claimed_by_others(const Design&, bool causal);
-
-// Networks, and linear memories with a loss or solver that only the kernel of networks has.
-Claim claimed_by(const Design& d, bool causal) {
-  const Claim claim = claimed_by_others(d, causal);
-  return claim == Claim::nobody && causal && neural_model(d, 1, 1) ? Claim::neural : claim;
-}
-
-static Claim claimed_by_others(const Design& d, bool causal) {
+// Every family but that of networks.
+Claim claimed_by_others(const Design& d, bool causal) {
   const Facts f(d);
   const auto& [w, m, s, x] = f;
   if (w.near != Kernel::none) return near_claim(f, causal);
@@ -239,6 +230,14 @@ static Claim claimed_by_others(const Design& d, bool causal) {
   if (s.kind == Kind::kalman) return f.squared() && f.unit_pairs() && f.per_token() ? Claim::kalman : Claim::nobody;
   if (s.kind == Kind::apa) return f.squared() && f.unit_pairs() ? Claim::projection : Claim::nobody;
   return s.kind == Kind::sgd ? step_claim(f) : Claim::nobody;
+}
+
+}  // namespace
+
+// Networks, and linear memories with a loss or solver that only the kernel of networks has, come last.
+Claim claimed_by(const Design& d, bool causal) {
+  const Claim claim = claimed_by_others(d, causal);
+  return claim == Claim::nobody && causal && neural_model(d, 1, 1) ? Claim::neural : claim;
 }
 
 }  // namespace ttr

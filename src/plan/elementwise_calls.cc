@@ -13,7 +13,7 @@ namespace {
 template <class T, class Run>
 Status for_each_head(const Operands<T>& o, std::ptrdiff_t size, Run&& run) noexcept {
   const std::span<const Sequence> all = o.sequences();
-  const int H = o.body().shape.heads;
+  const int H = o.heads();
   for (std::size_t n = 0; n < all.size(); ++n)
     for (int h = 0; h < H; ++h)
       if (const Status s = run(all.subspan(n, 1), h, (static_cast<std::ptrdiff_t>(n) * H + h) * size);
@@ -204,7 +204,7 @@ struct CarryFamily {
     CarryProblem<T> p;
     p.sequences = o.sequences();
     p.kind = kind(o.step());
-    p.heads = heads_of(o.body(), o.step().to), p.dim = dim(o.body(), o.step());
+    p.heads = static_cast<int>(o.output(o.step().to).extent[2]), p.dim = dim(o.body(), o.step());
     p.x = o.vectors(Role::v);
     p.state = o.template state<T>(state);
     p.y = o.output(o.step().to);

@@ -175,7 +175,7 @@ struct LogLinearFamily {
     p.linear = o.problem(state);
     p.level_scales = o.vectors(Role::levels);
     p.levels = o.body().pipeline.letters.at('L');
-    p.count = static_cast<std::int64_t*>(state.data);  // the head of the buffer
+    p.count = o.counts(state);
     return p;
   }
   static LogLinearGradient<T> gradient(const Operands<T>& o, const LinearGradient<T>& d, const Call&) {

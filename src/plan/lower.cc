@@ -85,6 +85,13 @@ Pipeline Builder::build(double scale) {
 // Not causal: what belongs to pairs has the letter P for its time; and so have the layer's inputs it is made of.
 void Builder::give_pairs_their_own_time() {
   p_.own_pairs = true;
+  const auto input_of = [&](const std::string& name) {
+    if (layer_)
+      for (const auto& [fed, input] : layer_->feeds)
+        if (fed == name) return input;
+    return name;
+  };
+  if (input_of("k") == input_of("q")) return;  // keys that are the queries (SOFT): there are as many pairs as tokens
   const auto own_time = [](std::string& shape) {
     if (const std::size_t at = shape.find('T'); at != std::string::npos) shape[at] = 'P';
   };
@@ -103,12 +110,8 @@ void Builder::give_pairs_their_own_time() {
       if (stage.to == name && name != stage.from.front())
         of_pairs.insert(of_pairs.end(), stage.from.begin(), stage.from.end());
   }
-  // A tensor that is the query as well keeps the time of queries.
-  const InputInfo* query = canonical_info("q");
   for (InputInfo& input : p_.inputs)
-    if (std::find(of_pairs.begin(), of_pairs.end(), input.name) != of_pairs.end() &&
-        !(query && input.name == query->name))
-      own_time(input.shape);
+    if (std::find(of_pairs.begin(), of_pairs.end(), input.name) != of_pairs.end()) own_time(input.shape);
 }
 
 const InputInfo* Builder::canonical_info(const std::string& name) const {

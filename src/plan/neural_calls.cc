@@ -10,19 +10,21 @@
 namespace ttr {
 namespace {
 
-using neural::max_parameters;
-
 template <class T>
 struct NeuralFamily {
-  static std::ptrdiff_t numbers(const Plan::Body& body, const NeuralModel& model) {
-    return std::ptrdiff_t{body.shape.batch} * body.shape.heads * NeuralLayout(model).size;
-  }
-  static std::ptrdiff_t lengths(const Plan::Body& body, const NeuralModel& model) {
-    const NeuralLayout layout(model);
-    std::ptrdiff_t n = 0;
-    for (int j = 0; model.row_norm && j < layout.matrices; ++j) n += layout.part[at(layout.matrix(j))].out;
-    return n * body.shape.batch * body.shape.heads;
-  }
+  // Weights and lengths of a call that begins sequences, and their gradients.
+  struct Starts {
+    Starts(const NeuralModel& model, std::ptrdiff_t rows, Arena& arena) {
+      const NeuralLayout layout(model);
+      for (std::size_t i = 0; i < at(layout.count); ++i) {
+        const NeuralLayout::Part& part = layout.part[i];
+        weights[i] = arena.take<T>(rows * size(part)), d_weights[i] = arena.take<T>(rows * size(part));
+        if (model.row_norm && part.matrix)
+          norms[i] = arena.take<T>(rows * part.out), d_norms[i] = arena.take<T>(rows * part.out);
+      }
+    }
+    NeuralParts<T> weights{}, norms{}, d_weights{}, d_norms{};
+  };
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
                                bool backward) {
     return start_bytes(body, step, backward) +
@@ -33,7 +35,7 @@ struct NeuralFamily {
     NeuralProblem<T> p;
     p.model = *o.step().neural;
     p.sequences = o.sequences();
-    p.heads = o.body().shape.heads, p.key_heads = heads_of(o.body(), o.role(Role::q));
+    p.heads = o.heads(), p.key_heads = o.heads_of(Role::q);
     p.scale = static_cast<T>(o.step().scale);
     p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
     p.rate = rates(o, p.model);
@@ -42,7 +44,7 @@ struct NeuralFamily {
     p.position_gain = o.per_head_row(Role::place_gain, p.model.batch);
     p.norm_weight = o.per_head_row(Role::norm_weight, p.model.value_dim);
     p.norm_bias = o.per_head_row(Role::norm_bias, p.model.value_dim);
-    p.count = static_cast<std::int64_t*>(state.data);  // the head of the buffer
+    p.count = o.counts(state);
     p.state = parts<T>(o, state);
     const NeuralPlaces places(p.model);
     const NeuralLayout layout(p.model);
@@ -73,8 +75,9 @@ struct NeuralFamily {
   template <class Kernel>
   static Status backward_by(const Operands<T>& o, const Call& call, Arena arena, Kernel&& call_kernel) noexcept {
     NeuralProblem<T> p = problem(o, call.state);
-    std::int64_t* const seen = arena.take<std::int64_t>(o.body().shape.batch);
-    std::copy_n(p.count, o.body().shape.batch, seen);
+    const std::ptrdiff_t sequences = static_cast<std::ptrdiff_t>(p.sequences.size());
+    std::int64_t* const seen = arena.take<std::int64_t>(sequences);
+    std::copy_n(p.count, sequences, seen);
     count_given_pairs(p, seen);
     p.count = seen;
     const NeuralPlaces places(p.model);
@@ -94,7 +97,7 @@ struct NeuralFamily {
     d.d_norm_weight = o.d_per_head_row(Role::norm_weight, p.model.value_dim);
     d.d_norm_bias = o.d_per_head_row(Role::norm_bias, p.model.value_dim);
     // The lengths are carried on as they are.
-    const std::ptrdiff_t rows = std::ptrdiff_t{o.body().shape.batch} * p.heads;
+    const std::ptrdiff_t rows = sequences * p.heads;
     const auto add_final_lengths = [&] {
       for (int j = 0; places.norms >= 0 && call.d_final.data && j < layout.matrices; ++j) {
         const std::size_t i = at(layout.matrix(j));
@@ -108,18 +111,16 @@ struct NeuralFamily {
     }
 
     // Sequences that begin here: the initial weights are the inputs, and so are their gradients.
-    NeuralParts<T> weights{}, norms{}, d_weights{}, d_norms{};
+    const Starts starts_here(p.model, rows, arena);
+    const auto& [weights, norms, d_weights, d_norms] = starts_here;
     const NeuralState<T> outer = d.d_initial;
     const NeuralParts<T> outer_norms = d.d_norms;
     for (std::size_t i = 0; i < at(layout.count); ++i) {
-      const std::ptrdiff_t n = rows * size(layout.part[i]);
-      weights[i] = std::copy_n(p.state.weights[i], n, arena.take<T>(n)) - n;
-      d_weights[i] = std::fill_n(arena.take<T>(n), n, T(0)) - n;
+      const std::ptrdiff_t n = rows * size(layout.part[i]), m = rows * layout.part[i].out;
+      std::copy_n(p.state.weights[i], n, weights[i]), std::fill_n(d_weights[i], n, T(0));
       p.state.weights[i] = weights[i], d.d_initial.weights[i] = d_weights[i];
-      if (!p.norms[i]) continue;
-      const std::ptrdiff_t m = rows * layout.part[i].out;
-      norms[i] = std::copy_n(p.norms[i], m, arena.take<T>(m)) - m;
-      d_norms[i] = std::fill_n(arena.take<T>(m), m, T(0)) - m;
+      if (!norms[i]) continue;
+      std::copy_n(p.norms[i], m, norms[i]), std::fill_n(d_norms[i], m, T(0));
       p.norms[i] = norms[i], d.d_norms[i] = d_norms[i];
     }
     begin(o, p, weights, norms);
@@ -127,11 +128,11 @@ struct NeuralFamily {
     const Status status = call_kernel(p, d, arena.rest());
     for (std::size_t i = 0; i < at(layout.count); ++i) {
       const std::ptrdiff_t one = size(layout.part[i]), width = layout.part[i].out;
-      for (std::ptrdiff_t n = 0; n < o.body().shape.batch; ++n)
+      for (std::ptrdiff_t n = 0; n < sequences; ++n)
         for (std::ptrdiff_t h = 0; h < p.heads; ++h) {
           const std::ptrdiff_t row = n * p.heads + h;
           T* const d_row = d_weights[i] + row * one;
-          if (!begins(o, p, static_cast<std::size_t>(n)) || !has_start(o, i)) {
+          if (!o.begins(p.count, static_cast<std::size_t>(n)) || !has_start(o, i)) {
             if (outer.weights[i])
               for (std::ptrdiff_t e = 0; e < one; ++e) outer.weights[i][row * one + e] += d_row[e];
             if (outer_norms[i] && d_norms[i])
@@ -157,15 +158,11 @@ struct NeuralFamily {
     });
   }
 
-  // Scratch for the starts of a backward call.
+  // Scratch of a call besides the kernel's, as backward_by takes it.
   static std::size_t start_bytes(const Plan::Body& body, const Step& step, bool backward) {
     Arena arena;
-    arena.take<std::int64_t>(body.shape.batch);
-    for (int copies = backward && starts(step) ? 2 : 0; copies > 0; --copies) {
-      for (int i = 0; i < NeuralLayout(*step.neural).count; ++i)  // alignment
-        arena.take<T>(16);
-      arena.take<T>(numbers(body, *step.neural)), arena.take<T>(lengths(body, *step.neural) + 16 * max_parameters);
-    }
+    if (backward) arena.take<std::int64_t>(body.shape.batch);
+    if (backward && starts(step)) Starts(*step.neural, std::ptrdiff_t{body.shape.batch} * body.shape.heads, arena);
     return arena.bytes();
   }
 
@@ -178,9 +175,6 @@ struct NeuralFamily {
       if (count[n] == 0 && std::any_of(weight, weight + slots * p.heads, [](T w) { return w != 0; }))
         count[n] = slots;
     }
-  }
-  static bool begins(const Operands<T>& o, const NeuralProblem<T>& p, std::size_t n) {
-    return p.count[n] == 0 && o.sequences()[n].end > o.sequences()[n].begin;
   }
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   static std::ptrdiff_t size(const NeuralLayout::Part& part) {
@@ -235,7 +229,7 @@ struct NeuralFamily {
       const NeuralLayout::Part& part = layout.part[i];
       const View<const T, 3> start = start_of(o, i, part);
       for (std::size_t n = 0; n < o.sequences().size(); ++n) {
-        if (!begins(o, p, n)) continue;
+        if (!o.begins(p.count, n)) continue;
         for (std::ptrdiff_t h = 0; h < p.heads; ++h) {
           const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(n) * p.heads + h;
           T* const w = weights[i] + row * size(part);

@@ -7,6 +7,8 @@ namespace ttr {
 using families::NeuralModel;
 namespace neural = families::neural;
 
+namespace {
+
 // What a layer does beyond its recipe.
 void apply(const zoo::NeuralOptions& options, NeuralModel& model) {
   model.block |= options.block, model.lazy |= options.lazy;
@@ -18,9 +20,10 @@ void apply(const zoo::NeuralOptions& options, NeuralModel& model) {
   if (options.scheduled && model.orthogonalise != neural::Orthogonalise::none)
     model.orthogonalise = neural::Orthogonalise::scheduled;
   if (options.sign_loss) model.loss = neural::Loss::huber_sign;
-  if (options.undecayed_point) model.decayed_point = false;
   model.gradient_scale = options.gradient_scale / (options.mean_gradient ? model.value_dim : 1);
 }
+
+}  // namespace
 
 // The states of the step, in the order of NeuralPlaces. Weights begin as the oracle's do.
 std::vector<StatePart> Builder::neural_parts(const NeuralModel& model, int k) {

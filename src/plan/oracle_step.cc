@@ -160,7 +160,7 @@ oracle::Sizes sizes_of(const Plan::Body& body, const families::Sequence& sequenc
 }  // namespace
 
 template <class T>
-Status oracle_forward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial,
+Status oracle_forward(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstState initial,
                       State final) noexcept try {
   std::vector<Arrays> states;
   const Value& out_value = body.pipeline.values[static_cast<std::size_t>(step.to)];
@@ -195,7 +195,7 @@ Status oracle_forward(const Plan::Body& body, const Step& step, Binding<T>& b, C
 }
 
 template <class T>
-Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, ConstState initial,
+Status oracle_backward(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstState initial,
                        ConstState d_final, State d_initial) noexcept try {
   const Value& out_value = body.pipeline.values[static_cast<std::size_t>(step.to)];
   const Bound<T>& out = b.values[static_cast<std::size_t>(step.to)];
@@ -225,7 +225,7 @@ Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
     }
     const Arrays gradients = oracle::backward(body.pipeline.design, sizes, inputs, state, d_o, d_state);
     for (std::size_t i = 0; i < body.pipeline.canonical.size(); ++i) {
-      Bound<T>& bound = b.values[static_cast<std::size_t>(body.pipeline.canonical[i])];
+      const Bound<T>& bound = b.values[static_cast<std::size_t>(body.pipeline.canonical[i])];
       const auto found = gradients.find(body.pipeline.canonical_info[i].name);
       if (!bound.gradient || found == gradients.end()) continue;
       const Along a = along(body, b, i);
@@ -246,11 +246,13 @@ Status oracle_backward(const Plan::Body& body, const Step& step, Binding<T>& b, 
   return Status::out_of_domain;
 }
 
-template Status oracle_forward<float>(const Plan::Body&, const Step&, Binding<float>&, ConstState, State) noexcept;
-template Status oracle_forward<double>(const Plan::Body&, const Step&, Binding<double>&, ConstState, State) noexcept;
-template Status oracle_backward<float>(const Plan::Body&, const Step&, Binding<float>&, ConstState, ConstState,
+template Status oracle_forward<float>(const Plan::Body&, const Step&, const Binding<float>&, ConstState,
+                                      State) noexcept;
+template Status oracle_forward<double>(const Plan::Body&, const Step&, const Binding<double>&, ConstState,
                                        State) noexcept;
-template Status oracle_backward<double>(const Plan::Body&, const Step&, Binding<double>&, ConstState, ConstState,
-                                        State) noexcept;
+template Status oracle_backward<float>(const Plan::Body&, const Step&, const Binding<float>&, ConstState, ConstState,
+                                       State) noexcept;
+template Status oracle_backward<double>(const Plan::Body&, const Step&, const Binding<double>&, ConstState,
+                                        ConstState, State) noexcept;
 
 }  // namespace ttr

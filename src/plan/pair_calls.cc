@@ -22,7 +22,8 @@ View<N, 4> history(const Operands<T>& o, AnyState buffer, int index) {
   const StatePlace place = o.body().state_place(buffer.bytes, o.step().state + index);
   const std::ptrdiff_t heads = extent[0], dim = extent.size() > 1 ? extent[1] : 1;
   return {o.template state<N>(buffer, index),
-          {o.body().shape.batch, place.capacity, heads, dim},
+          {static_cast<std::ptrdiff_t>(o.sequences().size()), place.capacity,
+           heads / o.body().shape.key_heads * o.key_heads(), dim},
           {place.capacity * heads * dim, heads * dim, dim, 1}};
 }
 
@@ -35,8 +36,6 @@ View<N, 4> with_last(const View<N, 3>& v) {
   return {v.data, {v.extent[0], v.extent[1], v.extent[2], 1}, {v.stride[0], v.stride[1], v.stride[2], 0}};
 }
 
-const std::int64_t* counts(ConstState state) { return static_cast<const std::int64_t*>(state.data); }
-
 // What the list holds after a call: the newest `kept` of `before` old and `tokens` new pairs.
 struct Kept {
   std::ptrdiff_t before, tokens, kept;
@@ -46,7 +45,7 @@ struct Kept {
 template <class T>
 Kept kept_of(const Operands<T>& o, ConstState state, std::size_t n) {
   const Sequence& sequence = o.sequences()[n];
-  Kept k{counts(state)[n], sequence.end - sequence.begin, 0};
+  Kept k{o.counts(state)[n], sequence.end - sequence.begin, 0};
   k.kept = k.before + k.tokens;
   if (const std::ptrdiff_t window = o.body().pipeline.design.weights.window; window > 0)
     k.kept = std::min(k.kept, window);
@@ -68,19 +67,21 @@ void append(const Operands<T>& o, State state, int index, const View<const T, 4>
   for (std::size_t n = 0; n < o.sequences().size(); ++n) {
     const Sequence& sequence = o.sequences()[n];
     const Kept k = kept_of(o, state, n);
-    T* const base = list.data + static_cast<std::ptrdiff_t>(n) * list.stride[0];
-    if (k.first() > 0)
-      std::memmove(base, base + (k.before - k.old()) * row, static_cast<std::size_t>(k.old() * row) * sizeof(T));
-    T* to = base + k.old() * row;
-    for (std::ptrdiff_t t = sequence.end - (k.kept - k.old()); t < sequence.end; ++t)
+    T* to = list.data + static_cast<std::ptrdiff_t>(n) * list.stride[0];
+    const std::ptrdiff_t own = list.extent[2] * list.extent[3];  // of the row: the heads of this share
+    if (const std::ptrdiff_t gone = k.before - k.old(); k.first() > 0 && own == row)
+      std::memmove(to, to + gone * row, static_cast<std::size_t>(k.old() * row) * sizeof(T));
+    else if (k.first() > 0)
+      for (std::ptrdiff_t i = 0; i < k.old(); ++i) std::copy_n(to + (i + gone) * row, own, to + i * row);
+    to += k.old() * row;
+    for (std::ptrdiff_t t = sequence.end - (k.kept - k.old()); t < sequence.end; ++t, to += row - own)
       for (std::ptrdiff_t h = 0; h < list.extent[2]; ++h)
         for (std::ptrdiff_t d = 0; d < list.extent[3]; ++d) *to++ = x(sequence.row, t, h, d);
   }
 }
 template <class T>
 void count_up(const Operands<T>& o, State state) {
-  for (std::size_t n = 0; n < o.sequences().size(); ++n)
-    static_cast<std::int64_t*>(state.data)[n] = kept_of(o, state, n).kept;
+  for (std::size_t n = 0; n < o.sequences().size(); ++n) o.counts(state)[n] = kept_of(o, state, n).kept;
 }
 
 // The gradient of the final list goes to the pairs that are in it: d_x for new ones, d_past for old ones.
@@ -107,9 +108,9 @@ void from_final(const Operands<T>& o, const Call& call, int index, const View<T,
 
 template <class T>
 void copy_counts(const Operands<T>& o, const Call& call) {
-  if (!call.d_initial.data) return;
+  if (!call.d_initial.data || !o.first_heads()) return;
   for (std::size_t n = 0; n < o.sequences().size(); ++n)
-    static_cast<std::int64_t*>(call.d_initial.data)[n] = counts(call.state)[n];
+    o.counts(call.d_initial)[n] = o.counts(ConstState(call.state))[n];
 }
 
 // The tokens of one sequence, as a list of pairs.
@@ -155,10 +156,10 @@ constexpr const void* no_gradient = nullptr;
 template <class P, class T>
 void fill(P& p, const Operands<T>& o, ConstState state) {
   p.sequences = o.sequences();
-  p.heads = o.body().shape.heads, p.key_heads = o.body().shape.key_heads;
+  p.heads = o.heads(), p.key_heads = o.key_heads();
   p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
   p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
-  p.past_count = counts(state);
+  p.past_count = o.counts(state);
   p.o = o.output(o.step().to);
 }
 
@@ -283,7 +284,7 @@ struct LocalLinearFamily {
 // [B, T, G] of an operand per key head
 template <class N, class T>
 View<N, 3> per_key_head(const View<N, 3>& v, const Operands<T>& o) {
-  return {v.data, {v.extent[0], v.extent[1], o.body().shape.key_heads}, v.stride};
+  return {v.data, {v.extent[0], v.extent[1], o.key_heads()}, v.stride};
 }
 
 template <class T>
@@ -373,8 +374,7 @@ struct DeltaformerFamily {
     d.d_beta = d_beta.view();
     d.d_past_k = history<T>(o, call.d_initial, 0), d.d_past_u = history<T>(o, call.d_initial, 1);
     // Corrected values that are in the final list; old ones are passed on as they are.
-    const std::ptrdiff_t B = d.d_q.extent[0], H = o.body().shape.heads, V = o.value_dim(),
-                         count = B * o.time() * H * V;
+    const std::ptrdiff_t B = d.d_q.extent[0], H = o.heads(), V = o.value_dim(), count = B * o.time() * H * V;
     T* const from_list = arena.take<T>(count);
     std::fill_n(from_list, count, T(0));
     const View<T, 4> d_u{from_list, {B, o.time(), H, V}, {o.time() * H * V, H * V, V, 1}};
@@ -432,7 +432,7 @@ struct KernelRegressionFamily {
     KernelRegressionProblem<T> p = problem(o, state);
     double* const kept = o.step().keeps_factor && o.keep() ? o.template state<double>(state, 4) : nullptr;
     Arena arena(work);
-    const std::ptrdiff_t sequences = o.body().shape.batch;
+    const std::ptrdiff_t sequences = static_cast<std::ptrdiff_t>(o.sequences().size());
     std::int64_t* const factored = arena.take<std::int64_t>(sequences);
     if (kept) {                                           // counts are whole numbers in a state of doubles
       const double most = static_cast<double>(p.window);  // any other number: the factor is made anew

@@ -215,6 +215,8 @@ struct Call {
 
 /// Extent of axis `letter` (T or P) of the inputs; below zero if none has it.
 std::ptrdiff_t length_of(const Plan::Body&, const Inputs&, char letter) noexcept;
+/// Pairs of a call: P of the inputs where it is a length of its own and an input has it, else pairs per token times T.
+std::ptrdiff_t pairs_of(const Plan::Body&, const Inputs&) noexcept;
 Fault check_call(const Plan::Body&, const Call&) noexcept;
 std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, std::int64_t pairs, Form, bool backward);
 Status run_forward(const Plan::Body&, const Call&) noexcept;

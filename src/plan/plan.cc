@@ -9,6 +9,7 @@
 #include "plan/kernels.h"
 #include "plan/pipeline.h"
 #include "plan/text.h"
+#include "threads/pool.h"
 
 namespace ttr {
 namespace {
@@ -90,6 +91,22 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
   if (options.chunk < 0)
     throw Error("chunk is " + std::to_string(options.chunk) + "; it must be positive, or 0 for the plan's choice",
                 "options.chunk");
+  if (options.type != Type::f32 && options.type != Type::f64)
+    throw Error("a plan cannot compute in " + std::string(to_string(options.type)) +
+                    "; set type to f32 and tensors to " + std::string(to_string(options.type)),
+                "options.type");
+  if (options.tensors && *options.tensors != options.type && options.type != Type::f32)
+    throw Error("tensors of " + std::string(to_string(*options.tensors)) + " need a plan of f32, not " +
+                    std::string(to_string(options.type)),
+                "options.tensors");
+  if (options.tensors == Type::f64 && options.type == Type::f32)
+    throw Error("tensors of f64 need a plan of f64; set type", "options.tensors");
+  if (options.threads < 0 || options.threads > threads::most)
+    throw Error("threads is " + std::to_string(options.threads) + "; it must be between 1 and " +
+                    std::to_string(threads::most) + ", or 0 for all of the machine",
+                "options.threads");
+  if (options.threads == 0) body->options.threads = std::min(threads::available(), threads::most);
+  threads::prepare(body->options.threads);
   if (options.scale && !std::isfinite(*options.scale)) throw Error("scale is not a finite number", "options.scale");
   if (layer && !layer->info.grouped && body->shape.key_heads != body->shape.heads)
     throw Error(layer->info.name + " has one key head per head; key_heads " + std::to_string(body->shape.key_heads) +
@@ -168,6 +185,11 @@ std::string_view to_string(Form form) noexcept {
   return "?";
 }
 
+std::string_view to_string(Type type) noexcept {
+  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16"};
+  return names[static_cast<std::size_t>(type)];
+}
+
 std::string_view to_string(Status status) noexcept {
   switch (status) {
     case Status::ok:
@@ -177,7 +199,7 @@ std::string_view to_string(Status status) noexcept {
     case Status::bad_shape:
       return "a tensor's extent does not fit the plan";
     case Status::bad_type:
-      return "a tensor is float where the plan is double, or the reverse";
+      return "a tensor has another type than the plan takes";
     case Status::small_state:
       return "the state buffer is smaller than footprint().state";
     case Status::state_full:
@@ -385,9 +407,8 @@ std::int64_t Plan::tokens_kept(ConstState state) const noexcept {
 Status Plan::truncate(State state, std::int64_t tokens) const noexcept {
   if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
   const auto& parts = body_->pipeline.states;
-  const bool lists = body_->pipeline.history && std::all_of(parts.begin(), parts.end(), [](const StatePart& part) {
-                       return part.history || part.info.name.starts_with("factor") || part.info.name == "solved";
-                     });
+  const bool lists = body_->pipeline.history && body_->pipeline.design.weights.window == 0 &&
+                     std::all_of(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; });
   if (!lists || tokens < 0) return Status::not_supported;
   for (int n = 0; n < body_->shape.batch; ++n) {
     std::int64_t& kept = static_cast<std::int64_t*>(state.data)[n];
@@ -464,8 +485,10 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
     case Status::missing_input:
       return "the input " + tensor + " of " + name() + " is missing";
     case Status::bad_type:
-      return tensor + " is " + (body_->options.type == Type::f32 ? "double" : "float") + " but the plan is " +
-             (body_->options.type == Type::f32 ? "float" : "double") + "; set Options::type";
+      return tensor + " is " + std::string(to_string(static_cast<Type>(fault.got))) + " but the plan takes " +
+             std::string(to_string(body_->options.type)) +
+             (body_->options.tensors ? " and " + std::string(to_string(*body_->options.tensors)) : "") +
+             (fault.got < 2 ? "; set Options::type" : "; set Options::tensors");
     case Status::bad_shape:
       if (tensor.starts_with("cu_seqlens") && !fault.axis) return tensor + " must begin with 0 and never fall";
       if (!fault.axis) return tensor + " has " + got + " axes, not " + want;

@@ -1,9 +1,13 @@
 // Running a pipeline: bind the caller's tensors, walk the steps, and for gradients walk them in reverse.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "plan/bind.h"
+#include "plan/halves.h"
 #include "plan/kernels.h"
+#include "plan/operation_steps.h"
+#include "plan/pieces.h"
 
 namespace ttr {
 namespace {
@@ -47,13 +51,14 @@ void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
   for_each_element(tensor, [&](std::ptrdiff_t offset) { *dense++ += data[offset]; });
 }
 
-// The workspace is large enough: check_call has asked workspace_bytes, which counts the same pieces.
+// The workspace is large enough: check_call has asked workspace_bytes, which counts the same. Results of steps have
+// room for `length` tokens.
 template <class T>
-void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena, Binding<T>& b) noexcept {
+void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_t length, Arena& arena,
+          Binding<T>& b) noexcept {
   const auto cu = call.inputs->cu_seqlens;
   b.time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
-  b.pairs = body.pipeline.own_pairs ? std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'P'))
-                                    : b.time * body.pipeline.pairs;
+  b.pairs = std::max<std::ptrdiff_t>(0, pairs_of(body, *call.inputs));
   b.batch = cu.empty() ? body.shape.batch : 1;
 
   const std::size_t n = static_cast<std::size_t>(body.shape.batch);
@@ -84,6 +89,7 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
         const ConstTensor tensor = call.inputs->get(name);
         bound.data = static_cast<const T*>(tensor.data);
         bound.extent = tensor.extent, bound.stride = tensor.stride;
+        bound.of_caller = true;
         if (backward) {
           const Tensor gradient = call.d_inputs->get(name);
           bound.gradient = static_cast<T*>(gradient.data);
@@ -98,15 +104,17 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
         break;
       case Value::From::step: {
         const int output = output_of(body, static_cast<int>(i));
-        contiguous(body, v.axes, b.batch, b.time, b.pairs, bound.extent, bound.stride);
+        length = std::min(length, b.time);
+        contiguous(body, v.axes, b.batch, length, b.pairs, bound.extent, bound.stride);
         bound.gradient_stride = bound.stride;
-        const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, b.time, b.pairs));
+        const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, length, b.pairs));
         if (output >= 0 && !backward) {
           const Tensor out = call.outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
           if (out) {
             bound.writable = static_cast<T*>(out.data);
             bound.stride = out.stride;
             bound.data = bound.writable;
+            bound.of_caller = true;
             break;
           }
         }
@@ -131,72 +139,6 @@ void bind(const Plan::Body& body, const Call& call, bool backward, Arena& arena,
   }
 }
 
-// Rows of a value for an operation on `heads` heads.
-template <class N, class T>
-prepare::Rows<N> rows_at(const Plan::Body& body, int index, N* data,
-                         const std::array<std::ptrdiff_t, max_rank>& stride, std::ptrdiff_t heads) {
-  const AxisStrides s = axis_strides(value(body, index).axes, stride);
-  const int group = std::max(1, static_cast<int>(heads / heads_of(body, index)));
-  return {data, s.batch, s.time, s.head, s.inner, group, width(body, index), s.outer, height(body, index)};
-}
-template <class T>
-prepare::Rows<const T> rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
-  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
-  return rows_at<const T, T>(body, index, bound.data, bound.stride, heads);
-}
-template <class T>
-prepare::Rows<T> gradient_rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
-  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
-  return rows_at<T, T>(body, index, bound.gradient, bound.gradient_stride, heads);
-}
-
-// The extent of an operation is that of its result; parameters have no batch and no time.
-template <class T>
-prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, const Step& step) {
-  const std::string& axes = value(body, step.to).axes;
-  const auto has = [&](char letter) { return axes.find(letter) != std::string::npos; };
-  const bool heads = has('H') || has('G');
-  return {has('B') ? b.batch : 1, has('P') ? b.pairs : has('T') ? b.time : 1, heads ? heads_of(body, step.to) : 1};
-}
-
-// A matrix operand whose axes stand the other way round than those of a matrix result.
-template <class N>
-prepare::Rows<N> turned_like(const Plan::Body& body, int to, int index, prepare::Rows<N> rows) {
-  const std::string &result = value(body, to).axes, &own = value(body, index).axes;
-  const std::size_t n = result.size(), m = own.size();
-  if (n < 2 || m < 2 || !is_inner(result[n - 2]) || result[n - 2] != own[m - 1] || result[n - 1] != own[m - 2])
-    return rows;
-  std::swap(rows.inner, rows.outer), std::swap(rows.width, rows.height);
-  return rows;
-}
-
-template <class T>
-Status operation_forward(const Plan::Body& body, const Step& step, Binding<T>& b) noexcept {
-  const prepare::Extent extent = operation_extent(body, b, step);
-  prepare::Rows<const T> from[prepare::max_operands];
-  for (std::size_t i = 0; i < step.from.size(); ++i)
-    from[i] = turned_like(body, step.to, step.from[i], rows(body, b, step.from[i], extent.heads));
-  Bound<T>& to = b.values[static_cast<std::size_t>(step.to)];
-  const prepare::Rows<T> out = rows_at<T, T>(body, step.to, to.writable, to.stride, extent.heads);
-  return prepare::forward(step.op, from, out, step.number, extent);
-}
-
-template <class T>
-void operation_backward(const Plan::Body& body, const Step& step, Binding<T>& b) noexcept {
-  const Bound<T>& to = b.values[static_cast<std::size_t>(step.to)];
-  if (!to.gradient_in) return;
-  const prepare::Extent extent = operation_extent(body, b, step);
-  prepare::Rows<const T> from[prepare::max_operands];
-  prepare::Rows<T> d_from[prepare::max_operands];
-  for (std::size_t i = 0; i < step.from.size(); ++i) {
-    from[i] = turned_like(body, step.to, step.from[i], rows(body, b, step.from[i], extent.heads));
-    d_from[i] = turned_like(body, step.to, step.from[i], gradient_rows(body, b, step.from[i], extent.heads));
-  }
-  const prepare::Rows<const T> d_to =
-      rows_at<const T, T>(body, step.to, to.gradient_in, to.gradient_stride, extent.heads);
-  prepare::backward(step.op, from, rows(body, b, step.to, extent.heads), d_to, d_from, step.number, extent);
-}
-
 template <class T>
 void clear(const Tensor& tensor) noexcept {
   if (tensor) for_each_element(tensor, [&](std::ptrdiff_t offset) { static_cast<T*>(tensor.data)[offset] = 0; });
@@ -209,20 +151,64 @@ bool stops(const Step& step, Status s) noexcept {
   return s != Status::ok && (s != Status::out_of_domain || (step.is_kernel && step.kernel == KernelKind::oracle));
 }
 
+// Tokens begin .. end-1 of every row as a call of its own. Sequences outside have no tokens in it.
 template <class T>
-Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
-  Arena arena(call.workspace);
-  Binding<T> b;
-  bind(body, call, false, arena, b);
-  if (b.time == 0) return Status::ok;
+void narrow(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begin, std::ptrdiff_t end,
+            Sequence* sequences, Sequence* of_pairs, Binding<T>& piece) noexcept {
+  const std::ptrdiff_t pairs = body.pipeline.pairs;
+  piece = whole;
+  piece.time = end - begin, piece.pairs = piece.time * pairs;
+  for (std::size_t n = 0; n < whole.sequences.size(); ++n) {
+    const Sequence& s = whole.sequences[n];
+    const std::ptrdiff_t from = std::clamp(s.begin, begin, end) - begin, to = std::clamp(s.end, begin, end) - begin;
+    sequences[n] = {s.row, from, to}, of_pairs[n] = {s.row, from * pairs, to * pairs};
+  }
+  piece.sequences = {sequences, whole.sequences.size()}, piece.pair_sequences = {of_pairs, whole.sequences.size()};
+  for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
+    Bound<T>& bound = piece.values[i];
+    if (!bound.of_caller || !bound.data) continue;
+    const std::string& axes = body.pipeline.values[i].axes;
+    for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+      const std::ptrdiff_t skip = axes[axis] == 'T' ? begin : axes[axis] == 'P' ? begin * pairs : 0;
+      bound.data += skip * bound.stride[axis];
+      if (bound.writable) bound.writable += skip * bound.stride[axis];
+    }
+  }
+}
+
+template <class T>
+Status walk(const Plan::Body& body, const Binding<T>& b, const Call& call, Workspace work) noexcept {
   Status worst = Status::ok;
   for (const Step& step : body.pipeline.steps) {
-    const Status s = step.is_kernel ? kernel_forward(body, step, b, call.state, call.form, arena.rest())
+    const Status s = step.is_kernel ? kernel_forward(body, step, b, call.state, call.form, work)
                                     : operation_forward(body, step, b);
     if (stops(step, s)) return s;
     if (s != Status::ok) worst = s;
   }
   return worst;
+}
+
+template <class T>
+Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
+  Arena arena(call.workspace);
+  Binding<T> b;
+  const bool pieces = goes_in_pieces(body, call.form);
+  const std::ptrdiff_t length = pieces ? piece_length(body) : std::numeric_limits<std::ptrdiff_t>::max();
+  bind(body, call, false, length, arena, b);
+  if (b.time == 0) return Status::ok;
+  bool whole = b.time <= length;  // or nothing is handed on but what the caller has made room for
+  if (!whole && !grows(body))
+    whole = std::none_of(b.values.begin(), b.values.end(),
+                         [](const Bound<T>& bound) { return bound.writable && !bound.of_caller; });
+  if (whole) return walk(body, b, call, arena.rest());
+  Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
+  Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
+  Binding<T> piece;
+  return each_piece(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
+                    [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                      narrow(body, b, begin, end, sequences, of_pairs, piece);
+                      return walk(body, piece, call, arena.rest());
+                    });
 }
 
 // No tokens leave the state as it is, so its gradient is that of the final state.
@@ -256,7 +242,7 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   Binding<T> b;
   for (const InputInfo& info : body.pipeline.inputs) clear<T>(call.d_inputs->get(info.name));
   if (call.d_initial.data) std::memset(call.d_initial.data, 0, call.d_initial.bytes);
-  bind(body, call, true, arena, b);
+  bind(body, call, true, std::numeric_limits<std::ptrdiff_t>::max(), arena, b);
   if (b.time == 0) {
     pass_on(body, call);
     return Status::ok;
@@ -307,12 +293,13 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
   const std::ptrdiff_t batch = body.shape.batch;
   const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(size_of(body.options.type));
   Arena arena;  // counts
-  arena.take<Sequence>(batch), arena.take<Sequence>(batch);
+  for (int lists = 0; lists < 4; ++lists) arena.take<Sequence>(batch);
+  const std::int64_t length = !backward && goes_in_pieces(body, form) ? std::min(time, piece_length(body)) : time;
   bool operation_follows = false, has_gates = false;
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
     if (v.from != Value::From::step) continue;
-    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(body.elements(v.axes, batch, time, pairs)) * size;
+    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(body.elements(v.axes, batch, length, pairs)) * size;
     for (int copies = backward ? 2 : 1; copies > 0; --copies) arena.take<std::byte>(bytes);
   }
   std::size_t kernel = 0;
@@ -322,21 +309,25 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
     if (!step.is_kernel || step.kernel == KernelKind::oracle) continue;
     operation_follows |= i + 1 < steps.size();
     has_gates |= step.from[Role::g] >= 0 || step.from[Role::beta] >= 0;
-    const std::int64_t longest = body.pipeline.own_pairs ? std::max(time, pairs) : time * step.pairs;
+    const std::int64_t own = !backward && grows(body) ? length : time;
+    const std::int64_t longest = body.pipeline.own_pairs ? std::max(time, pairs) : own * step.pairs;
     kernel = std::max({kernel, kernel_workspace(body, step, longest, form, false),
+                       length < time ? kernel_workspace(body, step, length * step.pairs, form, false) : 0,
                        backward ? kernel_workspace(body, step, longest, form, true) : 0});
   }
   if (backward && operation_follows) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
-  if (backward && has_gates)  // of g and of beta
-    for (int gate = 0; gate < 2; ++gate)
+  if (backward && has_gates)  // of g and of beta, for every thread
+    for (int gate = 0; gate < 2 * body.options.threads; ++gate)
       arena.take<std::byte>(batch * time * body.pipeline.pairs * body.shape.heads * size);
-  return arena.bytes() + kernel;
+  return arena.bytes() + kernel + halves_bytes(body, length, pairs, backward);
 }
 
 Status run_forward(const Plan::Body& body, const Call& call) noexcept {
+  if (has_halves(call)) return forward_halves(body, call);
   return body.options.type == Type::f32 ? forward_typed<float>(body, call) : forward_typed<double>(body, call);
 }
 Status run_backward(const Plan::Body& body, const Call& call) noexcept {
+  if (has_halves(call)) return backward_halves(body, call);
   return body.options.type == Type::f32 ? backward_typed<float>(body, call) : backward_typed<double>(body, call);
 }
 

@@ -147,29 +147,30 @@ struct WoodburyGradient : KalmanGradient<T> {
 
 template <class T>
 struct WoodburyFamily {
-  static std::ptrdiff_t covariances(const Plan::Body& body, int K) {
-    return std::ptrdiff_t{body.shape.batch} * body.shape.heads * K * K;
+  static std::ptrdiff_t covariances(std::ptrdiff_t sequences, std::ptrdiff_t heads, std::ptrdiff_t K) {
+    return sequences * heads * K * K;
+  }
+  static std::ptrdiff_t covariances(const Operands<T>& o) {
+    return covariances(static_cast<std::ptrdiff_t>(o.sequences().size()), o.heads(), o.key_dim());
   }
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
     Arena arena;
-    if (backward) arena.take<double>(covariances(body, K)), arena.take<double>(covariances(body, K));
+    const std::ptrdiff_t size = covariances(body.shape.batch, body.shape.heads, K);
+    if (backward) arena.take<double>(size), arena.take<double>(size);
     return arena.bytes() + KalmanFamily<T>::bytes(body, K, V, time, form, backward);
   }
   static WoodburyProblem<T> problem(const Operands<T>& o, State state) {
-    return {KalmanFamily<T>::problem(o, state), static_cast<std::int64_t*>(state.data)};
+    return {KalmanFamily<T>::problem(o, state), o.counts(state)};
   }
   static WoodburyGradient<T> gradient(const Operands<T>& o, const LinearGradient<T>& d, const Call& call) {
     return {KalmanFamily<T>::gradient(o, d, call), o.d_per_head(Role::ridge)};
   }
-  static bool begins(const Operands<T>& o, const WoodburyProblem<T>& p, std::size_t n) {
-    return p.count[n] == 0 && o.sequences()[n].end > o.sequences()[n].begin;
-  }
   // visit(h, j, the j-th number of the diagonal of head h) for sequences that begin with this call
   template <class Visit>
   static void diagonals(const Operands<T>& o, const WoodburyProblem<T>& p, double* covariance, Visit&& visit) {
-    const std::ptrdiff_t H = o.body().shape.heads, K = o.key_dim();
+    const std::ptrdiff_t H = o.heads(), K = o.key_dim();
     for (std::size_t n = 0; n < o.sequences().size(); ++n) {
-      if (!begins(o, p, n)) continue;
+      if (!o.begins(p.count, n)) continue;
       for (std::ptrdiff_t h = 0; h < H; ++h) {
         double* const head = covariance + (static_cast<std::ptrdiff_t>(n) * H + h) * K * K;
         for (std::ptrdiff_t j = 0; j < K; ++j) visit(h, j, head[j * (K + 1)]);
@@ -178,9 +179,9 @@ struct WoodburyFamily {
   }
   static void begin(const Operands<T>& o, const WoodburyProblem<T>& p, double* covariance) {
     const View<const T, 2> ridge = o.per_head(Role::ridge);
-    const std::ptrdiff_t one = covariances(o.body(), o.key_dim()) / o.body().shape.batch;
+    const std::ptrdiff_t one = covariances(1, o.heads(), o.key_dim());
     for (std::size_t n = 0; n < o.sequences().size(); ++n)
-      if (begins(o, p, n)) std::fill_n(covariance + static_cast<std::ptrdiff_t>(n) * one, one, 0.0);
+      if (o.begins(p.count, n)) std::fill_n(covariance + static_cast<std::ptrdiff_t>(n) * one, one, 0.0);
     diagonals(o, p, covariance,
               [&](std::ptrdiff_t h, std::ptrdiff_t j, double& x) { x = 1 / static_cast<double>(ridge(h, j)); });
   }
@@ -196,7 +197,7 @@ struct WoodburyFamily {
                          Workspace work) noexcept {
     if (!o.has(Role::ridge)) return KalmanFamily<T>::backward(o, p, d, form, work);
     Arena arena(work);
-    const std::ptrdiff_t size = covariances(o.body(), o.key_dim());
+    const std::ptrdiff_t size = covariances(o);
     double *const start = arena.take<double>(size), *const d_start = arena.take<double>(size);
     std::copy_n(p.p, size, start), std::fill_n(d_start, size, 0.0);
     begin(o, p, start);
@@ -210,9 +211,9 @@ struct WoodburyFamily {
       if (d.d_ridge) d.d_ridge(h, j) -= static_cast<T>(x / (r * r));
     });
     if (d.d_initial_p) {  // what began here has no P before it
-      const std::ptrdiff_t one = size / o.body().shape.batch;
+      const std::ptrdiff_t one = covariances(1, o.heads(), o.key_dim());
       for (std::ptrdiff_t i = 0; i < size; ++i)
-        if (!begins(o, p, static_cast<std::size_t>(i / one))) d.d_initial_p[i] += d_start[i];
+        if (!o.begins(p.count, static_cast<std::size_t>(i / one))) d.d_initial_p[i] += d_start[i];
     }
     return status;
   }
@@ -231,7 +232,7 @@ struct WindowFamily {
     p.keys = o.template state<T>(state, 0), p.values = o.template state<T>(state, 1);
     if (o.has(Role::g)) p.gates = o.template state<T>(state, 2);
     if (o.has(Role::beta)) p.weights = o.template state<T>(state, 3);
-    p.count = static_cast<std::int64_t*>(state.data);  // the head of the buffer
+    p.count = o.counts(state);
     p.h = o.template state<double>(state, 4), p.f = o.template state<double>(state, 5);
     p.peak = o.template state<double>(state, 6);
     return p;

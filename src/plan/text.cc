@@ -431,6 +431,15 @@ std::string stream_recipe(std::string_view text) {
   Settings settings = read.settings;
   if (read.layer)
     for (const SettingInfo& info : read.layer->info.settings)
+      if (info.of_layer && settings.contains(info.name))
+        throw Error("the setting " + info.name + " belongs to the layer " + read.layer->info.name +
+                        " and not to its recipe, which is what a stream runs: leave it out",
+                    "layer " + std::string(text));
+  if (read.layer && read.layer->info.name == "yaad" && settings.contains("loss") && settings.at("loss") == "sign")
+    throw Error("no recipe says yaad's loss=sign, and a stream runs a recipe: take huber or coordinate",
+                "layer " + std::string(text));
+  if (read.layer)
+    for (const SettingInfo& info : read.layer->info.settings)
       if (!info.stream_default.empty()) settings.emplace(info.name, info.stream_default);
   apply_settings(read.recipe, read.layer, settings);
   for (const Term& term : read.recipe.weights)

@@ -21,9 +21,9 @@ struct WholeFamily {
   static WholeProblem<T> problem(const Operands<T>& o) {
     WholeProblem<T> p;
     p.sequences = o.sequences(), p.key_sequences = o.pair_sequences();
-    p.heads = o.body().shape.heads;
-    p.query_heads = heads_of(o.body(), o.role(Role::q)), p.key_heads = heads_of(o.body(), o.role(Role::k));
-    p.value_heads = o.has(Role::v) ? heads_of(o.body(), o.role(Role::v)) : p.heads;
+    p.heads = o.heads();
+    p.query_heads = o.heads_of(Role::q), p.key_heads = o.heads_of(Role::k);
+    p.value_heads = o.has(Role::v) ? o.heads_of(Role::v) : p.heads;
     p.key_dim = o.key_dim(), p.value_dim = o.has(Role::v) ? o.value_dim() : 0;
     p.solve = solve_of(o.step());
     p.scale = static_cast<T>(o.step().scale);
@@ -52,8 +52,8 @@ class Landmarks {
       : tokens_(o.sequences()[n]),
         pairs_(o.pair_sequences()[n]),
         means_(o.role(Role::q) == o.role(Role::k)),
-        heads_(o.body().shape.heads),
-        group_(heads_ / o.body().shape.key_heads),
+        heads_(o.heads()),
+        group_(heads_ / o.key_heads()),
         width_(o.key_dim()) {
     const std::ptrdiff_t rows = length(tokens_) + (means_ ? 0 : length(pairs_));
     count_ = std::min<std::ptrdiff_t>(o.body().extent('M', 1, 1), rows), rows_ = rows;
@@ -110,7 +110,7 @@ struct LandmarkFamily {
   }
   static GaussianAttentionProblem<T> problem(const Operands<T>& o) {
     GaussianAttentionProblem<T> p;
-    p.heads = o.body().shape.heads, p.key_heads = heads_of(o.body(), o.role(Role::k));
+    p.heads = o.heads(), p.key_heads = o.heads_of(Role::k);
     p.key_dim = o.key_dim(), p.value_dim = o.value_dim();
     p.q = o.vectors(Role::q), p.k = o.vectors(Role::k), p.v = o.vectors(Role::v);
     p.ridge = o.step().number;

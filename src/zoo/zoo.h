@@ -51,11 +51,10 @@ enum class OwnKernel {
 /// What the solver of a memory that is a small network does beyond its recipe (families/neural.h has the words).
 struct NeuralOptions {
   bool block = false, lazy = false, learned_norm = false, skip_sum = false;
-  bool scheduled = false;        // LaCT's coefficients of the orthogonalised update
-  bool sign_loss = false;        // Huber with the sign of the error beyond the threshold
-  bool undecayed_point = false;  // the gradient is taken before the decay
-  bool mean_gradient = false;    // the loss is a mean over the channels of a value
-  bool zero_start = false;       // a fresh state has weights of zero
+  bool scheduled = false;      // LaCT's coefficients of the orthogonalised update
+  bool sign_loss = false;      // Huber with the sign of the error beyond the threshold
+  bool mean_gradient = false;  // the loss is a mean over the channels of a value
+  bool zero_start = false;     // a fresh state has weights of zero
   int step_every = 1, rates = 1;
   int batch = -1;  // below zero: that of the recipe
   double norm_eps = 0, gradient_scale = 1;

@@ -1,0 +1,34 @@
+#include "plan/pieces.h"
+
+#include <numeric>
+
+namespace ttr {
+
+bool goes_in_pieces(const Plan::Body& body, Form form) {
+  if (form == Form::parallel || form == Form::scan || body.pipeline.own_pairs || body.pipeline.history) return false;
+  for (const Step& step : body.pipeline.steps) {
+    if (step.is_kernel && step.kernel == KernelKind::oracle) return false;
+    if (step.is_kernel || !prepare::depends_on_time_index(step.op)) continue;
+    if (step.from.size() < 2 || step.from[1] < 0 || value(body, step.from[1]).from != Value::From::step) return false;
+  }
+  return true;
+}
+
+bool grows(const Plan::Body& body) {
+  return std::any_of(body.pipeline.steps.begin(), body.pipeline.steps.end(),
+                     [](const Step& step) { return step.is_kernel && step.kernel == KernelKind::arrangement; });
+}
+
+std::ptrdiff_t piece_length(const Plan::Body& body) {
+  constexpr std::ptrdiff_t cache = 256 * 1024, least = 64, most = 1024;
+  std::ptrdiff_t unit = std::max(1, body.chunk), bytes = 1;
+  for (const Step& step : body.pipeline.steps)
+    if (step.neural && step.neural->batch > 1) unit = std::lcm(unit, std::ptrdiff_t{step.neural->batch});
+  for (const Value& v : body.pipeline.values)
+    if (v.from == Value::From::step)
+      bytes += static_cast<std::ptrdiff_t>(body.elements(v.axes, 1, 1) * size_of(body.options.type));
+  const std::ptrdiff_t fits = grows(body) ? most : std::clamp(cache / bytes, least, most);
+  return (fits + unit - 1) / unit * unit;
+}
+
+}  // namespace ttr

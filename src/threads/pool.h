@@ -1,0 +1,33 @@
+// A pool of worker threads for one process: a caller hands out numbered tasks and works on them itself until all are
+// done. Which worker takes which task is left to chance; tasks write to places of their own, so results do not depend
+// on it. Several callers may hand out tasks at once, and a task must not hand out tasks itself.
+//
+// Workers that find nothing to do look for new tasks for some microseconds, so that the steps of one call follow each
+// other quickly, and then sleep. A caller never waits for a worker that has not begun: where no worker is free, or the
+// process is the child of a fork and has none, it does all tasks alone.
+#pragma once
+
+#include <type_traits>
+
+namespace ttr::threads {
+
+inline constexpr int most = 256;
+
+/// Threads that can run at once on this machine.
+int available() noexcept;
+
+/// Starts workers until a caller and they are `threads` in all. Throws std::system_error if the system refuses.
+void prepare(int threads);
+
+/// Runs task(context, i, worker) for i = 0 .. tasks-1 on up to `threads` threads, the caller among them. `worker` is
+/// below `threads`, and no two tasks that run at the same time have the same.
+void run(int threads, int tasks, void (*task)(void* context, int i, int worker), void* context) noexcept;
+
+template <class Body>
+void for_each(int threads, int tasks, Body&& body) noexcept {
+  using Plain = std::remove_reference_t<Body>;
+  run(
+      threads, tasks, [](void* context, int i, int worker) { (*static_cast<Plain*>(context))(i, worker); }, &body);
+}
+
+}  // namespace ttr::threads
