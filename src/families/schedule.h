@@ -38,6 +38,12 @@ inline Schedule schedule(Form form, int chunk, int K, int V, std::ptrdiff_t time
   return {false, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : root, time)};
 }
 
+/// A chunk form whose backward pass keeps more than the states: replay() takes the place of forward().
+template <class Chunk>
+concept Replays = requires {
+  &Chunk::replay;
+};
+
 /// One head of one sequence, start to end and back.
 template <class Family>
 class HeadRun {
@@ -56,7 +62,10 @@ class HeadRun {
         recurrent(s, key_dim, value_dim, plan.chunked ? 0 : time, backward, arena) {
     if (!backward) return;
     d_state = arena.take<T>(state);
-    borders = arena.take<T>(((time + segment - 1) / segment + 1) * state);
+    const Size count = (time + segment - 1) / segment;
+    borders = arena.take<T>((count + 1) * state);
+    if constexpr (replays)
+      kept = chunked ? Family::Chunk::kept(value_dim, segment) : 0, keep = arena.take<T>(count * kept);
     if (!chunked) inside = arena.take<T>((segment + 1) * state);
   }
 
@@ -72,6 +81,11 @@ class HeadRun {
     std::copy_n(initial, state, borders);
     for (Size i = 0; i < count; ++i) {
       T* const next = borders + (i + 1) * state;
+      if constexpr (replays) {
+        const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
+        if (chunked) chunk.replay(p, n.row, begin, length, head, next - state, next, keep + i * kept);
+        if (chunked) continue;
+      }
       std::copy_n(next - state, state, next);
       advance(p, n, n.begin + i * segment, head, next, false);
     }
@@ -81,7 +95,9 @@ class HeadRun {
       const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
       const T* const start = borders + i * state;
       if (chunked) {
-        chunk.backward(p, d, n.row, begin, length, head, start, start + state, d_state);
+        if constexpr (replays)
+          chunk.backward(p, d, n.row, begin, length, head, start, start + state, d_state, keep + i * kept);
+        else chunk.backward(p, d, n.row, begin, length, head, start, start + state, d_state);
         continue;
       }
       std::copy_n(start, state, inside);
@@ -96,6 +112,8 @@ class HeadRun {
   }
 
  private:
+  static constexpr bool replays = Replays<typename Family::Chunk>;
+
   void advance(const Problem& p, const Sequence& n, Size begin, int head, T* S, bool outputs) {
     const Size length = std::min(segment, n.end - begin);
     if (chunked) return chunk.forward(p, n.row, begin, length, head, S, outputs);
@@ -107,7 +125,8 @@ class HeadRun {
   bool chunked;
   typename Family::Chunk chunk;
   typename Family::Recurrent recurrent;
-  T *d_state = nullptr, *borders = nullptr, *inside = nullptr;
+  T *d_state = nullptr, *borders = nullptr, *inside = nullptr, *keep = nullptr;
+  Size kept = 0;
 };
 
 }  // namespace ttr::families

@@ -118,6 +118,22 @@ struct Simd {
   Size (*gate_reach)(Size C, Size D, const T* g, Size ldg, T limit, T* up, T* down);
   /// A hint that the M rows of N numbers will be used soon; no address is wrong.
   void (*prefetch_rows)(Size M, Size N, const T* X, Size ldx);
+
+  /// C [M,N] = diag(a) A B + b F, A [M,K] (tn: stored [K,M]); a = null: 1. F = null: nothing is added; F may be C.
+  using Onto = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, T b,
+                        const T* F, Size ldf, T* C, Size ldc);
+  Onto gemm_nn_onto, gemm_tn_onto;
+  /// C [M,N] = diag(a) A B + tril(L) B2, and with tril(L)': A [M,K], L as in trmm, B2 [M,N]; a = null: 1.
+  using Joint = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, const T* L,
+                         Size ldl, const T* B2, Size ldb2, T* C, Size ldc);
+  Joint gemm_trmm_nn, gemm_trmm_tn;
+  /// gemm_lower with C_ij = alpha D_ij (A B)_ij. D [M,M] may hold anything above its diagonal, but is read there.
+  void (*gemm_lower_gated)(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, const T* D, Size ldd,
+                           T* C, Size ldc);
+  /// Y_i += a_i X_i + X2_i and dots_i = Z_i . X_i, dots2_i = Z_i . X2_i for rows of length N. Y = null: only the dots;
+  /// Z = null: none; X2 = null: zero (dots2 is left alone); a = null: 1.
+  void (*add_rows_dots)(Size M, Size N, const T* a, const T* X, Size ldx, const T* X2, Size ldx2, const T* Z,
+                        Size ldz, T* Y, Size ldy, T* dots, T* dots2);
 };
 
 /// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.

@@ -88,7 +88,7 @@ HWY_INLINE void StoreMaybe(Vec<T> v, T* p, Size n) {
   else hn::StoreU(v, Tag<T>(), p);
 }
 
-enum class Op { gemm, trmm, solve };
+enum class Op { gemm, trmm, solve, joint };  // joint: a product, then a triangle on top
 
 template <class T>
 struct Product {
@@ -101,12 +101,22 @@ struct Product {
   T beta;
   T* C;
   Size ldc;
-  const T *rows = nullptr, *alphas = nullptr;  // beta and alpha of every row; alphas = null: 1
+  const T *rows = nullptr, *alphas = nullptr;  // beta and alpha of every row, in place of those above
+  const T* onto = nullptr;                     // gemm: what beta multiplies, if it is not C
+  Size ld_onto = 0;
+  const T* gates = nullptr;  // gemm with beta = 0: factors of the elements
+  Size ld_gates = 0;
+  Size K1 = 0;  // joint: diag(alphas) A1 B1 comes first, alphas = null: 1
+  const T* A1 = nullptr;
+  Size lda1 = 0;
+  const T* B1 = nullptr;
+  Size ldb1 = 0;
 };
 
 // One tile: rows i0 .. i0+R-1 and NV vectors of columns starting at column j (part: the one vector has n lanes).
 // gemm sums over all p; trmm and solve over the rows of B that the triangle reaches, the tile's own R rows last (nn)
-// or first (tn), so that the order is ascending either way.
+// or first (tn), so that the order is ascending either way. joint is a whole product with a factor for every row, and
+// trmm on the same accumulators.
 template <Op op, bool kTransA, int R, int NV, bool kPart, class T>
 HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   static_assert(!kPart || NV == 1);
@@ -120,6 +130,26 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   Vec<T> acc[R][NV];
   TTR_UNROLL for (int r = 0; r < R; ++r) { TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d); }
 
+  const auto sum = [&](Size terms, const T* a_p, Size row_a, Size col_a, const T* b_p, Size ld) HWY_ATTR {
+    for (Size p = 0; p < terms; ++p, a_p += col_a, b_p += ld) {
+      Vec<T> b[NV];
+      TTR_UNROLL for (int v = 0; v < NV; ++v) b[v] = LoadMaybe<kPart>(b_p + v * L, n);
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        const Vec<T> a = hn::Set(d, a_p[r * row_a]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
+      }
+    }
+  };
+  if constexpr (op == Op::joint) {
+    sum(x.K1, x.A1 + i0 * x.lda1, x.lda1, 1, x.B1 + j, x.ldb1);
+    if (x.alphas) {
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        const Vec<T> factor = hn::Set(d, x.alphas[i0 + r]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::Mul(factor, acc[r][v]);
+      }
+    }
+  }
+  constexpr bool kTriangle = op == Op::trmm || op == Op::joint;
   const auto diagonal = [&]() HWY_ATTR {
     TTR_UNROLL for (int s = 0; s < R; ++s) {
       Vec<T> b[NV];
@@ -131,22 +161,13 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
       }
     }
   };
-  if constexpr (op == Op::trmm && kTransA) diagonal();
+  if constexpr (kTriangle && kTransA) diagonal();
 
   const Size begin = op != Op::gemm && kTransA ? i0 + R : 0;
   const Size whole = op == Op::solve ? i0 / kRows * kRows : i0;  // see below
   const Size end = op != Op::gemm && !kTransA ? whole : x.K;
-  const T* a_p = A + begin * col;
-  const T* b_p = B + begin * ldb;
-  for (Size p = begin; p < end; ++p, a_p += col, b_p += ldb) {
-    Vec<T> b[NV];
-    TTR_UNROLL for (int v = 0; v < NV; ++v) b[v] = LoadMaybe<kPart>(b_p + v * L, n);
-    TTR_UNROLL for (int r = 0; r < R; ++r) {
-      const Vec<T> a = hn::Set(d, a_p[r * row]);
-      TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
-    }
-  }
-  if constexpr (op == Op::trmm && !kTransA) diagonal();
+  sum(end - begin, A + begin * col, row, col, B + begin * ldb, ldb);
+  if constexpr (kTriangle && !kTransA) diagonal();
 
   T* const C = x.C + i0 * x.ldc + j;
   if constexpr (op == Op::solve) {
@@ -174,15 +195,33 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
     TTR_UNROLL for (int r = 0; r < R; ++r) {
       TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(acc[r][v], C + r * x.ldc + v * L, n);
     }
+  } else if constexpr (op == Op::joint) {
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(acc[r][v], C + r * x.ldc + v * L, n);
+    }
   } else {
     const Vec<T> alpha = hn::Set(d, x.alpha), beta = hn::Set(d, x.beta);
     const bool read = x.beta != T(0);
-    if (x.rows) {
+    if (op == Op::gemm && (x.rows || x.alphas || x.onto)) {
+      const T* const onto = x.onto ? x.onto + i0 * x.ld_onto + j : C;
+      const Size ld_onto = x.onto ? x.ld_onto : x.ldc;
       TTR_UNROLL for (int r = 0; r < R; ++r) {
-        const Vec<T> decay = hn::Set(d, x.rows[i0 + r]), factor = hn::Set(d, x.alphas ? x.alphas[i0 + r] : T(1));
+        const Vec<T> decay = x.rows ? hn::Set(d, x.rows[i0 + r]) : beta;
+        const Vec<T> factor = x.alphas ? hn::Set(d, x.alphas[i0 + r]) : alpha;
         TTR_UNROLL for (int v = 0; v < NV; ++v) {
-          T* const c = C + r * x.ldc + v * L;
-          StoreMaybe<kPart>(hn::MulAdd(decay, LoadMaybe<kPart>(c, n), hn::Mul(factor, acc[r][v])), c, n);
+          Vec<T> y = hn::Mul(factor, acc[r][v]);
+          if (read) y = hn::MulAdd(decay, LoadMaybe<kPart>(onto + r * ld_onto + v * L, n), y);
+          StoreMaybe<kPart>(y, C + r * x.ldc + v * L, n);
+        }
+      }
+      return;
+    }
+    if (op == Op::gemm && x.gates) {
+      const T* const gates = x.gates + i0 * x.ld_gates + j;
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        TTR_UNROLL for (int v = 0; v < NV; ++v) {
+          const Vec<T> gate = LoadMaybe<kPart>(gates + r * x.ld_gates + v * L, n);
+          StoreMaybe<kPart>(hn::Mul(hn::Mul(alpha, gate), acc[r][v]), C + r * x.ldc + v * L, n);
         }
       }
       return;
@@ -248,6 +287,47 @@ template <class T>
 void GemmTNRows(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* beta,
                 T* C, Size ldc) {
   Panels<Op::gemm, true, false>(Product<T>{M, K, T(1), A, lda, B, ldb, T(1), C, ldc, beta, alpha}, N);
+}
+template <bool kTransA, class T>
+void GemmOnto(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, T beta, const T* F,
+              Size ldf, T* C, Size ldc) {
+  Product<T> x{M, K, T(1), A, lda, B, ldb, F ? beta : T(0), C, ldc, nullptr, alpha};
+  if (F) x.onto = F, x.ld_onto = ldf;
+  Panels<Op::gemm, kTransA, false>(x, N);
+}
+template <class T>
+void GemmNNOnto(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, T beta,
+                const T* F, Size ldf, T* C, Size ldc) {
+  GemmOnto<false>(M, N, K, alpha, A, lda, B, ldb, beta, F, ldf, C, ldc);
+}
+template <class T>
+void GemmTNOnto(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, T beta,
+                const T* F, Size ldf, T* C, Size ldc) {
+  GemmOnto<true>(M, N, K, alpha, A, lda, B, ldb, beta, F, ldf, C, ldc);
+}
+template <bool kTransL, class T>
+void GemmTrmm(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* L,
+              Size ldl, const T* B2, Size ldb2, T* C, Size ldc) {
+  Product<T> x{M, M, T(1), L, ldl, B2, ldb2, T(0), C, ldc, nullptr, alpha};
+  x.K1 = K, x.A1 = A, x.lda1 = lda, x.B1 = B, x.ldb1 = ldb;
+  Panels<Op::joint, kTransL, false>(x, N);
+}
+template <class T>
+void GemmTrmmNN(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* L,
+                Size ldl, const T* B2, Size ldb2, T* C, Size ldc) {
+  GemmTrmm<false>(M, N, K, alpha, A, lda, B, ldb, L, ldl, B2, ldb2, C, ldc);
+}
+template <class T>
+void GemmTrmmTN(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* L,
+                Size ldl, const T* B2, Size ldb2, T* C, Size ldc) {
+  GemmTrmm<true>(M, N, K, alpha, A, lda, B, ldb, L, ldl, B2, ldb2, C, ldc);
+}
+template <class T>
+void GemmLowerGated(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, const T* D, Size ldd, T* C,
+                    Size ldc) {
+  Product<T> x{M, K, alpha, A, lda, B, ldb, T(0), C, ldc};
+  x.gates = D, x.ld_gates = ldd;
+  Panels<Op::gemm, false, true>(x, M);
 }
 template <class T>
 void GemmLower(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T* C, Size ldc) {

@@ -17,6 +17,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "simd/rows-inl.h"
 #include "simd/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -563,6 +564,12 @@ const Simd<T>* Table() {
       .mul_rows = MulRows<T>,
       .gate_reach = GateReach<T>,
       .prefetch_rows = PrefetchRows<T>,
+      .gemm_nn_onto = GemmNNOnto<T>,
+      .gemm_tn_onto = GemmTNOnto<T>,
+      .gemm_trmm_nn = GemmTrmmNN<T>,
+      .gemm_trmm_tn = GemmTrmmTN<T>,
+      .gemm_lower_gated = GemmLowerGated<T>,
+      .add_rows_dots = AddRowsDots<T>,
   };
   return &table;
 }
