@@ -40,6 +40,13 @@ class Ahead {
     add(x, row, begin + c + from, count, 0, heads, D);
   }
 
+  /// n numbers that lie together.
+  void add_rows(const T* x, Size n) {
+    if (filled == static_cast<Size>(pieces.size())) return;
+    pieces[static_cast<std::size_t>(filled++)] = {x, 0, n, 1};
+    total += (n + line - 1) / line;
+  }
+
   /// All hints in this many steps.
   void spread(Size steps) { budget = (total + steps - 1) / steps; }
 

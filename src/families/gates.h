@@ -53,12 +53,11 @@ class Gates {
     unit = arena.take<T>(block * block), corner = arena.take<T>(block * block);
     factor = arena.take<T>(C * C), weighted = arena.take<T>(C * C);
     up = arena.take<T>((C + 1) * D), down = arena.take<T>((C + 1) * D);
-    left = arena.take<T>(C * D), right = arena.take<T>(C * D);
     if (backward) delta = arena.take<double>(C * D), sums = arena.take<double>(D);
   }
 
-  /// How many of the tokens begin .. begin+c-1 are gentle (0: there are no gates, or one for all channels). They are
-  /// then loaded, and everything below holds for chunks of that many tokens; else call `load`.
+  /// How many of the tokens begin .. begin+c-1 are gentle (0: there are no gates, or one for all channels). For as
+  /// many up_rows, down_rows, over and add_gradient hold; the rest is after `load`.
   Size reach(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
     calm = on = g && g.stride[3] != 0, even = false;
     if (!on) return 0;
@@ -103,24 +102,14 @@ class Gates {
   /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
   const T* over(Size c) const { return (calm ? up : head) + c * D; }
   /// x_i e^{G_i} and y_j e^{G_c - G_j} in `out`, or the panel itself where there are no gates.
-  const T* to_start(Size c, Reader reader, const T* x, T* out) {
-    if (!calm) return times(c, factors(reader), x, out);
-    s.mul(c * D, x, up_rows(reader), out);
-    return out;
-  }
-  const T* to_end(Size c, const T* y, T* out) {
-    if (!calm) return times(c, tail, y, out);
-    s.mul(c * D, y, down_rows(), out);
-    s.scale_columns(c, D, over(c), out, D, out, D);
-    return out;
-  }
+  const T* to_start(Size c, Reader reader, const T* x, T* out) { return times(c, factors(reader), x, out); }
+  const T* to_end(Size c, const T* y, T* out) { return times(c, tail, y, out); }
   void to_start_in_place(Size c, Reader reader, T* x) { to_start(c, reader, x, x); }
   void to_end_in_place(Size c, T* y) { to_end(c, y, y); }
 
   /// P [c,c], leading dimension C. strict: its diagonal is 0 (always so for Reader::before).
   void pair(Size c, Reader reader, bool strict, const T* x, const T* y, T* P) {
     if (!in_blocks()) {
-      if (calm) s.mul(c * D, y, down_rows(), right), y = right, s.mul(c * D, x, up_rows(reader), left), x = left;
       s.transpose(c, D, y, D, moved, C);
       s.gemm_lower(c, D, T(1), x, D, moved, C, P, C);
       if (even) weigh(c, reader, P);
@@ -145,11 +134,6 @@ class Gates {
 
   /// out [c,D] += ; P has a zero diagonal where the pair is strict.
   void apply(Size c, Reader reader, const T* P, const T* y, T* out) {
-    if (calm) {
-      s.mul(c * D, y, down_rows(), right);
-      s.trmm_nn(c, D, T(1), P, C, right, D, T(0), left, D);
-      return s.mul_add(c * D, left, up_rows(reader), out);
-    }
     if (!in_blocks()) s.trmm_nn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, y, D, T(1), out, D);
     for (Size i0 = 0; in_blocks() && i0 < c; i0 += block) {
       const Size n = std::min(block, c - i0);
@@ -173,11 +157,6 @@ class Gates {
 
   /// out [c,D] += ; the same with time reversed.
   void apply_transposed(Size c, Reader reader, const T* P, const T* x, T* out) {
-    if (calm) {
-      s.mul(c * D, x, up_rows(reader), left);
-      s.trmm_tn(c, D, T(1), P, C, left, D, T(0), right, D);
-      return s.mul_add(c * D, right, down_rows(), out);
-    }
     if (!in_blocks()) s.trmm_tn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, x, D, T(1), out, D);
     for (Size end = c; in_blocks() && end > 0;) {
       const Size i0 = (end - 1) / block * block, n = end - i0;
@@ -204,6 +183,15 @@ class Gates {
     }
   }
 
+  /// Adds the gradient of the gates, from panels of readers and writers (simd.h), to `d`.
+  void add_gradient(Size c, const typename Simd<T>::GateTerm* terms, int count, const T* last, const View<T, 4>& d,
+                    Size row, Size begin, int h) {
+    if (d.stride[3] == 1) return s.gate_gradient(c, D, terms, count, last, &d(row, begin, h, 0), d.stride[1]);
+    std::fill_n(moved, c * D, T(0));
+    s.gate_gradient(c, D, terms, count, last, moved, D);
+    add_rows(s, T(1), moved, row, begin, c, h, static_cast<int>(D), d);
+  }
+
   /// The gradient of the gates is the reverse sum over rows of what the roles leave here: a reader adds x dx, a
   /// writer takes y dy off. A reader without its own gate counts one row earlier. They nearly cancel: in double.
   void clear_gradient(Size c) { std::fill_n(delta, c * D, 0.0); }
@@ -225,7 +213,7 @@ class Gates {
  private:
   static constexpr Size block = 16;
   static constexpr T gentle_limit = 12;
-  bool in_blocks() const { return on && !even && !calm; }
+  bool in_blocks() const { return on && !even; }
 
   const T* factors(Reader reader) const { return reader == Reader::after ? head + D : head; }
   const T* times(Size c, const T* by, const T* x, T* out) {
@@ -274,7 +262,7 @@ class Gates {
   T *head = nullptr, *tail = nullptr;            // e^G with a row of ones in front; e^{G_c - G}
   T *rows = nullptr, *ones = nullptr, *unit = nullptr, *corner = nullptr;
   T *factor = nullptr, *weighted = nullptr;  // even: e^{G_i - G_j}, and a P with these factors
-  T *up = nullptr, *down = nullptr, *left = nullptr, *right = nullptr;  // gentle
+  T *up = nullptr, *down = nullptr;          // gentle
   double *delta = nullptr, *sums = nullptr;
 };
 

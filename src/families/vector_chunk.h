@@ -48,63 +48,51 @@ class VectorChunk {
         ahead(simd),
         keys(simd, key_dim, chunk, true, backward, arena),
         values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
-    q = arena.take<T>(C * K), k = arena.take<T>(C * K), v = arena.take<T>(C * V), u = arena.take<T>(C * V);
-    o = arena.take<T>(C * V), key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V);
-    kt = arena.take<T>(K * C);
+    constexpr Size with_read = erase == Erase::none ? 1 : 2, with_erase = erase == Erase::other ? 2 : 1;
+    q = arena.take<T>(with_read * C * K), y = arena.take<T>(with_erase * C * K),
+    k = y ? y + (with_erase - 1) * C * K : y;
+    if (erase != Erase::none) x = q ? q + C * K : q, A = arena.take<T>(C * C);
+    v = arena.take<T>(C * V), u = arena.take<T>(C * V), o = arena.take<T>((backward ? 1 + with_erase : 1) * C * V);
+    key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V), kt = arena.take<T>(K * C);
     P = arena.take<T>(C * C), beta = arena.take<T>(C), own = arena.take<T>(C), w = arena.take<T>(K);
-    if (erase != Erase::none) x = arena.take<T>(C * K), A = arena.take<T>(C * C);
-    if (erase == Erase::other)
-      y = arena.take<T>(C * K), yt = arena.take<T>(K * C), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
+    if (erase == Erase::other) yt = arena.take<T>(K * C), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
     if (!backward) return;
-    d_u = arena.take<T>(C * V), d_q = arena.take<T>(C * K), d_k = arena.take<T>(C * K);
+    alone = true;
+    d_u = arena.take<T>(C * V), d_q = arena.take<T>(with_read * C * K), d_y = arena.take<T>(with_erase * C * K);
+    d_k = d_y ? d_y + (with_erase - 1) * C * K : d_y;
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
     answer = arena.take<T>(C * V);
-    if (erase != Erase::none) d_x = arena.take<T>(C * K), d_r = arena.take<T>(C * V);
+    if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
-    if (erase == Erase::other) d_y = arena.take<T>(C * K);
+  }
+
+  /// What a replay leaves for the backward pass, in numbers: R and M, or R, U and the two systems.
+  static Size kept(int value_dim, Size chunk) {
+    if (erase == Erase::none) return 0;
+    return (erase == Erase::same ? 1 : 2) * chunk * (value_dim + chunk);
   }
 
   /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
   void forward(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
-    look_ahead(p, row, begin, c, head, outputs);
-    // As far as the gates are gentle, the short way. A strong gate cuts the chunk; if the cuts come too close, what
-    // is left is taken in blocks.
-    for (bool gentle = !p.gv; gentle;) {
-      const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_gentle), head);
-      if (n == 0) break;
-      ahead.step();
-      forward_gently(p, row, begin, n, head, S, outputs);
-      begin += n, c -= n;
-      if (c == 0) return;
-      gentle = n >= shortest_gentle;
-    }
-    load_gates(p, row, begin, c, head);
-    load(p, row, begin, c, head, outputs);
-    solve_writes(c, S);
-    if (outputs) {
-      keys.pair(c, ask, false, q, k, P);
-      read(c, S, o);
-      if constexpr (erase == Erase::other) {
-        keys.pair(c, ask, false, q, y, P);
-        s.trmm_nn(c, V, T(1), P, C, r, V, T(1), o, V);
-      }
-      if (p.bonus) {
-        for (Size i = 0; i < c; ++i) s.axpy(V, own[i], v + i * V, o + i * V);
-      }
-      unpack(o, row, begin, c, head, V, p.o);
-    }
-    decay_state(c, S);
-    s.gemm_tn(K, V, c, T(1), keys.to_end(c, k, key_rows), K, values.to_end(c, u, value_rows), V, T(1), S, V);
-    if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
+    advance(p, row, begin, c, head, S, outputs, nullptr);
+  }
+
+  /// The same from S_0 to S_end without outputs, before backward(): `keep` takes what it wants to know again.
+  void replay(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, const T* S_0, T* S_end, T* keep) {
+    std::copy_n(S_0, Size{K} * V, S_end);
+    advance(p, row, begin, c, head, S_end, false, keep);
   }
 
   /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0.
+  /// `keep` is what replay() left.
   void backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                const T* S_0, const T* S_end, T* dS) {
+                const T* S_0, const T* S_end, T* dS, const T* keep) {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
-    if (p.gv || keys.reach(p.gk, row, begin, c, head) < c) load_gates(p, row, begin, c, head);
-    else prepare(p, row, begin, c, head);
+    look_back(p, d, row, begin, head, S_0);
+    if (!p.gv && c <= longest_gentle && keys.reach(p.gk, row, begin, c, head) == c)
+      return backward_gently(p, d, row, begin, c, head, S_0, S_end, dS, kept_at(keep, 0));
+    load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
     solve_writes(c, S_0);
     if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
@@ -184,6 +172,40 @@ class VectorChunk {
   }
 
  private:
+  void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep) {
+    look_ahead(p, row, begin, c, head, outputs);
+    // As far as the gates are gentle, the short way. A strong gate cuts the chunk; if the cuts come too close, what
+    // is left is taken in blocks.
+    Size at = 0;
+    for (bool gentle = !p.gv; gentle;) {
+      const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_gentle), head);
+      if (n == 0) break;
+      ahead.step();
+      forward_gently(p, row, begin, n, head, S, outputs, kept_at(keep, at));
+      begin += n, c -= n, at += n;
+      if (c == 0) return;
+      gentle = n >= shortest_gentle;
+    }
+    load_gates(p, row, begin, c, head);
+    load(p, row, begin, c, head, outputs);
+    solve_writes(c, S);
+    if (outputs) {
+      keys.pair(c, ask, false, q, k, P);
+      read(c, S, o);
+      if constexpr (erase == Erase::other) {
+        keys.pair(c, ask, false, q, y, P);
+        s.trmm_nn(c, V, T(1), P, C, r, V, T(1), o, V);
+      }
+      if (p.bonus) {
+        for (Size i = 0; i < c; ++i) s.axpy(V, own[i], v + i * V, o + i * V);
+      }
+      unpack(o, row, begin, c, head, V, p.o);
+    }
+    decay_state(c, S);
+    s.gemm_tn(K, V, c, T(1), keys.to_end(c, k, key_rows), K, values.to_end(c, u, value_rows), V, T(1), S, V);
+    if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
+  }
+
   // Who reads before or after the gates, and beta.
   void prepare(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
     ask = p.read_before ? Reader::before : Reader::after;
@@ -213,97 +235,108 @@ class VectorChunk {
     s.row_dots(c, K, q, K, key_rows, K, own);
   }
 
+  // The next chunk: of all heads this head's share, or, where one head runs to the end, its own rows.
   void look_ahead(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool outputs) {
     const int key_head = head / (p.heads / p.key_heads);
+    const auto add = [&](const auto& rows, int h, int heads, int dim) {
+      if (alone) ahead.add(rows, row, begin + c, c, h, 1, dim);
+      else ahead.add_share(rows, row, begin, c, h, heads, dim);
+    };
     ahead.begin();
-    ahead.add_share(p.gk, row, begin, c, head, p.heads, K);
-    ahead.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
-    ahead.add_share(p.v, row, begin, c, head, p.heads, V);
-    ahead.add_share(p.a, row, begin, c, head, p.heads, K);
-    ahead.add_share(p.b, row, begin, c, head, p.heads, K);
-    if (outputs) ahead.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
-    if (outputs) ahead.add_share(p.o, row, begin, c, head, p.heads, V);
-    ahead.spread(outputs ? 9 : 4);
+    add(p.gk, head, p.heads, K), add(p.k, key_head, p.key_heads, K), add(p.v, head, p.heads, V);
+    add(p.a, head, p.heads, K), add(p.b, head, p.heads, K);
+    if (outputs) add(p.q, key_head, p.key_heads, K), add(p.o, head, p.heads, V);
+    const Size reads = (outputs ? 1 : 0) + (erase == Erase::none ? 0 : 1);
+    ahead.spread(count_pieces(K, V) + reads * count_pieces(c, V) + (outputs ? 5 : 2));
   }
-
-  // The forward pass under gentle key gates and no value gates, with the panels scaled once as they are read: the
-  // same algebra with x^ = x up, pair(x, y) = x^ (y down)' and K~' U = diag(e^{G_c}) (k down)' U.
-  void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+  // The chunk before, for the backward pass.
+  void look_back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head,
+                 const T* S_0) {
     const int key_head = head / (p.heads / p.key_heads);
-    prepare(p, row, begin, c, head);
-    const auto scaled = [&](const View<const T, 4>& from, int h, const T* factors, T* out) {
-      Size ld;
-      const T* const rows = contiguous(s, from, row, begin, c, h, K, out, &ld);
-      s.mul_rows(c, K, rows, ld, factors, K, out, K);
-    };
-    const auto pair = [&](const T* rows, const T* columns, T alpha, bool strict, T* out) {
-      s.gemm_lower(c, K, alpha, rows, K, columns, C, out, C);
-      for (Size i = 0; strict && i < c; ++i) out[i * C + i] = T(0);
-    };
-    scaled(p.k, key_head, keys.down_rows(), k);
-    s.transpose(c, K, k, K, kt, C);
-    ahead.step();
-    if constexpr (erase != Erase::none) {
-      if (p.a) scaled(p.a, head, keys.up_rows(look), x);
-      else scaled(p.k, key_head, keys.up_rows(look), x);
-    }
-    load_values(p, row, begin, c, head, erase == Erase::same ? v : u);
-    if constexpr (erase == Erase::same) {
-      pair(x, kt, T(1), true, A);
-      s.gate_lower(c, true, 0, beta, nullptr, C, A, C);
-      s.gemm_nn(c, V, K, T(-1), x, K, S, V, T(1), v, V);
-      s.scale_rows(c, V, beta, v, V, u, V);
-      s.solve_nn(c, V, A, C, u, V);
-      ahead.step();
-    } else if constexpr (erase == Erase::other) {
-      scaled(p.b, head, keys.down_rows(), y);
-      s.transpose(c, K, y, K, yt, C);
-      pair(x, yt, T(-1), true, A);
-      pair(x, kt, T(1), true, N);
-      ahead.step();
-      s.gemm_nn(c, V, K, T(1), x, K, S, V, T(0), r, V);
-      ahead.step();
-      s.trmm_nn(c, V, T(1), N, C, u, V, T(1), r, V);
-      s.solve_nn(c, V, A, C, r, V);
-    }
-    ahead.step();
-    if (outputs) {
-      scaled(p.q, key_head, keys.up_rows(ask), q);
-      const bool direct = p.o.stride[3] == 1;
-      T* const out = direct ? &p.o(row, begin, head, 0) : o;
-      const Size ldo = direct ? p.o.stride[1] : V;
-      pair(q, kt, p.scale, ask == Reader::before, P);
-      ahead.step();
-      const Size half = c / 2;
-      s.gemm_nn(half, V, K, p.scale, q, K, S, V, T(0), out, ldo);
-      ahead.step();
-      s.gemm_nn(c - half, V, K, p.scale, q + half * K, K, S, V, T(0), out + half * ldo, ldo);
-      ahead.step();
-      s.trmm_nn(c, V, T(1), P, C, u, V, T(1), out, ldo);
-      ahead.step();
-      if constexpr (erase == Erase::other) {
-        pair(q, yt, p.scale, ask == Reader::before, P);
-        s.trmm_nn(c, V, T(1), P, C, r, V, T(1), out, ldo);
-      }
-      if (p.bonus && p.v) add_bonus(p, row, begin, c, head, out, ldo);
-      if (!direct) unpack(o, row, begin, c, head, V, p.o);
-    }
-    const T* const late = keys.over(c);
-    const Size half = K / 2;
-    s.gemm_tn_rows(half, V, c, late, k, K, u, V, late, S, V);
-    ahead.step();
-    s.gemm_tn_rows(K - half, V, c, late + half, k + half, K, u, V, late + half, S + half * V, V);
-    ahead.step();
-    if constexpr (erase == Erase::other) {
-      s.scale_columns(c, K, late, y, K, y, K);
-      s.gemm_tn(K, V, c, T(1), y, K, r, V, T(1), S, V);
-    }
+    const Size from = std::max<Size>(0, begin - C), count = begin - from;
+    const auto add = [&](const auto& rows, int h, int dim) { ahead.add(rows, row, from, count, h, 1, dim); };
+    ahead.begin();
+    add(p.gk, head, K), add(p.k, key_head, K), add(p.q, key_head, K), add(d.d_o, head, V), add(p.a, head, K);
+    add(p.b, head, K), add(p.v, head, V), add(d.d_v, head, V), add(d.d_gk, head, K), add(d.d_q, key_head, K);
+    add(d.d_k, key_head, K), add(d.d_a, head, K), add(d.d_b, head, K);
+    // The states at the starts of chunks lie one behind the other (schedule.h); a wrong hint does no harm.
+    if (count > 0) ahead.add_rows(S_0 - Size{K} * V, Size{K} * V);
+    const Size panels = erase == Erase::other ? 2 : 1, asked = erase == Erase::none ? 1 : 2;
+    ahead.spread(count_pieces(K, V) + asked * count_pieces(C, K) +
+                 panels * (count_pieces(C, V) + count_pieces(C, K)) + 7);
   }
 
-  // V, or diag(beta) V where `out` is u
-  void load_values(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out) {
+  // Products in pieces of about one tile, with hints between them.
+  template <class F>
+  void pieces(Size rows, Size columns, const F& f) {
+    for (Size i = 0; i < rows; i += piece_rows())
+      for (Size j = 0; j < columns; j += piece_columns()) {
+        f(i, std::min(piece_rows(), rows - i), j, std::min(piece_columns(), columns - j));
+        ahead.step();
+      }
+  }
+  Size piece_rows() const { return s.lanes >= 16 ? 8 : 12; }
+  Size piece_columns() const { return 2 * Size{s.lanes}; }
+  Size count_pieces(Size rows, Size columns) const {
+    return (rows + piece_rows() - 1) / piece_rows() * ((columns + piece_columns() - 1) / piece_columns());
+  }
+  void product_nn(Size rows, Size n, Size inner, T alpha, const T* left, Size ldl, const T* right, Size ldr, T keep,
+                  T* out, Size ldo) {
+    pieces(rows, n, [&](Size i, Size m, Size j, Size l) {
+      s.gemm_nn(m, l, inner, alpha, left + i * ldl, ldl, right + j, ldr, keep, out + i * ldo + j, ldo);
+    });
+  }
+  void product_tn(Size rows, Size n, Size inner, const T* left, Size ldl, const T* right, Size ldr, T* out,
+                  Size ldo) {
+    pieces(rows, n, [&](Size i, Size m, Size j, Size l) {
+      s.gemm_tn(m, l, inner, T(1), left + i, ldl, right + j, ldr, T(1), out + i * ldo + j, ldo);
+    });
+  }
+
+  // What a gentle piece of a chunk, from its token `at` on, leaves for the backward pass: for `same` R and M, else R,
+  // U behind it, and the systems A = -pair(X, Y) and N = pair(X, K).
+  template <class U>
+  struct Kept {
+    U *R = nullptr, *A = nullptr, *N = nullptr;
+  };
+  template <class U>
+  Kept<U> kept_at(U* keep, Size at) const {
+    if (!keep || erase == Erase::none) return {};
+    if (erase == Erase::same) return {keep + at * V, keep + C * V + at * C, nullptr};
+    U* const systems = keep + 2 * C * V;
+    return {keep + 2 * at * V, systems + at * C, systems + C * C + at * C};
+  }
+
+  // out [c,K] = the rows of a view times factors
+  void scaled(const View<const T, 4>& from, Size row, Size begin, Size c, int head, const T* factors, T* out) {
+    Size ld;
+    const T* const rows = contiguous(s, from, row, begin, c, head, K, out, &ld);
+    s.mul_rows(c, K, rows, ld, factors, K, out, K);
+  }
+  // out = tril(rows columns), with a zero diagonal if strict; columns [inner,c] lie C apart
+  void lower(Size c, int inner, const T* rows, const T* columns, T alpha, bool strict, T* out) {
+    s.gemm_lower(c, inner, alpha, rows, inner, columns, C, out, C);
+    for (Size i = 0; strict && i < c; ++i) out[i * C + i] = T(0);
+  }
+
+  // Under gentle key gates and without value gates: vector_gentle.h
+  void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+                      Kept<T> keep);
+  void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+                       const T* S_0, const T* S_end, T* dS, Kept<const T> keep);
+
+  // to += panel * factors
+  void add_scaled(const T* factors, T* panel, Size row, Size begin, Size c, int head, const View<T, 4>& to) {
+    if (!to) return;
+    if (to.stride[3] == 1) return s.mul_add_rows(c, K, panel, K, factors, K, &to(row, begin, head, 0), to.stride[1]);
+    s.mul(c * K, panel, factors, panel);
+    add_rows(s, T(1), panel, row, begin, c, head, K, to);
+  }
+
+  // out = diag(beta) V. A copy even where nothing need be done: rows a power of two apart share a few sets of L1.
+  void written(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out) {
     if (!p.v) return static_cast<void>(std::fill_n(out, c * V, T(0)));
-    if (out == v || !p.beta) return pack(s, p.v, row, begin, c, head, V, T(1), out);
+    if (!p.beta) return pack(s, p.v, row, begin, c, head, V, T(1), out);
     Size ld;
     const T* const rows = contiguous(s, p.v, row, begin, c, head, V, v, &ld);
     s.scale_rows(c, V, beta, rows, ld, out, V);
@@ -421,8 +454,12 @@ class VectorChunk {
   Gates<T> keys, values;
   T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w;
   T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
+  T* PX = nullptr;
+  bool alone = false;  // one head goes to the end before the next begins
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
   T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
 };
 
 }  // namespace ttr::families
+
+#include "families/vector_gentle.h"

@@ -116,6 +116,17 @@ struct Simd {
   /// up_i = exp(G_i) and down_i = exp(-G_i), both [C+1,D], for G_0 = 0, G_i = g_1 + .. + g_i. Returns for how many of
   /// the C rows of g all |G_i| up to there are within the limit (at most 80); beyond, up and down are undefined.
   Size (*gate_reach)(Size C, Size D, const T* g, Size ldg, T limit, T* up, T* down);
+  /// Z_ij += X_ij Y_ij for [M,N]
+  void (*mul_add_rows)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* Z, Size ldz);
+  /// Rows x [C,D], contiguous, and the gradient of what the gates made of them: a reader, with its own gate or `before`
+  /// it, or a writer.
+  struct GateTerm {
+    const T *x, *dx;
+    bool writer, before;
+  };
+  /// The gradient of gates, out_i += last + sum_{j>=i} (readers x_j dx_j, writers -x_j dx_j), `before` only j > i;
+  /// last [D]. The terms nearly cancel: the sums are kept in double. At most 8 terms.
+  void (*gate_gradient)(Size C, Size D, const GateTerm* terms, int count, const T* last, T* out, Size ldo);
   /// A hint that the M rows of N numbers will be used soon; no address is wrong.
   void (*prefetch_rows)(Size M, Size N, const T* X, Size ldx);
 

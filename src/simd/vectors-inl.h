@@ -17,6 +17,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "simd/panels-inl.h"
 #include "simd/rows-inl.h"
 #include "simd/tiles-inl.h"
 
@@ -207,6 +208,10 @@ void ScaleColumns(Size M, Size N, const T* s, const T* X, Size ldx, T* Y, Size l
 template <class T>
 void MulRows(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* Z, Size ldz) {
   for (Size i = 0; i < M; ++i) Mul(N, X + i * ldx, Y + i * ldy, Z + i * ldz);
+}
+template <class T>
+void MulAddRows(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* Z, Size ldz) {
+  for (Size i = 0; i < M; ++i) MulAdd(N, X + i * ldx, Y + i * ldy, Z + i * ldz);
 }
 
 template <class T>
@@ -543,7 +548,7 @@ const Simd<T>* Table() {
       .trmm_tn = TrmmTN<T>,
       .solve_nn = SolveNN<T>,
       .solve_tn = SolveTN<T>,
-      .transpose = Transpose<T>,
+      .transpose = TransposeVectors<T>,
       .scale_rows = ScaleRows<T>,
       .row_dots = RowDots<T>,
       .gate_matrix = GateMatrix<T>,
@@ -563,6 +568,8 @@ const Simd<T>* Table() {
       .gemm_tn_rows = GemmTNRows<T>,
       .mul_rows = MulRows<T>,
       .gate_reach = GateReach<T>,
+      .mul_add_rows = MulAddRows<T>,
+      .gate_gradient = GateGradient<T>,
       .prefetch_rows = PrefetchRows<T>,
       .gemm_nn_onto = GemmNNOnto<T>,
       .gemm_tn_onto = GemmTNOnto<T>,

@@ -1,0 +1,126 @@
+// Passes over panels of a chunk: transposes of whole vectors, the gradient of gates.
+// Compiled once per instruction set (included by vectors-inl.h).
+//
+// A transpose loads 128-bit blocks of as many rows as a vector has numbers, puts blocks of rows a block's width apart
+// side by side and interleaves within blocks, so that every store is a whole vector.
+#if defined(TTR_SIMD_PANELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_SIMD_PANELS_INL_H_
+#undef TTR_SIMD_PANELS_INL_H_
+#else
+#define TTR_SIMD_PANELS_INL_H_
+#endif
+
+#include "simd/simd.h"
+#include "simd/tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ttr::simd_detail {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+// The blocks at p, p + step, p + 2 step, .. as one vector.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> LoadBlocks(D d, const T* p, Size step) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(T) <= 16) {
+    return hn::LoadU(d, p);
+  } else {
+    const hn::Half<D> half;
+    constexpr Size kHalf = static_cast<Size>(hn::MaxLanes(D()) * sizeof(T) / 32);
+    return hn::Combine(d, LoadBlocks(half, p + kHalf * step, step), LoadBlocks(half, p, step));
+  }
+}
+#endif
+
+/// B [N,M] = A' for A [M,N]
+template <class T>
+void TransposeVectors(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
+#if HWY_TARGET == HWY_SCALAR
+  Transpose<T>(M, N, A, lda, B, ldb);
+#else
+  const Tag<T> d;
+  constexpr Size L = Width<T>(), W = 16 / sizeof(T);
+  const Size rows = M / L * L, columns = N / W * W;
+  for (Size i = 0; i < rows; i += L) {
+    for (Size j = 0; j < columns; j += W) {
+      const T* const a = A + i * lda + j;
+      T* const b = B + j * ldb + i;
+      const Vec<T> r0 = LoadBlocks(d, a, W * lda), r1 = LoadBlocks(d, a + lda, W * lda);
+      if constexpr (W == 4) {
+        const hn::Repartition<double, Tag<T>> dd;
+        const Vec<T> r2 = LoadBlocks(d, a + 2 * lda, W * lda), r3 = LoadBlocks(d, a + 3 * lda, W * lda);
+        const auto l01 = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1));
+        const auto l23 = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3));
+        const auto u01 = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1));
+        const auto u23 = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
+        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, l01, l23)), d, b);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, l01, l23)), d, b + ldb);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, u01, u23)), d, b + 2 * ldb);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, u01, u23)), d, b + 3 * ldb);
+      } else {
+        hn::StoreU(hn::InterleaveLower(d, r0, r1), d, b);
+        hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, b + ldb);
+      }
+    }
+  }
+  if (columns < N) Transpose<T>(rows, N - columns, A + columns, lda, B + columns * ldb, ldb);
+  if (rows < M) Transpose<T>(M - rows, N, A + rows * lda, lda, B + rows, ldb);
+#endif
+}
+
+// NV vectors of doubles of columns j .. ; a tag of one lane does the columns that are left with the same operations.
+template <int NV, class D, class T>
+HWY_INLINE void GateColumns(D d, Size C, Size K, const typename Simd<T>::GateTerm* terms, int count, const T* last,
+                            T* out, Size ldo) {
+  const hn::Rebind<T, D> narrow;
+  constexpr Size L = static_cast<Size>(hn::MaxLanes(D()));
+  const auto load = [&](const T* p) HWY_ATTR {
+    if constexpr (sizeof(T) == sizeof(double)) return hn::LoadU(d, p);
+    else return hn::PromoteTo(d, hn::LoadU(narrow, p));
+  };
+  hn::Vec<D> sum[NV];
+  TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = load(last + v * L);
+  for (Size i = C; i-- > 0;) {
+    for (int t = 0; t < count; ++t) {
+      const Size row = i + (terms[t].before ? 1 : 0);
+      if (row == C) continue;
+      const T *const x = terms[t].x + row * K, *const dx = terms[t].dx + row * K;
+      if (terms[t].writer) {
+        TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = hn::NegMulAdd(load(x + v * L), load(dx + v * L), sum[v]);
+      } else {
+        TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = hn::MulAdd(load(x + v * L), load(dx + v * L), sum[v]);
+      }
+    }
+    T* const o = out + i * ldo;
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      if constexpr (sizeof(T) == sizeof(double)) {
+        hn::StoreU(hn::Add(hn::LoadU(d, o + v * L), sum[v]), d, o + v * L);
+      } else {
+        const auto y = hn::Add(hn::LoadU(narrow, o + v * L), hn::DemoteTo(narrow, sum[v]));
+        hn::StoreU(y, narrow, o + v * L);
+      }
+    }
+  }
+}
+
+template <class T>
+void GateGradient(Size C, Size K, const typename Simd<T>::GateTerm* terms, int count, const T* last, T* out,
+                  Size ldo) {
+  const Tag<double> d;
+  const hn::CappedTag<double, 1> one;
+  constexpr Size L = Width<double>();
+  typename Simd<T>::GateTerm moved[8];
+  Size j = 0;
+  const auto at = [&](Size column) {
+    for (int t = 0; t < count; ++t) moved[t] = terms[t], moved[t].x += column, moved[t].dx += column;
+    return moved;
+  };
+  for (; j + 4 * L <= K; j += 4 * L) GateColumns<4>(d, C, K, at(j), count, last + j, out + j, ldo);
+  for (; j + L <= K; j += L) GateColumns<1>(d, C, K, at(j), count, last + j, out + j, ldo);
+  for (; j < K; ++j) GateColumns<1>(one, C, K, at(j), count, last + j, out + j, ldo);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ttr::simd_detail
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard that flips with the target
