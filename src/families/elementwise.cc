@@ -1,15 +1,14 @@
 // Backward of one token, with h = a * h_old + w and dh the gradient of h (complex numbers as pairs):
 //
 //   dw = dh ;  dg = Re(conj(a h_old) dh) ;  dtheta = Im(conj(a h_old) dh) ;  dh_old = conj(a) dh
-//
-// and for the real factor a = exp(step A):  dstep = sum_n dh h_old a A ,  dA = dh h_old a step ;
-// for a = 1 - k^2 step:  dstep = -sum_n dh h_old k^2 ,  dk = -2 k sum_d dh h_old step.
+// The selective problem has a file of its own, elementwise_selective.cc.
 #include "families/elementwise.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
+#include "families/elementwise_selective.h"
 #include "families/replay.h"
 #include "simd/denormals.h"
 #include "simd/scan_simd.h"
@@ -129,90 +128,6 @@ class VectorCell {
   Size D;
   bool complex, loaded = false;
   T *a_re, *a_im, *spare, *spare_im;
-};
-
-template <class T>
-class SelectiveCell {
- public:
-  using Problem = SelectiveProblem<T>;
-  using Gradient = SelectiveGradient<T>;
-
-  SelectiveCell(const Simd<T>&, const ScanSimd<T>& scan, const Problem& problem, bool backward, Arena& arena)
-      : e(scan), p(problem), K(p.key_dim), V(p.value_dim) {
-    A = arena.take<T>(K * V), q = arena.take<T>(K), k = arena.take<T>(K);
-    u = arena.take<T>(V), dt = arena.take<T>(V), o = arena.take<T>(V);
-    if (!backward) return;
-    d_A = arena.take<T>(K * V), d_q = arena.take<T>(K), d_k = arena.take<T>(K);
-    d_u = arena.take<T>(V), d_dt = arena.take<T>(V);
-  }
-  static std::array<Size, 2> sizes(const Problem& p) { return {Size{p.key_dim} * p.value_dim, 0}; }
-  static int heads(const Problem& p) { return p.heads; }
-  static Status check(const Problem& p, Size longest, bool queries) {
-    if (p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 || p.heads % p.key_heads != 0)
-      return Status::bad_shape;
-    if (longest > 0 && (!p.k || !p.u || !p.step || (queries && !p.q))) return Status::missing_input;
-    if (longest > 0 && p.gate == SelectiveGate::exponential && !p.A) return Status::missing_input;
-    return Status::ok;
-  }
-
-  void begin(int head) {
-    if (p.gate == SelectiveGate::exponential)
-      for (Size n = 0; n < K; ++n)
-        for (Size i = 0; i < V; ++i) A[n * V + i] = p.A(head, n, i);
-    if (d_A) std::fill_n(d_A, K * V, T(0));
-  }
-  void end(const Gradient& d, int head) {
-    if (!d.d_A || p.gate != SelectiveGate::exponential) return;
-    for (Size n = 0; n < K; ++n)
-      for (Size i = 0; i < V; ++i) d.d_A(head, n, i) += d_A[n * V + i];
-  }
-
-  void step(Size row, Size t, int head, const Pair<T>& state, bool write, bool outputs) {
-    const bool answers = outputs && p.o;
-    const Row r = load(row, t, head, answers);
-    e.selective(K, V, rates(), r.step, r.k, r.u, write, answers ? r.q : nullptr, p.scale, state[0], o);
-    if (!answers) return;
-    T* const to = row_of(p.o, row, t, head);
-    for (Size i = 0; i < V; ++i) to[i * p.o.stride[3]] = o[i];
-  }
-
-  void back(const Gradient& d, Size row, Size t, int head, const ConstPair<T>& old, const ConstPair<T>& now,
-            const Pair<T>& d_state) {
-    const bool answers = static_cast<bool>(d.d_o);
-    const Row r = load(row, t, head, answers);
-    const T* const g = answers ? contiguous(row_of(d.d_o, row, t, head), d.d_o.stride[3], V, o) : nullptr;
-    std::fill_n(d_u, V, T(0)), std::fill_n(d_dt, V, T(0));
-    e.selective_back(K, V, rates(), r.step, r.k, r.u, r.q, p.scale, g, old[0], now[0], d_state[0], d_q, d_k, d_u,
-                     d_dt, d_A);
-    const int shared = key_head(head);
-    if (answers && d.d_q) add_strided(K, p.scale, d_q, row_of(d.d_q, row, t, shared), d.d_q.stride[3]);
-    if (d.d_k) add_strided(K, T(1), d_k, row_of(d.d_k, row, t, shared), d.d_k.stride[3]);
-    if (d.d_u) add_strided(V, T(1), d_u, row_of(d.d_u, row, t, head), d.d_u.stride[3]);
-    if (d.d_step) add_strided(V, T(1), d_dt, row_of(d.d_step, row, t, head), d.d_step.stride[3]);
-  }
-
- private:
-  struct Row {
-    const T *q, *k, *u, *step;
-  };
-  int key_head(int head) const { return head / (p.heads / p.key_heads); }
-  const T* rates() const { return p.gate == SelectiveGate::exponential ? A : nullptr; }
-
-  Row load(Size row, Size t, int head, bool queries) {
-    const int shared = key_head(head);
-    Row r{};
-    if (queries) r.q = contiguous(row_of(p.q, row, t, shared), p.q.stride[3], K, q);
-    r.k = contiguous(row_of(p.k, row, t, shared), p.k.stride[3], K, k);
-    r.u = contiguous(row_of(p.u, row, t, head), p.u.stride[3], V, u);
-    r.step = contiguous(row_of(p.step, row, t, head), p.step.stride[3], V, dt);
-    return r;
-  }
-
-  const ScanSimd<T>& e;
-  const Problem& p;
-  Size K, V;
-  T *A, *q, *k, *u, *dt, *o;
-  T *d_A = nullptr, *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *d_dt = nullptr;
 };
 
 template <class T>
@@ -452,25 +367,18 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
   T imaginary_part;  // never read: that there is one makes the problem complex
   ChannelProblem<T> vector;
   vector.dim = K * V, vector.state_im = &imaginary_part;
-  SelectiveProblem<T> selective;
-  selective.key_dim = K, selective.value_dim = V;
   RotatingProblem<T> rotating;
   rotating.key_dim = K, rotating.value_dim = V;
   using V_ = VectorCell<T>;
-  using S_ = SelectiveCell<T>;
   using R_ = RotatingCell<T>;
   return std::max({bytes_of<T, V_>(vector, V_::sizes(vector), longest, form, chunk, backward),
-                   bytes_of<T, S_>(selective, S_::sizes(selective), longest, form, chunk, backward),
+                   selective_bytes<T>(K, V, longest, form, chunk, backward),
                    bytes_of<T, R_>(rotating, R_::sizes(rotating), longest, form, chunk, backward)});
 }
 
 template <class T>
 Status forward(const ChannelProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
   return run_forward<T, VectorCell<T>>(p, form, chunk, s, work);
-}
-template <class T>
-Status forward(const SelectiveProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
-  return run_forward<T, SelectiveCell<T>>(p, form, chunk, s, work);
 }
 template <class T>
 Status forward(const RotatingProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
@@ -482,26 +390,18 @@ Status backward(const ChannelProblem<T>& p, const ChannelGradient<T>& d, Form fo
   return run_backward<T, VectorCell<T>>(p, d, form, chunk, s, work);
 }
 template <class T>
-Status backward(const SelectiveProblem<T>& p, const SelectiveGradient<T>& d, Form form, int chunk, const Simd<T>& s,
-                Workspace work) noexcept {
-  return run_backward<T, SelectiveCell<T>>(p, d, form, chunk, s, work);
-}
-template <class T>
 Status backward(const RotatingProblem<T>& p, const RotatingGradient<T>& d, Form form, int chunk, const Simd<T>& s,
                 Workspace work) noexcept {
   return run_backward<T, RotatingCell<T>>(p, d, form, chunk, s, work);
 }
 
-#define TTR_INSTANTIATE(T)                                                                                     \
-  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;                 \
-  template Status forward(const ChannelProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;            \
-  template Status forward(const SelectiveProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;          \
-  template Status forward(const RotatingProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;           \
-  template Status backward(const ChannelProblem<T>&, const ChannelGradient<T>&, Form, int, const Simd<T>&,     \
-                           Workspace) noexcept;                                                                \
-  template Status backward(const SelectiveProblem<T>&, const SelectiveGradient<T>&, Form, int, const Simd<T>&, \
-                           Workspace) noexcept;                                                                \
-  template Status backward(const RotatingProblem<T>&, const RotatingGradient<T>&, Form, int, const Simd<T>&,   \
+#define TTR_INSTANTIATE(T)                                                                                   \
+  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;               \
+  template Status forward(const ChannelProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;          \
+  template Status forward(const RotatingProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;         \
+  template Status backward(const ChannelProblem<T>&, const ChannelGradient<T>&, Form, int, const Simd<T>&,   \
+                           Workspace) noexcept;                                                              \
+  template Status backward(const RotatingProblem<T>&, const RotatingGradient<T>&, Form, int, const Simd<T>&, \
                            Workspace) noexcept;
 TTR_INSTANTIATE(float)
 TTR_INSTANTIATE(double)

@@ -1,7 +1,4 @@
 // Elementwise recurrences, compiled once per instruction set (included by scan_f32.cc, scan_f64.cc).
-//
-// `selective` walks down the K rows with a vector of channels: gates, state and outputs of these channels meet in
-// registers, the gates are never stored.
 #if defined(TTR_SIMD_SCAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_SIMD_SCAN_INL_H_
 #undef TTR_SIMD_SCAN_INL_H_
@@ -71,73 +68,6 @@ void TurnBack(Size n, const T* a_re, const T* a_im, const T* old_re, const T* ol
   });
 }
 
-// The gate of row n for a vector of channels: exp(step A) or 1 - k^2 step.
-template <class T>
-HWY_INLINE Vec<T> GateOf(bool longhorn, Vec<T> A, Vec<T> step, T k) {
-  const Tag<T> d;
-  if (longhorn) return hn::NegMulAdd(hn::Set(d, k * k), step, hn::Set(d, T(1)));
-  return ExpOf<T>(hn::Mul(step, A));
-}
-
-template <class T>
-void Selective(Size K, Size V, const T* A, const T* step, const T* k, const T* u, bool write, const T* q, T scale,
-               T* S, T* o) {
-  const Tag<T> d;
-  ForVectors<T>(V, [&](Size i, Size lanes, auto p) HWY_ATTR {
-    constexpr bool part = decltype(p)::part;
-    const Vec<T> dt = LoadMaybe<part>(step + i, lanes), x = LoadMaybe<part>(u + i, lanes);
-    Vec<T> sum = hn::Zero(d);
-    for (Size n = 0; n < K; ++n) {
-      const Vec<T> rate = A ? LoadMaybe<part>(A + n * V + i, lanes) : sum;
-      const Vec<T> a = GateOf<T>(!A, rate, dt, k[n]);
-      Vec<T> s = LoadMaybe<part>(S + n * V + i, lanes);
-      s = write ? hn::MulAdd(a, s, hn::Mul(hn::Set(d, k[n]), x)) : hn::Mul(a, s);
-      StoreMaybe<part>(s, S + n * V + i, lanes);
-      if (q) sum = hn::MulAdd(hn::Set(d, scale * q[n]), s, sum);
-    }
-    if (q) StoreMaybe<part>(sum, o + i, lanes);
-  });
-}
-
-template <class T>
-void SelectiveBack(Size K, Size V, const T* A, const T* step, const T* k, const T* u, const T* q, T scale,
-                   const T* d_o, const T* old, const T* now, T* dS, T* d_q, T* d_k, T* d_u, T* d_step, T* d_A) {
-  const Tag<T> d;
-  for (Size n = 0; n < K; ++n) {
-    const Vec<T> key = hn::Set(d, k[n]), query = hn::Set(d, d_o ? scale * q[n] : T(0));
-    const Vec<T> minus_square = hn::Set(d, -(k[n] * k[n]));
-    Vec<T> to_q = hn::Zero(d), to_k = hn::Zero(d), to_step = hn::Zero(d);
-    const Size row = n * V;
-    ForVectors<T>(V, [&](Size i, Size lanes, auto p) HWY_ATTR {
-      constexpr bool part = decltype(p)::part;
-      const Vec<T> dt = LoadMaybe<part>(step + i, lanes), s = LoadMaybe<part>(old + row + i, lanes);
-      Vec<T> g = LoadMaybe<part>(dS + row + i, lanes);
-      if (d_o) {
-        const Vec<T> answer = LoadMaybe<part>(d_o + i, lanes);
-        g = hn::MulAdd(query, answer, g);
-        to_q = hn::MulAdd(LoadMaybe<part>(now + row + i, lanes), answer, to_q);
-      }
-      to_k = hn::MulAdd(g, LoadMaybe<part>(u + i, lanes), to_k);
-      StoreMaybe<part>(hn::MulAdd(key, g, LoadMaybe<part>(d_u + i, lanes)), d_u + i, lanes);
-      if (A) {
-        const Vec<T> rate = LoadMaybe<part>(A + row + i, lanes);
-        g = hn::Mul(GateOf<T>(false, rate, dt, k[n]), g);
-        const Vec<T> exponent = hn::Mul(g, s);
-        StoreMaybe<part>(hn::MulAdd(exponent, rate, LoadMaybe<part>(d_step + i, lanes)), d_step + i, lanes);
-        StoreMaybe<part>(hn::MulAdd(exponent, dt, LoadMaybe<part>(d_A + row + i, lanes)), d_A + row + i, lanes);
-      } else {
-        const Vec<T> factor = hn::Mul(g, s);
-        StoreMaybe<part>(hn::MulAdd(minus_square, factor, LoadMaybe<part>(d_step + i, lanes)), d_step + i, lanes);
-        to_step = hn::MulAdd(factor, dt, to_step);
-        g = hn::Mul(GateOf<T>(true, dt, dt, k[n]), g);
-      }
-      StoreMaybe<part>(g, dS + row + i, lanes);
-    });
-    if (d_o) d_q[n] = hn::GetLane(hn::SumOfLanes(d, to_q));
-    d_k[n] = hn::GetLane(hn::SumOfLanes(d, to_k)) - 2 * k[n] * hn::GetLane(hn::SumOfLanes(d, to_step));
-  }
-}
-
 // e^{a - max(a, b)} and e^{b - max(a, b)}: one of them is 1.
 template <class T>
 HWY_INLINE void Shares(Vec<T> a, Vec<T> b, Vec<T>& of_a, Vec<T>& of_b) {
@@ -176,8 +106,6 @@ const ScanSimd<T>* ScanTable() {
       .turn = Turn<T>,
       .turn_all = TurnAll<T>,
       .turn_back = TurnBack<T>,
-      .selective = Selective<T>,
-      .selective_back = SelectiveBack<T>,
       .mean = Mean<T>,
   };
   return &table;

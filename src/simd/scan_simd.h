@@ -26,15 +26,6 @@ struct ScanSimd {
   void (*turn_back)(Size n, const T* a_re, const T* a_im, const T* old_re, const T* old_im, T* re, T* im, T* d_g,
                     T* d_theta);
 
-  /// S [K,V] <- a * S + k u' ;  o = scale S' q        a = exp(step A), or 1 - k^2 step where A is null
-  /// write = false: S <- a * S. q = null: no outputs.
-  void (*selective)(Size K, Size V, const T* A, const T* step, const T* k, const T* u, bool write, const T* q,
-                    T scale, T* S, T* o);
-  /// The same token backwards: dS goes from the gradient of `now` to that of `old`. d_u, d_step, d_A (unless A is
-  /// null) are added to, d_k is written, and d_q (of scale q) if d_o is not null.
-  void (*selective_back)(Size K, Size V, const T* A, const T* step, const T* k, const T* u, const T* q, T scale,
-                         const T* d_o, const T* old, const T* now, T* dS, T* d_q, T* d_k, T* d_u, T* d_step, T* d_A);
-
   /// One token of n weighted means (families/weighted_mean.h). u = null: no outputs.
   void (*mean)(Size n, const T* k, const T* v, const T* w, const T* u, T* alpha, T* beta, T* exponent, T* o);
 };
