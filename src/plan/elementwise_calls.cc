@@ -254,7 +254,7 @@ struct ConvolutionFamily {
   }
   static Status forward(const Operands<T>& o, State state, Form, Workspace) noexcept {
     return for_each_head(o, cache_size(o), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
-      prepare::short_convolution(problem(o, state, one, h, at));
+      prepare::short_convolution(problem(o, state, one, h, at), simd_of<T>(o.body()));
       return Status::ok;
     });
   }
@@ -272,7 +272,7 @@ struct ConvolutionFamily {
       d.d_initial = offset(o.template state<T>(call.d_initial), at);
       prepare::ShortConvolution<T> p = problem(o, call.state, one, h, at);
       p.final = nullptr;
-      prepare::short_convolution_backward(p, d);
+      prepare::short_convolution_backward(p, d, simd_of<T>(o.body()));
       return Status::ok;
     });
   }

@@ -5,13 +5,14 @@
 // The last tap meets the current token. What lies before the first token comes from the cache: the last W - 1 inputs
 // of each sequence, oldest first, [N, W-1, D] contiguous, as for any other state. A sequence shorter than W - 1
 // pushes its tokens into the cache and keeps the younger part of what was there; W = 1 has no cache. Sequences do not
-// see each other. Source: Poli 2023, Gu and Dao 2023; fla caches W inputs, of which it reads W - 1.
+// see each other. Channels that are contiguous are fastest; bits do not depend on strides or on cuts. Source: Poli 2023, Gu and Dao 2023; fla caches W inputs, of which it reads W - 1.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
 #include "families/linear.h"
+#include "simd/simd.h"
 #include "ttr/view.h"
 
 namespace ttr::prepare {
@@ -51,11 +52,12 @@ inline std::ptrdiff_t short_convolution_cache(std::ptrdiff_t sequences, std::ptr
 }
 
 template <class T>
-void short_convolution(const ShortConvolution<T>&) noexcept;
+void short_convolution(const ShortConvolution<T>&, const Simd<T>&) noexcept;
 
 /// `problem.initial` is the cache before the call; `problem.y` and `problem.final` are ignored. The sums before the
 /// activation are computed again.
 template <class T>
-void short_convolution_backward(const ShortConvolution<T>&, const ShortConvolutionGradient<T>&) noexcept;
+void short_convolution_backward(const ShortConvolution<T>&, const ShortConvolutionGradient<T>&,
+                                const Simd<T>&) noexcept;
 
 }  // namespace ttr::prepare

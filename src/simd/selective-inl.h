@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "hwy/cache_control.h"
+#include "simd/exp2-inl.h"
 #include "simd/selective_simd.h"
 #include "simd/vectors-inl.h"
 
@@ -24,16 +25,11 @@ HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
 namespace HWY_NAMESPACE {
 
-// Rates are per log(2): a gate is 2^x and needs no reduction with a constant of two parts. The product of step and rate
-// is rounded either way; with the rounding of the rate x has twice that error.
-template <class T>
-constexpr T kRateUnit = T(1.44269504088896341);
-
+// Rates are times log2(e): a gate is 2^x.
 template <class T>
 bool Rates(Size K, Size V, const T* A, Size ld, T* rates, Size ld_rates) {
   const Tag<T> d;
-  const Vec<T> unit = hn::Set(d, kRateUnit<T>), zero = hn::Zero(d),
-               low = hn::Set(d, std::numeric_limits<T>::lowest());
+  const Vec<T> unit = hn::Set(d, kLog2E<T>), zero = hn::Zero(d), low = hn::Set(d, std::numeric_limits<T>::lowest());
   auto gentle = hn::Eq(zero, zero);
   for (Size n = 0; n < K; ++n)
     ForVectors<T>(V, [&](Size i, Size lanes, auto p) HWY_ATTR {
@@ -45,61 +41,6 @@ bool Rates(Size K, Size V, const T* A, Size ld, T* rates, Size ld_rates) {
   return hn::AllTrue(d, gentle);
 }
 
-template <class T>
-struct GateRange;
-template <>
-struct GateRange<float> {
-  static constexpr float low = -127.0f, high = 128.0f, magic = 12583039.0f;  // 1.5 2^23 + 127
-  static constexpr int mantissa = 23;
-};
-template <>
-struct GateRange<double> {
-  static constexpr double low = -1023.0, high = 1024.0, magic = 6755399441056767.0;  // 1.5 2^52 + 1023
-  static constexpr int mantissa = 52;
-};
-
-template <class T>
-HWY_INLINE Vec<T> Horner(Vec<T>, Vec<T> y) {
-  return y;
-}
-template <class T, class... C>
-HWY_INLINE Vec<T> Horner(Vec<T> r, Vec<T> y, double c, C... rest) {
-  return Horner<T>(r, hn::MulAdd(y, r, hn::Set(Tag<T>(), static_cast<T>(c))), rest...);
-}
-// 2^r for |r| <= 1/2: (2^r - 1 - r log 2) / r^2 by its interpolant at Chebyshev points. With the two exact terms the
-// gate is exact at 0 in value and slope; its relative error is 1e-8 in float, 1e-17 in double before rounding.
-template <class T>
-HWY_INLINE Vec<T> SmallExp2(Vec<T> r) {
-  const Tag<T> d;
-  if constexpr (sizeof(T) == 4)
-    return Horner<T>(r, hn::Set(d, 1.544496632e-4f), 1.338139834e-3, 9.618102735e-3, 5.550380762e-2, 2.402265070e-1,
-                     6.931471806e-1, 1.0);
-  else
-    return Horner<T>(r, hn::Set(d, 4.4541034105870405e-10), 7.0709778665081383e-09, 1.0178067267449427e-07,
-                     1.3215451633221434e-06, 1.5252733820795803e-05, 1.5403530424776529e-04, 1.3333558146423213e-03,
-                     9.6181291076186653e-03, 5.5504108664821583e-02, 2.4022650695910075e-01, 0.693147180559945309,
-                     1.0);
-}
-
-// 2^x: 0 below the smallest normal number, inf above the largest, NaN stays NaN. kGentle: x is at most 0 and no NaN.
-// With the bias in the rounding constant the integer part is an exponent field as it stands: `low` gives the factor 0
-// and `high` the factor inf, so clamping is all the care the ends need.
-template <bool kGentle, class T>
-HWY_INLINE Vec<T> GateExp(Vec<T> x) {
-  using P = GateRange<T>;
-  const Tag<T> d;
-  const Vec<T> low = hn::Set(d, P::low), magic = hn::Set(d, P::magic);
-  if constexpr (kGentle) {
-    x = hn::Max(x, low);
-  } else {
-    const Vec<T> high = hn::Set(d, P::high);
-    x = hn::IfThenElse(hn::Lt(x, low), low, hn::IfThenElse(hn::Gt(x, high), high, x));
-  }
-  const Vec<T> shifted = hn::Add(x, magic), r = hn::Sub(x, hn::Sub(shifted, magic));
-  const hn::RebindToSigned<Tag<T>> di;
-  return hn::Mul(SmallExp2<T>(r), hn::BitCast(d, hn::ShiftLeft<P::mantissa>(hn::BitCast(di, shifted))));
-}
-
 // Which formula a row loop uses.
 enum class Gate { gentle, any, longhorn };
 
@@ -107,7 +48,7 @@ template <Gate kGate, class T>
 HWY_INLINE Vec<T> GateOf(Vec<T> rate, Vec<T> step, T k) {
   const Tag<T> d;
   if constexpr (kGate == Gate::longhorn) return hn::NegMulAdd(hn::Set(d, k * k), step, hn::Set(d, T(1)));
-  else return GateExp<kGate == Gate::gentle, T>(hn::Mul(step, rate));
+  else return Exp2<kGate == Gate::gentle, T>(hn::Mul(step, rate));
 }
 
 // f(column, lanes, columns of the panel) for pairs of vectors, then one, then a part of one.
@@ -300,7 +241,7 @@ HWY_INLINE void TokenBack(const SelectiveTokens<T>& x, const SelectiveGradients<
   }
   TokenRowsBack<kLonghorn, kAnswers, NV>(x.K, rates, gates, dt, k, u, q, x.scale, answer, old, now, dS, d_A, to_q,
                                          to_k, d_u, d_dt);
-  const Vec<T> unit = hn::Set(d, kLonghorn ? T(1) : T(1) / kRateUnit<T>);
+  const Vec<T> unit = hn::Set(d, kLonghorn ? T(1) : T(1) / kLog2E<T>);
   TTR_UNROLL for (int v = 0; v < NV; ++v) {
     hn::StoreU(d_u[v], d, to_u + v * L);
     hn::StoreU(hn::Mul(unit, d_dt[v]), d, to_step + v * L);

@@ -1,0 +1,21 @@
+// The short convolution for float, once per instruction set.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // see tiles-inl.h
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/convolution_f32.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+
+#include "hwy/highway.h"
+#include "simd/convolution-inl.h"
+
+#if HWY_ONCE
+#define TTR_TABLE_TYPE ConvolutionSimd
+#define TTR_TABLE ConvolutionTable
+#include "simd/named_choose-inl.h"
+
+namespace ttr {
+template <>
+const ConvolutionSimd<float>& convolution_simd<float>(const Simd<float>& simd) noexcept {
+  return simd_detail::choose_by_name<float>(simd.name);
+}
+}  // namespace ttr
+#endif
