@@ -273,6 +273,72 @@ TEST(Elementwise, Selective) {
   }
 }
 
+// Several panels of columns and a part of one, in every instruction set (see check_family); float too, which the
+// harness runs in the best one alone.
+TEST(Elementwise, SelectiveInPanels) {
+  for (const SelectiveGate gate : {SelectiveGate::exponential, SelectiveGate::longhorn}) {
+    Selective f;
+    f.gate = gate, f.H = f.G = 1, f.K = 4, f.V = 45, f.T = 37;
+    check_family(f, forms, false);
+    check_steps(f);
+    const Values in = f.draw_values(), want = f.reference(in), d = draw_gradients(f, 77);
+    const Values want_d = run_backward<double>(f, in, d, {Form::recurrent, 0});
+    for (const std::string& target : ttr::simd_targets()) {
+      Call call{Form::recurrent, 0};
+      call.target = target;
+      expect_near(run_forward<float>(f, in, call), want, 2e-5, target);
+      expect_near(run_backward<float>(f, in, d, call), want_d, 1e-4, target);
+    }
+  }
+}
+
+// Outputs where inputs may hold NaN, which run_forward would find changed.
+template <class X>
+Values outputs_of(const Selective& f, const Values& in, const std::string& target) {
+  Bound<X> x(f.specs(), &in, false);
+  Scratch<X> scratch(f.bytes<X>(f.T, Form::recurrent, 0, false));
+  EXPECT_EQ(f.forward<X>(x, f.sequences(), Form::recurrent, 0, ttr::simd<X>(target), scratch.workspace()),
+            Status::ok);
+  return {{"o", x.held["o"].get()}};
+}
+
+// Gates that are at most 1 take a shorter way. A channel that needs the long one must not change the bits of others,
+// and what no gate should see comes out as exp has it.
+TEST(Elementwise, SelectiveGatesOfAnySize) {
+  Selective f;
+  f.H = f.G = 1, f.K = 2, f.V = 40, f.T = 5;
+  const Values in = f.draw_values();
+  Values odd = in;
+  const auto nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  for (Size t = 0; t < f.T; ++t) odd["step"][static_cast<std::size_t>(t * f.V + 3)] = -0.5;  // grows
+  odd["A"][5] = 2, odd["A"][static_cast<std::size_t>(f.V) + 5] = 1.5;                        // grows
+  odd["step"][static_cast<std::size_t>(2 * f.V + 7)] = nan;
+  odd["A"][9] = nan;
+  odd["step"][static_cast<std::size_t>(2 * f.V + 11)] = inf;   // closes
+  odd["step"][static_cast<std::size_t>(2 * f.V + 13)] = -inf;  // overflows
+  const Values want = f.reference(odd);
+  for (const std::string& target : ttr::simd_targets()) {
+    const auto compare = [&](const Values& plain, const Values& got, double tolerance) {
+      for (Size i = 0; i < f.T * f.V; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const Size channel = i % f.V;
+        const double o = got.at("o")[at], w = want.at("o")[at];
+        if (channel != 3 && channel != 5 && channel != 7 && channel != 9 && channel != 11 && channel != 13) {
+          EXPECT_EQ(o, plain.at("o")[at]) << target << " token " << i / f.V << " channel " << channel;
+        } else if (std::isnan(w)) {
+          EXPECT_TRUE(std::isnan(o)) << target << " token " << i / f.V << " channel " << channel;
+        } else if (std::isinf(w)) {
+          EXPECT_FALSE(std::isfinite(o)) << target << " token " << i / f.V << " channel " << channel;
+        } else {
+          EXPECT_NEAR(o, w, tolerance * std::max(1.0, std::abs(w))) << target << " channel " << channel;
+        }
+      }
+    };
+    compare(outputs_of<double>(f, in, target), outputs_of<double>(f, odd, target), 1e-12);
+    compare(outputs_of<float>(f, in, target), outputs_of<float>(f, odd, target), 1e-5);
+  }
+}
+
 TEST(Elementwise, Rotating) {
   for (const Gates gates : {Gates::none, Gates::mild, Gates::constant}) {
     Rotating f;

@@ -121,9 +121,10 @@ HWY_INLINE void TokenRows(Size K, Size lanes, Rows<const T> rates, const Vec<T> 
 // Rows of inputs are far apart, in few sets of L1: ask for them a few tokens before they are read.
 constexpr Size kAhead = 4;
 template <int NV, class T>
-HWY_INLINE void PrefetchRow(const T* row) {
+HWY_INLINE void PrefetchRow(const T* row, Size lanes) {
   hwy::Prefetch(row);
   if constexpr (NV * Width<T>() * sizeof(T) > 64) hwy::Prefetch(row + Width<T>());
+  hwy::Prefetch(row + (NV - 1) * Width<T>() + lanes - 1);  // rows need not be aligned
 }
 
 // kPart is about the inputs, kRowsPart about the rows of a state in place.
@@ -134,7 +135,7 @@ HWY_INLINE void Token(const SelectiveTokens<T>& x, bool write, Size t, Size j, S
   const Tag<T> d;
   const T* const q = kWant == Want::answers ? x.q + t * x.ldq : nullptr;
   const Size next = std::min(t + kAhead, x.n - 1);
-  PrefetchRow<NV>(x.step + next * x.ld_step + j), PrefetchRow<NV>(x.u + next * x.ldu + j);
+  PrefetchRow<NV>(x.step + next * x.ld_step + j, lanes), PrefetchRow<NV>(x.u + next * x.ldu + j, lanes);
   Vec<T> dt[NV], u[NV];
   TTR_UNROLL for (int v = 0; v < NV; ++v) {
     dt[v] = LoadMaybe<kPart>(x.step + t * x.ld_step + j + v * L, lanes);
@@ -231,7 +232,9 @@ HWY_INLINE void TokenBack(const SelectiveTokens<T>& x, const SelectiveGradients<
   constexpr Size L = Width<T>();
   const Tag<T> d;
   const T *const k = x.k + t * x.ldk, *const q = kAnswers ? x.q + t * x.ldq : nullptr;
-  if constexpr (kAnswers) PrefetchRow<NV>(g.d_o + std::max<Size>(t - kAhead, 0) * g.ld_o + j);
+  const Size next = std::max<Size>(t - kAhead, 0);
+  PrefetchRow<NV>(x.step + next * x.ld_step + j, lanes), PrefetchRow<NV>(x.u + next * x.ldu + j, lanes);
+  if constexpr (kAnswers) PrefetchRow<NV>(g.d_o + next * g.ld_o + j, lanes);
   Vec<T> dt[NV], u[NV], answer[NV], d_u[NV], d_dt[NV];
   TTR_UNROLL for (int v = 0; v < NV; ++v) {
     dt[v] = LoadMaybe<kPart>(x.step + t * x.ld_step + j + v * L, lanes);
