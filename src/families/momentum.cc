@@ -1,9 +1,3 @@
-// Backward of one token, newest first:
-//
-//   dS += scale q do' ;  dq = scale S do ;  dbeta = <dS, Z> ;  dZ += beta dS ;  deta = r.(dZ' k) ;  dr = eta dZ' k
-//   dk = eta dZ r ;  dv = dr ;  dp = -f S_old dr ;  dg = <a dS, S_old> (+ p.dp when the read decays)
-//   dg_mu = <mu dZ, Z_old> ;  dS <- a dS - f p dr' ;  dZ <- mu dZ
-//
 // Backward of a chunk (Y = (I + A)^{-T} diag(eta) dW, N = P K', E = tril(Gm * Q K'), X = tril(dO W')):
 //
 //   dW = E' dO + diag(Gm_c) K dS' + diag(Dm_c) K dZ' ;  dV = Y ;  dA = -stril(Y R')
@@ -18,105 +12,12 @@
 #include <cmath>
 #include <cstddef>
 
+#include "families/momentum_token.h"
 #include "families/replay.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::momentum {
 namespace {
-
-using Size = std::ptrdiff_t;
-
-template <class T>
-T gate(const View<const T, 3>& g, Size row, Size t, int head) {
-  return g ? std::exp(g(row, t, head)) : T(1);
-}
-template <class T>
-T weight(const View<const T, 3>& x, Size row, Size t, int head) {
-  return x ? x(row, t, head) : T(1);
-}
-int key_head(const auto& linear, int head) { return head / (linear.heads / linear.key_heads); }
-
-template <class T>
-class Token {
- public:
-  Token(const Simd<T>& simd, int key_dim, int value_dim, Arena& arena) : s(simd), K(key_dim), V(value_dim) {
-    q = arena.take<T>(K), k = arena.take<T>(K), p = arena.take<T>(K), r = arena.take<T>(V), o = arena.take<T>(V);
-    d_k = arena.take<T>(K), d_r = arena.take<T>(V);
-  }
-
-  void forward(const MomentumProblem<T>& m, Size row, Size t, int head, T* S, T* Z, bool outputs) {
-    const LinearProblem<T>& a = m.linear;
-    load(m, row, t, head, S);
-    const int shared = key_head(a, head);
-    const T eta = weight(m.eta, row, t, head), beta = weight(a.beta, row, t, head);
-    s.scale(V, eta, r, d_r);
-    s.rank_one(K, V, gate(m.g_mu, row, t, head), k, d_r, Z, V);
-    s.scale(Size{K} * V, gate(a.g, row, t, head), S, S);
-    s.axpy(Size{K} * V, beta, Z, S);
-    if (!outputs) return;
-    pack(s, a.q, row, t, 1, shared, K, a.scale, q);
-    s.vec_mat(K, V, q, S, V, o);
-    unpack(o, row, t, 1, head, V, a.o);
-  }
-
-  void backward(const MomentumProblem<T>& m, const MomentumGradient<T>& d, Size row, Size t, int head,
-                const Parts<const T, 2>& old, const Parts<const T, 2>& now, T* dS, T* dZ) {
-    const LinearProblem<T>& a = m.linear;
-    const LinearGradient<T>& out = d.linear;
-    const Size n = Size{K} * V;
-    const int shared = key_head(a, head);
-    const T f = load(m, row, t, head, old[0]);
-    const T decay = gate(a.g, row, t, head), mu = gate(m.g_mu, row, t, head);
-    const T eta = weight(m.eta, row, t, head), beta = weight(a.beta, row, t, head);
-    if (out.d_o) {
-      pack(s, a.q, row, t, 1, shared, K, a.scale, q);
-      pack(s, out.d_o, row, t, 1, head, V, T(1), o);
-      s.rank_one(K, V, T(1), q, o, dS, V);
-      if (out.d_q) {
-        s.mat_vec(K, V, now[0], V, o, d_k);
-        add_rows(s, a.scale, d_k, row, t, 1, shared, K, out.d_q);
-      }
-    }
-    if (out.d_beta) out.d_beta(row, t, head) += s.dot(n, dS, now[1]);
-    s.axpy(n, beta, dS, dZ);
-    s.vec_mat(K, V, k, dZ, V, d_r);
-    if (d.d_eta) d.d_eta(row, t, head) += s.dot(V, r, d_r);
-    s.scale(V, eta, d_r, d_r);
-    if (out.d_v) add_rows(s, T(1), d_r, row, t, 1, head, V, out.d_v);
-    if (out.d_k) {
-      s.mat_vec(K, V, dZ, V, r, d_k);
-      add_rows(s, eta, d_k, row, t, 1, shared, K, out.d_k);
-    }
-    s.mat_vec(K, V, old[0], V, d_r, d_k);
-    s.scale(K, -f, d_k, d_k);
-    if (const View<T, 4>& to = m.p ? d.d_p : out.d_k; to) add_rows(s, T(1), d_k, row, t, 1, shared, K, to);
-    if (out.d_g)
-      out.d_g(row, t, head) +=
-          decay * s.dot(n, dS, old[0]) + (m.residual == Residual::decayed ? s.dot(K, p, d_k) : T(0));
-    if (d.d_g_mu) d.d_g_mu(row, t, head) += mu * s.dot(n, dZ, old[1]);
-    s.scale(V, -f, d_r, d_r);
-    s.rank_one(K, V, decay, p, d_r, dS, V);
-    s.scale(n, mu, dZ, dZ);
-  }
-
- private:
-  // k, p and the residual r of a token; returns f.
-  T load(const MomentumProblem<T>& m, Size row, Size t, int head, const T* S) {
-    const LinearProblem<T>& a = m.linear;
-    const int shared = key_head(a, head);
-    const T f = m.residual == Residual::decayed ? gate(a.g, row, t, head) : T(1);
-    pack(s, a.k, row, t, 1, shared, K, T(1), k);
-    pack(s, m.p ? m.p : a.k, row, t, 1, shared, K, T(1), p);
-    s.vec_mat(K, V, p, S, V, d_r);
-    pack(s, a.v, row, t, 1, head, V, T(1), r);
-    s.axpy(V, -f, d_r, r);
-    return f;
-  }
-
-  const Simd<T>& s;
-  int K, V;
-  T *q, *k, *p, *r, *o, *d_k, *d_r;
-};
 
 template <class T>
 class Chunk {
@@ -392,6 +293,10 @@ class Head {
     for (Size i = 0; i < steps(n.end - n.begin); ++i) advance(p, n, i, head, S, Z, static_cast<bool>(p.linear.o));
   }
 
+  bool step(const MomentumProblem<T>& p, const Sequence& n, T* S, T* Z) {
+    return !chunked && n.end - n.begin == 1 && token.step(p, n.row, n.begin, S, Z);
+  }
+
   void backward(const MomentumProblem<T>& p, const MomentumGradient<T>& d, const Sequence& n, int head, Size at) {
     const LinearGradient<T>& out = d.linear;
     T* const d_Z = d_S + state;
@@ -537,7 +442,9 @@ Status forward(const MomentumProblem<T>& p, Form form, int chunk, const Simd<T>&
     }
     Head<T> run(s, a.key_dim, a.value_dim, schedule(form, chunk, a.key_dim, a.value_dim, time), chunk, time, false,
                 arena);
-    for (int h = 0; h < a.heads; ++h, at += state) run.forward(p, n, h, a.state + at, p.momentum + at);
+    if (run.step(p, n, a.state + at, p.momentum + at)) at += a.heads * state;
+    else
+      for (int h = 0; h < a.heads; ++h, at += state) run.forward(p, n, h, a.state + at, p.momentum + at);
   }
   return Status::ok;
 }

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "families/heads.h"
 #include "families/linear.h"
 #include "families/rule.h"
 #include "families/scratch.h"
@@ -34,7 +35,8 @@ class RecurrentForm {
       : s(simd), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
     q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V),
     o = arena.take<T>(most * V);
-    a = arena.take<T>(most), beta = arena.take<T>(most), ones = arena.take<T>(most);
+    const Size gates = std::max<Size>(most, heads_at_once);
+    a = arena.take<T>(gates), beta = arena.take<T>(gates), ones = arena.take<T>(gates);
     panel = arena.take<T>(Simd<T>::sweep_scratch(K));
     if (!backward) return;
     u = arena.take<T>(V), d_u = arena.take<T>(V), r = arena.take<T>(V), d_q = arena.take<T>(K),
@@ -62,6 +64,24 @@ class RecurrentForm {
               direct ? p.o.stride[1] : V, panel);
       if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
     }
+  }
+
+  /// One token of all heads, S [heads, K, V], with the bits of forward. False, and nothing done, where rows of the
+  /// caller's tensors are not contiguous or no outputs are wanted.
+  bool step(const LinearProblem<T>& p, Size row, Size t, T* S) {
+    if (!p.o || !has_rows(p.q) || !has_rows(p.k) || !has_rows(p.v) || !has_rows(p.o)) return false;
+    for_head_blocks(p.heads, p.key_heads, [&](const HeadBlock& h) {
+      for (int i = 0; i < h.count; ++i) {
+        a[i] = p.g ? p.g(row, t, h.first + i) : T(0), beta[i] = p.beta ? p.beta(row, t, h.first + i) : T(1);
+        ones[i] = T(1);
+      }
+      s.exp(h.count, a, a);
+      const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
+      s.sweep_heads(h.count, h.group, K, V, a, b, beta, p.scale, &p.k(row, t, h.key_head, 0), p.k.stride[2],
+                    &p.v(row, t, h.first, 0), p.v.stride[2], &p.q(row, t, h.key_head, 0), p.q.stride[2],
+                    S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);
+    });
+    return true;
   }
 
   /// One token backwards: S_old = S_{t-1}, S_new = S_t, dS [K,V] from the gradient of S_t to that of S_{t-1}.

@@ -36,7 +36,7 @@ std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk
   };
   // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form; the
   // segments of a scan may be longer in a shorter sequence only by rounding.
-  return std::max(bytes(longest), bytes(std::min(longest, shortest_chunked - 1)));
+  return longest < shortest_chunked ? bytes(longest) : std::max(bytes(longest), bytes(shortest_chunked - 1));
 }
 
 template <class Family>
@@ -73,7 +73,8 @@ Status run_forward(const typename Family::Problem& p, Form form, int chunk, cons
     } else {
       HeadRun<Family> run(s, p.key_dim, p.value_dim, plan, time, false, arena);
       const std::ptrdiff_t block = plan.chunked ? plan.segment : plan.block();
-      for (std::ptrdiff_t t = n.begin; t < n.end; t += block)
+      const bool done = run.step(p, n, S);
+      for (std::ptrdiff_t t = n.begin; t < n.end && !done; t += block)
         for (int h = 0; h < p.heads; ++h) run.forward(p, {n.row, t, std::min(t + block, n.end)}, h, S + h * state);
     }
     S += p.heads * state;

@@ -75,6 +75,13 @@ class HeadRun {
     for (Size t = n.begin; t < n.end; t += segment) advance(p, n, t, head, S, outputs);
   }
 
+  /// One token of all heads at once, S [heads, K, V], where the family can; false: nothing was done.
+  bool step([[maybe_unused]] const Problem& p, [[maybe_unused]] const Sequence& n, [[maybe_unused]] T* S) {
+    if constexpr (requires { recurrent.step(p, n.row, n.begin, S); })
+      return !chunked && n.end - n.begin == 1 && recurrent.step(p, n.row, n.begin, S);
+    return false;
+  }
+
   void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const T* initial, const T* d_final,
                 T* d_initial) {
     const Size count = (n.end - n.begin + segment - 1) / segment;

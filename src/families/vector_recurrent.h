@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "families/heads.h"
 #include "families/scratch.h"
 #include "families/vector.h"
 #include "simd/simd.h"
@@ -26,10 +27,11 @@ class VectorRecurrent {
 
   VectorRecurrent(const Simd<T>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
       : s(simd), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
+    const Size gates = std::max<Size>(most, heads_at_once);
     q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V),
-    o = arena.take<T>(most * V), rows = arena.take<T>(most * K), columns = arena.take<T>(most * V);
-    beta = arena.take<T>(most), own = arena.take<T>(most), w = arena.take<T>(K), product = arena.take<T>(K);
-    if (erase != Erase::none) x = arena.take<T>(most * K);
+    o = arena.take<T>(most * V), rows = arena.take<T>(gates * K), columns = arena.take<T>(gates * V);
+    beta = arena.take<T>(gates), own = arena.take<T>(gates), w = arena.take<T>(K), product = arena.take<T>(K);
+    if (erase != Erase::none) x = arena.take<T>(gates * K);
     if (erase == Erase::other) y = arena.take<T>(most * K);
     panel = arena.take<T>(Simd<T>::sweep_scratch(K));
     if (!backward) return;
@@ -71,6 +73,46 @@ class VectorRecurrent {
       s.gated_sweep(t, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, panel);
       if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
     }
+  }
+
+  /// One token of all heads, S [heads, K, V], with the bits of forward. False, and nothing done, where rows of the
+  /// caller's tensors are not contiguous or no outputs are wanted.
+  bool step(const VectorProblem<T>& p, Size row, Size t, T* S) {
+    if (!p.o || !has_rows(p.q) || !has_rows(p.k) || !has_rows(p.o) || (p.v && !has_rows(p.v))) return false;
+    if ((p.a && !has_rows(p.a)) || (p.b && !has_rows(p.b))) return false;
+    for_head_blocks(p.heads, p.key_heads, [&](const HeadBlock& h) {
+      typename Simd<T>::Tokens token{.n = h.count, .K = K, .V = V, .rows = rows, .ld_rows = p.gk ? K : 0};
+      if (p.gk) step_gates(p.gk, row, t, h, K, rows);
+      else std::fill_n(rows, K, T(1));
+      if (p.gv) step_gates(p.gv, row, t, h, V, columns), token.columns = columns, token.ld_columns = V;
+      for (int i = 0; p.beta && i < h.count; ++i) beta[i] = p.beta(row, t, h.first + i);
+      if (p.beta) token.beta = beta;
+      token.k = &p.k(row, t, h.key_head, 0), token.ldk = p.k.stride[2];
+      token.q = &p.q(row, t, h.key_head, 0), token.ldq = p.q.stride[2];
+      if (p.v) token.v = &p.v(row, t, h.first, 0), token.ldv = p.v.stride[2];
+      else std::fill_n(v, V, T(0)), token.v = v;
+      Size x_group = 1;
+      if constexpr (erase != Erase::none) {
+        token.x = p.a ? &p.a(row, t, h.first, 0) : token.k, token.ldx = p.a ? p.a.stride[2] : token.ldk;
+        x_group = p.a ? 1 : h.group;
+        if (p.decayed_read && p.gk) {
+          for (Size i = 0; i < h.count; ++i) s.mul(K, token.x + i / x_group * token.ldx, rows + i * K, x + i * K);
+          token.x = x, token.ldx = K, x_group = 1;
+        }
+      }
+      if constexpr (erase == Erase::other) token.y = &p.b(row, t, h.first, 0), token.ldy = p.b.stride[2];
+      token.scale = p.scale, token.before = p.read_before;
+      if (p.bonus) {
+        for (Size i = 0; i < h.count; ++i) {
+          load_bonus(p, h.first + static_cast<int>(i));
+          s.mul(K, w, token.k + i / h.group * token.ldk, product);
+          own[i] = p.scale * s.dot(K, product, token.q + i / h.group * token.ldq);
+        }
+        token.direct = own;
+      }
+      s.gated_heads(token, h.group, x_group, S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);
+    });
+    return true;
   }
 
   /// One token backwards: S_old = S_{t-1}, S_new = S_t, dS [K,V] from the gradient of S_t to that of S_{t-1}.
@@ -146,6 +188,12 @@ class VectorRecurrent {
     if (p.gv) pack(s, p.gv, row, begin, n, head, V, T(1), columns), s.exp(n * V, columns, columns);
     for (Size i = 0; i < n; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
   }
+  // out [count, dim] = exp of the gates of some heads
+  void step_gates(const View<const T, 4>& g, Size row, Size t, const HeadBlock& h, int dim, T* out) {
+    if (g.stride[3] == 1 && g.stride[2] == dim) return s.exp(Size{h.count} * dim, &g(row, t, h.first, 0), out);
+    for (int i = 0; i < h.count; ++i) pack(s, g, row, t, 1, h.first + i, dim, T(1), out + Size{i} * dim);
+    s.exp(Size{h.count} * dim, out, out);
+  }
   const T* load_values(const VectorProblem<T>& p, Size row, Size begin, Size n, int head, Size* ld) {
     if (p.v) return contiguous(s, p.v, row, begin, n, head, V, v, ld);
     *ld = 0;
@@ -153,7 +201,9 @@ class VectorRecurrent {
     return v;
   }
   void load_bonus(const VectorProblem<T>& p, int head) {
-    for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
+    if (p.bonus.stride[1] == 1) std::copy_n(&p.bonus(head, 0), K, w);
+    else
+      for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
   }
 
   void through_bonus(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size t, int head, const T* key,

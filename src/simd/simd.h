@@ -145,6 +145,23 @@ struct Simd {
   /// Z = null: none; X2 = null: zero (dots2 is left alone); a = null: 1.
   void (*add_rows_dots)(Size M, Size N, const T* a, const T* X, Size ldx, const T* X2, Size ldx2, const T* Z,
                         Size ldz, T* Y, Size ldy, T* dots, T* dots2);
+  /// One token of several heads, each with a state of its own: S [heads, K, V]. A row of a matrix is a head, of k and
+  /// q a group of heads; a, b and beta have a number for every head. The bits of a sweep of one token for each.
+  void (*sweep_heads)(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale,
+                      const T* k, Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo);
+  /// The same for gated_sweep, with n heads; a row of x is for x_group heads.
+  void (*gated_heads)(const Tokens&, Size group, Size x_group, T* S, T* o, Size ldo);
+
+  /// One token of several heads with two states, S and Z [heads, K, V]. Row h of v, row h / group of the others.
+  struct Momentum {
+    Size heads = 0, group = 1, K = 0, V = 0;
+    const T *a = nullptr, *f = nullptr, *mu = nullptr, *eta = nullptr, *beta = nullptr;  // [heads]
+    T scale = 1;                                                                         // on the outputs
+    const T *k = nullptr, *p = nullptr, *v = nullptr, *q = nullptr;                      // q = null: no outputs
+    Size ldk = 0, ldp = 0, ldv = 0, ldq = 0;
+  };
+  /// r = v - f S' p ;  Z <- mu Z + k (eta r)' ;  S <- a S + beta Z ;  o = scale S' q
+  void (*momentum_heads)(const Momentum&, T* S, T* Z, T* o, Size ldo);
 };
 
 /// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.

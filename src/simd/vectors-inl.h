@@ -535,6 +535,15 @@ void GatedSweep(const typename Simd<T>::Tokens& x, T* S, Size lds, T* o, Size ld
   });
 }
 
+// Defined in heads-inl.h.
+template <class T>
+void SweepHeads(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k,
+                Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo);
+template <class T>
+void GatedHeads(const typename Simd<T>::Tokens& x, Size group, Size x_group, T* S, T* o, Size ldo);
+template <class T>
+void MomentumHeads(const typename Simd<T>::Momentum& x, T* S, T* Z, T* o, Size ldo);
+
 template <class T>
 const Simd<T>* Table() {
   static const Simd<T> table = {
@@ -577,6 +586,9 @@ const Simd<T>* Table() {
       .gemm_trmm_tn = GemmTrmmTN<T>,
       .gemm_lower_gated = GemmLowerGated<T>,
       .add_rows_dots = AddRowsDots<T>,
+      .sweep_heads = SweepHeads<T>,
+      .gated_heads = GatedHeads<T>,
+      .momentum_heads = MomentumHeads<T>,
   };
   return &table;
 }
