@@ -19,7 +19,8 @@ Stream<T>::Stream(const Simd<T>& simd, int heads, int key_heads, int key_dim, in
       group(heads / key_heads),
       K(key_dim),
       V(value_dim),
-      C(Layout::block_size(window)) {
+      C(Layout::block_size(window)),
+      ahead(simd) {
   together = static_cast<int>(std::min<Size>(group, rows_together / C));
   tiles = rows_together / (C * together);
   const Size rows = std::max<Size>(tiles * together * C, heads);
@@ -70,23 +71,31 @@ void Stream<T>::one_query(const AttentionProblem<T>& p, const Layout& x, const S
       const T* const value =
           outputs ? contiguous(s, values.view, values.row, values.at, count, first_key_head + h, value_dim, v, &ldv)
                   : nullptr;
-      for (int r = h * group; r < (h + 1) * group; ++r) {
-        const int head = first + r;
-        a->scores(count, K, static_cast<bool>(p.bandwidth), p.bandwidth ? -1 / p.bandwidth(head) : T(1), key, ldk,
-                  q + r * K, S);
-        typename AttentionSimd<T>::Bias bias;
-        if (p.g) {
-          const double sum = suffix_gates(place(x, n, lane, p.past_g, p.g, begin), count, head, suffix);
-          *row = static_cast<T>(between[r]);
-          bias = {suffix, 0, row};
-          between[r] += sum;
+      for (int r = h * group, rows; r < (h + 1) * group; r += rows) {
+        rows = static_cast<int>(std::min<Size>(C, (h + 1) * group - r));
+        for (int i = 0; i < rows; ++i) {
+          const int head = first + r + i;
+          a->scores(count, K, static_cast<bool>(p.bandwidth), p.bandwidth ? -1 / p.bandwidth(head) : T(1), key, ldk,
+                    q + (r + i) * K, S + i * C);
+          if (!p.g) continue;
+          const double sum = suffix_gates(place(x, n, lane, p.past_g, p.g, begin), count, head, D + i * C);
+          row[i] = static_cast<T>(between[r + i]);
+          between[r + i] += sum;
         }
+        typename AttentionSimd<T>::Bias bias;
+        if (p.g) bias = {D, C, row};
         const bool changed =
-            a->softmax({1, count, -far_away, far_away}, bias, p.normalise, S, C, m + r, l + r, factor);
+            a->softmax({rows, count, -far_away, far_away}, bias, p.normalise, S, C, m + r, l + r, factor);
         if (!outputs) continue;
-        if (changed) s.scale(V, *factor, acc + r * V, acc + r * V);
-        s.vec_mat(count, V, S, value, ldv, answer);
-        s.axpy(V, T(1), answer, acc + r * V);
+        T* const answers = acc + r * V;
+        for (Size i = 0; changed && i < rows; ++i)
+          if (factor[i] != T(1)) s.scale(V, factor[i], answers + i * V, answers + i * V);
+        if (rows == 1) {
+          s.vec_mat(count, V, S, value, ldv, answer);
+          s.axpy(V, T(1), answer, answers);
+        } else {
+          s.gemm_nn(rows, V, count, T(1), S, C, value, ldv, T(1), answers, V);
+        }
       }
     }
   }
@@ -120,6 +129,15 @@ void Stream<T>::many_queries(const AttentionProblem<T>& p, const Layout& x, cons
       pack(s, values.view, values.row, values.at, pairs.count, key_head, value_dim, T(1), v);
       finite = a->finite(pairs.count * V, v);
     }
+    ahead.begin();
+    if (b > oldest) {
+      const Block next = x.block(b - 1);
+      const auto next_keys = place(x, n, lane, p.past_k, p.k, next.begin);
+      const auto next_values = place(x, n, lane, p.past_v, p.v, next.begin);
+      ahead.add(next_keys.view, next_keys.row, next_keys.at, next.count, key_head, 1, K);
+      if (outputs) ahead.add(next_values.view, next_values.row, next_values.at, next.count, key_head, 1, V);
+      ahead.spread(2 * count * heads);
+    }
     for (int r = 0; p.g && r < heads; ++r)
       total[r] =
           suffix_gates(place(x, n, lane, p.past_g, p.g, pairs.begin), pairs.count, first_head + r, suffix + r * C);
@@ -149,10 +167,12 @@ void Stream<T>::tile(const AttentionProblem<T>& p, const Layout& x, const Sequen
 
   const T* const queries = q + lead * K;
   T* const answers = acc + lead * V;
+  ahead.step();
   if (p.bandwidth) a->distances(see.M, see.N, K, -1 / p.bandwidth(head), queries, K, kt, C, S, C);
   else if (own) s.gemm_lower(see.M, K, T(1), queries, K, kt, C, S, C);
   else s.gemm_nn(see.M, see.N, K, T(1), queries, K, kt, C, T(0), S, C);
   const bool changed = a->softmax(see, bias, p.normalise, S, C, m + lead, l + lead, factor);
+  ahead.step();
   if (!outputs) return;
   for (Size i = 0; changed && i < see.M; ++i)
     if (factor[i] != T(1)) s.scale(V, factor[i], answers + i * V, answers + i * V);

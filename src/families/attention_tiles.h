@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "families/ahead.h"
 #include "families/attention.h"
 #include "families/scratch.h"
 #include "simd/attention_simd.h"
@@ -186,6 +187,7 @@ class Stream {
   T *k, *kt, *v, *S, *factor, *row, *suffix, *D, *answer;
   double *between, *total;
   bool finite = true;  // of the packed values
+  Ahead<T> ahead;      // of the next block of pairs, whose rows lie far apart
 };
 
 extern template class Stream<float>;
