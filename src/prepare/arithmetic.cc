@@ -1,285 +1,201 @@
-// Products, sums, the skip connection, RWKV-7's key and bonus, halves of a row, and the operations that change the
-// number of tokens. Of add, subtract, skip and silu_gate an operand may be left out; its term or factor is then not
-// computed, so that a product with an infinite partner cannot turn into NaN.
+// Operations that are one or more of the vector operations after their operands have been looked at: an operand may be
+// left out (of add, subtract, skip and silu_gate; its term or factor is then not computed, so that a product with an
+// infinite partner cannot turn into NaN), a matrix is made of two rows, or tokens are copied to other places.
 #include <algorithm>
 #include <cmath>
 
-#include "prepare/functions.h"
 #include "prepare/rule.h"
+#include "prepare/walk.h"
 
 namespace ttr::prepare {
 namespace {
 
-template <int sign>
-struct Product : Everywhere {
-  template <class T>
-  static T value(T x, T y) {
-    return sign * x * y;
-  }
-  template <class T>
-  static T d_x(T, T y) {
-    return sign * y;
-  }
-  template <class T>
-  static T d_y(T x, T) {
-    return sign * x;
-  }
+using Size = std::ptrdiff_t;
+
+// A vector operation on chosen operands.
+struct Choice {
+  TokenOp op;
+  int operands;
+  int from[3] = {0, 1, 2};
 };
 
-template <int sign>
-struct Sum : Rule<2> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0].each(d, T(0)) + sign * a.x[1].each(d, T(0));
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) {
-      if (a.dx[0]) a.dx[0].each(d) += a.dy[d];
-      if (a.dx[1]) a.dx[1].each(d) += sign * a.dy[d];
-    }
-  }
-};
-
-struct Quotient : Everywhere {
-  template <class T>
-  static T value(T x, T n) {
-    return n == 0 ? T(0) : x / n;
-  }
-  template <class T>
-  static T d_x(T, T n) {
-    return n == 0 ? T(0) : 1 / n;
-  }
-  template <class T>
-  static T d_y(T x, T n) {
-    return n == 0 ? T(0) : -x / n / n;
-  }
-};
-
-struct Multiple {
-  template <class T>
-  static T value(T x, T number) {
-    return number * x;
-  }
-  template <class T>
-  static T slope(T, T, T number) {
-    return number;
-  }
-};
-
-struct Skip : Rule<3> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    const bool skips = a.x[1] && a.x[2];
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0].each(d, T(0)) + (skips ? a.x[2].each(d) * a.x[1][d] : T(0));
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    const bool skips = a.x[1] && a.x[2];
-    for (int d = 0; d < a.y.width; ++d) {
-      if (a.dx[0]) a.dx[0].each(d) += a.dy[d];
-      if (a.dx[1] && skips) a.dx[1][d] += a.dy[d] * a.x[2].each(d);
-      if (a.dx[2] && skips) a.dx[2].each(d) += a.dy[d] * a.x[1][d];
-    }
-  }
-};
-
-struct SiluGate : Rule<2> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[1] ? a.x[0][d] * Silu::value(a.x[1].each(d)) : a.x[0][d];
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) {
-      if (a.dx[0]) a.dx[0][d] += a.x[1] ? a.dy[d] * Silu::value(a.x[1].each(d)) : a.dy[d];
-      if (a.dx[1] && a.x[1]) a.dx[1].each(d) += a.dy[d] * a.x[0][d] * Silu::slope(a.x[1].each(d));
-    }
-  }
-};
-
-struct OuterProduct : Rule<2> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int f = 0; f < a.y.height; ++f)
-      for (int d = 0; d < a.y.width; ++d) a.y(f, d) = a.x[0][d] * a.x[1](f, d);
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    for (int f = 0; f < a.y.height; ++f)
-      for (int d = 0; d < a.y.width; ++d) {
-        if (a.dx[0]) a.dx[0][d] += a.dy(f, d) * a.x[1](f, d);
-        if (a.dx[1]) a.dx[1](f, d) += a.dy(f, d) * a.x[0][d];
+template <class T>
+Choice resolve(Op op, const Rows<const T>* from) {
+  const bool first = from[0].data, second = from[1].data;
+  switch (op) {
+    case Op::add:
+    case Op::subtract:
+      if (first && second) return {op == Op::add ? TokenOp::add : TokenOp::subtract, 2};
+      if (second) return {op == Op::add ? TokenOp::copy : TokenOp::negate, 1, {1}};
+      break;
+    case Op::skip:
+      if (second && from[2].data) {
+        if (first) return {TokenOp::skip, 3};
+        return {TokenOp::multiply, 2, {1, 2}};
       }
+      break;
+    default:
+      if (second) return {TokenOp::silu_gate, 2};
   }
+  return first ? Choice{TokenOp::copy, 1} : Choice{TokenOp::zero, 0};
+}
+
+template <class T, Op op>
+Status optional_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+                        const TokenSimd<T>& simd) noexcept {
+  const Choice c = resolve(op, from);
+  Rows<const T> chosen[3];
+  for (int i = 0; i < c.operands; ++i) chosen[i] = from[c.from[i]];
+  return walk_forward(c.op, c.operands, chosen, to, number, extent, simd);
+}
+template <class T, Op op>
+void optional_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                       const Rows<T>* d_from, double number, const Extent& extent,
+                       const TokenSimd<T>& simd) noexcept {
+  const Choice c = resolve(op, from);
+  Rows<const T> chosen[3];
+  Rows<T> d_chosen[3];
+  for (int i = 0; i < c.operands; ++i) chosen[i] = from[c.from[i]], d_chosen[i] = d_from[c.from[i]];
+  walk_backward(c.op, c.operands, chosen, to, d_to, d_chosen, number, extent, simd);
+}
+template <class T, Op op>
+Kernel<T> optional() {
+  return {optional_forward<T, op>, optional_backward<T, op>};
+}
+
+// A row as the first axis of a matrix: element (f, d) is element f of the row.
+template <class N>
+Rows<N> standing(Rows<N> row) {
+  row.outer = row.inner, row.height = row.width;
+  row.inner = 0, row.width = 1;
+  return row;
+}
+template <class T>
+Status erase_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+                     const TokenSimd<T>& simd) noexcept {
+  const Rows<const T> x[2] = {standing(from[0]), from[1]};
+  return walk_forward(TokenOp::erase_log, 2, x, to, number, extent, simd);
+}
+template <class T>
+void erase_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                    const Rows<T>* d_from, double number, const Extent& extent, const TokenSimd<T>& simd) noexcept {
+  const Rows<const T> x[2] = {standing(from[0]), from[1]};
+  const Rows<T> dx[2] = {standing(d_from[0]), d_from[1]};
+  walk_backward(TokenOp::erase_log, 2, x, to, d_to, dx, number, extent, simd);
+}
+
+// Rows and tokens from one place to another. A rule says which copies there are: count(), and copy(i, extent), of
+// which operand, where its numbers start, and which tokens of which numbers of the result they become.
+struct Part {
+  int operand = 0;
+  Size from_time = 0, from_every = 1, to_time = 0, to_every = 1;  // first token, and distance of the next
+  Size tokens = 0;
+  int from_first = 0, to_first = 0, width = 0;  // numbers of a row
 };
 
-template <bool second>
-struct Half : Rule<1> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    const int first = second ? a.x[0].width / 2 : 0;
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0][first + d];
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    if (!a.dx[0]) return;
-    const int first = second ? a.x[0].width / 2 : 0;
-    for (int d = 0; d < a.y.width; ++d) a.dx[0][first + d] += a.dy[d];
-  }
-};
+template <class N>
+Rows<N> part_of(Rows<N> rows, Size time, Size every, int first, int width) {
+  if (rows.data) rows.data += time * rows.time + first * rows.inner;
+  rows.time *= every, rows.width = width;
+  return rows;
+}
 
-struct BlendProduct : Rule<3> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[0][d] * (1 + (a.x[1].each(d) - 1) * a.x[2].each(d));
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) {
-      const T x = a.x[0][d], y = a.x[1].each(d) - 1, z = a.x[2].each(d), g = a.dy[d];
-      if (a.dx[0]) a.dx[0][d] += g * (1 + y * z);
-      if (a.dx[1]) a.dx[1].each(d) += g * x * z;
-      if (a.dx[2]) a.dx[2].each(d) += g * x * y;
+template <Op op>
+struct Parts {
+  static constexpr int operands = op == Op::join_three ? 3 : op == Op::interleave ? 2 : 1;
+  static constexpr int count = operands;
+  static constexpr bool fills = op == Op::spread_last || op == Op::spread_first;  // zeros where nothing is copied
+
+  static Size pairs(double number) { return std::max<Size>(1, std::lround(number)); }
+  static Part part(int i, int from_width, int to_width, double number, Size time) {
+    Part p;
+    p.operand = i, p.tokens = time, p.width = to_width;
+    const Size n = pairs(number);
+    switch (op) {
+      case Op::first_half:
+        break;
+      case Op::second_half:
+        p.from_first = from_width / 2;
+        break;
+      case Op::join_three:
+        p.to_first = i, p.width = 1;
+        break;
+      case Op::interleave:
+        p.to_time = i, p.to_every = 2, p.tokens = (time - i + 1) / 2;
+        break;
+      case Op::spread_last:
+        p.to_time = n - 1, p.to_every = n, p.tokens = time / n;
+        break;
+      case Op::spread_first:
+        p.to_every = n, p.tokens = (time + n - 1) / n;
+        break;
+      default:  // take_last
+        p.from_time = n - 1, p.from_every = n;
     }
+    return p;
   }
 };
 
-struct BonusValue : Rule<4> {
-  template <class T>
-  static T weight(const Line<const T>* x) {
-    T sum = 0;
-    for (int d = 0; d < x[0].width; ++d) sum += x[0][d] * x[1][d] * x[2][d];
-    return sum;
+template <class T, Op op>
+Status parts_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+                     const TokenSimd<T>& simd) noexcept {
+  if (Parts<op>::fills) walk_forward<T>(TokenOp::zero, 0, nullptr, to, 0, extent, simd);
+  for (int i = 0; i < Parts<op>::count; ++i) {
+    const Part p = Parts<op>::part(i, from[i].width, to.width, number, extent.time);
+    const Rows<const T> x = part_of(from[i], p.from_time, p.from_every, p.from_first, p.width);
+    walk_forward(TokenOp::copy, 1, &x, part_of(to, p.to_time, p.to_every, p.to_first, p.width), 0,
+                 {extent.batch, p.tokens, extent.heads}, simd);
   }
-  template <class T>
-  void forward(const Forward<T>& a) {
-    const T w = weight(a.x);
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = w * a.x[3][d];
+  return Status::ok;
+}
+template <class T, Op op>
+void parts_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                    const Rows<T>* d_from, double number, const Extent& extent, const TokenSimd<T>& simd) noexcept {
+  for (int i = 0; i < Parts<op>::count; ++i) {
+    const Part p = Parts<op>::part(i, from[i].width, to.width, number, extent.time);
+    const auto result = [&](const Rows<const T>& rows) {
+      return part_of(rows, p.to_time, p.to_every, p.to_first, p.width);
+    };
+    const Rows<const T> x = part_of(from[i], p.from_time, p.from_every, p.from_first, p.width);
+    const Rows<T> dx = part_of(d_from[i], p.from_time, p.from_every, p.from_first, p.width);
+    walk_backward(TokenOp::copy, 1, &x, result(to), result(d_to), &dx, 0, {extent.batch, p.tokens, extent.heads},
+                  simd);
   }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    const T w = weight(a.x);
-    T d_weight = 0;
-    for (int d = 0; d < a.y.width; ++d) {
-      d_weight += a.dy[d] * a.x[3][d];
-      if (a.dx[3]) a.dx[3][d] += a.dy[d] * w;
-    }
-    for (int d = 0; d < a.x[0].width; ++d) {
-      const T r = a.x[0][d], k = a.x[1][d], u = a.x[2][d];
-      if (a.dx[0]) a.dx[0][d] += d_weight * k * u;
-      if (a.dx[1]) a.dx[1][d] += d_weight * r * u;
-      if (a.dx[2]) a.dx[2][d] += d_weight * r * k;
-    }
-  }
-};
-
-struct Copy : Rule<1> {
-  std::ptrdiff_t per_token() const { return std::max<std::ptrdiff_t>(1, std::lround(number)); }
-  template <class T>
-  static void copy(const Forward<T>& a, bool wanted) {
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = wanted ? a.x[0][d] : T(0);
-  }
-  template <class T>
-  static void add(const Backward<T>& a, bool wanted) {
-    if (!wanted || !a.dx[0]) return;
-    for (int d = 0; d < a.y.width; ++d) a.dx[0][d] += a.dy[d];
-  }
-};
-
-template <bool last>
-struct Spread : Copy {
-  bool here(std::ptrdiff_t t) const { return t % per_token() == (last ? per_token() - 1 : 0); }
-  std::ptrdiff_t source(std::ptrdiff_t t) const { return t / per_token(); }
-  template <class T>
-  void forward(const Forward<T>& a) {
-    copy(a, here(a.t));
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    add(a, here(a.t));
-  }
-};
-
-struct Interleave : Rule<2> {
-  std::ptrdiff_t source(std::ptrdiff_t t) const { return t / 2; }
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = a.x[a.t % 2][d];
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    const Line<T>& dx = a.dx[a.t % 2];
-    if (!dx) return;
-    for (int d = 0; d < a.y.width; ++d) dx[d] += a.dy[d];
-  }
-};
-
-struct JoinThree : Rule<3> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int d = 0; d < 3; ++d) a.y[d] = a.x[d][0];
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    for (int d = 0; d < 3; ++d)
-      if (a.dx[d]) a.dx[d][0] += a.dy[d];
-  }
-};
-
-struct TakeLast : Copy {
-  std::ptrdiff_t source(std::ptrdiff_t t) const { return t * per_token() + per_token() - 1; }
-  template <class T>
-  void forward(const Forward<T>& a) {
-    copy(a, true);
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    add(a, true);
-  }
-};
+}
+template <class T, Op op>
+Kernel<T> parts() {
+  return {parts_forward<T, op>, parts_backward<T, op>};
+}
 
 }  // namespace
 
 template <class T>
 Kernel<T> arithmetic(Op op) {
   switch (op) {
-    case Op::multiply:
-      return kernel<T, Pairwise<Product<1>>>();
-    case Op::negative_product:
-      return kernel<T, Pairwise<Product<-1>>>();
     case Op::add:
-      return kernel<T, Sum<1>>();
+      return optional<T, Op::add>();
     case Op::subtract:
-      return kernel<T, Sum<-1>>();
-    case Op::divide:
-      return kernel<T, Pairwise<Quotient>>();
-    case Op::scale:
-      return kernel<T, Elementwise<Multiple>>();
+      return optional<T, Op::subtract>();
     case Op::skip:
-      return kernel<T, Skip>();
+      return optional<T, Op::skip>();
     case Op::silu_gate:
-      return kernel<T, SiluGate>();
-    case Op::outer_product:
-      return kernel<T, OuterProduct>();
+      return optional<T, Op::silu_gate>();
+    case Op::erase_log:
+      return {erase_forward<T>, erase_backward<T>};
     case Op::first_half:
-      return kernel<T, Half<false>>();
+      return parts<T, Op::first_half>();
     case Op::second_half:
-      return kernel<T, Half<true>>();
+      return parts<T, Op::second_half>();
     case Op::join_three:
-      return kernel<T, JoinThree>();
+      return parts<T, Op::join_three>();
     case Op::interleave:
-      return kernel<T, Interleave>();
-    case Op::blend_product:
-      return kernel<T, BlendProduct>();
-    case Op::bonus_value:
-      return kernel<T, BonusValue>();
+      return parts<T, Op::interleave>();
     case Op::spread_last:
-      return kernel<T, Spread<true>>();
+      return parts<T, Op::spread_last>();
     case Op::spread_first:
-      return kernel<T, Spread<false>>();
+      return parts<T, Op::spread_first>();
     case Op::take_last:
-      return kernel<T, TakeLast>();
+      return parts<T, Op::take_last>();
     default:
       return {};
   }

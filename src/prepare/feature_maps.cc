@@ -1,4 +1,4 @@
-// Feature maps without a matrix. Sources: elu1 Katharopoulos 2020, cosFormer Qin 2022, DPFP Schlag 2021, Taylor-2
+// Feature maps without a matrix that make rows of another width. Sources: cosFormer Qin 2022, DPFP Schlag 2021, Taylor-2
 // (Based) Arora 2024, ReBased Aksenov 2024.
 //
 // Traps: cosFormer divides the position by a fixed L_max, since the published total length cannot stream; DPFP needs
@@ -18,28 +18,6 @@ template <class T>
 T positive(T x) {
   return x < 0 ? T(0) : x;  // NaN stays NaN
 }
-
-struct EluPlusOne {
-  template <class T>
-  static T value(T x, T) {
-    return x > 0 ? x + 1 : std::exp(x);
-  }
-  template <class T>
-  static T slope(T x, T y, T) {
-    return x > 0 ? T(1) : y;
-  }
-};
-
-struct Relu {
-  template <class T>
-  static T value(T x, T) {
-    return positive(x);
-  }
-  template <class T>
-  static T slope(T x, T, T) {
-    return x > 0 ? T(1) : T(0);
-  }
-};
 
 struct CosFormer : Rule<2> {
   template <class T>
@@ -232,12 +210,6 @@ struct Polynomial : Rule<1> {
 template <class T>
 Kernel<T> feature_maps(Op op) {
   switch (op) {
-    case Op::elu1:
-      return kernel<T, Elementwise<EluPlusOne>>();
-    case Op::relu:
-      return kernel<T, Elementwise<Relu>>();
-    case Op::silu:
-      return kernel<T, Elementwise<Silu>>();
     case Op::cosformer:
       return kernel<T, CosFormer>();
     case Op::dpfp:

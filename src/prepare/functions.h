@@ -14,12 +14,7 @@ T sigmoid(T x) {
   return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
-template <class T>
-T log_sigmoid(T x) {
-  return (x < 0 ? x : T(0)) - std::log1p(std::exp(-std::abs(x)));
-}
-
-/// Activations: value and slope.
+/// The activation: value and slope.
 struct Silu {
   template <class T>
   static T value(T x, T = 0) {
@@ -29,17 +24,6 @@ struct Silu {
   static T slope(T x, T = 0, T = 0) {
     const T s = sigmoid(x);
     return s * (1 + x * sigmoid(-x));
-  }
-};
-
-struct Sigmoid {
-  template <class T>
-  static T value(T x, T = 0) {
-    return sigmoid(x);
-  }
-  template <class T>
-  static T slope(T x, T = 0, T = 0) {
-    return sigmoid(x) * sigmoid(-x);
   }
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 template <class T>
 Kernel<T> kernel_of(Op op) {
-  for (const auto file : {arithmetic<T>, norms<T>, gates<T>, feature_maps<T>, matrix_features<T>, rotary<T>})
+  for (const auto file : {plain<T>, arithmetic<T>, feature_maps<T>, matrix_features<T>, rotary<T>})
     if (const Kernel<T> found = file(op); found.forward) return found;
   return {};
 }
@@ -17,16 +17,17 @@ Kernel<T> kernel_of(Op op) {
 }  // namespace
 
 template <class T>
-Status forward(Op op, const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent) noexcept {
+Status forward(Op op, const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+               const Simd<T>* simd) noexcept {
   const Kernel<T> found = kernel_of<T>(op);
-  return found.forward ? found.forward(from, to, number, extent) : Status::not_supported;
+  return found.forward ? found.forward(from, to, number, extent, token_simd(simd)) : Status::not_supported;
 }
 
 template <class T>
 void backward(Op op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
-              const Rows<T>* d_from, double number, const Extent& extent) noexcept {
+              const Rows<T>* d_from, double number, const Extent& extent, const Simd<T>* simd) noexcept {
   if (const Kernel<T> found = kernel_of<T>(op); found.backward)
-    found.backward(from, to, d_to, d_from, number, extent);
+    found.backward(from, to, d_to, d_from, number, extent, token_simd(simd));
 }
 
 std::ptrdiff_t feature_width(Op op, int width, int features, double number) noexcept {
@@ -65,11 +66,13 @@ std::ptrdiff_t feature_width(Op op, int width, int features, double number) noex
   }
 }
 
-template Status forward<float>(Op, const Rows<const float>*, const Rows<float>&, double, const Extent&) noexcept;
-template Status forward<double>(Op, const Rows<const double>*, const Rows<double>&, double, const Extent&) noexcept;
+template Status forward<float>(Op, const Rows<const float>*, const Rows<float>&, double, const Extent&,
+                               const Simd<float>*) noexcept;
+template Status forward<double>(Op, const Rows<const double>*, const Rows<double>&, double, const Extent&,
+                                const Simd<double>*) noexcept;
 template void backward<float>(Op, const Rows<const float>*, const Rows<const float>&, const Rows<const float>&,
-                              const Rows<float>*, double, const Extent&) noexcept;
+                              const Rows<float>*, double, const Extent&, const Simd<float>*) noexcept;
 template void backward<double>(Op, const Rows<const double>*, const Rows<const double>&, const Rows<const double>&,
-                               const Rows<double>*, double, const Extent&) noexcept;
+                               const Rows<double>*, double, const Extent&, const Simd<double>*) noexcept;
 
 }  // namespace ttr::prepare

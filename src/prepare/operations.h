@@ -2,7 +2,7 @@
 // feature maps, rotary embedding, the skip connection. They have no state: a row is the last axis of one (batch,
 // token, head). `number` is the operation's one constant (an eps, a divisor, a degree ...). s = sigmoid.
 //
-// Arithmetic (arithmetic.cc); y is as wide as x, or one number wide. Of add, subtract and skip any operand may be
+// Arithmetic (token_elements-inl.h, arithmetic.cc); y is as wide as x, or one number wide. Of add, subtract and skip any operand may be
 // left out (0), of silu_gate z (then x itself).
 //   multiply     x, y          x y             negative_product  x, y      -x y
 //   add          x, y          x + y           subtract          x, y       x - y
@@ -21,7 +21,7 @@
 //   take_last    x [T n] -> [T]   x at sub-step t n + n - 1
 //   interleave   x, y [T] -> [2 T]   row 2t is x_t, row 2t + 1 is y_t (`number` is not used)
 //
-// Norms (norms.cc); w and b may be left out
+// Norms (token_rows-inl.h); w and b may be left out
 //   unit_norm        x / |x|              (zero stays zero; with eps: x / sqrt(sum x^2 + eps))
 //   unit_norm_clamp  x / max(|x|, eps)
 //   rms_norm         x / sqrt(mean x^2)   (zero stays zero; with eps added to the mean)
@@ -33,7 +33,7 @@
 //   rms_gate_gate_first_{silu,sigmoid}  x, z, w   rms_norm(x act(z)) w
 //   square_norm      |x|^2
 //
-// Step-size rules and gates (gates.cc)
+// Step-size rules and gates (token_rows-inl.h, token_elements-inl.h)
 //   nlms_step    mu, k       mu / (eps + |k|^2)           0 where the denominator is 0: such a key writes nothing
 //   longhorn_step  delta, k  delta / (1 + delta |k|^2)    the implicit step, argmin 1/2|X-S|^2 + delta/2 |v - X'k|^2
 //   flow_step    beta, k     (1 - exp(-beta |k|^2)) / |k|^2   by expm1; beta where k = 0
@@ -51,7 +51,7 @@
 //   phase_step   a, dt       pi tanh(a) dt                dt one number; Mamba-3
 //   precondition A, c        1.5^(-r/(1+|r|)), r = log(A + 1e-6) - c    A >= 0, c one number; preconditioned DeltaNet
 //
-// Feature maps (feature_maps.cc, matrix_features.cc); D = width of x, m or F = rows of W
+// Feature maps (the first three token_elements-inl.h; feature_maps.cc, matrix_features.cc); D = width of x, m or F = rows of W
 //   elu1, relu, silu         x_i + 1 | e^x ; max(x, 0) ; x s(x)
 //   cosformer  x, offset     relu(x) cos a ; relu(x) sin a;  a = pi i / (2 number), i = t + 1 + offset   -> 2 D
 //   dpfp       x             r = [relu(x); relu(-x)], r * roll(r, j) for j = 1..nu                       -> 2 D nu
@@ -84,6 +84,11 @@
 #include <cstddef>
 
 #include "ttr/status.h"
+
+namespace ttr {
+template <class T>
+struct Simd;
+}
 
 namespace ttr::prepare {
 
@@ -139,15 +144,45 @@ struct Extent {
 
 inline constexpr int max_operands = 4;
 
+/// Whether row t of the result depends on t itself, so that a call on a part of the tokens needs an offset.
+constexpr bool depends_on_time_index(Op op) {
+  return op == Op::cosformer || op == Op::rotary_interleaved || op == Op::rotary_half;
+}
+
+/// Tokens of the result and of the operands: so many of the result belong to so many of the operands. `number` is that
+/// of the operation. A call on a part of the tokens has the bits of the whole if it starts and ends between such blocks.
+struct TokenRatio {
+  std::ptrdiff_t result = 1, operands = 1;
+};
+constexpr TokenRatio token_ratio(Op op, double number) {
+  const std::ptrdiff_t pairs = number < 1.5 ? 1 : static_cast<std::ptrdiff_t>(number + 0.5);
+  switch (op) {
+    case Op::spread_last:
+    case Op::spread_first:
+      return {pairs, 1};
+    case Op::take_last:
+      return {1, pairs};
+    case Op::interleave:
+      return {2, 1};
+    default:
+      return {1, 1};
+  }
+}
+constexpr bool changes_token_count(Op op) {
+  return op == Op::spread_last || op == Op::spread_first || op == Op::take_last || op == Op::interleave;
+}
+
 /// to = op(from...). `number` is the operation's constant. `from` has as many entries as the list above names
-/// operands (one that may be left out then has no data). `to` does not overlap an operand.
+/// operands (one that may be left out then has no data). `to` does not overlap an operand. `simd` is the table of the
+/// instruction set to use; null: the best of this machine.
 template <class T>
-Status forward(Op, const Rows<const T>* from, const Rows<T>& to, double number, const Extent&) noexcept;
+Status forward(Op, const Rows<const T>* from, const Rows<T>& to, double number, const Extent&,
+               const Simd<T>* simd = nullptr) noexcept;
 
 /// d_from += gradient, for each operand whose d_from has data; `to` is the forward result.
 template <class T>
 void backward(Op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
-              const Rows<T>* d_from, double number, const Extent&) noexcept;
+              const Rows<T>* d_from, double number, const Extent&, const Simd<T>* simd = nullptr) noexcept;
 
 /// Width of a feature map's result: `width` of x, `features` = rows of W (columns of P) where there is one, `number`
 /// = the degree of polynomial or the nu of dpfp. Half of it for first_half and second_half, the width of x for any

@@ -1,4 +1,5 @@
-// What an operation is made of: a rule says what happens to one row, the loops over rows are here.
+// What an operation is made of. Most are vector operations (plain.cc and arithmetic.cc, by walk.h); the others are rules:
+// a rule says what happens to one row in scalars, the loops over rows are here.
 //
 // A rule has `operands`, forward(Forward<T>) and backward(Backward<T>); it is made once per call and may keep things
 // from one row to the next (tables of the rotary embedding). Every file of operations lists its rules in one function
@@ -9,6 +10,7 @@
 #include <type_traits>
 
 #include "prepare/operations.h"
+#include "simd/token_simd.h"
 
 namespace ttr::prepare {
 
@@ -56,7 +58,8 @@ Line<T> line(const Rows<T>& rows, std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdi
 }
 
 template <class T, class R>
-Status run_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent) noexcept {
+Status run_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+                   const TokenSimd<T>&) noexcept {
   R rule;
   rule.number = number;
   bool in_domain = true;
@@ -72,7 +75,7 @@ Status run_forward(const Rows<const T>* from, const Rows<T>& to, double number, 
 
 template <class T, class R>
 void run_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
-                  const Rows<T>* d_from, double number, const Extent& extent) noexcept {
+                  const Rows<T>* d_from, double number, const Extent& extent, const TokenSimd<T>&) noexcept {
   R rule;
   rule.number = number;
   Line<const T> x[R::operands];
@@ -90,9 +93,10 @@ void run_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows
 
 template <class T>
 struct Kernel {
-  Status (*forward)(const Rows<const T>*, const Rows<T>&, double, const Extent&) noexcept = nullptr;
+  Status (*forward)(const Rows<const T>*, const Rows<T>&, double, const Extent&,
+                    const TokenSimd<T>&) noexcept = nullptr;
   void (*backward)(const Rows<const T>*, const Rows<const T>&, const Rows<const T>&, const Rows<T>*, double,
-                   const Extent&) noexcept = nullptr;
+                   const Extent&, const TokenSimd<T>&) noexcept = nullptr;
 };
 
 template <class T, class R>
@@ -100,56 +104,11 @@ Kernel<T> kernel() {
   return {run_forward<T, R>, run_backward<T, R>};
 }
 
-/// One operand, every element by itself. F: value(x, number), slope(x, y, number).
-template <class F>
-struct Elementwise : Rule<1> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) a.y[d] = F::value(a.x[0][d], T(number));
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    if (!a.dx[0]) return;
-    for (int d = 0; d < a.y.width; ++d) a.dx[0][d] += a.dy[d] * F::slope(a.x[0][d], a.y[d], T(number));
-  }
-};
-
-/// Two operands, every element by itself; the second may be one number wide. F: value, d_x, d_y and valid, of (x, y).
-template <class F>
-struct Pairwise : Rule<2> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) {
-      const T x = a.x[0][d], y = a.x[1].each(d);
-      if (!F::valid(x, y)) a.in_domain = false;
-      a.y[d] = F::value(x, y);
-    }
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    for (int d = 0; d < a.y.width; ++d) {
-      const T x = a.x[0][d], y = a.x[1].each(d);
-      if (a.dx[0]) a.dx[0][d] += a.dy[d] * F::d_x(x, y);
-      if (a.dx[1]) a.dx[1].each(d) += a.dy[d] * F::d_y(x, y);
-    }
-  }
-};
-
-/// Base of an F that is defined everywhere.
-struct Everywhere {
-  template <class T>
-  static bool valid(T, T) {
-    return true;
-  }
-};
-
 /// The operations of one file; an empty kernel for those of the others.
 template <class T>
 Kernel<T> arithmetic(Op);
 template <class T>
-Kernel<T> norms(Op);
-template <class T>
-Kernel<T> gates(Op);
+Kernel<T> plain(Op);
 template <class T>
 Kernel<T> feature_maps(Op);
 template <class T>

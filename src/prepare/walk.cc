@@ -1,0 +1,190 @@
+#include "prepare/walk.h"
+
+#include <algorithm>
+
+namespace ttr::prepare {
+namespace {
+
+using Size = std::ptrdiff_t;
+
+// batch, time, groups of heads, heads of a group, rows of a matrix, numbers of a row
+constexpr int most_axes = 6;
+// Operands, the result (written, or read backwards), its gradient, gradients of the operands.
+constexpr int result = max_operands, gradient = result + 1, d_operands = gradient + 1;
+constexpr int sides = d_operands + max_operands;
+
+// A tensor of the call. Those that are only read are not written through `data`.
+template <class T>
+struct Side {
+  T* data;
+  Rows<T> rows;
+  int role;
+  Size stride[most_axes];
+};
+
+template <class T>
+class Walk {
+ public:
+  Walk(TokenOp op, double number, const Extent& extent, const TokenSimd<T>& simd)
+      : op_(op), extent_(extent), simd_(simd) {
+    job_.number = static_cast<T>(number);
+  }
+
+  template <class N>
+  void add(int role, const Rows<N>& rows) {
+    if (!rows.data) return;
+    Side<T>& s = side_[count_++];
+    s.data = const_cast<T*>(rows.data), s.role = role;
+    s.rows = {s.data, rows.batch, rows.time, rows.head, rows.inner, rows.group, rows.width, rows.outer, rows.height};
+    if (role == result) width_ = rows.width, height_ = rows.height;
+    const bool step = op_ == TokenOp::nlms_step || op_ == TokenOp::longhorn_step || op_ == TokenOp::flow_step;
+    if (role == (step ? 1 : 0)) job_.depth = rows.width;
+  }
+
+  Status run(bool backward) {
+    if (extent_.batch <= 0 || extent_.time <= 0 || extent_.heads <= 0) return Status::ok;
+    backward_ = backward;
+    if (const Size group = common_group(); group > 0) return run_groups(group);
+    // Groups of different sizes: head by head.
+    bool in_domain = true;
+    const Size heads = extent_.heads;
+    extent_.heads = 1;
+    for (Size h = 0; h < heads; ++h) {
+      for (int i = 0; i < count_; ++i) side_[i].data = side_[i].rows.row(0, 0, h);
+      in_domain = run_groups(1) == Status::ok && in_domain;
+    }
+    return in_domain ? Status::ok : Status::out_of_domain;
+  }
+
+ private:
+  // The number of heads that share one where heads are shared; 0 if tensors differ in it.
+  Size common_group() {
+    Size group = 1;
+    for (int i = 0; i < count_; ++i) {
+      Rows<T>& rows = side_[i].rows;
+      if (rows.group == 1) continue;
+      if (rows.group >= extent_.heads) {  // all share one
+        rows.group = 1, rows.head = 0;
+        continue;
+      }
+      if (extent_.heads % rows.group != 0 || (group > 1 && rows.group != group)) return 0;
+      group = rows.group;
+    }
+    return group;
+  }
+
+  Status run_groups(Size group) {
+    const Size extent[most_axes] = {extent_.batch, extent_.time, extent_.heads / group, group, height_, width_};
+    const bool rowwise = by_row(op_);
+    const Size longest = rowwise ? std::max<Size>(width_, job_.depth) : width_;
+    for (int i = 0; i < count_; ++i) {
+      Side<T>& s = side_[i];
+      const bool shared = group > 1 && s.rows.group > 1;
+      s.stride[0] = s.rows.batch, s.stride[1] = s.rows.time;
+      s.stride[2] = shared ? s.rows.head : s.rows.head * group, s.stride[3] = shared ? 0 : s.rows.head;
+      s.stride[4] = s.rows.height == 1 ? 0 : s.rows.outer;
+      // A row of one number serves every d.
+      s.stride[5] = s.rows.width > 1 ? s.rows.inner : longest > 1 ? 0 : 1;
+    }
+    int axes = 0;
+    for (int a = 0; a < (rowwise ? 4 : most_axes); ++a) {
+      if (extent[a] == 1) continue;
+      bool joins = axes > 0;
+      for (int i = 0; i < count_ && joins; ++i) joins = side_[i].stride[axes - 1] == extent[a] * side_[i].stride[a];
+      const int to = joins ? axes - 1 : axes++;
+      extent_of_[to] = joins ? extent_of_[to] * extent[a] : extent[a];
+      for (int i = 0; i < count_; ++i) side_[i].stride[to] = side_[i].stride[a];
+    }
+    // The last axis is the row of a job, the one before it the rows.
+    const int inner = rowwise ? most_axes - 1 : axes > 0 ? --axes : -1, row = axes > 0 ? --axes : -1;
+    job_.width = rowwise ? width_ : inner < 0 ? 1 : extent_of_[inner];
+    job_.rows = row < 0 ? 1 : extent_of_[row];
+    for (int i = 0; i < count_; ++i) {
+      const Size by = row < 0 ? 0 : side_[i].stride[row], step = inner < 0 ? 1 : side_[i].stride[inner];
+      place(side_[i].role, by, step);
+    }
+    return outer(std::clamp(axes, 0, most_axes)) ? Status::ok : Status::out_of_domain;
+  }
+
+  void place(int role, Size row, Size step) {
+    if (role < result) job_.x[role].row = row, job_.x[role].step = step;
+    else if (role == gradient) job_.gradient.row = row, job_.gradient.step = step;
+    else if (role >= d_operands) job_.dx[role - d_operands].row = row, job_.dx[role - d_operands].step = step;
+    else if (backward_) job_.result.row = row, job_.result.step = step;
+    else job_.y.row = row, job_.y.step = step;
+  }
+  void point(int role, T* data) {
+    if (role < result) job_.x[role].data = data;
+    else if (role == gradient) job_.gradient.data = data;
+    else if (role >= d_operands) job_.dx[role - d_operands].data = data;
+    else if (backward_) job_.result.data = data;
+    else job_.y.data = data;
+  }
+
+  // The first `axes` axes are left: all their places, the last axis fastest.
+  bool outer(int axes) {
+    Size at[most_axes] = {};
+    bool in_domain = true;
+    for (;;) {
+      for (int i = 0; i < count_; ++i) point(side_[i].role, side_[i].data);
+      if (backward_) simd_.backward[static_cast<int>(op_)](job_);
+      else in_domain = simd_.forward[static_cast<int>(op_)](job_) && in_domain;
+      int axis = axes - 1;
+      for (; axis >= 0; --axis) {
+        const bool more = ++at[axis] < extent_of_[axis];
+        const Size by = more ? 1 : 1 - extent_of_[axis];  // on, or back to the start
+        for (int i = 0; i < count_; ++i) side_[i].data += by * side_[i].stride[axis];
+        if (more) break;
+        at[axis] = 0;
+      }
+      if (axis < 0) return in_domain;
+    }
+  }
+
+  TokenOp op_;
+  Extent extent_;
+  const TokenSimd<T>& simd_;
+  bool backward_ = false;
+  int width_ = 1, height_ = 1, count_ = 0;
+  Side<T> side_[sides];
+  Size extent_of_[most_axes];
+  TokenJob<T> job_;
+};
+
+}  // namespace
+
+template <class T>
+Status walk_forward(TokenOp op, int operands, const Rows<const T>* from, const Rows<T>& to, double number,
+                    const Extent& extent, const TokenSimd<T>& simd) noexcept {
+  Walk<T> walk(op, number, extent, simd);
+  for (int i = 0; i < operands; ++i) walk.add(i, from[i]);
+  walk.add(result, to);
+  return walk.run(false);
+}
+
+template <class T>
+void walk_backward(TokenOp op, int operands, const Rows<const T>* from, const Rows<const T>& to,
+                   const Rows<const T>& d_to, const Rows<T>* d_from, double number, const Extent& extent,
+                   const TokenSimd<T>& simd) noexcept {
+  bool wanted = false;
+  for (int i = 0; i < operands; ++i) wanted = wanted || d_from[i].data;
+  if (!wanted) return;
+  Walk<T> walk(op, number, extent, simd);
+  for (int i = 0; i < operands; ++i) walk.add(i, from[i]), walk.add(d_operands + i, d_from[i]);
+  walk.add(result, to);
+  walk.add(gradient, d_to);
+  walk.run(true);
+}
+
+template Status walk_forward<float>(TokenOp, int, const Rows<const float>*, const Rows<float>&, double, const Extent&,
+                                    const TokenSimd<float>&) noexcept;
+template Status walk_forward<double>(TokenOp, int, const Rows<const double>*, const Rows<double>&, double,
+                                     const Extent&, const TokenSimd<double>&) noexcept;
+template void walk_backward<float>(TokenOp, int, const Rows<const float>*, const Rows<const float>&,
+                                   const Rows<const float>&, const Rows<float>*, double, const Extent&,
+                                   const TokenSimd<float>&) noexcept;
+template void walk_backward<double>(TokenOp, int, const Rows<const double>*, const Rows<const double>&,
+                                    const Rows<const double>&, const Rows<double>*, double, const Extent&,
+                                    const TokenSimd<double>&) noexcept;
+
+}  // namespace ttr::prepare
