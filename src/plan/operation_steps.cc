@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "plan/operands.h"
 #include "prepare/operations.h"
 #include "threads/pool.h"
 
@@ -119,10 +120,10 @@ Status operation_forward(const Plan::Body& body, const Step& step, const Binding
   const Bound<T>& to = b.values[static_cast<std::size_t>(step.to)];
   all.to = rows_at<T, T>(body, step.to, to.writable, to.stride, all.extent.heads);
   const bool cut = body.options.threads > 1 && elements(all, all.to) >= least_elements &&
-                   !prepare::depends_on_time_index(step.op) && !prepare::changes_time(step.op);
+                   !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op);
   std::atomic<Status> worst{Status::ok};
   in_parts(all, cut ? Along::tokens : Along::nothing, body.options.threads, [&](const Operation<T>& o) {
-    if (const Status s = prepare::forward(o.op, o.from, o.to, o.number, o.extent); s != Status::ok) worst = s;
+    if (const Status s = prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body)); s != Status::ok) worst = s;
   });
   return worst;
 }
@@ -132,7 +133,7 @@ void operation_backward(const Plan::Body& body, const Step& step, const Binding<
   const Bound<T>& to = b.values[static_cast<std::size_t>(step.to)];
   if (!to.gradient_in) return;
   Operation<T> all(body, step, b);
-  bool tokens = !prepare::depends_on_time_index(step.op) && !prepare::changes_time(step.op), heads = true;
+  bool tokens = !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op), heads = true;
   for (std::size_t i = 0; i < all.count; ++i) {
     all.d_from[i] = turned_like(body, step.to, step.from[i], gradient_rows(body, b, step.from[i], all.extent.heads));
     if (!all.d_from[i].data) continue;
@@ -149,7 +150,7 @@ void operation_backward(const Plan::Body& body, const Step& step, const Binding<
            : heads  ? Along::heads
                     : Along::nothing,
            body.options.threads, [&](const Operation<T>& o) {
-             prepare::backward(o.op, o.from, o.result, o.d_to, o.d_from, o.number, o.extent);
+             prepare::backward(o.op, o.from, o.result, o.d_to, o.d_from, o.number, o.extent, &simd_of<T>(body));
            });
 }
 

@@ -114,14 +114,6 @@ enum class Op {
 // clang-format on
 inline constexpr int op_count = static_cast<int>(Op::rotate) + 1;
 
-/// Operations that use the index of the token in the call, and those whose result has another number of tokens.
-constexpr bool depends_on_time_index(Op op) {
-  return op == Op::cosformer || op == Op::rotary_interleaved || op == Op::rotary_half;
-}
-constexpr bool changes_time(Op op) {
-  return op == Op::spread_last || op == Op::spread_first || op == Op::take_last || op == Op::interleave;
-}
-
 /// Rows of a tensor: element d of row (b, t, h) is data[b*batch + t*time + (h/group)*head + d*inner].
 /// A matrix (an operand W [F, K] or [H, F, K], or a result) has a second inner axis: element (f, d) is f*outer +
 /// d*inner further on.
