@@ -12,7 +12,7 @@ struct BenchOptions {
   std::vector<std::string> layers;                // names, name:settings or recipes; empty: the standard table
   std::vector<std::string> forms = {"best"};      // or "all"
   std::vector<std::string> passes = {"forward"};  // forward, both, step
-  std::vector<std::string> dtypes = {"f32"};      // f32, f64
+  std::vector<std::string> dtypes = {"f32"};      // f32, f64, bf16, f16
   std::vector<int> key_dims = {64}, value_dims;   // value_dims empty: as key_dims
   std::vector<int> heads = {8}, threads;          // threads empty: 1, and all of the machine
   std::vector<std::int64_t> times = {4096};
@@ -48,5 +48,14 @@ struct AttentionOptions {
   std::string report, command;
 };
 int run_bench_attention(const AttentionOptions&);  // attention
+
+struct FormsOptions {
+  std::vector<int> dims = {32, 64, 128, 256}, chunks = {16, 32, 64, 128};
+  int heads = 4, runs = 7;
+  std::int64_t time = 1024;
+  bool quick = false, json = false;
+  std::string write;  // the table
+};
+int run_bench_forms(const FormsOptions&);  // forms
 
 }  // namespace ttr::cli

@@ -16,6 +16,8 @@
 namespace ttr::cli {
 namespace {
 
+bool differentiates(Pass pass) { return pass == Pass::both || pass == Pass::backward; }
+
 constexpr std::int64_t step_tokens = 64;    // distinct tokens of a run of steps
 constexpr std::int64_t history_steps = 16;  // steps of one run where every step keeps a pair
 constexpr std::int64_t oracle_tokens = 32;
@@ -135,6 +137,7 @@ Plan plan_of(const BenchCase& c, const std::string& kernel) {
   Options options;
   options.type = is_half(c.type) ? Type::f32 : c.type, options.kernel = kernel, options.threads = c.threads;
   if (is_half(c.type)) options.tensors = c.type;
+  options.chunk = c.chunk, options.target = c.target;
   return plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim}, options);
 }
 
@@ -160,7 +163,8 @@ struct CaseRun::Memory {
 };
 
 std::string_view to_string(Pass pass) noexcept {
-  return pass == Pass::forward ? "forward" : pass == Pass::both ? "forward+backward" : "step";
+  constexpr std::string_view names[] = {"forward", "forward+backward", "step", "backward"};
+  return names[static_cast<int>(pass)];
 }
 
 std::string name_of(const BenchCase& c) {
@@ -187,12 +191,13 @@ CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel)
     Numbers numbers = drawn(p, i, tokens_);
     for (double& x : numbers) x = rounded_to(spec_.rounded, x);
     array.write(numbers);
-    if (spec_.pass == Pass::both && info.differentiable) memory_->d_inputs[info.name] = Array(p, info.shape, tokens_);
+    if (differentiates(spec_.pass) && info.differentiable)
+      memory_->d_inputs[info.name] = Array(p, info.shape, tokens_);
   }
   for (std::size_t i = 0; i < p.outputs().size(); ++i) {
     const InputInfo& info = p.outputs()[i];
     memory_->outputs[info.name] = Array(p, info.shape, tokens_);
-    if (spec_.pass != Pass::both) continue;
+    if (!differentiates(spec_.pass)) continue;
     InputInfo normal = info;
     normal.range = Range::normal;
     Array& array = memory_->d_outputs[info.name] = Array(p, info.shape, tokens_);
@@ -231,13 +236,13 @@ void CaseRun::bind() {
   for (const InputInfo& info : m.plan.outputs()) {
     Tensor& slot = m.out[info.name] = m.outputs.at(info.name).tensor();
     moving(m.outputs.at(info.name), nullptr, &slot);
-    if (spec_.pass == Pass::both) m.d_out[info.name] = m.d_outputs.at(info.name).tensor();
+    if (differentiates(spec_.pass)) m.d_out[info.name] = m.d_outputs.at(info.name).tensor();
   }
   const std::int64_t all = keeps_pairs_ ? tokens_ : step ? 1 : tokens_;
   const Form form = step ? Form::step : spec_.form;
   const Footprint bytes = m.plan.footprint(all, form);
   m.fresh = Buffer(bytes.state), m.state = Buffer(bytes.state);
-  std::size_t scratch = spec_.pass == Pass::both ? std::max(bytes.workspace, bytes.backward) : bytes.workspace;
+  std::size_t scratch = differentiates(spec_.pass) ? std::max(bytes.workspace, bytes.backward) : bytes.workspace;
   if (step && keeps_pairs_) scratch = std::max(scratch, m.plan.footprint(all).workspace);  // to fill it
   m.work = Buffer(scratch);
   if (m.plan.reset({m.fresh.data(), m.fresh.size()}) != Status::ok)
@@ -274,8 +279,8 @@ void CaseRun::run(std::int64_t repeats) {
   }
   for (std::int64_t r = 0; r < repeats && m.status == Status::ok; ++r) {
     if (r > 0) rewind();
-    m.status = m.plan.forward(m.in, state, m.out, work, spec_.form);
-    if (spec_.pass == Pass::both && m.status == Status::ok)
+    if (spec_.pass != Pass::backward) m.status = m.plan.forward(m.in, state, m.out, work, spec_.form);
+    if (differentiates(spec_.pass) && m.status == Status::ok)
       m.status = m.plan.backward(m.in, {m.fresh.data(), m.fresh.size()}, m.d_out, {}, m.d_in, {}, work, spec_.form);
   }
 }

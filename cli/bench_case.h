@@ -11,8 +11,8 @@
 
 namespace ttr::cli {
 
-enum class Pass { forward, both, step };
-std::string_view to_string(Pass) noexcept;  // "forward", "forward+backward", "step"
+enum class Pass { forward, both, step, backward };
+std::string_view to_string(Pass) noexcept;  // "forward", "forward+backward", "step", "backward"
 
 struct BenchCase {
   std::string layer;  // name, name:settings or recipe
@@ -22,6 +22,8 @@ struct BenchCase {
   int key_dim = 64, value_dim = 64, heads = 8;
   std::int64_t time = 4096;  // step: the pairs kept before the first token, where pairs are kept
   int threads = 1;
+  int chunk = 0;             // as in Options
+  std::string target;        // as in Options
   Type rounded = Type::f64;  // inputs are rounded to this type before they are stored
 };
 std::string name_of(const BenchCase&);  // "gla forward f32 K64 V64 H8 T4096 threads 1", for messages

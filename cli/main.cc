@@ -60,10 +60,13 @@ struct BenchVerb {
   ttr::cli::StabilityOptions stability;
   ttr::cli::GrowthOptions growth;
   ttr::cli::AttentionOptions attention;
-  CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *attention_command = nullptr;
+  ttr::cli::FormsOptions forms;
+  CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *attention_command = nullptr,
+           *forms_command = nullptr;
 
   void declare(CLI::App& app) {
-    command = app.add_subcommand("bench", "Measure speed beside the machine's limits; stability, growth, attention");
+    command =
+        app.add_subcommand("bench", "Measure speed beside the machine's limits; stability, growth, attention, forms");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -107,12 +110,29 @@ struct BenchVerb {
     attention_command->add_option("--runs", attention.runs, "runs of which the median counts")->capture_default_str();
     attention_command->add_flag("--quick", attention.quick, "short sequences and few runs");
     add_outputs(attention_command, attention);
+
+    forms_command = command->add_subcommand("forms", "The token loop against chunks: what Form::best is fitted to");
+    const auto numbers = [&](const char* name, std::vector<int>& values, const char* meaning) {
+      forms_command->add_option(name, values, meaning)
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->capture_default_str();
+    };
+    numbers("--dim", forms.dims, "key_dim and value_dim");
+    numbers("--chunk", forms.chunks, "tokens of a chunk");
+    forms_command->add_option("--heads", forms.heads, "heads")->capture_default_str();
+    forms_command->add_option("--time", forms.time, "tokens")->capture_default_str();
+    forms_command->add_option("--runs", forms.runs, "runs of which the median counts")->capture_default_str();
+    forms_command->add_option("--write", forms.write, "write the table: src/families/choice_table.inc");
+    forms_command->add_flag("--quick", forms.quick, "small sizes and one run: a test of the program");
+    forms_command->add_flag("--json", forms.json, "print JSON");
   }
   int run(const std::string& text) {
     speed.command = growth.command = attention.command = text;
     return *stability_command   ? run_bench_stability(stability)
            : *growth_command    ? run_bench_growth(growth)
            : *attention_command ? run_bench_attention(attention)
+           : *forms_command     ? run_bench_forms(forms)
                                 : run_bench(speed);
   }
 

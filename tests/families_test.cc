@@ -2,6 +2,7 @@
 // backwards.
 #include <gtest/gtest.h>
 
+#include "families/choice.h"
 #include "families_reference.h"
 
 namespace {
@@ -354,12 +355,22 @@ TEST(Families, WhatIsWrongIsSaid) {
   EXPECT_EQ(fam::decay::forward(bad, Form::best, 0, s, w), Status::missing_input);
   bad.o = {};
   EXPECT_EQ(fam::decay::forward(bad, Form::best, 0, s, w), Status::ok);
-  EXPECT_EQ(fam::best_form(64, 64, 1000, false), Form::recurrent);
-  EXPECT_EQ(fam::best_form(64, 64, 1000, true), Form::chunk);
-  EXPECT_EQ(fam::best_form(256, 64, 1000, false), Form::chunk);
-  EXPECT_EQ(fam::best_form(256, 64, 3, true), Form::recurrent);
-  EXPECT_EQ(fam::default_chunk(64, 64), 32);
-  EXPECT_EQ(fam::default_chunk(128, 128), 64);
 }
 
+// Whatever the table says: a choice for every state and instruction set, the same for all in a row.
+TEST(Families, ChoicesAreComplete) {
+  namespace fam = ttr::families;
+  for (int i = 0; i < fam::choosers; ++i)
+    for (const int bytes : {8, 16, 32, 64, 128})
+      for (const int side : {1, 20, 64, 100, 300, 3000})
+        for (const bool backward : {false, true}) {
+          const fam::Choice c = fam::choice(static_cast<fam::Chooser>(i), bytes, side, side, backward);
+          EXPECT_TRUE(c.form == Form::recurrent || c.form == Form::chunk);
+          EXPECT_GT(c.chunk, 0);
+          EXPECT_EQ(fam::whole_chunks % c.chunk, 0) << "a piece of a call must be whole chunks";
+          const fam::Choice oblong = fam::choice(static_cast<fam::Chooser>(i), bytes, 4 * side, side, backward);
+          EXPECT_EQ(oblong.chunk,
+                    fam::choice(static_cast<fam::Chooser>(i), bytes, 2 * side, 2 * side, backward).chunk);
+        }
+}
 }  // namespace

@@ -100,6 +100,14 @@ class NamedTensors {
       if (names_[i] == name) return tensors_[i];
     return {};
   }
+  /// The same without a copy, null if there is none; quick if it is the one at `likely`.
+  const AnyTensor* find(std::string_view name, int likely = 0) const noexcept {
+    if (likely < count_ && names_[static_cast<std::size_t>(likely)] == name)
+      return &tensors_[static_cast<std::size_t>(likely)];
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count_); ++i)
+      if (names_[i] == name) return &tensors_[i];
+    return nullptr;
+  }
   std::span<const std::string_view> names() const noexcept {
     return {names_.data(), static_cast<std::size_t>(count_)};
   }

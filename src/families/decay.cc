@@ -4,13 +4,6 @@
 
 namespace ttr::families {
 
-// Measured: larger chunks spend their time in the C x C part, smaller ones in loading the state.
-int default_chunk(int key_dim, int value_dim) noexcept { return key_dim <= 64 && value_dim <= 64 ? 32 : 64; }
-
-Form best_form(int key_dim, int /*value_dim*/, std::ptrdiff_t time, bool backward) noexcept {
-  return time < shortest_chunked || (!backward && key_dim <= 128) ? Form::recurrent : Form::chunk;
-}
-
 namespace decay {
 
 template <class T>

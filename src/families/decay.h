@@ -14,23 +14,15 @@
 
 namespace ttr::families {
 
-/// Tokens per chunk that suit a state [K, V]: 32 up to 64 x 64, else 64.
-int default_chunk(int key_dim, int value_dim) noexcept;
-
-/// What Form::best stands for in decay, delta, gated and dplr, by measurement. Forwards the recurrent form is the
-/// fastest while a panel of the state stays in L1 (K <= 128): it needs no C x C products and no packing. Backwards,
-/// and for larger states, the chunk form is, from 8 tokens on.
-Form best_form(int key_dim, int value_dim, std::ptrdiff_t time, bool backward) noexcept;
-
 namespace decay {
 
-/// Scratch for one call: `longest` is the length of the longest sequence, chunk <= 0 means default_chunk.
+/// Scratch for one call: `longest` is the length of the longest sequence, chunk <= 0: see choice.h.
 /// Form::parallel works on one chunk of `longest` tokens and so needs O(longest^2).
 template <class T>
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
                             bool backward) noexcept;
 
-/// Forms: step and recurrent (the same, bit for bit), chunk, parallel; best: see best_form, for each sequence by its
+/// Forms: step and recurrent (the same, bit for bit), chunk, parallel; best: see choice.h, for each sequence by its
 /// own length; scan: segments of `chunk` tokens (default: an eighth of the sequence, in whole chunks) composed as
 /// affine maps, see scan.h. The workspace's contents do not matter before or after.
 template <class T>

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "families/choice.h"
 #include "families/momentum_token.h"
 #include "families/replay.h"
 #include "simd/denormals.h"
@@ -259,18 +260,16 @@ class Chunk {
   T* x_row = nullptr;
 };
 
-constexpr Size shortest_chunked = 8;  // tokens; below this Form::best is recurrent
-
 struct Schedule {
   bool chunked;
   Size segment;  // tokens per chunk; for the recurrent form 1
 };
 
-Schedule schedule(Form form, int chunk, int K, int V, Size time) {
+Schedule schedule(const Choice& best, Form form, int chunk, Size time) {
   time = std::max<Size>(time, 1);
-  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : Form::chunk;
+  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
   if (form == Form::parallel) return {true, time};
-  if (form == Form::chunk) return {true, std::min<Size>(chunk > 0 ? chunk : default_chunk(K, V), time)};
+  if (form == Form::chunk) return {true, std::min<Size>(chunk > 0 ? chunk : best.chunk, time)};
   return {false, 1};
 }
 
@@ -411,13 +410,19 @@ template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
   static constexpr Simd<T> none{};
   const auto bytes = [&](Size time) {
-    Arena arena;
+    Arena scanned;
     if (form == Form::scan && !backward) {
-      Scan<T> scan(none, K, V, chunk, time, arena);
-      return arena.bytes();
+      Scan<T> scan(none, K, V, chunk, time, scanned);
+      return scanned.bytes();
     }
-    Head<T> head(none, K, V, schedule(form, chunk, K, V, time), chunk, time, backward, arena);
-    return arena.bytes();
+    std::size_t most = 0;
+    for (const int vector_bytes : vector_sizes) {  // of any instruction set
+      Arena arena;
+      const Schedule plan = schedule(choice(Chooser::momentum, vector_bytes, K, V, backward), form, chunk, time);
+      Head<T> head(none, K, V, plan, chunk, time, backward, arena);
+      most = std::max(most, arena.bytes());
+    }
+    return most;
   };
   // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
   return std::max(bytes(longest), bytes(std::min(longest, shortest_chunked - 1)));
@@ -440,8 +445,8 @@ Status forward(const MomentumProblem<T>& p, Form form, int chunk, const Simd<T>&
       for (int h = 0; h < a.heads; ++h, at += state) scan.forward(p, n, h, a.state + at, p.momentum + at);
       continue;
     }
-    Head<T> run(s, a.key_dim, a.value_dim, schedule(form, chunk, a.key_dim, a.value_dim, time), chunk, time, false,
-                arena);
+    const Choice best = choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim, false);
+    Head<T> run(s, a.key_dim, a.value_dim, schedule(best, form, chunk, time), chunk, time, false, arena);
     if (run.step(p, n, a.state + at, p.momentum + at)) at += a.heads * state;
     else
       for (int h = 0; h < a.heads; ++h, at += state) run.forward(p, n, h, a.state + at, p.momentum + at);
@@ -463,8 +468,8 @@ Status backward(const MomentumProblem<T>& p, const MomentumGradient<T>& d, Form 
   for (const Sequence& n : a.sequences) {
     Arena arena(work);
     const Size time = n.end - n.begin;
-    Head<T> run(s, a.key_dim, a.value_dim, schedule(form, chunk, a.key_dim, a.value_dim, time), chunk, time, true,
-                arena);
+    const Choice best = choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim, true);
+    Head<T> run(s, a.key_dim, a.value_dim, schedule(best, form, chunk, time), chunk, time, true, arena);
     for (int h = 0; h < a.heads; ++h, at += state) run.backward(p, d, n, h, at);
   }
   return Status::ok;

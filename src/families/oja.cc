@@ -142,6 +142,7 @@ class RightMap {
 
 template <class T>
 struct Family {
+  static constexpr Chooser chooser = Chooser::oja;
   using Number = T;
   using Problem = OjaTokens<T>;
   using Gradient = OjaTokensGradient<T>;

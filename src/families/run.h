@@ -7,14 +7,14 @@
 // `chunk` tokens (default: the square root of the length), with the states inside one segment recomputed.
 //
 // A Family names its problem, its gradient, its two forms for one head, and the map of a segment (scan.h):
-//   struct Family { using Number, Problem, Gradient, Chunk, Recurrent, Map; }
+//   struct Family { chooser; using Number, Problem, Gradient, Chunk, Recurrent, Map; }
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
-#include "families/decay.h"
+#include "families/choice.h"
 #include "families/linear.h"
 #include "families/scan.h"
 #include "families/schedule.h"
@@ -28,15 +28,25 @@ template <class Family>
 std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
   static constexpr Simd<typename Family::Number> none{};
   const auto bytes = [&](std::ptrdiff_t time) {
-    Arena arena;
-    const Schedule plan = schedule(form, chunk, K, V, time, backward);
-    if (form == Form::scan) ScanRun<Family>(none, K, V, plan, time, backward, arena);
-    else HeadRun<Family>(none, K, V, plan, time, backward, arena);
-    return arena.bytes();
+    std::size_t most = 0;
+    for (const int vector_bytes : vector_sizes) {  // of any instruction set
+      Arena arena;
+      const Schedule plan = schedule(choice(Family::chooser, vector_bytes, K, V, backward), form, chunk, time);
+      if (form == Form::scan) ScanRun<Family>(none, K, V, plan, time, backward, arena);
+      else HeadRun<Family>(none, K, V, plan, time, backward, arena);
+      most = std::max(most, arena.bytes());
+    }
+    return most;
   };
   // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form; the
   // segments of a scan may be longer in a shorter sequence only by rounding.
   return longest < shortest_chunked ? bytes(longest) : std::max(bytes(longest), bytes(shortest_chunked - 1));
+}
+
+template <class Family, class Problem, class Simd>
+Choice choice_of(const Problem& p, const Simd& s, bool backward) noexcept {
+  const int vector_bytes = s.lanes * static_cast<int>(sizeof(typename Family::Number));
+  return choice(Family::chooser, vector_bytes, p.key_dim, p.value_dim, backward);
 }
 
 template <class Family>
@@ -66,7 +76,7 @@ Status run_forward(const typename Family::Problem& p, Form form, int chunk, cons
     Arena arena(work);
     const std::ptrdiff_t time = n.end - n.begin;
     const std::ptrdiff_t state = std::ptrdiff_t{p.key_dim} * p.value_dim;
-    const Schedule plan = schedule(form, chunk, p.key_dim, p.value_dim, time, false);
+    const Schedule plan = schedule(choice_of<Family>(p, s, false), form, chunk, time);
     if (form == Form::scan) {
       ScanRun<Family> run(s, p.key_dim, p.value_dim, plan, time, false, arena);
       for (int h = 0; h < p.heads; ++h) run.forward(p, n, h, S + h * state);
@@ -92,7 +102,7 @@ Status run_backward(const typename Family::Problem& p, const typename Family::Gr
   for (const Sequence& n : p.sequences) {
     Arena arena(work);
     const std::ptrdiff_t time = n.end - n.begin;
-    const Schedule plan = schedule(form, chunk, p.key_dim, p.value_dim, time, true);
+    const Schedule plan = schedule(choice_of<Family>(p, s, true), form, chunk, time);
     const auto heads = [&](auto&& run) {
       for (int h = 0; h < p.heads; ++h, at += std::ptrdiff_t{p.key_dim} * p.value_dim)
         run.backward(p, d, n, h, p.state + at, d.d_final ? d.d_final + at : nullptr,

@@ -13,6 +13,7 @@ namespace ttr::families {
 
 template <class T, Rule rule>
 struct ScalarFamily {
+  static constexpr Chooser chooser = rule == Rule::add ? Chooser::decay : Chooser::delta;
   using Number = T;
   using Problem = LinearProblem<T>;
   using Gradient = LinearGradient<T>;

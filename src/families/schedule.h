@@ -5,14 +5,12 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/decay.h"
+#include "families/choice.h"
 #include "families/linear.h"
 #include "families/scratch.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
-
-inline constexpr std::ptrdiff_t shortest_chunked = 8;  // tokens; below this Form::best is recurrent
 
 inline constexpr std::ptrdiff_t scan_parts = 8;  // segments of Form::scan, unless their length is given
 
@@ -24,13 +22,13 @@ struct Schedule {
   std::ptrdiff_t block() const { return std::max<std::ptrdiff_t>(1, 256 / segment) * segment; }
 };
 
-inline Schedule schedule(Form form, int chunk, int K, int V, std::ptrdiff_t time, bool backward) {
+inline Schedule schedule(const Choice& best, Form form, int chunk, std::ptrdiff_t time) {
   time = std::max<std::ptrdiff_t>(time, 1);
-  if (form == Form::best) form = best_form(K, V, time, backward);
+  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
   if (form == Form::parallel) return {true, time};
-  if (form == Form::chunk) return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : default_chunk(K, V), time)};
+  if (form == Form::chunk) return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : best.chunk, time)};
   if (form == Form::scan) {
-    const std::ptrdiff_t inner = default_chunk(K, V), share = (time + scan_parts - 1) / scan_parts;
+    const std::ptrdiff_t inner = best.chunk, share = (time + scan_parts - 1) / scan_parts;
     const std::ptrdiff_t length = std::min(chunk > 0 ? chunk : (share + inner - 1) / inner * inner, time);
     return {true, std::min(inner, length), length};
   }

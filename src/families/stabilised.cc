@@ -19,7 +19,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/decay.h"
+#include "families/choice.h"
 #include "families/replay.h"
 #include "simd/denormals.h"
 
@@ -27,7 +27,6 @@ namespace ttr::families::stabilised {
 namespace {
 
 using Size = std::ptrdiff_t;
-constexpr Size shortest_chunked = 8;  // tokens; below this Form::best is recurrent
 
 template <class T>
 using State = Parts<T, 3>;  // C, n, m
@@ -236,11 +235,11 @@ class Chunk {
   T *d_m = nullptr, *d_f = nullptr, *d_in = nullptr, *from_start = nullptr;
 };
 
-Size segment_of(Form form, int chunk, int K, int V, Size time) {
+Size segment_of(const Choice& best, Form form, int chunk, Size time) {
   time = std::max<Size>(time, 1);
-  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : Form::chunk;
+  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
   if (form == Form::parallel) return time;
-  if (form == Form::chunk) return std::min<Size>(chunk > 0 ? chunk : default_chunk(K, V), time);
+  if (form == Form::chunk) return std::min<Size>(chunk > 0 ? chunk : best.chunk, time);
   return 1;
 }
 
@@ -321,8 +320,8 @@ void for_heads(const LinearProblem<T>& a, Form form, int chunk, bool backward, c
   for (const Sequence& n : a.sequences) {
     Arena arena(work);
     const Size time = n.end - n.begin;
-    Head<T> run(s, a.key_dim, a.value_dim, segment_of(form, chunk, a.key_dim, a.value_dim, time), chunk, time,
-                backward, arena);
+    const Choice best = choice(Chooser::stabilised, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim, backward);
+    Head<T> run(s, a.key_dim, a.value_dim, segment_of(best, form, chunk, time), chunk, time, backward, arena);
     for (int h = 0; h < a.heads; ++h, ++lane) each(run, n, h, lane);
   }
 }
@@ -333,9 +332,14 @@ template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
   static constexpr Simd<T> none{};
   const auto bytes = [&](Size time) {
-    Arena arena;
-    Head<T> head(none, K, V, segment_of(form, chunk, K, V, time), chunk, time, backward, arena);
-    return arena.bytes();
+    std::size_t most = 0;
+    for (const int vector_bytes : vector_sizes) {  // of any instruction set
+      Arena arena;
+      const Size segment = segment_of(choice(Chooser::stabilised, vector_bytes, K, V, backward), form, chunk, time);
+      Head<T> head(none, K, V, segment, chunk, time, backward, arena);
+      most = std::max(most, arena.bytes());
+    }
+    return most;
   };
   // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
   return std::max(bytes(longest), bytes(std::min(longest, shortest_chunked - 1)));

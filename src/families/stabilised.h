@@ -53,7 +53,7 @@ struct StabilisedGradient {
 
 namespace stabilised {
 
-/// chunk <= 0: default_chunk; in the recurrent form's backward the distance of kept states, <= 0: sqrt(T).
+/// chunk <= 0: see choice.h; in the recurrent form's backward the distance of kept states, <= 0: sqrt(T).
 template <class T>
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
                             bool backward) noexcept;

@@ -12,6 +12,9 @@ namespace ttr::families {
 
 template <class T, Erase erase>
 struct VectorFamily {
+  static constexpr Chooser chooser = erase == Erase::none   ? Chooser::gated
+                                     : erase == Erase::same ? Chooser::gated_delta
+                                                            : Chooser::dplr;
   using Number = T;
   using Problem = VectorProblem<T>;
   using Gradient = VectorGradient<T>;

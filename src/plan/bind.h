@@ -15,14 +15,15 @@ inline constexpr int max_values = 64;
 
 using families::Arena;
 
+/// Without initialisers: bind() clears those that the plan has, a call of one token should not clear all 64.
 template <class T>
 struct Bound {
-  const T* data = nullptr;
-  T* writable = nullptr;           // results of steps
-  const T* gradient_in = nullptr;  // what backward reads: the caller's d_output or the scratch below
-  T* gradient = nullptr;           // what backward adds to; null = not wanted
-  bool of_caller = false;          // an input, or an output the caller has room for: as long as the call
-  std::array<std::ptrdiff_t, max_rank> extent{}, stride{}, gradient_stride{};
+  const T* data;
+  T* writable;           // results of steps
+  const T* gradient_in;  // what backward reads: the caller's d_output or the scratch below
+  T* gradient;           // what backward adds to; null = not wanted
+  bool of_caller;        // an input, or an output the caller has room for: as long as the call
+  std::array<std::ptrdiff_t, max_rank> extent, stride, gradient_stride;
 };
 
 /// Strides of one value by role. An axis the value does not have has stride zero.

@@ -51,12 +51,14 @@ Fault check_packing(const Plan::Body& body, std::string_view name, std::span<con
 }  // namespace
 
 std::ptrdiff_t length_of(const Plan::Body& body, const Inputs& inputs, char letter) noexcept {
+  int likely = 0;
   for (const InputInfo& info : body.pipeline.inputs) {
-    const ConstTensor tensor = inputs.get(info.name);
+    const ConstTensor* const tensor = inputs.find(info.name, likely++);
+    if (!tensor) continue;
     int axis = 0;
     for (char c : info.shape) {
       if (c == ' ') continue;
-      if (c == letter && axis < tensor.rank) return tensor.extent[static_cast<std::size_t>(axis)];
+      if (c == letter && axis < tensor->rank) return tensor->extent[static_cast<std::size_t>(axis)];
       ++axis;
     }
   }
@@ -74,8 +76,11 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   const std::ptrdiff_t time = length_of(body, *call.inputs, 'T');
   const std::ptrdiff_t pairs = pairs_of(body, *call.inputs);
   const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
+  static constexpr ConstTensor absent;
+  int likely = 0;
   for (const InputInfo& info : body.pipeline.inputs) {
-    const ConstTensor tensor = call.inputs->get(info.name);
+    const ConstTensor* const found = call.inputs->find(info.name, likely++);
+    const ConstTensor& tensor = found ? *found : absent;
     if (tensor.rank == 0 && info.optional) continue;
     if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
     if (const Fault fault = check_tensor(body, info, tensor, batch, std::max<std::ptrdiff_t>(time, 0), pairs);
@@ -129,6 +134,9 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
       const std::ptrdiff_t room = body.state_place(call.state.bytes, first_history(body)).capacity;
       if (after > room) return {Status::state_full, "state", 0, after, room};
     }
+  const bool one = time == 1 && kept == 0 && !call.d_inputs && !body.pipeline.own_pairs &&
+                   (call.form == Form::step || call.form == Form::best || call.form == Form::recurrent);
+  if (one && call.workspace.data && call.workspace.bytes >= body.one_token_workspace) return {};
   const std::size_t needed = workspace_bytes(body, time + kept, pairs + kept, call.form, call.d_inputs != nullptr);
   if (call.workspace.bytes < needed || (!call.workspace.data && needed))
     return {Status::small_workspace, "workspace", 0, static_cast<std::ptrdiff_t>(call.workspace.bytes),

@@ -16,18 +16,18 @@ namespace {
 
 Residual residual_of(const Step& step) { return step.undecayed ? Residual::undecayed : Residual::decayed; }
 
-// Most families have the same signatures; `name` is the namespace of one.
+// Most families have the same signatures; `name` is the namespace of one. They choose the chunk if the caller does not.
 #define TTR_FAMILY_CALLS(name)                                                                                  \
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) { \
-    return name::workspace_bytes<T>(K, V, time, form, body.chunk, backward);                                    \
+    return name::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);                            \
   }                                                                                                             \
   template <class P>                                                                                            \
   static Status forward(const Operands<T>& o, const P& p, Form form, Workspace work) noexcept {                 \
-    return name::forward(p, form, o.body().chunk, simd_of<T>(o.body()), work);                                  \
+    return name::forward(p, form, o.body().options.chunk, simd_of<T>(o.body()), work);                          \
   }                                                                                                             \
   template <class P, class G>                                                                                   \
   static Status backward(const Operands<T>& o, const P& p, const G& d, Form form, Workspace work) noexcept {    \
-    return name::backward(p, d, form, o.body().chunk, simd_of<T>(o.body()), work);                              \
+    return name::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);                      \
   }
 
 template <class T>
@@ -40,16 +40,16 @@ struct DecayFamily {
 template <class T>
 struct DeltaFamily {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return delta::workspace_bytes<T>(K, V, time, form, body.chunk, backward);
+    return delta::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
   }
   static LinearProblem<T> problem(const Operands<T>& o, State state) { return o.problem(state); }
   static LinearGradient<T> gradient(const Operands<T>&, const LinearGradient<T>& d, const Call&) { return d; }
   static Status forward(const Operands<T>& o, const LinearProblem<T>& p, Form form, Workspace work) noexcept {
-    return delta::forward(p, residual_of(o.step()), form, o.body().chunk, simd_of<T>(o.body()), work);
+    return delta::forward(p, residual_of(o.step()), form, o.body().options.chunk, simd_of<T>(o.body()), work);
   }
   static Status backward(const Operands<T>& o, const LinearProblem<T>& p, const LinearGradient<T>& d, Form form,
                          Workspace work) noexcept {
-    return delta::backward(p, d, residual_of(o.step()), form, o.body().chunk, simd_of<T>(o.body()), work);
+    return delta::backward(p, d, residual_of(o.step()), form, o.body().options.chunk, simd_of<T>(o.body()), work);
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "families/choice.h"
+
 namespace ttr {
 
 bool goes_in_pieces(const Plan::Body& body, Form form) {
@@ -21,7 +23,7 @@ bool grows(const Plan::Body& body) {
 
 std::ptrdiff_t piece_length(const Plan::Body& body) {
   constexpr std::ptrdiff_t cache = 256 * 1024, least = 64, most = 1024;
-  std::ptrdiff_t unit = std::max(1, body.chunk), bytes = 1;
+  std::ptrdiff_t unit = body.options.chunk > 0 ? body.options.chunk : families::whole_chunks, bytes = 1;
   for (const Step& step : body.pipeline.steps)
     if (step.neural && step.neural->batch > 1) unit = std::lcm(unit, std::ptrdiff_t{step.neural->batch});
   for (const Value& v : body.pipeline.values)

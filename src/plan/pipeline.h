@@ -168,7 +168,7 @@ struct Plan::Body {
   Shape shape;
   Options options;
   double scale = 1;
-  int chunk = 0;
+  int chunk = 0;  // Options::chunk; if that is 0, for kernels without a choice of their own (families/choice.h)
   Pipeline pipeline;
   std::vector<Form> forms;
   std::vector<StateInfo> states;
@@ -183,6 +183,7 @@ struct Plan::Body {
   }
   int main_kernel = -1;                // index of the step that is the regression itself; -1: none, an operation
   int key_width = 1, value_width = 1;  // of its state
+  std::size_t one_token_workspace = 0;
 
   /// `pairs` is the extent of P where that is a length of its own; below zero: that of T.
   std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "families/decay.h"
+#include "families/choice.h"
 #include "plan/bind.h"
 #include "plan/kernels.h"
 #include "plan/pipeline.h"
@@ -139,7 +139,8 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
     throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
                 std::to_string(max_values) + " fit");
   find_main_kernel(*body);
-  body->chunk = options.chunk > 0 ? options.chunk : families::default_chunk(body->key_width, body->value_width);
+  body->chunk = options.chunk;
+  if (body->chunk == 0) body->chunk = body->key_width <= 64 && body->value_width <= 64 ? 32 : 64;
   body->forms = forms_of(body->pipeline, causal, operation);
   for (const StatePart& part : body->pipeline.states) body->states.push_back(part.info);
   body->simd_f32 = &simd<float>(target_of(options));
@@ -151,7 +152,32 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
       body->constants_f32.push_back(static_cast<float>(number));
     }
   }
+  for (const Form form : {Form::best, Form::step, Form::recurrent})
+    body->one_token_workspace = std::max(body->one_token_workspace, workspace_bytes(*body, 1, 1, form, false));
   return Plan(std::move(body));
+}
+
+// Which row of the table of choices a kernel goes by, if any.
+std::optional<families::Chooser> chooser_of(const Step& step) {
+  using families::Chooser;
+  switch (step.kernel) {
+    case KernelKind::decay:
+      return Chooser::decay;
+    case KernelKind::delta:
+      return Chooser::delta;
+    case KernelKind::gated:
+      return Chooser::gated;
+    case KernelKind::dplr:
+      return step.from[Role::b] >= 0 ? Chooser::dplr : Chooser::gated_delta;
+    case KernelKind::oja:
+      return Chooser::oja;
+    case KernelKind::momentum:
+      return Chooser::momentum;
+    case KernelKind::stabilised:
+      return Chooser::stabilised;
+    default:
+      return std::nullopt;
+  }
 }
 
 const char* axis_name(char letter) {
@@ -335,7 +361,13 @@ Form Plan::best_form(std::int64_t time) const noexcept {
     return time > 1 ? Form::chunk : Form::recurrent;
   if (kind == KernelKind::kalman || kind == KernelKind::woodbury || kind == KernelKind::stepped)
     return Form::recurrent;
-  return chunk ? families::best_form(body_->key_width, body_->value_width, time, false) : Form::recurrent;
+  const std::optional<families::Chooser> family =
+      body_->main_kernel < 0 ? std::nullopt
+                             : chooser_of(body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)]);
+  if (!chunk || time < families::shortest_chunked) return Form::recurrent;
+  if (!family) return Form::chunk;
+  const int vector_bytes = body_->options.type == Type::f32 ? body_->simd_f32->lanes * 4 : body_->simd_f64->lanes * 8;
+  return families::choice(*family, vector_bytes, body_->key_width, body_->value_width, false).form;
 }
 
 std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time, std::int64_t pairs) const {

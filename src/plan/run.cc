@@ -81,14 +81,15 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
 
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
-    Bound<T>& bound = b.values[i];
+    Bound<T>& bound = b.values[i] = Bound<T>{};
     switch (v.from) {
       case Value::From::input: {
         if (v.input < 0) break;  // nothing reads it
         const std::string& name = body.pipeline.inputs[static_cast<std::size_t>(v.input)].name;
-        const ConstTensor tensor = call.inputs->get(name);
-        bound.data = static_cast<const T*>(tensor.data);
-        bound.extent = tensor.extent, bound.stride = tensor.stride;
+        if (const ConstTensor* tensor = call.inputs->find(name, v.input)) {
+          bound.data = static_cast<const T*>(tensor->data);
+          bound.extent = tensor->extent, bound.stride = tensor->stride;
+        }
         bound.of_caller = true;
         if (backward) {
           const Tensor gradient = call.d_inputs->get(name);
@@ -156,8 +157,7 @@ template <class T>
 void narrow(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begin, std::ptrdiff_t end,
             Sequence* sequences, Sequence* of_pairs, Binding<T>& piece) noexcept {
   const std::ptrdiff_t pairs = body.pipeline.pairs;
-  piece = whole;
-  piece.time = end - begin, piece.pairs = piece.time * pairs;
+  piece.batch = whole.batch, piece.time = end - begin, piece.pairs = piece.time * pairs;
   for (std::size_t n = 0; n < whole.sequences.size(); ++n) {
     const Sequence& s = whole.sequences[n];
     const std::ptrdiff_t from = std::clamp(s.begin, begin, end) - begin, to = std::clamp(s.end, begin, end) - begin;
@@ -165,7 +165,7 @@ void narrow(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begi
   }
   piece.sequences = {sequences, whole.sequences.size()}, piece.pair_sequences = {of_pairs, whole.sequences.size()};
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
-    Bound<T>& bound = piece.values[i];
+    Bound<T>& bound = piece.values[i] = whole.values[i];
     if (!bound.of_caller || !bound.data) continue;
     const std::string& axes = body.pipeline.values[i].axes;
     for (std::size_t axis = 0; axis < axes.size(); ++axis) {
@@ -198,8 +198,9 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   if (b.time == 0) return Status::ok;
   bool whole = b.time <= length;  // or nothing is handed on but what the caller has made room for
   if (!whole && !grows(body))
-    whole = std::none_of(b.values.begin(), b.values.end(),
-                         [](const Bound<T>& bound) { return bound.writable && !bound.of_caller; });
+    whole =
+        std::none_of(b.values.begin(), b.values.begin() + static_cast<std::ptrdiff_t>(body.pipeline.values.size()),
+                     [](const Bound<T>& bound) { return bound.writable && !bound.of_caller; });
   if (whole) return walk(body, b, call, arena.rest());
   Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
   Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
