@@ -30,7 +30,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/ahead.h"
+#include "families/hints.h"
 #include "families/linear.h"
 #include "families/rule.h"
 #include "families/scratch.h"
@@ -45,7 +45,7 @@ class ChunkForm {
 
   /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
   ChunkForm(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), C(chunk), ahead(simd) {
+      : s(simd), K(key_dim), V(value_dim), C(chunk), hints(simd) {
     const Size stack = reads(rule) ? 2 * C : C;  // queries above reads
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
     D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
@@ -67,25 +67,40 @@ class ChunkForm {
   /// without data = 0.
   void forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
     const int key_head = head / (p.heads / p.key_heads);
-    ahead.begin();
-    ahead.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
-    ahead.add_share(p.v, row, begin, c, head, p.heads, V);
-    if (outputs) ahead.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
-    if (outputs) ahead.add_share(p.o, row, begin, c, head, p.heads, V);
-    ahead.spread((outputs ? 6 : 4) + (reads(rule) ? 2 : 0));
+    hints.begin();
+    hints.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
+    hints.add_share(p.v, row, begin, c, head, p.heads, V);
+    if (outputs) hints.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
+    if (outputs) hints.add_share(p.o, row, begin, c, head, p.heads, V);
+    hints.spread((outputs + 1 + reads(rule)) * c * K * V);
     advance(p, row, begin, c, head, S, S, w, N, outputs);
+  }
+
+  /// A state as replay and backward hold it: transposed, unless the rule reads it.
+  void start(const T* S, T* border) {
+    if constexpr (reads(rule)) std::copy_n(S, K * V, border);
+    else s.transpose(K, V, S, V, border, K);
   }
 
   /// The same without outputs, from S_0 to S_end; fills `keep` with what backward needs again.
   void replay(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* S_0, T* S_end, T* keep) {
-    ahead.begin();
-    ahead.add(p.k, row, begin + c, C, head / (p.heads / p.key_heads), 1, K);
-    ahead.add(p.v, row, begin + c, C, head, 1, V);
-    ahead.spread(reads(rule) ? 6 : 4);
-    advance(p, row, begin, c, head, S_0, S_end, reads(rule) ? keep : w, reads(rule) ? keep + C * V : nullptr, false);
+    const int key_head = head / (p.heads / p.key_heads);
+    hints.begin();
+    hints.add(p.k, row, begin + c, C, key_head, 1, K);
+    hints.add(p.v, row, begin + c, C, head, 1, V);
+    hints.spread((1 + reads(rule)) * c * K * V);
+    if constexpr (reads(rule)) return advance(p, row, begin, c, head, S_0, S_end, keep, keep + C * V, false);
+    load_gates(p, row, begin, c, head, false);
+    const T* const write = fold_beta(p, c, false);
+    Size ldk;
+    const T* const keys = contiguous(s, p.k, row, begin, c, key_head, K, x, &ldk);
+    if (write) s.scale_rows(c, K, write, keys, ldk, x, K);
+    else if (keys != x) pack(s, p.k, row, begin, c, key_head, K, T(1), x);
+    pack(s, p.v, row, begin, c, head, V, T(1), w);
+    s.gemm_tn_onto(V, K, c, nullptr, w, V, x, K, gated ? e[c] : T(1), S_0, K, S_end, K, hints.get());
   }
 
-  /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0, `keep` is
+  /// The same tokens backwards: S_0 and S_end are the states around them from replay, dS [K,V] goes from dS' to dS_0, `keep` is
   /// that of replay.
   void backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                 const T* S_0, const T* S_end, T* dS, const T* keep) {
@@ -100,32 +115,29 @@ class ChunkForm {
     Size ldw = V;
     const T* const W = reads(rule) ? keep : values(p, row, begin, c, head, &ldw);
     s.transpose(c, V, W, ldw, wt, C);
-    ahead.step();
     lower(c, K, T(1), q, kt, 0, P);
     const T* const t = gated ? D + (c - 1) * C : nullptr;
-    s.gemm_trmm_tn(c, V, K, t, b, K, dS, V, P, C, y, V, d_r, V);
-    ahead.step();
+    s.gemm_trmm_tn(c, V, K, t, b, K, dS, V, P, C, y, V, d_r, V, hints.get());
     if constexpr (reads(rule)) s.solve_tn(c, V, keep + C * V, C, d_r, V);
     if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head);
-    ahead.step();
 
-    const T last = d.d_g ? s.dot(K * V, S_end, dS) : T(0);
     lower(c, V, T(1), y, wt, 0, X);
     if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
-    s.transpose(K, V, S_0, V, st, K);
-    ahead.step();
+    T last = 0;
+    if constexpr (reads(rule)) {
+      if (d.d_g) last = s.dot(K * V, S_end, dS);
+      s.transpose(K, V, S_0, V, st, K);
+    }
     scale_gradients(c);
-    s.gemm_trmm_nn(c, K, V, nullptr, y, V, st, K, X, C, b, K, d_q, K);
-    ahead.step();
-    if constexpr (reads(rule)) s.gemm_trmm_nn(c, K, V, nullptr, d_r, V, st, K, E, C, b, K, d_kr, K), ahead.step();
+    s.gemm_trmm_nn(c, K, V, nullptr, y, V, reads(rule) ? st : S_0, K, X, C, b, K, d_q, K, hints.get());
+    if constexpr (reads(rule)) s.gemm_trmm_nn(c, K, V, nullptr, d_r, V, st, K, E, C, b, K, d_kr, K, hints.get());
 
     s.transpose(K, V, dS, V, st, K);
-    ahead.step();
-    s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K);
+    if (!reads(rule) && d.d_g) last = s.dot(K * V, S_end, st);
+    s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
     if constexpr (reads(rule)) s.trmm_tn(c, K, T(1), E, C, k, K, T(1), d_b, K);
-    ahead.step();
-    s.gemm_tn(K, V, reads(rule) ? 2 * c : c, T(1), x, K, y, V, gated ? e[c] : T(1), dS, V);
-    ahead.step();
+    s.gemm_tn_onto(K, V, reads(rule) ? 2 * c : c, nullptr, x, K, y, V, gated ? e[c] : T(1), dS, V, dS, V,
+                   hints.get());
 
     std::fill_n(delta, c, T(0));
     if (d.d_o) {
@@ -156,50 +168,43 @@ class ChunkForm {
     const T* const write = fold_beta(p, c, reads(rule) || outputs);
     const T* keys = contiguous(s, p.k, row, begin, c, key_head, K, x, &ldk);
     if (reads(rule) || outputs) s.transpose(c, K, keys, ldk, kt, C);
-    ahead.step();
     if constexpr (reads(rule)) {
       gated_product(c, K, T(1), keys, ldk, kt, undecayed, write != nullptr, system);
-      ahead.step();
       for (Size i = 0; i < c; ++i) factors[i] = gated ? -e[i + 1 - undecayed] : T(-1);
       const T* const v = p.v ? values(p, row, begin, c, head, &ldv) : nullptr;
-      s.gemm_nn_onto(c, V, K, factors, keys, ldk, S, V, T(1), v, ldv, W, V);
-      ahead.step();
+      s.gemm_nn_onto(c, V, K, factors, keys, ldk, S, V, T(1), v, ldv, W, V, hints.get());
       s.solve_nn(c, V, system, C, W, V);
     } else if (p.v) {
       pack(s, p.v, row, begin, c, head, V, T(1), W);
     } else {
       std::fill_n(W, c * V, T(0));
     }
-    ahead.step();
     if (outputs) {
       const T* const queries = contiguous(s, p.q, row, begin, c, key_head, K, x + C * K, &ldq);
       gated_product(c, K, p.scale, queries, ldq, kt, 0, write != nullptr, P);
-      ahead.step();
       for (Size i = 0; i < c; ++i) factors[i] = gated ? p.scale * e[i + 1] : p.scale;
       const bool direct = p.o.stride[3] == 1;
       T* const answer = direct ? &p.o(row, begin, head, 0) : o;
-      s.gemm_trmm_nn(c, V, K, factors, queries, ldq, S, V, P, C, W, V, answer, direct ? p.o.stride[1] : V);
-      ahead.step();
+      s.gemm_trmm_nn(c, V, K, factors, queries, ldq, S, V, P, C, W, V, answer, direct ? p.o.stride[1] : V,
+                     hints.get());
       if (!direct) unpack(o, row, begin, c, head, V, p.o);
     }
     if (write) s.scale_rows(c, K, write, keys, ldk, x, K), keys = x, ldk = K;
-    ahead.step();
-    s.gemm_tn_onto(K, V, c, nullptr, keys, ldk, W, V, gated ? e[c] : T(1), S, V, S_end, V);
-    ahead.step();
+    s.gemm_tn_onto(K, V, c, nullptr, keys, ldk, W, V, gated ? e[c] : T(1), S, V, S_end, V, hints.get());
   }
 
   void look_behind(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, int head) {
     const int key_head = head / (p.heads / p.key_heads);
-    ahead.begin();
+    hints.begin();
     if (begin >= C) {
       const Size from = begin - C;
-      ahead.add(p.k, row, from, C, key_head, 1, K), ahead.add(p.q, row, from, C, key_head, 1, K);
-      ahead.add(d.d_o, row, from, C, head, 1, V);
-      if (!reads(rule)) ahead.add(p.v, row, from, C, head, 1, V);
-      ahead.add(d.d_v, row, from, C, head, 1, V);
-      ahead.add(d.d_q, row, from, C, key_head, 1, K), ahead.add(d.d_k, row, from, C, key_head, 1, K);
+      hints.add(p.k, row, from, C, key_head, 1, K), hints.add(p.q, row, from, C, key_head, 1, K);
+      hints.add(d.d_o, row, from, C, head, 1, V);
+      if (!reads(rule)) hints.add(p.v, row, from, C, head, 1, V);
+      hints.add(d.d_v, row, from, C, head, 1, V);
+      hints.add(d.d_q, row, from, C, key_head, 1, K), hints.add(d.d_k, row, from, C, key_head, 1, K);
     }
-    ahead.spread(reads(rule) ? 9 : 8);
+    hints.spread((reads(rule) ? 6 : 4) * C * K * V);
   }
 
   // Queries (scaled), keys and the gradient of the outputs; without that gradient there are no queries either.
@@ -278,7 +283,7 @@ class ChunkForm {
   const Simd<T>& s;
   int K, V;
   Size C;
-  Ahead<T> ahead;
+  RowHints<T> hints;
   bool gated = false;
   T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *factors;
   T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,

@@ -1,6 +1,6 @@
 // Sequences and heads around the forms: checks, choice of form, state traffic. The heads of a token are neighbours in
 // memory, so all heads go through a block of tokens before the next block: one chunk, whose rows for all heads were
-// asked for while the chunk before was at work (ahead.h); or, token by token, a few hundred. A sequence is treated by
+// asked for while the chunk before was at work (ahead.h, hints.h); or, token by token, a few hundred. A sequence is treated by
 // itself - even its form is chosen from its own length - so its bits do not depend on its neighbours in the batch.
 //
 // The backward pass keeps the states at segment borders: every chunk in the chunk form; in the recurrent form every
@@ -33,7 +33,9 @@ std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk
       Arena arena;
       const Schedule plan = schedule(choice(Family::chooser, vector_bytes, K, V, backward), form, chunk, time);
       if (form == Form::scan) ScanRun<Family>(none, K, V, plan, time, backward, arena);
-      else HeadRun<Family>(none, K, V, plan, time, backward, arena);
+      else
+        HeadRun<Family>(none, K, V, plan, time, backward, arena,
+                        heads_together<typename Family::Chunk>(plan, K, V, time));
       most = std::max(most, arena.bytes());
     }
     return most;
@@ -103,13 +105,22 @@ Status run_backward(const typename Family::Problem& p, const typename Family::Gr
     Arena arena(work);
     const std::ptrdiff_t time = n.end - n.begin;
     const Schedule plan = schedule(choice_of<Family>(p, s, true), form, chunk, time);
-    const auto heads = [&](auto&& run) {
-      for (int h = 0; h < p.heads; ++h, at += std::ptrdiff_t{p.key_dim} * p.value_dim)
-        run.backward(p, d, n, h, p.state + at, d.d_final ? d.d_final + at : nullptr,
-                     d.d_initial ? d.d_initial + at : nullptr);
+    const auto heads = [&](int group, auto&& run) {
+      for (int h = 0; h < p.heads; h += group) {
+        const int count = std::min(group, p.heads - h);
+        run(h, count, p.state + at, d.d_final ? d.d_final + at : nullptr, d.d_initial ? d.d_initial + at : nullptr);
+        at += count * std::ptrdiff_t{p.key_dim} * p.value_dim;
+      }
     };
-    if (form == Form::scan) heads(ScanRun<Family>(s, p.key_dim, p.value_dim, plan, time, true, arena));
-    else heads(HeadRun<Family>(s, p.key_dim, p.value_dim, plan, time, true, arena));
+    if (form == Form::scan) {
+      ScanRun<Family> run(s, p.key_dim, p.value_dim, plan, time, true, arena);
+      heads(1, [&](int h, int, auto* S, auto* d_S, auto* to) { run.backward(p, d, n, h, S, d_S, to); });
+    } else {
+      const int group = std::min(heads_together<typename Family::Chunk>(plan, p.key_dim, p.value_dim, time), p.heads);
+      HeadRun<Family> run(s, p.key_dim, p.value_dim, plan, time, true, arena, group);
+      heads(group,
+            [&](int h, int count, auto* S, auto* d_S, auto* to) { run.backward(p, d, n, h, S, d_S, to, count); });
+    }
   }
   return Status::ok;
 }

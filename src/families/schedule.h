@@ -42,6 +42,19 @@ concept Replays = requires {
   &Chunk::replay;
 };
 
+/// One that also has its own layout of the states it replays (start() makes the first) takes several heads backwards
+/// through a chunk before the chunk in front of it: their rows share pages of memory, and looking up a page can cost
+/// more than fetching the row. Until then each of them keeps its states.
+template <class Chunk>
+concept GroupsHeads = Replays<Chunk> && requires {
+  &Chunk::start;
+};
+template <class Chunk>
+int heads_together(const Schedule& plan, int K, int V, std::ptrdiff_t time) {
+  const bool several = GroupsHeads<Chunk> && plan.chunked && plan.segment < time;
+  return several ? std::clamp(256 / std::max(K, V), 1, 8) : 1;
+}
+
 /// One head of one sequence, start to end and back.
 template <class Family>
 class HeadRun {
@@ -51,7 +64,8 @@ class HeadRun {
   using Gradient = typename Family::Gradient;
   using Size = std::ptrdiff_t;
 
-  HeadRun(const Simd<T>& s, int key_dim, int value_dim, Schedule plan, Size time, bool backward, Arena& arena)
+  HeadRun(const Simd<T>& s, int key_dim, int value_dim, Schedule plan, Size time, bool backward, Arena& arena,
+          Size together = 1)
       : simd(s),
         state(Size{key_dim} * value_dim),
         segment(plan.segment),
@@ -59,12 +73,12 @@ class HeadRun {
         chunk(s, key_dim, value_dim, plan.chunked ? plan.segment : 0, backward, arena),
         recurrent(s, key_dim, value_dim, plan.chunked ? 0 : time, backward, arena) {
     if (!backward) return;
-    d_state = arena.take<T>(state);
+    if (!chunked) together = 1, inside = arena.take<T>((segment + 1) * state);
     const Size count = (time + segment - 1) / segment;
-    borders = arena.take<T>((count + 1) * state);
-    if constexpr (replays)
-      kept = chunked ? Family::Chunk::kept(value_dim, segment) : 0, keep = arena.take<T>(count * kept);
-    if (!chunked) inside = arena.take<T>((segment + 1) * state);
+    all_borders = (count + 1) * state;
+    if constexpr (replays) kept = chunked ? Family::Chunk::kept(value_dim, segment) : 0, all_kept = count * kept;
+    d_state = arena.take<T>(together * state), borders = arena.take<T>(together * all_borders);
+    keep = arena.take<T>(together * all_kept);
   }
 
   void forward(const Problem& p, const Sequence& n, int head, T* S) {
@@ -80,30 +94,39 @@ class HeadRun {
     return false;
   }
 
+  /// `heads` of them from `head` on, no more than were said to go together; the states of a head follow each other.
   void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const T* initial, const T* d_final,
-                T* d_initial) {
+                T* d_initial, int heads = 1) {
+    if (d_final) std::copy_n(d_final, heads * state, d_state);
+    else std::fill_n(d_state, heads * state, T(0));
     const Size count = (n.end - n.begin + segment - 1) / segment;
+    if constexpr (replays) {
+      if (chunked) replay_and_back(p, d, n, head, heads, count, initial);
+      else through(p, d, n, head, count, initial);
+    } else {
+      through(p, d, n, head, count, initial);
+    }
+    if (d_initial) simd.axpy(heads * state, T(1), d_state, d_initial);
+  }
+
+ private:
+  static constexpr bool replays = Replays<typename Family::Chunk>;
+
+  void through(const Problem& p, const Gradient& d, const Sequence& n, int head, Size count, const T* initial) {
     std::copy_n(initial, state, borders);
     for (Size i = 0; i < count; ++i) {
       T* const next = borders + (i + 1) * state;
-      if constexpr (replays) {
-        const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
-        if (chunked) chunk.replay(p, n.row, begin, length, head, next - state, next, keep + i * kept);
-        if (chunked) continue;
-      }
       std::copy_n(next - state, state, next);
       advance(p, n, n.begin + i * segment, head, next, false);
     }
-    if (d_final) std::copy_n(d_final, state, d_state);
-    else std::fill_n(d_state, state, T(0));
     for (Size i = count; i-- > 0;) {
       const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
       const T* const start = borders + i * state;
-      if (chunked) {
-        if constexpr (replays)
-          chunk.backward(p, d, n.row, begin, length, head, start, start + state, d_state, keep + i * kept);
-        else chunk.backward(p, d, n.row, begin, length, head, start, start + state, d_state);
-        continue;
+      if constexpr (!replays) {
+        if (chunked) {
+          chunk.backward(p, d, n.row, begin, length, head, start, start + state, d_state);
+          continue;
+        }
       }
       std::copy_n(start, state, inside);
       for (Size j = 0; j < length; ++j) {
@@ -113,11 +136,28 @@ class HeadRun {
       for (Size j = length; j-- > 0;)
         recurrent.backward(p, d, n.row, begin + j, head, inside + j * state, inside + (j + 1) * state, d_state);
     }
-    if (d_initial) simd.axpy(state, T(1), d_state, d_initial);
   }
 
- private:
-  static constexpr bool replays = Replays<typename Family::Chunk>;
+  void replay_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, Size count,
+                       const T* initial) {
+    for (int h = 0; h < heads; ++h) {
+      if constexpr (GroupsHeads<typename Family::Chunk>) chunk.start(initial + h * state, borders + h * all_borders);
+      else std::copy_n(initial + h * state, state, borders + h * all_borders);
+    }
+    const auto border = [&](Size i, int h) { return borders + h * all_borders + i * state; };
+    const auto kept_of = [&](Size i, int h) { return keep + h * all_kept + i * kept; };
+    for (Size i = 0; i < count; ++i)
+      for (int h = 0; h < heads; ++h) {
+        const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
+        chunk.replay(p, n.row, begin, length, head + h, border(i, h), border(i + 1, h), kept_of(i, h));
+      }
+    for (Size i = count; i-- > 0;)
+      for (int h = 0; h < heads; ++h) {
+        const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
+        chunk.backward(p, d, n.row, begin, length, head + h, border(i, h), border(i + 1, h), d_state + h * state,
+                       kept_of(i, h));
+      }
+  }
 
   void advance(const Problem& p, const Sequence& n, Size begin, int head, T* S, bool outputs) {
     const Size length = std::min(segment, n.end - begin);
@@ -131,7 +171,7 @@ class HeadRun {
   typename Family::Chunk chunk;
   typename Family::Recurrent recurrent;
   T *d_state = nullptr, *borders = nullptr, *inside = nullptr, *keep = nullptr;
-  Size kept = 0;
+  Size kept = 0, all_kept = 0, all_borders = 0;
 };
 
 }  // namespace ttr::families

@@ -19,6 +19,21 @@
 
 namespace ttr {
 
+/// Memory to ask for while products are at work: rows of bytes, a strip of at most four cache lines at a time. No
+/// address is wrong. The products that take Hints move them on; null: none.
+struct Hints {
+  static constexpr int most = 8;
+  static constexpr std::ptrdiff_t strip = 256, round = 8;  // bytes; summands between two looks at the hints
+  struct Rows {
+    const char* data = nullptr;
+    std::ptrdiff_t step = 0, bytes = 0, rows = 0;
+  };
+  Rows pieces[most];
+  int count = 0, at = 0;
+  std::ptrdiff_t done = 0;               // bytes of the row at hand
+  std::ptrdiff_t every = 1, credit = 0;  // rounds of one vector between two strips
+};
+
 template <class T>
 struct Simd {
   using Size = std::ptrdiff_t;
@@ -132,11 +147,11 @@ struct Simd {
 
   /// C [M,N] = diag(a) A B + b F, A [M,K] (tn: stored [K,M]); a = null: 1. F = null: nothing is added; F may be C.
   using Onto = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, T b,
-                        const T* F, Size ldf, T* C, Size ldc);
+                        const T* F, Size ldf, T* C, Size ldc, Hints* hints);
   Onto gemm_nn_onto, gemm_tn_onto;
   /// C [M,N] = diag(a) A B + tril(L) B2, and with tril(L)': A [M,K], L as in trmm, B2 [M,N]; a = null: 1.
   using Joint = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, const T* L,
-                         Size ldl, const T* B2, Size ldb2, T* C, Size ldc);
+                         Size ldl, const T* B2, Size ldb2, T* C, Size ldc, Hints* hints);
   Joint gemm_trmm_nn, gemm_trmm_tn;
   /// gemm_lower with C_ij = alpha D_ij (A B)_ij. D [M,M] may hold anything above its diagonal, but is read there.
   void (*gemm_lower_gated)(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, const T* D, Size ldd,

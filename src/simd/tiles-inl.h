@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "simd/simd.h"
 
 #undef TTR_UNROLL
 #if HWY_COMPILER_CLANG
@@ -111,7 +112,30 @@ struct Product {
   Size lda1 = 0;
   const T* B1 = nullptr;
   Size ldb1 = 0;
+  Hints* hints = nullptr;
 };
+
+HWY_INLINE void Prefetch([[maybe_unused]] const char* p) {
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+  __builtin_prefetch(p, 0, 2);
+#endif
+}
+// Called between rounds of the sum with the number of accumulators at work.
+HWY_INLINE void GiveHints(Hints& h, Size vectors) {
+  for (h.credit += vectors; h.credit >= h.every && h.at < h.count; h.credit -= h.every) {
+    Hints::Rows& piece = h.pieces[h.at];
+    const char* const p = piece.data + h.done;
+    const Size left = piece.bytes - h.done;
+    Prefetch(p);
+    if (left > 64) Prefetch(p + 64);
+    if (left > 128) Prefetch(p + 128);
+    if (left > 192) Prefetch(p + 192);
+    h.done += Hints::strip;
+    if (left > Hints::strip) continue;
+    h.done = 0, piece.data += piece.step;
+    if (--piece.rows == 0) ++h.at;
+  }
+}
 
 // One tile: rows i0 .. i0+R-1 and NV vectors of columns starting at column j (part: the one vector has n lanes).
 // gemm sums over all p; trmm and solve over the rows of B that the triangle reaches, the tile's own R rows last (nn)
@@ -131,14 +155,21 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
   TTR_UNROLL for (int r = 0; r < R; ++r) { TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d); }
 
   const auto sum = [&](Size terms, const T* a_p, Size row_a, Size col_a, const T* b_p, Size ld) HWY_ATTR {
-    for (Size p = 0; p < terms; ++p, a_p += col_a, b_p += ld) {
-      Vec<T> b[NV];
-      TTR_UNROLL for (int v = 0; v < NV; ++v) b[v] = LoadMaybe<kPart>(b_p + v * L, n);
-      TTR_UNROLL for (int r = 0; r < R; ++r) {
-        const Vec<T> a = hn::Set(d, a_p[r * row_a]);
-        TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
+    const auto add = [&](Size count) HWY_ATTR {
+      for (Size p = 0; p < count; ++p, a_p += col_a, b_p += ld) {
+        Vec<T> b[NV];
+        TTR_UNROLL for (int v = 0; v < NV; ++v) b[v] = LoadMaybe<kPart>(b_p + v * L, n);
+        TTR_UNROLL for (int r = 0; r < R; ++r) {
+          const Vec<T> a = hn::Set(d, a_p[r * row_a]);
+          TTR_UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(a, b[v], acc[r][v]);
+        }
       }
+    };
+    if constexpr ((op == Op::gemm || op == Op::joint) && R == kRows && NV == 2) {
+      if (x.hints)
+        for (; terms >= Hints::round; terms -= Hints::round) add(Hints::round), GiveHints(*x.hints, R * NV);
     }
+    add(terms);
   };
   if constexpr (op == Op::joint) {
     sum(x.K1, x.A1 + i0 * x.lda1, x.lda1, 1, x.B1 + j, x.ldb1);
@@ -290,37 +321,38 @@ void GemmTNRows(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, co
 }
 template <bool kTransA, class T>
 void GemmOnto(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, T beta, const T* F,
-              Size ldf, T* C, Size ldc) {
+              Size ldf, T* C, Size ldc, Hints* hints) {
   Product<T> x{M, K, T(1), A, lda, B, ldb, F ? beta : T(0), C, ldc, nullptr, alpha};
+  x.hints = hints;
   if (F) x.onto = F, x.ld_onto = ldf;
   Panels<Op::gemm, kTransA, false>(x, N);
 }
 template <class T>
 void GemmNNOnto(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, T beta,
-                const T* F, Size ldf, T* C, Size ldc) {
-  GemmOnto<false>(M, N, K, alpha, A, lda, B, ldb, beta, F, ldf, C, ldc);
+                const T* F, Size ldf, T* C, Size ldc, Hints* hints) {
+  GemmOnto<false>(M, N, K, alpha, A, lda, B, ldb, beta, F, ldf, C, ldc, hints);
 }
 template <class T>
 void GemmTNOnto(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, T beta,
-                const T* F, Size ldf, T* C, Size ldc) {
-  GemmOnto<true>(M, N, K, alpha, A, lda, B, ldb, beta, F, ldf, C, ldc);
+                const T* F, Size ldf, T* C, Size ldc, Hints* hints) {
+  GemmOnto<true>(M, N, K, alpha, A, lda, B, ldb, beta, F, ldf, C, ldc, hints);
 }
 template <bool kTransL, class T>
 void GemmTrmm(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* L,
-              Size ldl, const T* B2, Size ldb2, T* C, Size ldc) {
+              Size ldl, const T* B2, Size ldb2, T* C, Size ldc, Hints* hints) {
   Product<T> x{M, M, T(1), L, ldl, B2, ldb2, T(0), C, ldc, nullptr, alpha};
-  x.K1 = K, x.A1 = A, x.lda1 = lda, x.B1 = B, x.ldb1 = ldb;
+  x.hints = hints, x.K1 = K, x.A1 = A, x.lda1 = lda, x.B1 = B, x.ldb1 = ldb;
   Panels<Op::joint, kTransL, false>(x, N);
 }
 template <class T>
 void GemmTrmmNN(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* L,
-                Size ldl, const T* B2, Size ldb2, T* C, Size ldc) {
-  GemmTrmm<false>(M, N, K, alpha, A, lda, B, ldb, L, ldl, B2, ldb2, C, ldc);
+                Size ldl, const T* B2, Size ldb2, T* C, Size ldc, Hints* hints) {
+  GemmTrmm<false>(M, N, K, alpha, A, lda, B, ldb, L, ldl, B2, ldb2, C, ldc, hints);
 }
 template <class T>
 void GemmTrmmTN(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb, const T* L,
-                Size ldl, const T* B2, Size ldb2, T* C, Size ldc) {
-  GemmTrmm<true>(M, N, K, alpha, A, lda, B, ldb, L, ldl, B2, ldb2, C, ldc);
+                Size ldl, const T* B2, Size ldb2, T* C, Size ldc, Hints* hints) {
+  GemmTrmm<true>(M, N, K, alpha, A, lda, B, ldb, L, ldl, B2, ldb2, C, ldc, hints);
 }
 template <class T>
 void GemmLowerGated(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, const T* D, Size ldd, T* C,
@@ -350,35 +382,54 @@ void SolveTN(Size M, Size N, const T* L, Size ldl, T* X, Size ldx) {
   Panels<Op::solve, true, false>(Product<T>{M, M, T(1), L, ldl, X, ldx, T(0), X, ldx}, N);
 }
 
-// 128-bit blocks: 4 x 4 floats or 2 x 2 doubles per round of shuffles.
+// 128-bit blocks are W x W tiles, W = 4 floats or 2 doubles: with d one block wide, W rows; with two, 2 W rows, of which
+// the second W are in the upper blocks.
+#if HWY_TARGET != HWY_SCALAR
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void TransposeTile(D d, const T* a, Size lda, T* b, Size ldb) {
+  constexpr Size W = 16 / sizeof(T);
+  const hn::FixedTag<T, W> block;
+  const auto load = [&](Size r) HWY_ATTR {
+    if constexpr (hn::MaxLanes(D()) == W) return hn::LoadU(d, a + r * lda);
+    else return hn::Combine(d, hn::LoadU(block, a + (r + W) * lda), hn::LoadU(block, a + r * lda));
+  };
+  const auto r0 = load(0), r1 = load(1);
+  if constexpr (W == 4) {
+    const hn::RepartitionToWide<D> pair;
+    const auto r2 = load(2), r3 = load(3);
+    const auto l01 = hn::BitCast(pair, hn::InterleaveLower(d, r0, r1));
+    const auto l23 = hn::BitCast(pair, hn::InterleaveLower(d, r2, r3));
+    const auto u01 = hn::BitCast(pair, hn::InterleaveUpper(d, r0, r1));
+    const auto u23 = hn::BitCast(pair, hn::InterleaveUpper(d, r2, r3));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, l01, l23)), d, b);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, l01, l23)), d, b + ldb);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, u01, u23)), d, b + 2 * ldb);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, u01, u23)), d, b + 3 * ldb);
+  } else {
+    hn::StoreU(hn::InterleaveLower(d, r0, r1), d, b);
+    hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, b + ldb);
+  }
+}
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE Size TransposeRows(D d, Size i, Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
+  constexpr Size W = 16 / sizeof(T), R = static_cast<Size>(hn::MaxLanes(D()));
+  for (; i + R <= M; i += R) {
+    Size j = 0;
+    for (; j + W <= N; j += W) TransposeTile(d, A + i * lda + j, lda, B + j * ldb + i, ldb);
+    for (; j < N; ++j)
+      for (Size r = 0; r < R; ++r) B[j * ldb + i + r] = A[(i + r) * lda + j];
+  }
+  return i;
+}
+#endif
+
 template <class T>
 void Transpose(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
-  [[maybe_unused]] constexpr Size W = 16 / sizeof(T);
   Size i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const hn::FixedTag<T, W> d;
-  for (; i + W <= M; i += W) {
-    Size j = 0;
-    for (; j + W <= N; j += W) {
-      const T* const a = A + i * lda + j;
-      T* const b = B + j * ldb + i;
-      const auto r0 = hn::LoadU(d, a), r1 = hn::LoadU(d, a + lda);
-      if constexpr (W == 4) {
-        const auto r2 = hn::LoadU(d, a + 2 * lda), r3 = hn::LoadU(d, a + 3 * lda);
-        const auto l01 = hn::InterleaveLower(d, r0, r1), l23 = hn::InterleaveLower(d, r2, r3);
-        const auto u01 = hn::InterleaveUpper(d, r0, r1), u23 = hn::InterleaveUpper(d, r2, r3);
-        hn::StoreU(hn::ConcatLowerLower(d, l23, l01), d, b);
-        hn::StoreU(hn::ConcatUpperUpper(d, l23, l01), d, b + ldb);
-        hn::StoreU(hn::ConcatLowerLower(d, u23, u01), d, b + 2 * ldb);
-        hn::StoreU(hn::ConcatUpperUpper(d, u23, u01), d, b + 3 * ldb);
-      } else {
-        hn::StoreU(hn::InterleaveLower(d, r0, r1), d, b);
-        hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, b + ldb);
-      }
-    }
-    for (; j < N; ++j)
-      for (Size r = 0; r < W; ++r) B[j * ldb + i + r] = A[(i + r) * lda + j];
-  }
+  if constexpr (Width<T>() * sizeof(T) >= 32)
+    i = TransposeRows(hn::FixedTag<T, 32 / sizeof(T)>(), i, M, N, A, lda, B, ldb);
+  i = TransposeRows(hn::FixedTag<T, 16 / sizeof(T)>(), i, M, N, A, lda, B, ldb);
 #endif
   for (; i < M; ++i)
     for (Size j = 0; j < N; ++j) B[j * ldb + i] = A[i * lda + j];
