@@ -2,6 +2,8 @@
 // and backwards.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "families_vector_reference.h"
 
 namespace {
@@ -135,6 +137,26 @@ TEST(VectorFamilies, StrongGates) {
                    {.form = way.form, .chunk = way.chunk});
         if (HasFatalFailure()) return;
       }
+}
+
+// Gates that add up to more than a chunk may hold, sooner or later: cuts at other tokens in other chunks, and pieces
+// too short to be taken one by one.
+TEST(VectorFamilies, GatesThatCutChunks) {
+  for (const Parts& parts : kParts) {
+    if (!parts.gk) continue;
+    for (const double strength : {0.4, 0.7, 1.2, 2.5}) {
+      const VectorCase c{parts, {.B = 1, .T = 100, .H = 2, .G = 1, .K = 9, .V = 12}};
+      Tensors d = draw_vectors(c);
+      for (std::size_t i = 0; i < d["gk"].size(); ++i)
+        d["gk"][i] = -strength * (1 + std::sin(static_cast<double>(i * i % 1009)));
+      const Tensors want = vector_reference(c, d);
+      for (const Way& way :
+           {Way{Form::chunk, 32}, Way{Form::chunk, 64}, Way{Form::parallel, 0}, Way{Form::scan, 0}}) {
+        check<double>(c, d, want, {.form = way.form, .chunk = way.chunk});
+        check<float>(c, d, want, {.form = way.form, .chunk = way.chunk});
+      }
+    }
+  }
 }
 
 // A gate with a zero inner stride is one gate for all channels.

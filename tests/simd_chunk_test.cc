@@ -135,4 +135,65 @@ TYPED_TEST(ChunkPrimitives, SolutionsOfPrefixesHaveTheSameBits) {
   });
 }
 
+TYPED_TEST(ChunkPrimitives, ProductsAddedToRows) {
+  using T = TypeParam;
+  this->for_targets([&](const Simd<T>& s) {
+    for (const Size M : {0, 1, 5})
+      for (const Size N : {1, 7, 16, 37, 64}) {
+        const auto X = this->normals(M * (N + 1)), Y = this->normals(M * (N + 2)),
+                   before = this->normals(M * (N + 3));
+        auto Z = before;
+        s.mul_add_rows(M, N, X.data(), N + 1, Y.data(), N + 2, Z.data(), N + 3);
+        for (Size i = 0; i < M; ++i)
+          for (Size j = 0; j < N + 3; ++j) {
+            const double add = j < N ? double(X[i * (N + 1) + j]) * Y[i * (N + 2) + j] : 0;
+            ASSERT_NEAR(Z[i * (N + 3) + j], before[i * (N + 3) + j] + add, this->tolerance(std::abs(add)));
+          }
+      }
+  });
+}
+
+TYPED_TEST(ChunkPrimitives, GradientOfGates) {
+  using T = TypeParam;
+  this->for_targets([&](const Simd<T>& s) {
+    for (const Size C : {1, 2, 17})
+      for (const Size D : {1, 3, 8, 21, 64, 70})
+        for (const int count : {1, 3, 4}) {
+          const Size ldo = D + 3;
+          const auto x = this->normals(4 * C * D), dx = this->normals(4 * C * D), last = this->normals(D),
+                     before = this->normals(C * ldo);
+          typename Simd<T>::GateTerm terms[4];
+          for (int t = 0; t < 4; ++t) terms[t] = {x.data() + t * C * D, dx.data() + t * C * D, t % 2 == 1, t == 2};
+          auto out = before;
+          s.gate_gradient(C, D, terms, count, last.data(), out.data(), ldo);
+          for (Size j = 0; j < ldo; ++j) {
+            double sum = j < D ? last[j] : 0;
+            for (Size i = C; i-- > 0;) {
+              for (int t = 0; j < D && t < count; ++t) {
+                const Size row = i + (terms[t].before ? 1 : 0);
+                if (row == C) continue;
+                sum += (terms[t].writer ? -1.0 : 1.0) * terms[t].x[row * D + j] * terms[t].dx[row * D + j];
+              }
+              ASSERT_NEAR(out[i * ldo + j], before[i * ldo + j] + sum, this->tolerance(std::abs(sum) + C));
+            }
+          }
+        }
+  });
+}
+
+TYPED_TEST(ChunkPrimitives, TransposesOfEverySize) {
+  using T = TypeParam;
+  this->for_targets([&](const Simd<T>& s) {
+    for (const Size M : {1, 3, 4, 8, 16, 19, 32, 47})
+      for (const Size N : {1, 2, 4, 5, 8, 16, 31, 33}) {
+        const auto A = this->normals(M * (N + 2)), before = this->normals(N * (M + 1));
+        auto B = before;
+        s.transpose(M, N, A.data(), N + 2, B.data(), M + 1);
+        for (Size j = 0; j < N; ++j)
+          for (Size i = 0; i < M + 1; ++i)
+            ASSERT_EQ(B[j * (M + 1) + i], i < M ? A[i * (N + 2) + j] : before[j * (M + 1) + i]) << M << " " << N;
+      }
+  });
+}
+
 }  // namespace

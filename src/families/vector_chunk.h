@@ -62,6 +62,7 @@ class VectorChunk {
     d_k = d_y ? d_y + (with_erase - 1) * C * K : d_y;
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
     answer = arena.take<T>(C * V);
+    if (C > shortest_gentle) inside = arena.take<T>((most_pieces - 1) * K * V);
     if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
   }
@@ -90,8 +91,7 @@ class VectorChunk {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
     look_back(p, d, row, begin, head, S_0);
-    if (!p.gv && c <= longest_gentle && keys.reach(p.gk, row, begin, c, head) == c)
-      return backward_gently(p, d, row, begin, c, head, S_0, S_end, dS, kept_at(keep, 0));
+    if (back_through_cuts(p, d, row, begin, c, head, S_0, S_end, dS, keep)) return;
     load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
     solve_writes(c, S_0);
@@ -204,6 +204,35 @@ class VectorChunk {
     decay_state(c, S);
     s.gemm_tn(K, V, c, T(1), keys.to_end(c, k, key_rows), K, values.to_end(c, u, value_rows), V, T(1), S, V);
     if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
+  }
+
+  // backward() where the forward pass was gentle to the end, in pieces between the same cuts; false: it was not. The
+  // states at the cuts are found once more.
+  bool back_through_cuts(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
+                         int head, const T* S_0, const T* S_end, T* dS, const T* keep) {
+    Size cuts[most_pieces + 1] = {}, count = 0;
+    for (Size at = 0; at < c; cuts[++count] = at) {
+      if (p.gv || count == most_pieces || (count > 0 && at - cuts[count - 1] < shortest_gentle)) return false;
+      const Size n = keys.reach(p.gk, row, begin + at, std::min(c - at, longest_gentle), head);
+      if (n == 0) return false;
+      at += n;
+    }
+    const auto load_piece = [&](Size i) {
+      if (count > 1) keys.reach(p.gk, row, begin + cuts[i], cuts[i + 1] - cuts[i], head);
+    };
+    const auto start = [&](Size i) { return i == 0 ? S_0 : inside + (i - 1) * K * V; };
+    for (Size i = 0; i + 1 < count; ++i) {
+      T* const next = inside + i * K * V;
+      std::copy_n(start(i), Size{K} * V, next);
+      load_piece(i);
+      forward_gently(p, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, next, false, {});
+    }
+    for (Size i = count; i-- > 0;) {
+      load_piece(i);
+      backward_gently(p, d, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, start(i),
+                      i + 1 < count ? start(i + 1) : S_end, dS, kept_at(keep, cuts[i]));
+    }
+    return true;
   }
 
   // Who reads before or after the gates, and beta.
@@ -449,13 +478,14 @@ class VectorChunk {
   Size C;
   static constexpr Size shortest_gentle = 8;   // tokens between cuts; with fewer the state's updates cost too much
   static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T
+  static constexpr Size most_pieces = 4;       // of a chunk on its way back, whose states are held at the same time
   Ahead<T> ahead;
   Reader ask = Reader::after, look = Reader::before;
   Gates<T> keys, values;
   T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w;
   T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
-  T* PX = nullptr;
-  bool alone = false;  // one head goes to the end before the next begins
+  T *PX = nullptr, *inside = nullptr;  // inside: states at the cuts of a chunk
+  bool alone = false;                  // one head goes to the end before the next begins
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
   T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
 };
