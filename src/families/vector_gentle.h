@@ -62,9 +62,8 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
     const Size ldo = direct ? p.o.stride[1] : V;
     lower(c, K, q, kt, p.scale, ask == Reader::before, P);
     ahead.step();
-    product_nn(c, V, K, p.scale, q, K, S, V, T(0), out, ldo);
-    s.trmm_nn(c, V, T(1), P, C, U, V, T(1), out, ldo);
-    ahead.step();
+    std::fill_n(own, c, p.scale);
+    product_nn(c, V, K, own, q, S, P, U, out, ldo);
     if constexpr (erase == Erase::other) {
       lower(c, K, q, yt, p.scale, ask == Reader::before, P);
       s.trmm_nn(c, V, T(1), P, C, R, V, T(1), out, ldo);
@@ -116,15 +115,13 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
 
   if (d.d_gk) s.row_dots(K, V, S_end, V, dS, V, last);
   s.scale_rows(K, V, keys.over(c), dS, V, dS, V);
-  product_nn(writers, V, K, T(1), Y, K, dS, V, T(0), dR, V);
-  if (answers) s.trmm_tn(c, V, T(1), P, C, dO, V, T(1), dU, V);
-  ahead.step();
+  product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
   if constexpr (erase == Erase::other) {
     if (answers) {
       s.transpose(c, K, Y, K, yt, C);
       lower(c, K, Q, yt, T(1), ask == Reader::before, P);
-      s.trmm_tn(c, V, T(1), P, C, dO, V, T(1), dR, V);
     }
+    product_tn(c, V, K, Y, dS, answers ? P : nullptr, dO, dR);
     s.solve_tn(c, V, keep.A, C, dR, V);
     s.trmm_tn(c, V, T(1), keep.N, C, dR, V, T(1), dU, V);
   }
@@ -156,20 +153,18 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
   ahead.step();
   if (d.d_gk || d.d_q || d.d_a || d.d_k) {
     s.transpose(K, V, S_0, V, st, K);
-    product_nn(readers, K, V, T(1), dO, V, st, K, T(0), dQ, K);
-    if (answers) s.trmm_nn(c, K, T(1), P, C, Kd, K, T(1), dQ, K);
-    if constexpr (erase != Erase::none) s.trmm_nn(c, K, T(1), PX, C, Kd, K, T(1), dX, K);
+    if (answers) product_nn(c, K, V, nullptr, dO, st, P, Kd, dQ, K);
+    if constexpr (erase != Erase::none) product_nn(c, K, V, nullptr, dR, st, PX, Kd, dX, K);
     if constexpr (erase == Erase::other) {
       if (answers) s.trmm_nn(c, K, T(1), A, C, Y, K, T(1), dQ, K);
       s.trmm_nn(c, K, T(1), N, C, Y, K, T(1), dX, K);
     }
     ahead.step();
     s.transpose(K, V, dS, V, st, K);
-    product_nn(writers, K, V, T(1), erase == Erase::other ? R : U, V, st, K, T(0), dY, K);
-    if (answers) s.trmm_tn(c, K, T(1), P, C, Q, K, T(1), dK, K);
+    product_tn(c, K, V, U, st, answers ? P : nullptr, Q, dK);
     if constexpr (erase != Erase::none) s.trmm_tn(c, K, T(1), PX, C, X, K, T(1), dK, K);
     if constexpr (erase == Erase::other) {
-      if (answers) s.trmm_tn(c, K, T(1), A, C, Q, K, T(1), dY, K);
+      product_tn(c, K, V, R, st, answers ? A : nullptr, Q, dY);
       s.trmm_tn(c, K, T(1), N, C, X, K, T(1), dY, K);
     }
   }
