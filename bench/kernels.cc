@@ -3,6 +3,8 @@
 // delta and dplr without an erase key, which is KDA, 7 K V per token and head), so that a form that does more work
 // than needed is not rewarded for it.
 //
+// Per-token operations (prepare/) are counted in numbers of their result per second.
+//
 //   kernels --benchmark_filter=f32/AVX2        one type and instruction set
 //
 // "tile" is a product whose operands never leave L1: what the machine can do. Compare ratios within one run only.
@@ -21,6 +23,7 @@
 #include "families/dplr.h"
 #include "families/gated.h"
 #include "families/least_squares.h"
+#include "prepare/operations.h"
 #include "simd/simd.h"
 
 namespace {
@@ -194,6 +197,53 @@ void least_squares(benchmark::State& state, Size time, int d) {
       benchmark::Counter(double(time) * double(state.iterations()), benchmark::Counter::kIsRate);
 }
 
+/// A per-token operation on 64 tokens of 8 heads. An operand of width 1 is a gate, one of negative width a row per
+/// head for all tokens.
+struct Operation {
+  const char* name;
+  ttr::prepare::Op op;
+  std::vector<int> from;
+  int width;
+  double number = 0;
+};
+const Operation kOperations[] = {
+    {"softplus_gate", ttr::prepare::Op::softplus, {1}, 1},
+    {"log_sigmoid", ttr::prepare::Op::log_sigmoid, {64}, 64, 16},
+    {"silu_gate", ttr::prepare::Op::silu_gate, {64, 64}, 64},
+    {"unit_norm", ttr::prepare::Op::unit_norm, {64}, 64, 1e-6},
+    {"rms_gate_norm_first_silu", ttr::prepare::Op::rms_gate_norm_first_silu, {64, 64, -64}, 64, 1e-5},
+};
+
+template <class T>
+void operation(benchmark::State& state, const Simd<T>& s, const Operation& o, bool backward) {
+  namespace prep = ttr::prepare;
+  constexpr int time = 64, H = 8;
+  std::vector<std::vector<T>> data, gradient;
+  prep::Rows<const T> from[prep::max_operands];
+  prep::Rows<T> d_from[prep::max_operands];
+  for (const int width : o.from) {
+    data.push_back(normals<T>(Size(width < 0 ? 1 : time) * H * std::abs(width)));
+    gradient.push_back(data.back());
+  }
+  const auto rows = [&]<class N>(N* first, int width) {
+    const int wide = std::abs(width);
+    return prep::Rows<N>{first, 0, width < 0 ? 0 : H * wide, wide, 1, 1, wide};
+  };
+  for (std::size_t i = 0; i < o.from.size(); ++i)
+    from[i] = rows(static_cast<const T*>(data[i].data()), o.from[i]), d_from[i] = rows(gradient[i].data(), o.from[i]);
+  std::vector<T> y(static_cast<std::size_t>(time * H * o.width)), dy(y.size(), T(1e-3));
+  const prep::Rows<const T> result = rows(static_cast<const T*>(y.data()), o.width),
+                            d_result = rows(static_cast<const T*>(dy.data()), o.width);
+  const prep::Extent extent{1, time, H};
+  for (auto _ : state) {
+    if (backward) prep::backward<T>(o.op, from, result, d_result, d_from, o.number, extent, &s);
+    else prep::forward<T>(o.op, from, rows(y.data(), o.width), o.number, extent, &s);
+    benchmark::ClobberMemory();
+  }
+  state.counters["numbers/s"] =
+      benchmark::Counter(double(y.size()) * double(state.iterations()), benchmark::Counter::kIsRate);
+}
+
 template <class T>
 void add_type(const std::string& target, const std::string& type) {
   const Simd<T>& s = ttr::simd<T>(target);
@@ -219,6 +269,11 @@ void add_type(const std::string& target, const std::string& type) {
       add("chunk", false, Form::chunk, 2048);
       add("backward", true, Form::chunk, 2048);
     }
+  for (const Operation& o : kOperations)
+    for (const bool backward : {false, true})
+      benchmark::RegisterBenchmark(
+          (prefix + o.name + (backward ? "/backward" : "/forward")).c_str(),
+          [&s, &o, backward](benchmark::State& state) { operation<T>(state, s, o, backward); });
 }
 
 }  // namespace

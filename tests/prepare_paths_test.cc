@@ -310,6 +310,28 @@ TYPED_TEST(PreparePaths, NanStaysNanAndInItsPlace) {
     }
 }
 
+// Cosines and sines, by rotating (1, 0): in the whole range, and where the argument is too large to be reduced quickly.
+TYPED_TEST(PreparePaths, TurnsAreAccurate) {
+  using T = TypeParam;
+  constexpr int n = 4001;
+  for (const double size : {1.0, 10.0, 1e3, 1e4, 1e6, 1e8})
+    for (const std::string& target : simd_targets()) {
+      std::vector<T> phi(n), x(2 * n), y(2 * n);
+      for (int i = 0; i < n; ++i)
+        phi[static_cast<std::size_t>(i)] = static_cast<T>(size * (2.0 * i / (n - 1) - 1)),
+        x[static_cast<std::size_t>(2 * i)] = 1;
+      const Rows<const T> from[2] = {{x.data(), 0, 0, 0, 1, 1, 2 * n}, {phi.data(), 0, 0, 0, 1, 1, n}};
+      ASSERT_EQ(forward<T>(Op::rotate, from, Rows<T>{y.data(), 0, 0, 0, 1, 1, 2 * n}, 0, {1, 1, 1}, &simd<T>(target)),
+                Status::ok);
+      for (std::size_t i = 0; i < n; ++i) {
+        const long double angle = phi[i];
+        const double tolerance = std::numeric_limits<T>::epsilon();
+        ASSERT_NEAR(double(y[2 * i]), double(std::cos(angle)), tolerance) << target << " at " << phi[i];
+        ASSERT_NEAR(double(y[2 * i + 1]), double(std::sin(angle)), tolerance) << target << " at " << phi[i];
+      }
+    }
+}
+
 // Against the standard library in a wider type, over the whole range: errors in units of the last place.
 TYPED_TEST(PreparePaths, FunctionsAreAccurate) {
   using T = TypeParam;

@@ -1,12 +1,10 @@
-// Feature maps without a matrix that make rows of another width. Sources: cosFormer Qin 2022, DPFP Schlag 2021, Taylor-2
-// (Based) Arora 2024, ReBased Aksenov 2024.
+// Feature maps without a matrix that make rows of another width. Sources: DPFP Schlag 2021, Taylor-2 (Based) Arora
+// 2024, ReBased Aksenov 2024.
 //
-// Traps: cosFormer divides the position by a fixed L_max, since the published total length cannot stream; DPFP needs
-// relu(-x), not -relu(x), or inputs with the same positive part become one; the square of ReBased is that of the
-// inner product, so all pairs i < j are there.
+// Traps: DPFP needs relu(-x), not -relu(x), or inputs with the same positive part become one; the square of ReBased is
+// that of the inner product, so all pairs i < j are there.
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "prepare/functions.h"
 #include "prepare/rule.h"
@@ -18,31 +16,6 @@ template <class T>
 T positive(T x) {
   return x < 0 ? T(0) : x;  // NaN stays NaN
 }
-
-struct CosFormer : Rule<2> {
-  template <class T>
-  double angle(const Line<const T>* x, std::ptrdiff_t t) const {
-    const double position = static_cast<double>(t + 1) + (x[1] ? static_cast<double>(x[1][0]) : 0);
-    return std::numbers::pi * position / (2 * number);
-  }
-  template <class T>
-  void forward(const Forward<T>& a) {
-    const int D = a.x[0].width;
-    const T cosine = T(std::cos(angle(a.x, a.t))), sine = T(std::sin(angle(a.x, a.t)));
-    for (int d = 0; d < D; ++d) {
-      const T r = positive(a.x[0][d]);
-      a.y[d] = r * cosine, a.y[D + d] = r * sine;
-    }
-  }
-  template <class T>
-  void backward(const Backward<T>& a) {
-    if (!a.dx[0]) return;
-    const int D = a.x[0].width;
-    const T cosine = T(std::cos(angle(a.x, a.t))), sine = T(std::sin(angle(a.x, a.t)));
-    for (int d = 0; d < D; ++d)
-      if (a.x[0][d] > 0) a.dx[0][d] += a.dy[d] * cosine + a.dy[D + d] * sine;
-  }
-};
 
 struct Dpfp : Rule<1> {
   // r = [relu(x); relu(-x)]
@@ -210,8 +183,6 @@ struct Polynomial : Rule<1> {
 template <class T>
 Kernel<T> feature_maps(Op op) {
   switch (op) {
-    case Op::cosformer:
-      return kernel<T, CosFormer>();
     case Op::dpfp:
       return kernel<T, Dpfp>();
     case Op::taylor2:

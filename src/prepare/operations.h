@@ -51,7 +51,7 @@
 //   phase_step   a, dt       pi tanh(a) dt                dt one number; Mamba-3
 //   precondition A, c        1.5^(-r/(1+|r|)), r = log(A + 1e-6) - c    A >= 0, c one number; preconditioned DeltaNet
 //
-// Feature maps (the first three token_elements-inl.h; feature_maps.cc, matrix_features.cc); D = width of x, m or F = rows of W
+// Feature maps (the first line token_elements-inl.h, cosformer rotary.cc; feature_maps.cc, matrix_features.cc); D = width of x, m or F = rows of W
 //   elu1, relu, silu         x_i + 1 | e^x ; max(x, 0) ; x s(x)
 //   cosformer  x, offset     relu(x) cos a ; relu(x) sin a;  a = pi i / (2 number), i = t + 1 + offset   -> 2 D
 //   dpfp       x             r = [relu(x); relu(-x)], r * roll(r, j) for j = 1..nu                       -> 2 D nu

@@ -1,93 +1,195 @@
 // Rotary embedding (Su 2021): pair i of a row is turned by the angle (t + offset) base^(-2i/D), base = number.
 // The gradient is turned back. Angles are computed in double: at token 1e6 a float angle has no correct digit left
-// behind the point. Cosines and sines are kept from one row to the next, for the heads of a token share them.
+// behind the point. Cosines and sines are made for a block of tokens at a time, for the heads of a token share them.
 //
-// `rotate` turns adjacent pairs by angles that it is given, and so has a gradient for them:
-//   dphi = dy . (y turned by a quarter) = dy_1 y_0 - dy_0 y_1.
+// cosFormer (Qin 2022) multiplies positive features by the cosine and by the sine of one angle per token. Trap: it
+// divides the position by a fixed L_max, since the published total length cannot stream.
+//
+// `rotate` turns adjacent pairs by angles that it is given, and so has a gradient for them.
+#include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numbers>
 
 #include "prepare/rule.h"
+#include "prepare/walk.h"
 
 namespace ttr::prepare {
 namespace {
 
-struct Turn {
-  double cosine, sine;
+using Size = std::ptrdiff_t;
+
+// Numbers first, first + step, ... of every row.
+template <class N>
+Rows<N> columns(Rows<N> rows, int first, int step, int width) {
+  if (rows.data) rows.data += first * rows.inner;
+  rows.inner *= step, rows.width = width;
+  return rows;
+}
+
+// Some sequences, tokens and heads.
+struct Region {
+  Size batch, time, head;
+  Extent extent;
+};
+template <class N>
+Rows<N> within(Rows<N> rows, const Region& region) {
+  if (rows.data) rows.data = rows.row(region.batch, region.time, region.head);
+  return rows;
+}
+
+// An operation that knows its row's angle. `angles` angles belong to a row; angle i of token t is
+// (t + first + offset) frequency(i).
+template <class T>
+struct Angles {
+  int angles;
+  double first;
+  const Rows<const T>& offset;
+  const Extent& extent;
+  const TokenSimd<T>& simd;
+
+  /// apply(i, n, cosine, sine, region) for angles i .. i + n - 1 and a region, until all are done.
+  template <class Frequency, class Apply>
+  void each(const Frequency& frequency, const Apply& apply) const {
+    constexpr int most = 128, table = 512;
+    T cosine[table], sine[table];
+    double frequencies[most];
+    const bool own = offset.data, by_head = own && offset.head != 0 && offset.group < extent.heads;
+    for (int i = 0; i < angles; i += most) {
+      const int n = std::min(most, angles - i);
+      for (int j = 0; j < n; ++j) frequencies[j] = frequency(i + j);
+      const Size block = table / n;
+      const Rows<const T> c{cosine, 0, n, 0, 1, 1, n}, s{sine, 0, n, 0, 1, 1, n};
+      for (Size b = 0; b < (own ? extent.batch : 1); ++b)
+        for (Size h = 0; h < (by_head ? extent.heads : 1); ++h)
+          for (Size t = 0; t < extent.time; t += block) {
+            const Size tokens = std::min(block, extent.time - t);
+            for (Size j = 0; j < tokens; ++j) {
+              const double shift = own ? static_cast<double>(*offset.row(b, t + j, h)) : 0;
+              simd.turns(n, static_cast<double>(t + j) + first + shift, frequencies, cosine + j * n, sine + j * n);
+            }
+            apply(i, n, c, s, Region{b, t, h, {own ? 1 : extent.batch, tokens, by_head ? 1 : extent.heads}});
+          }
+    }
+  }
 };
 
 template <bool adjacent>
-class Rotary : public Rule<2> {
- public:
+struct Rotary {
+  // The first or second numbers of n pairs from pair i on.
+  template <class N>
+  static Rows<N> half(const Rows<N>& rows, int D, bool second, int i, int n) {
+    return adjacent ? columns(rows, 2 * i + second, 2, n) : columns(rows, i + second * (D / 2), 1, n);
+  }
+  static auto frequency(double base, int D) {
+    return [base, D](int i) { return std::pow(base, -2.0 * i / D); };
+  }
+
   template <class T>
-  void forward(const Forward<T>& a) {
-    place(a.x, a.t);
-    const int D = a.y.width;
-    for (int i = 0; i < D / 2; ++i) {
-      const auto [c, s] = turn(i);
-      const T x = a.x[0][first(i)], y = a.x[0][second(i, D)];
-      a.y[first(i)] = T(c) * x - T(s) * y, a.y[second(i, D)] = T(s) * x + T(c) * y;
+  static Status forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+                        const TokenSimd<T>& simd) noexcept {
+    const int D = to.width;
+    Angles<T>{D / 2, 0, from[1], extent, simd}.each(
+        frequency(number, D), [&](int i, int n, const Rows<const T>& c, const Rows<const T>& s, const Region& at) {
+          const Rows<const T> row = within(from[0], at);
+          const Rows<T> y = within(to, at);
+          const Rows<const T> x[] = {half(row, D, false, i, n), half(row, D, true, i, n), c, s};
+          walk_forward(TokenOp::turn_first, 4, x, half(y, D, false, i, n), 0, at.extent, simd);
+          walk_forward(TokenOp::turn_second, 4, x, half(y, D, true, i, n), 0, at.extent, simd);
+        });
+    if (D % 2) {
+      const Rows<const T> last = columns(from[0], D - 1, 1, 1);
+      walk_forward(TokenOp::copy, 1, &last, columns(to, D - 1, 1, 1), 0, extent, simd);
     }
-    if (D % 2) a.y[D - 1] = a.x[0][D - 1];
+    return Status::ok;
   }
   template <class T>
-  void backward(const Backward<T>& a) {
-    if (!a.dx[0]) return;
-    place(a.x, a.t);
-    const int D = a.y.width;
-    for (int i = 0; i < D / 2; ++i) {
-      const auto [c, s] = turn(i);
-      const T x = a.dy[first(i)], y = a.dy[second(i, D)];
-      a.dx[0][first(i)] += T(c) * x + T(s) * y, a.dx[0][second(i, D)] += T(c) * y - T(s) * x;
+  static void backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                       const Rows<T>* d_from, double number, const Extent& extent,
+                       const TokenSimd<T>& simd) noexcept {
+    if (!d_from[0].data) return;
+    const int D = to.width;
+    Angles<T>{D / 2, 0, from[1], extent, simd}.each(
+        frequency(number, D), [&](int i, int n, const Rows<const T>& c, const Rows<const T>& s, const Region& at) {
+          const Rows<const T> row = within(from[0], at), y = within(to, at), dy = within(d_to, at);
+          const Rows<T> d_row = within(d_from[0], at);
+          const Rows<const T> x[] = {half(row, D, false, i, n), half(row, D, true, i, n), c, s};
+          const Rows<T> dx[] = {half(d_row, D, false, i, n), half(d_row, D, true, i, n), {}, {}};
+          for (const bool second : {false, true})
+            walk_backward(second ? TokenOp::turn_second : TokenOp::turn_first, 4, x, half(y, D, second, i, n),
+                          half(dy, D, second, i, n), dx, 0, at.extent, simd);
+        });
+    if (D % 2) {
+      const Rows<const T> last = columns(from[0], D - 1, 1, 1);
+      const Rows<T> d_last = columns(d_from[0], D - 1, 1, 1);
+      walk_backward(TokenOp::copy, 1, &last, columns(to, D - 1, 1, 1), columns(d_to, D - 1, 1, 1), &d_last, 0, extent,
+                    simd);
     }
-    if (D % 2) a.dx[0][D - 1] += a.dy[D - 1];
   }
-
- private:
-  static constexpr int kept = 128;  // pairs whose turns are kept; those beyond are computed each time
-  static int first(int i) { return adjacent ? 2 * i : i; }
-  static int second(int i, int D) { return adjacent ? 2 * i + 1 : i + D / 2; }
-
-  template <class T>
-  void place(const Line<const T>* x, std::ptrdiff_t t) {
-    const double position = static_cast<double>(t) + (x[1] ? static_cast<double>(x[1][0]) : 0);
-    if (position == position_ && x[0].width == width_) return;
-    position_ = position, width_ = x[0].width;
-    for (int i = 0; i < width_ / 2 && i < kept; ++i) turns_[i] = computed(i);
-  }
-  Turn computed(int i) const {
-    const double angle = position_ * std::pow(number, -2.0 * i / width_);
-    return {std::cos(angle), std::sin(angle)};
-  }
-  Turn turn(int i) const { return i < kept ? turns_[i] : computed(i); }
-
-  double position_ = std::numeric_limits<double>::quiet_NaN();
-  int width_ = 0;
-  Turn turns_[kept];
 };
 
-struct Rotate : Rule<2> {
-  template <class T>
-  void forward(const Forward<T>& a) {
-    const int m = a.x[1].width;
-    for (int i = 0; i < m; ++i) {
-      const T c = std::cos(a.x[1][i]), s = std::sin(a.x[1][i]), x = a.x[0][2 * i], y = a.x[0][2 * i + 1];
-      a.y[2 * i] = c * x - s * y, a.y[2 * i + 1] = s * x + c * y;
-    }
-    for (int d = 2 * m; d < a.y.width; ++d) a.y[d] = a.x[0][d];
+struct CosFormer {
+  static auto frequency(double length) {
+    return [length](int) { return std::numbers::pi / (2 * length); };
   }
   template <class T>
-  void backward(const Backward<T>& a) {
-    const int m = a.x[1].width;
-    for (int i = 0; i < m; ++i) {
-      const T g = a.dy[2 * i], h = a.dy[2 * i + 1];
-      if (a.dx[1]) a.dx[1][i] += h * a.y[2 * i] - g * a.y[2 * i + 1];
-      if (!a.dx[0]) continue;
-      const T c = std::cos(a.x[1][i]), s = std::sin(a.x[1][i]);
-      a.dx[0][2 * i] += c * g + s * h, a.dx[0][2 * i + 1] += c * h - s * g;
-    }
-    if (!a.dx[0]) return;
-    for (int d = 2 * m; d < a.y.width; ++d) a.dx[0][d] += a.dy[d];
+  static Status forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+                        const TokenSimd<T>& simd) noexcept {
+    const int D = from[0].width;
+    Angles<T>{1, 1, from[1], extent, simd}.each(
+        frequency(number), [&](int, int, const Rows<const T>& c, const Rows<const T>& s, const Region& at) {
+          const Rows<T> y = within(to, at);
+          for (const bool second : {false, true}) {
+            const Rows<const T> x[] = {within(from[0], at), second ? s : c};
+            walk_forward(TokenOp::relu_times, 2, x, columns(y, second * D, 1, D), 0, at.extent, simd);
+          }
+        });
+    return Status::ok;
+  }
+  template <class T>
+  static void backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                       const Rows<T>* d_from, double number, const Extent& extent,
+                       const TokenSimd<T>& simd) noexcept {
+    if (!d_from[0].data) return;
+    const int D = from[0].width;
+    Angles<T>{1, 1, from[1], extent, simd}.each(
+        frequency(number), [&](int, int, const Rows<const T>& c, const Rows<const T>& s, const Region& at) {
+          const Rows<const T> y = within(to, at), dy = within(d_to, at);
+          const Rows<T> dx[] = {within(d_from[0], at), {}};
+          for (const bool second : {false, true}) {
+            const Rows<const T> x[] = {within(from[0], at), second ? s : c};
+            walk_backward(TokenOp::relu_times, 2, x, columns(y, second * D, 1, D), columns(dy, second * D, 1, D), dx,
+                          0, at.extent, simd);
+          }
+        });
+  }
+};
+
+struct Rotate {
+  template <class T>
+  static Status forward(const Rows<const T>* from, const Rows<T>& to, double, const Extent& extent,
+                        const TokenSimd<T>& simd) noexcept {
+    const int m = from[1].width, rest = to.width - 2 * m;
+    const Rows<const T> x[] = {columns(from[0], 0, 2, m), columns(from[0], 1, 2, m), from[1]};
+    walk_forward(TokenOp::rotate_first, 3, x, columns(to, 0, 2, m), 0, extent, simd);
+    walk_forward(TokenOp::rotate_second, 3, x, columns(to, 1, 2, m), 0, extent, simd);
+    if (rest <= 0) return Status::ok;
+    const Rows<const T> kept = columns(from[0], 2 * m, 1, rest);
+    return walk_forward(TokenOp::copy, 1, &kept, columns(to, 2 * m, 1, rest), 0, extent, simd);
+  }
+  template <class T>
+  static void backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                       const Rows<T>* d_from, double, const Extent& extent, const TokenSimd<T>& simd) noexcept {
+    const int m = from[1].width, rest = to.width - 2 * m;
+    const Rows<const T> x[] = {columns(from[0], 0, 2, m), columns(from[0], 1, 2, m), from[1]};
+    const Rows<T> dx[] = {columns(d_from[0], 0, 2, m), columns(d_from[0], 1, 2, m), d_from[1]};
+    for (const int second : {0, 1})
+      walk_backward(second ? TokenOp::rotate_second : TokenOp::rotate_first, 3, x, columns(to, second, 2, m),
+                    columns(d_to, second, 2, m), dx, 0, extent, simd);
+    if (rest <= 0) return;
+    const Rows<const T> kept = columns(from[0], 2 * m, 1, rest);
+    const Rows<T> d_kept = columns(d_from[0], 2 * m, 1, rest);
+    walk_backward(TokenOp::copy, 1, &kept, columns(to, 2 * m, 1, rest), columns(d_to, 2 * m, 1, rest), &d_kept, 0,
+                  extent, simd);
   }
 };
 
@@ -97,11 +199,13 @@ template <class T>
 Kernel<T> rotary(Op op) {
   switch (op) {
     case Op::rotary_interleaved:
-      return kernel<T, Rotary<true>>();
+      return {Rotary<true>::forward<T>, Rotary<true>::backward<T>};
     case Op::rotary_half:
-      return kernel<T, Rotary<false>>();
+      return {Rotary<false>::forward<T>, Rotary<false>::backward<T>};
+    case Op::cosformer:
+      return {CosFormer::forward<T>, CosFormer::backward<T>};
     case Op::rotate:
-      return kernel<T, Rotate>();
+      return {Rotate::forward<T>, Rotate::backward<T>};
     default:
       return {};
   }

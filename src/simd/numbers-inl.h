@@ -14,6 +14,7 @@
 #define TTR_SIMD_NUMBERS_INL_H_
 #endif
 
+#include <cmath>
 #include <limits>
 
 #include "simd/simd.h"
@@ -225,6 +226,67 @@ template <class T>
 HWY_INLINE Num<T> tanh(Num<T> x) {
   const Num<T> limit = T(sizeof(T) == 4 ? 10 : 22), size = abs(x), t = expm1(2 * where(size > limit, limit, size));
   return hn::CopySign((t / (t + 2)).v, x.v);
+}
+
+template <class T>
+struct Turn {
+  Num<T> sine, cosine;
+};
+/// For the lanes that are too large to be reduced in T.
+template <class T>
+HWY_NOINLINE Turn<T> turn_of_large(Num<T> x) {
+  const Tag<T> d;
+  HWY_ALIGN T sine[hn::MaxLanes(d)], cosine[hn::MaxLanes(d)];
+  hn::Store(x.v, d, sine);
+  for (Size i = 0; i < Width<T>(); ++i) cosine[i] = std::cos(sine[i]), sine[i] = std::sin(sine[i]);
+  return {hn::Load(d, sine), hn::Load(d, cosine)};
+}
+/// x = n pi/2 + r + rest with |r| <= pi/4; sin and cos of r by interpolation at Chebyshev points in r^2 (errors 2e-11
+/// and 1e-17). The first parts of pi/2 have so few bits that their products with n are exact.
+template <class T>
+HWY_INLINE Turn<T> turn(Num<T> x) {
+  constexpr bool single = sizeof(T) == 4;
+  const Tag<T> d;
+  const hn::RebindToSigned<Tag<T>> di;
+  using I = hn::TFromD<decltype(di)>;
+  const Num<T> magic = T(single ? 12582912.0 : 6755399441055744.0), largest = T(single ? 8192 : 1e6);
+  const Num<T> shifted = fma(x, Num<T>(T(0.63661977236758134)), magic), n = shifted - magic;
+  Num<T> high = fma(-n, Num<T>(T(single ? 1.5703125 : 1.570796326734125614166)), x), low, rest;
+  if constexpr (single) high = fma(-n, Num<T>(4.837512969970703125e-4f), high);
+  low = n * T(single ? 7.549533620476722717e-8 : 6.077100506303965976596e-11);
+  Num<T> r = high - low;
+  rest = (high - r) - low;
+  rest = fma(-n, Num<T>(T(single ? 2.563344151594518788e-12 : 2.0222662487959507324e-21)), rest);
+  const Num<T> z = r * r;
+  Num<T> S, C;
+  if constexpr (single) {
+    S = fma(z, Num<T>(2.7249314360e-6f), Num<T>(-1.9840082015e-4f));
+    S = fma(S, z, Num<T>(8.3333318660e-3f));
+    S = fma(S, z, Num<T>(-1.6666666664e-1f));
+    C = fma(z, Num<T>(-2.7300448874e-7f), Num<T>(2.4800596438e-5f));
+    C = fma(C, z, Num<T>(-1.3888887665e-3f));
+    C = fma(C, z, Num<T>(4.1666666664e-2f));
+  } else {
+    constexpr double s[] = {1.5917848664894212319e-10, -2.505112794596176769e-8, 2.7557316083825716678e-6,
+                            -1.9841269836722435815e-4, 8.333333333330924574e-3,  -1.6666666666666664599e-1};
+    constexpr double c[] = {-1.1382456865698036325e-11, 2.0876143829211515636e-9,  -2.7557317260014692409e-7,
+                            2.4801587298743080583e-5,   -1.3888888888887382278e-3, 4.1666666666666665373e-2};
+    S = T(s[0]), C = T(c[0]);
+    TTR_UNROLL for (int i = 1; i < 6; ++i) S = fma(S, z, Num<T>(T(s[i]))), C = fma(C, z, Num<T>(T(c[i])));
+  }
+  const Num<T> half = z * T(0.5), whole = 1 - half, sine = r + fma(S * z, r, rest * whole);
+  const Num<T> cosine = whole + (((1 - whole) - half) + fma(C * z, z, -(sine * rest)));
+  // A quarter turn swaps the two; signs by the quadrant.
+  const auto quadrant = hn::BitCast(di, shifted.v), one = hn::Set(di, I{1}), two = hn::Set(di, I{2});
+  const auto odd = hn::RebindMask(d, hn::Eq(hn::And(quadrant, one), one));
+  constexpr int to_sign = single ? 30 : 62;
+  const auto s_sign = hn::BitCast(d, hn::ShiftLeft<to_sign>(hn::And(quadrant, two)));
+  const auto c_sign = hn::BitCast(d, hn::ShiftLeft<to_sign>(hn::And(hn::Add(quadrant, one), two)));
+  const Turn<T> small{hn::Xor(where(odd, cosine, sine).v, s_sign), hn::Xor(where(odd, sine, cosine).v, c_sign)};
+  const auto far = abs(x) > largest;
+  if (HWY_LIKELY(hn::AllFalse(d, far))) return small;
+  const Turn<T> large = turn_of_large(x);
+  return {where(far, large.sine, small.sine), where(far, large.cosine, small.cosine)};
 }
 
 }  // namespace HWY_NAMESPACE

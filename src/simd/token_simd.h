@@ -20,6 +20,7 @@ enum class TokenOp {
   zero, copy, negate, multiply, negative_product, add, subtract, divide, scale, skip, silu_gate, blend_product,
   leak_gate, shrink_gate, log, erase_log, sigmoid, log_sigmoid, softplus, exp, exp_negative, one_minus_exp,
   lower_bound_gate, decay_rate_gate, root_complement, phase_step, precondition, implicit_step, elu1, relu, silu,
+  relu_times, turn_first, turn_second, rotate_first, rotate_second,
   // a row together
   unit_norm, rms_norm, unit_norm_clamp, sum_norm, softmax, layer_norm, gated_silu, gated_sigmoid, silu_gated,
   sigmoid_gated, square_norm, nlms_step, longhorn_step, flow_step, bonus_value
@@ -54,6 +55,8 @@ struct TokenSimd {
   /// False if a number was outside the domain; the result is defined all the same.
   bool (*forward[token_op_count])(const TokenJob<T>&) = {};
   void (*backward[token_op_count])(const TokenJob<T>&) = {};
+  /// cos and sin of position * frequency_i, in double
+  void (*turns)(std::ptrdiff_t n, double position, const double* frequency, T* cosine, T* sine) = nullptr;
 };
 
 /// The table for the instruction set of `simd`, or (null) for the best of this machine. Does not allocate.
