@@ -325,11 +325,11 @@ class VectorChunk {
   // out [c,n] = factors (left right) + tril(L) below, and with tril(L)'; L null: without
   void product_nn(Size c, Size n, Size inner, const T* factors, const T* left, const T* right, const T* L,
                   const T* below, T* out, Size ldo) {
-    s.gemm_trmm_nn(c, n, inner, factors, left, inner, right, n, L, C, below, n, out, ldo);
+    s.gemm_trmm_nn(c, n, inner, factors, left, inner, right, n, L, C, below, n, out, ldo, nullptr);
     ahead.step();
   }
   void product_tn(Size c, Size n, Size inner, const T* left, const T* right, const T* L, const T* below, T* out) {
-    if (L) s.gemm_trmm_tn(c, n, inner, nullptr, left, inner, right, n, L, C, below, n, out, n);
+    if (L) s.gemm_trmm_tn(c, n, inner, nullptr, left, inner, right, n, L, C, below, n, out, n, nullptr);
     else s.gemm_nn(c, n, inner, T(1), left, inner, right, n, T(0), out, n);
     ahead.step();
   }
