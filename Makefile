@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 DEPS = build/.dependencies-installed
 
-.PHONY: help demo test build bench bench-kernels asan tsan clang shared format format-check install clean
+.PHONY: help demo test build bench bench-kernels asan tsan clang shared neon format format-check install clean
 help:
 	@echo "make demo      install what is missing, build, run the built-in regression, write report.html"
 	@echo "make test      install what is missing, build, run every test"
@@ -14,6 +14,7 @@ help:
 	@echo "make tsan      build and test with the thread sanitizer (build-tsan/)"
 	@echo "make clang     build and test with clang (build-clang/)"
 	@echo "make shared    build and test the shared library (build-shared/)"
+	@echo "make neon      compile the library for 64-bit Arm with a cross compiler; nothing is run"
 	@echo "make format    format every source file; make format-check only looks"
 	@echo "make install   install to PREFIX=$(PREFIX)"
 	@echo "make clean     remove every build folder"
@@ -50,6 +51,9 @@ clang shared: $(DEPS)
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --test-dir build-$@ --output-on-failure -j $(JOBS)
+
+neon: $(DEPS)
+	@bash scripts/check-neon.sh
 
 SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cc' '*.h')
 format: $(DEPS)

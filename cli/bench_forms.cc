@@ -46,7 +46,7 @@ struct Target {
 std::vector<Target> targets() {
   std::vector<Target> found;
   const std::pair<int, std::vector<const char*>> sizes[] = {
-      {16, {"SSE4", "SSSE3", "NEON"}}, {32, {"AVX2"}}, {64, {"AVX3_DL", "AVX3"}}};
+      {16, {"SSE4", "NEON"}}, {32, {"AVX2"}}, {64, {"AVX3_DL", "AVX3"}}};
   for (const auto& [bytes, names] : sizes)
     for (const char* name : names) {
       Options options;

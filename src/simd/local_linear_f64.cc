@@ -1,5 +1,5 @@
 // The primitives of local linear attention for double, once per instruction set.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // see tiles-inl.h
+#include "simd/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "simd/local_linear_f64.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h

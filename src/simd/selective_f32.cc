@@ -1,5 +1,5 @@
 // The selective state for float, once per instruction set.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // see tiles-inl.h
+#include "simd/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "simd/selective_f32.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h

@@ -1,6 +1,6 @@
 // Which instruction sets there are, and the table of one of them.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // as in simd_f32.cc
 #include "simd/simd.h"
+#include "simd/targets.h"
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"

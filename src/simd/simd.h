@@ -38,7 +38,7 @@ template <class T>
 struct Simd {
   using Size = std::ptrdiff_t;
 
-  const char* name;  // as Highway spells it: "AVX3", "AVX2", "SSE4", "SSSE3", "EMU128", "SCALAR"
+  const char* name;  // as Highway spells it: "AVX3", "AVX2", "SSE4", "EMU128", "SCALAR"
   int lanes;         // numbers per vector
 
   /// C [M,N] = alpha A B + beta C, A [M,K], B [K,N]
