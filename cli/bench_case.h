@@ -23,7 +23,7 @@ struct BenchCase {
   std::int64_t time = 4096;  // step: the pairs kept before the first token, where pairs are kept
   int threads = 1;
   int chunk = 0;             // as in Options
-  std::string target;        // as in Options
+  std::string target = {};   // as in Options
   Type rounded = Type::f64;  // inputs are rounded to this type before they are stored
 };
 std::string name_of(const BenchCase&);  // "gla forward f32 K64 V64 H8 T4096 threads 1", for messages
