@@ -100,8 +100,8 @@ class ChunkForm {
     s.gemm_tn_onto(V, K, c, nullptr, w, V, x, K, gated ? e[c] : T(1), S_0, K, S_end, K, hints.get());
   }
 
-  /// The same tokens backwards: S_0 and S_end are the states around them from replay, dS [K,V] goes from dS' to dS_0, `keep` is
-  /// that of replay.
+  /// The same tokens backwards: S_0 and S_end are the states around them and `keep` what was kept, all from replay;
+  /// dS [K,V] goes from dS' to dS_0.
   void backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                 const T* S_0, const T* S_end, T* dS, const T* keep) {
     const int key_head = head / (p.heads / p.key_heads);
@@ -270,7 +270,8 @@ class ChunkForm {
     if (first < end) s.scale_rows(end - first, V, factors + first, y + first * V, V, y + first * V, V);
   }
 
-  // to[rows] += diag(a) from + also, where `to` is wanted; with z: dots = rowdot(z, from), read_dots = rowdot(z, also).
+  // to[rows] += diag(a) from + also, where `to` is wanted; with z also dots = rowdot(z, from) and
+  // read_dots = rowdot(z, also).
   void finish(Size c, int dim, const T* a, const T* from, const T* also, const T* z, const View<T, 4>& to, Size row,
               Size begin, int head) {
     const bool direct = !to || to.stride[3] == 1;

@@ -1,6 +1,7 @@
-// Hints for the rows of the next chunk, given while products of this one are at work (Hints in simd.h): a few cache
-// lines every eighty multiply-adds or so. The rows of one head lie far apart in [B, T, H, D] and no hardware prefetcher
-// follows them; more than a dozen lines at once, on the other hand, fill the queue of the cache and wait.
+// Hints for the rows of the next chunk, given while products of this one are at work (Hints in simd.h): a strip of
+// four cache lines every hundred vector multiply-adds or so. The rows of one head lie far apart in [B, T, H, D] and
+// no hardware prefetcher follows them; more than a dozen lines at once, on the other hand, fill the queue of the cache
+// and wait, as do hints that come in a burst between two products.
 //
 //   hints.begin();  hints.add(view, row, begin, count, head, heads, dim);  ..  hints.spread(multiply_adds);
 //   s.gemm_nn_onto(.., hints.get());

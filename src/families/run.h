@@ -1,7 +1,8 @@
 // Sequences and heads around the forms: checks, choice of form, state traffic. The heads of a token are neighbours in
 // memory, so all heads go through a block of tokens before the next block: one chunk, whose rows for all heads were
-// asked for while the chunk before was at work (ahead.h, hints.h); or, token by token, a few hundred. A sequence is treated by
-// itself - even its form is chosen from its own length - so its bits do not depend on its neighbours in the batch.
+// asked for while the chunk before was at work (ahead.h, hints.h); or, token by token, a few hundred. A sequence is
+// treated by itself - even its form is chosen from its own length - so its bits do not depend on its neighbours in
+// the batch.
 //
 // The backward pass keeps the states at segment borders: every chunk in the chunk form; in the recurrent form every
 // `chunk` tokens (default: the square root of the length), with the states inside one segment recomputed.

@@ -156,8 +156,8 @@ struct Simd {
   /// gemm_lower with C_ij = alpha D_ij (A B)_ij. D [M,M] may hold anything above its diagonal, but is read there.
   void (*gemm_lower_gated)(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, const T* D, Size ldd,
                            T* C, Size ldc);
-  /// Y_i += a_i X_i + X2_i and dots_i = Z_i . X_i, dots2_i = Z_i . X2_i for rows of length N. Y = null: only the dots;
-  /// Z = null: none; X2 = null: zero (dots2 is left alone); a = null: 1.
+  /// Y_i += a_i X_i + X2_i and dots_i = Z_i . X_i, dots2_i = Z_i . X2_i for rows of length N. Y = null: only
+  /// the dots; Z = null: none; X2 = null: zero (dots2 is left alone); a = null: 1.
   void (*add_rows_dots)(Size M, Size N, const T* a, const T* X, Size ldx, const T* X2, Size ldx2, const T* Z,
                         Size ldz, T* Y, Size ldy, T* dots, T* dots2);
   /// One token of several heads, each with a state of its own: S [heads, K, V]. A row of a matrix is a head, of k and

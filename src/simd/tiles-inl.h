@@ -382,8 +382,8 @@ void SolveTN(Size M, Size N, const T* L, Size ldl, T* X, Size ldx) {
   Panels<Op::solve, true, false>(Product<T>{M, M, T(1), L, ldl, X, ldx, T(0), X, ldx}, N);
 }
 
-// 128-bit blocks are W x W tiles, W = 4 floats or 2 doubles: with d one block wide, W rows; with two, 2 W rows, of which
-// the second W are in the upper blocks.
+// 128-bit blocks are W x W tiles, W = 4 floats or 2 doubles: W rows where d is one block wide; 2 W rows where it is
+// two, the second W in the upper blocks.
 #if HWY_TARGET != HWY_SCALAR
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE void TransposeTile(D d, const T* a, Size lda, T* b, Size ldb) {
