@@ -9,6 +9,7 @@
 #endif
 
 #include <algorithm>
+#include <cstdint>
 
 #include "hwy/cache_control.h"
 #include "simd/convolution_simd.h"
@@ -24,44 +25,46 @@ template <bool kStep>
 constexpr Size kTile = kStep ? 8 : 32;
 constexpr Size kWideTile = 32;
 
-// `lanes` numbers a distance apart; kStep: that distance is one.
-template <bool kStep, bool kPart, class T>
-HWY_INLINE Vec<T> LoadLanes(const T* p, Size stride, Size lanes) {
-  if constexpr (kStep) return LoadMaybe<kPart>(p, lanes);
+// `lanes` numbers a distance apart. Not inlined: they are many and their buffers are slow to compile under a
+// sanitizer; and g++ 12, where it sees a vector stored and its numbers read again, takes all lanes but the first from
+// the wrong side of a choice made before (AVX-512).
+template <class T>
+HWY_NOINLINE Vec<T> LoadStrided(const T* p, Size stride, Size lanes) {
   const Tag<T> d;
   HWY_ALIGN T buffer[hn::MaxLanes(d)] = {};
   for (Size i = 0; i < lanes; ++i) buffer[i] = p[i * stride];
   return hn::Load(d, buffer);
 }
-// Not inlined: g++ 12 forwards a vector it has stored to the scalar reads behind it, and for AVX-512 takes all lanes
-// but the first from the wrong side of a choice.
-template <bool kAdd, class T>
-HWY_NOINLINE void Spread(const T* from, Size n, T* to, Size stride) {
-  for (Size i = 0; i < n; ++i)
-    if constexpr (kAdd) to[i * stride] += from[i];  // one after the other: a stride of zero sums
-    else to[i * stride] = from[i];
+template <class T>
+HWY_NOINLINE void StoreStrided(Vec<T> v, T* p, Size stride, Size lanes) {
+  const Tag<T> d;
+  HWY_ALIGN T buffer[hn::MaxLanes(d)];
+  hn::Store(v, d, buffer);
+  for (Size i = 0; i < lanes; ++i) p[i * stride] = buffer[i];
+}
+template <class T>
+HWY_NOINLINE void AddStrided(Vec<T> v, T* p, Size stride, Size lanes) {
+  const Tag<T> d;
+  HWY_ALIGN T buffer[hn::MaxLanes(d)];
+  hn::Store(v, d, buffer);
+  for (Size i = 0; i < lanes; ++i) p[i * stride] += buffer[i];  // one after the other: a stride of zero sums
+}
+
+// kStep: the distance is one.
+template <bool kStep, bool kPart, class T>
+HWY_INLINE Vec<T> LoadLanes(const T* p, Size stride, Size lanes) {
+  if constexpr (kStep) return LoadMaybe<kPart>(p, lanes);
+  else return LoadStrided<T>(p, stride, lanes);
 }
 template <bool kStep, bool kPart, class T>
 HWY_INLINE void StoreLanes(Vec<T> v, T* p, Size stride, Size lanes) {
-  if constexpr (kStep) {
-    StoreMaybe<kPart>(v, p, lanes);
-  } else {
-    const Tag<T> d;
-    HWY_ALIGN T buffer[hn::MaxLanes(d)];
-    hn::Store(v, d, buffer);
-    Spread<false, T>(buffer, lanes, p, stride);
-  }
+  if constexpr (kStep) StoreMaybe<kPart>(v, p, lanes);
+  else StoreStrided<T>(v, p, stride, lanes);
 }
 template <bool kStep, bool kPart, class T>
 HWY_INLINE void AddLanes(Vec<T> v, T* p, Size stride, Size lanes) {
-  if constexpr (kStep) {
-    StoreMaybe<kPart>(hn::Add(LoadMaybe<kPart>(p, lanes), v), p, lanes);
-  } else {
-    const Tag<T> d;
-    HWY_ALIGN T buffer[hn::MaxLanes(d)];
-    hn::Store(v, d, buffer);
-    Spread<true, T>(buffer, lanes, p, stride);
-  }
+  if constexpr (kStep) StoreMaybe<kPart>(hn::Add(LoadMaybe<kPart>(p, lanes), v), p, lanes);
+  else AddStrided<T>(v, p, stride, lanes);
 }
 template <bool kPart, class T>
 HWY_INLINE void AddAnywhere(Vec<T> v, T* p, Size stride, Size lanes) {
@@ -91,10 +94,10 @@ HWY_INLINE Vec<T> SiluSlope(Vec<T> z) {
 }
 
 // A tile walks along many rows at once, which the hardware does not foresee: the next lines are asked for by hand.
-constexpr Size kAheadBytes = 256;
+constexpr std::uintptr_t kAheadBytes = 256;  // may lie beyond the row; no address is wrong
 template <bool kStep, class T>
 HWY_INLINE void PrefetchAhead(const T* p) {
-  if constexpr (kStep) hwy::Prefetch(p + kAheadBytes / static_cast<Size>(sizeof(T)));
+  if constexpr (kStep) hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(p) + kAheadBytes));
 }
 
 // Where the inputs of token t lie: in x, in the cache, or nowhere (zeros).
@@ -209,7 +212,7 @@ HWY_INLINE void ForwardTile(const ConvolutionTask<T>& c, const Place<const T> (&
 }
 
 template <int W, bool kStep, class T>
-HWY_INLINE void ForwardNarrow(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
+HWY_NOINLINE void ForwardNarrow(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
   for (Size begin = 0; begin < c.n; begin += kTile<kStep>) {
     const Size end = std::min(begin + kTile<kStep>, c.n);
     Place<const T> past[W];
@@ -222,7 +225,7 @@ HWY_INLINE void ForwardNarrow(const ConvolutionTask<T>& c, T* y, Size y_row, Siz
 
 // Sums before the activation of tokens [begin, end) of one vector of channels, tap by tap.
 template <bool kPart, class T>
-HWY_INLINE void WideSums(const ConvolutionTask<T>& c, Size begin, Size end, Size j, Size lanes, T* sums) {
+HWY_NOINLINE void WideSums(const ConvolutionTask<T>& c, Size begin, Size end, Size j, Size lanes, T* sums) {
   constexpr Size L = Width<T>();
   const Tag<T> d;
   const Vec<T> bias = LoadBias<kPart>(c, j, lanes);
@@ -237,7 +240,7 @@ HWY_INLINE void WideSums(const ConvolutionTask<T>& c, Size begin, Size end, Size
 }
 
 template <class T>
-HWY_INLINE void ForwardWide(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
+HWY_NOINLINE void ForwardWide(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
   constexpr Size L = Width<T>();
   const Tag<T> d;
   HWY_ALIGN T sums[kWideTile * L];
@@ -308,7 +311,7 @@ HWY_INLINE void BackwardTile(const ConvolutionTask<T>& c, const ConvolutionGradi
 }
 
 template <int W, bool kStep, class T>
-HWY_INLINE void BackwardNarrow(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
+HWY_NOINLINE void BackwardNarrow(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
   for (Size begin = 0; begin < c.n; begin += kTile<kStep>) {
     const Size end = std::min(begin + kTile<kStep>, c.n);
     Place<const T> past[W];
@@ -319,7 +322,7 @@ HWY_INLINE void BackwardNarrow(const ConvolutionTask<T>& c, const ConvolutionGra
 }
 
 template <class T>
-HWY_INLINE void BackwardWide(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
+HWY_NOINLINE void BackwardWide(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
   constexpr Size L = Width<T>();
   const Tag<T> d;
   HWY_ALIGN T slopes[kWideTile * L];
