@@ -75,10 +75,10 @@ struct Angles {
 
 template <bool adjacent>
 struct Rotary {
-  // The first or second numbers of n pairs from pair i on.
+  // Of n pairs from pair i on the first or second numbers, or (adjacent) both.
   template <class N>
-  static Rows<N> half(const Rows<N>& rows, int D, bool second, int i, int n) {
-    return adjacent ? columns(rows, 2 * i + second, 2, n) : columns(rows, i + second * (D / 2), 1, n);
+  static Rows<N> part(const Rows<N>& rows, int i, int n, int second) {
+    return adjacent ? columns(rows, 2 * i, 1, 2 * n) : columns(rows, i + second * (rows.width / 2), 1, n);
   }
   static auto frequency(double base, int D) {
     return [base, D](int i) { return std::pow(base, -2.0 * i / D); };
@@ -92,9 +92,14 @@ struct Rotary {
         frequency(number, D), [&](int i, int n, const Rows<const T>& c, const Rows<const T>& s, const Region& at) {
           const Rows<const T> row = within(from[0], at);
           const Rows<T> y = within(to, at);
-          const Rows<const T> x[] = {half(row, D, false, i, n), half(row, D, true, i, n), c, s};
-          walk_forward(TokenOp::turn_first, 4, x, half(y, D, false, i, n), 0, at.extent, simd);
-          walk_forward(TokenOp::turn_second, 4, x, half(y, D, true, i, n), 0, at.extent, simd);
+          if (adjacent) {
+            const Rows<const T> x[] = {part(row, i, n, 0), c, s};
+            walk_forward(TokenOp::turn_pairs, 3, x, part(y, i, n, 0), 0, at.extent, simd);
+            return;
+          }
+          const Rows<const T> x[] = {part(row, i, n, 0), part(row, i, n, 1), c, s};
+          walk_forward(TokenOp::turn_first, 4, x, part(y, i, n, 0), 0, at.extent, simd);
+          walk_forward(TokenOp::turn_second, 4, x, part(y, i, n, 1), 0, at.extent, simd);
         });
     if (D % 2) {
       const Rows<const T> last = columns(from[0], D - 1, 1, 1);
@@ -112,11 +117,17 @@ struct Rotary {
         frequency(number, D), [&](int i, int n, const Rows<const T>& c, const Rows<const T>& s, const Region& at) {
           const Rows<const T> row = within(from[0], at), y = within(to, at), dy = within(d_to, at);
           const Rows<T> d_row = within(d_from[0], at);
-          const Rows<const T> x[] = {half(row, D, false, i, n), half(row, D, true, i, n), c, s};
-          const Rows<T> dx[] = {half(d_row, D, false, i, n), half(d_row, D, true, i, n), {}, {}};
-          for (const bool second : {false, true})
-            walk_backward(second ? TokenOp::turn_second : TokenOp::turn_first, 4, x, half(y, D, second, i, n),
-                          half(dy, D, second, i, n), dx, 0, at.extent, simd);
+          if (adjacent) {
+            const Rows<const T> x[] = {part(row, i, n, 0), c, s};
+            const Rows<T> dx[] = {part(d_row, i, n, 0), {}, {}};
+            walk_backward(TokenOp::turn_pairs, 3, x, part(y, i, n, 0), part(dy, i, n, 0), dx, 0, at.extent, simd);
+            return;
+          }
+          const Rows<const T> x[] = {part(row, i, n, 0), part(row, i, n, 1), c, s};
+          const Rows<T> dx[] = {part(d_row, i, n, 0), part(d_row, i, n, 1), {}, {}};
+          for (const int second : {0, 1})
+            walk_backward(second ? TokenOp::turn_second : TokenOp::turn_first, 4, x, part(y, i, n, second),
+                          part(dy, i, n, second), dx, 0, at.extent, simd);
         });
     if (D % 2) {
       const Rows<const T> last = columns(from[0], D - 1, 1, 1);
@@ -168,27 +179,25 @@ struct Rotate {
   template <class T>
   static Status forward(const Rows<const T>* from, const Rows<T>& to, double, const Extent& extent,
                         const TokenSimd<T>& simd) noexcept {
-    const int m = from[1].width, rest = to.width - 2 * m;
-    const Rows<const T> x[] = {columns(from[0], 0, 2, m), columns(from[0], 1, 2, m), from[1]};
-    walk_forward(TokenOp::rotate_first, 3, x, columns(to, 0, 2, m), 0, extent, simd);
-    walk_forward(TokenOp::rotate_second, 3, x, columns(to, 1, 2, m), 0, extent, simd);
+    const int turned = 2 * from[1].width, rest = to.width - turned;
+    const Rows<const T> x[] = {columns(from[0], 0, 1, turned), from[1]};
+    walk_forward(TokenOp::rotate_pairs, 2, x, columns(to, 0, 1, turned), 0, extent, simd);
     if (rest <= 0) return Status::ok;
-    const Rows<const T> kept = columns(from[0], 2 * m, 1, rest);
-    return walk_forward(TokenOp::copy, 1, &kept, columns(to, 2 * m, 1, rest), 0, extent, simd);
+    const Rows<const T> kept = columns(from[0], turned, 1, rest);
+    return walk_forward(TokenOp::copy, 1, &kept, columns(to, turned, 1, rest), 0, extent, simd);
   }
   template <class T>
   static void backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
                        const Rows<T>* d_from, double, const Extent& extent, const TokenSimd<T>& simd) noexcept {
-    const int m = from[1].width, rest = to.width - 2 * m;
-    const Rows<const T> x[] = {columns(from[0], 0, 2, m), columns(from[0], 1, 2, m), from[1]};
-    const Rows<T> dx[] = {columns(d_from[0], 0, 2, m), columns(d_from[0], 1, 2, m), d_from[1]};
-    for (const int second : {0, 1})
-      walk_backward(second ? TokenOp::rotate_second : TokenOp::rotate_first, 3, x, columns(to, second, 2, m),
-                    columns(d_to, second, 2, m), dx, 0, extent, simd);
+    const int turned = 2 * from[1].width, rest = to.width - turned;
+    const Rows<const T> x[] = {columns(from[0], 0, 1, turned), from[1]};
+    const Rows<T> dx[] = {columns(d_from[0], 0, 1, turned), d_from[1]};
+    walk_backward(TokenOp::rotate_pairs, 2, x, columns(to, 0, 1, turned), columns(d_to, 0, 1, turned), dx, 0, extent,
+                  simd);
     if (rest <= 0) return;
-    const Rows<const T> kept = columns(from[0], 2 * m, 1, rest);
-    const Rows<T> d_kept = columns(d_from[0], 2 * m, 1, rest);
-    walk_backward(TokenOp::copy, 1, &kept, columns(to, 2 * m, 1, rest), columns(d_to, 2 * m, 1, rest), &d_kept, 0,
+    const Rows<const T> kept = columns(from[0], turned, 1, rest);
+    const Rows<T> d_kept = columns(d_from[0], turned, 1, rest);
+    walk_backward(TokenOp::copy, 1, &kept, columns(to, turned, 1, rest), columns(d_to, turned, 1, rest), &d_kept, 0,
                   extent, simd);
   }
 };

@@ -426,7 +426,7 @@ struct ReluTimes : Formula<2> {
     if (want[0]) d[0] = hn::IfThenElseZero(x[0] > T(0), (dy * x[1]).v);
   }
 };
-// A pair a, b turned by an angle: c a - s b and s a + c b. Given a, b, c and s, which have no gradient...
+// A pair a, b turned by an angle: c a - s b and s a + c b. c and s have no gradient.
 template <bool second>
 struct TurnOf : Formula<4> {
   TTR_VALUE { return second ? fma(x[3], x[0], x[2] * x[1]) : fma(x[2], x[0], -(x[3] * x[1])); }
@@ -435,21 +435,6 @@ struct TurnOf : Formula<4> {
     if (want[1]) d[1] = dy * (second ? x[2] : -x[3]);
   }
 };
-// ... or given a, b and the angle.
-template <bool second>
-struct RotateOf : Formula<3> {
-  TTR_VALUE {
-    const auto [s, c] = turn(x[2]);
-    return second ? fma(s, x[0], c * x[1]) : fma(c, x[0], -(s * x[1]));
-  }
-  TTR_GRADIENT {
-    const auto [s, c] = turn(x[2]);
-    if (want[0]) d[0] = dy * (second ? s : c);
-    if (want[1]) d[1] = dy * (second ? c : -s);
-    if (want[2]) d[2] = dy * (second ? fma(c, x[0], -(s * x[1])) : -fma(s, x[0], c * x[1]));
-  }
-};
-
 template <class T>
 void Turns(Size n, double position, const double* frequency, T* cosine, T* sine) {
   HWY_ALIGN double c[hn::MaxLanes(Tag<double>())], s[hn::MaxLanes(Tag<double>())];
@@ -504,8 +489,6 @@ constexpr void AddElements(TokenSimd<T>& table) {
   add(TokenOp::relu_times, ReluTimes());
   add(TokenOp::turn_first, TurnOf<false>());
   add(TokenOp::turn_second, TurnOf<true>());
-  add(TokenOp::rotate_first, RotateOf<false>());
-  add(TokenOp::rotate_second, RotateOf<true>());
   table.turns = Turns<T>;
 }
 

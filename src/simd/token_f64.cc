@@ -5,7 +5,7 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 
 #include "hwy/highway.h"
-#include "simd/token_rows-inl.h"
+#include "simd/token_pairs-inl.h"
 
 #if HWY_ONCE
 #define TTR_TABLE_TYPE TokenSimd

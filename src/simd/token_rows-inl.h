@@ -509,38 +509,28 @@ struct BonusOf {
   }
 };
 
+template <class F, class T>
+constexpr void AddRow(TokenSimd<T>& table, TokenOp op) {
+  table.forward[static_cast<int>(op)] = F::forward;
+  table.backward[static_cast<int>(op)] = F::backward;
+}
 template <class T>
 constexpr void AddRows(TokenSimd<T>& table) {
-  const auto add = [&]<class F>(TokenOp op, F*) {
-    table.forward[static_cast<int>(op)] = F::forward;
-    table.backward[static_cast<int>(op)] = F::backward;
-  };
-  add(TokenOp::unit_norm, static_cast<LengthNorm<T, NoGate, false, false>*>(nullptr));
-  add(TokenOp::rms_norm, static_cast<LengthNorm<T, NoGate, true, false>*>(nullptr));
-  add(TokenOp::unit_norm_clamp, static_cast<ClampedNorm<T>*>(nullptr));
-  add(TokenOp::sum_norm, static_cast<SumNorm<T>*>(nullptr));
-  add(TokenOp::softmax, static_cast<SoftmaxOf<T>*>(nullptr));
-  add(TokenOp::layer_norm, static_cast<LayerNormOf<T>*>(nullptr));
-  add(TokenOp::gated_silu, static_cast<LengthNorm<T, SiluGate, true, false>*>(nullptr));
-  add(TokenOp::gated_sigmoid, static_cast<LengthNorm<T, SigmoidGate, true, false>*>(nullptr));
-  add(TokenOp::silu_gated, static_cast<LengthNorm<T, SiluGate, true, true>*>(nullptr));
-  add(TokenOp::sigmoid_gated, static_cast<LengthNorm<T, SigmoidGate, true, true>*>(nullptr));
-  add(TokenOp::square_norm, static_cast<SquareOf<T>*>(nullptr));
-  add(TokenOp::nlms_step, static_cast<StepRule<T, Nlms>*>(nullptr));
-  add(TokenOp::longhorn_step, static_cast<StepRule<T, Implicit>*>(nullptr));
-  add(TokenOp::flow_step, static_cast<StepRule<T, Flow>*>(nullptr));
-  add(TokenOp::bonus_value, static_cast<BonusOf<T>*>(nullptr));
-}
-
-template <class T>
-const TokenSimd<T>* TokenTable() {
-  static constexpr TokenSimd<T> table = [] {
-    TokenSimd<T> all;
-    AddElements(all);
-    AddRows(all);
-    return all;
-  }();
-  return &table;
+  AddRow<LengthNorm<T, NoGate, false, false>>(table, TokenOp::unit_norm);
+  AddRow<LengthNorm<T, NoGate, true, false>>(table, TokenOp::rms_norm);
+  AddRow<ClampedNorm<T>>(table, TokenOp::unit_norm_clamp);
+  AddRow<SumNorm<T>>(table, TokenOp::sum_norm);
+  AddRow<SoftmaxOf<T>>(table, TokenOp::softmax);
+  AddRow<LayerNormOf<T>>(table, TokenOp::layer_norm);
+  AddRow<LengthNorm<T, SiluGate, true, false>>(table, TokenOp::gated_silu);
+  AddRow<LengthNorm<T, SigmoidGate, true, false>>(table, TokenOp::gated_sigmoid);
+  AddRow<LengthNorm<T, SiluGate, true, true>>(table, TokenOp::silu_gated);
+  AddRow<LengthNorm<T, SigmoidGate, true, true>>(table, TokenOp::sigmoid_gated);
+  AddRow<SquareOf<T>>(table, TokenOp::square_norm);
+  AddRow<StepRule<T, Nlms>>(table, TokenOp::nlms_step);
+  AddRow<StepRule<T, Implicit>>(table, TokenOp::longhorn_step);
+  AddRow<StepRule<T, Flow>>(table, TokenOp::flow_step);
+  AddRow<BonusOf<T>>(table, TokenOp::bonus_value);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,5 @@
 // Per-token operations on vectors, compiled once per instruction set like the primitives of simd.h. The formulas are in
-// token_elements-inl.h (every element by itself) and token_rows-inl.h (a row together); prepare/ says which rows.
+// token_elements-inl.h (every element by itself), token_rows-inl.h and token_pairs-inl.h (a row together); prepare/ says which rows.
 //
 //   const TokenSimd<float>& s = token_simd(simd<float>(""));      // of the same instruction set
 //   s.forward[int(TokenOp::sigmoid)](job);
@@ -20,13 +20,14 @@ enum class TokenOp {
   zero, copy, negate, multiply, negative_product, add, subtract, divide, scale, skip, silu_gate, blend_product,
   leak_gate, shrink_gate, log, erase_log, sigmoid, log_sigmoid, softplus, exp, exp_negative, one_minus_exp,
   lower_bound_gate, decay_rate_gate, root_complement, phase_step, precondition, implicit_step, elu1, relu, silu,
-  relu_times, turn_first, turn_second, rotate_first, rotate_second,
+  relu_times, turn_first, turn_second,
   // a row together
   unit_norm, rms_norm, unit_norm_clamp, sum_norm, softmax, layer_norm, gated_silu, gated_sigmoid, silu_gated,
-  sigmoid_gated, square_norm, nlms_step, longhorn_step, flow_step, bonus_value
+  sigmoid_gated, square_norm, nlms_step, longhorn_step, flow_step, bonus_value, turn_pairs,
+  rotate_pairs
 };
 // clang-format on
-inline constexpr int token_op_count = static_cast<int>(TokenOp::bonus_value) + 1;
+inline constexpr int token_op_count = static_cast<int>(TokenOp::rotate_pairs) + 1;
 constexpr bool by_row(TokenOp op) { return op >= TokenOp::unit_norm; }
 
 /// `rows` rows of a result, each `width` numbers, and of the operands. Element d of row r is data[r row + d step]; an
