@@ -40,7 +40,7 @@ HWY_INLINE Vec<T> Horner(Vec<T> r, Vec<T> y, double c, C... rest) {
   return Horner<T>(r, hn::MulAdd(y, r, hn::Set(Tag<T>(), static_cast<T>(c))), rest...);
 }
 // 2^r for |r| <= 1/2: (2^r - 1 - r log 2) / r^2 by its interpolant at Chebyshev points. With the two exact terms the
-// result is exact at 0 in value and slope; its relative error is 1e-8 in float, 1e-17 in double before rounding.
+// result is exact at 0 in value and slope; its relative error is 1e-8 in float, 3e-17 in double before rounding.
 template <class T>
 HWY_INLINE Vec<T> SmallExp2(Vec<T> r) {
   const Tag<T> d;
