@@ -92,8 +92,8 @@ check "times and memory" sh -c 'grep -q us_per_token out.txt && grep -q peak_byt
 check "footprints" all_positive footprint_bytes out.txt
 check "the report has the plots" test "$(count_of 'class="plot"' g.html)" = 4
 runs "attention" 0 attention --quick --dim 8 --json
-for name in forward_s forward_ratio; do check "json has $name, positive" all_positive "$name" out.txt; done
-for name in backward_over_forward backward_ratio forward_peak_bytes with_backward_peak_bytes; do check "json has $name" grep -q "\"$name\"" out.txt; done
+for name in forward_s backward_s backward_over_forward forward_ratio backward_ratio; do check "json has $name, positive" all_positive "$name" out.txt; done
+for name in forward_peak_bytes with_backward_peak_bytes; do check "json has $name" grep -q "\"$name\"" out.txt; done
 
 # --- what cannot be ---
 refuses "unknown layer" "did you mean 'gla'" glaa
