@@ -1,6 +1,8 @@
 // `ttr layers [NAME]`: the zoo as a table, or one layer explained.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "commands.h"
 #include "json.h"
 #include "text_table.h"
@@ -27,6 +29,22 @@ Plan plan_of(const LayerInfo& info, const LayersOptions& o) {
 // With the settings the user gave; operations have none.
 std::string recipe_of(const LayerInfo& info, const Plan& p) {
   return info.recipe.empty() ? "" : to_string(p.recipe());
+}
+
+// Those of the plan, not of the table of layers: settings may add forms or take them away.
+std::vector<std::string> forms_of(const Plan& p) {
+  std::vector<std::string> words;
+  for (const Form form : p.forms()) words.emplace_back(to_string(form));
+  return words;
+}
+
+std::vector<std::string> absent_forms_of(const Plan& p) {
+  std::vector<std::string> sentences;
+  const auto present = p.forms();
+  for (const Form form : {Form::chunk, Form::parallel, Form::scan})
+    if (std::find(present.begin(), present.end(), form) == present.end())
+      sentences.push_back(fmt::format("{}: {}", to_string(form), p.why_absent(form)));
+  return sentences;
 }
 
 bool grows(const Plan& p) { return p.tokens_kept({}) >= 0; }
@@ -58,8 +76,8 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
   Json j = Json::object();
   j.set("name", info.name).set("recipe", recipe_of(info, p)).set("paper", info.paper).set("family", family_of(p));
   j.set("inputs", tables(p.inputs()))
-      .set("forms", strings(info.forms))
-      .set("absent_forms", strings(info.absent_forms))
+      .set("forms", strings(forms_of(p)))
+      .set("absent_forms", strings(absent_forms_of(p)))
       .set("state_bytes", state_bytes(p));
   j.set("state_grows", grows(p));
   Json tolerance = Json::object();
@@ -105,8 +123,8 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
   fmt::print("scale      {}\n", info.scale);
   if (!info.paper.empty()) fmt::print("paper      {}\n", info.paper);
   fmt::print("kernel     {}\n", p.kernel());
-  fmt::print("forms      {}\n", joined(info.forms));
-  for (const std::string& absent : info.absent_forms) fmt::print("           no {}\n", absent);
+  fmt::print("forms      {}\n", joined(forms_of(p)));
+  for (const std::string& absent : absent_forms_of(p)) fmt::print("           no {}\n", absent);
   if (!info.departure.empty()) fmt::print("departure  {}\n", info.departure);
   fmt::print("tolerance  double {:.0e}, float {:.0e}{}\n", info.tolerance_f64, info.tolerance_f32,
              info.tolerance_reason.empty() ? "" : " (" + info.tolerance_reason + ")");
@@ -180,9 +198,10 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
                                     {"cost", d.cost_per_token}})
     fmt::print("    {:<12}{}\n", label, text);
   fmt::print("\n## Runs as\n\nForms: {}. Family: `{}`. Tolerance against the oracle: double {:.0e}, float {:.0e}.\n",
-             joined(info.forms), family_of(p), info.tolerance_f64, info.tolerance_f32);
-  for (const std::string& absent : info.absent_forms) fmt::print("\n* no {}", absent);
-  if (!info.absent_forms.empty()) fmt::print("\n");
+             joined(forms_of(p)), family_of(p), info.tolerance_f64, info.tolerance_f32);
+  const std::vector<std::string> absent_forms = absent_forms_of(p);
+  for (const std::string& absent : absent_forms) fmt::print("\n* no {}", absent);
+  if (!absent_forms.empty()) fmt::print("\n");
   print_traps(info);
 }
 
@@ -207,8 +226,8 @@ int run_layers(const LayersOptions& options) {
   std::vector<Plan> plans;
   for (const LayerInfo& info : layers()) {
     name = std::max(name, info.name.size()), recipe = std::max(recipe, info.recipe.size());
-    forms = std::max(forms, joined(info.forms).size());
     plans.push_back(plan_of(info, options));
+    forms = std::max(forms, joined(forms_of(plans.back())).size());
   }
   bool operations = false;
   fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {:<11}  {}\n", "name", name, "recipe", recipe, "forms", forms,
@@ -222,8 +241,8 @@ int run_layers(const LayersOptions& options) {
     }
     const std::string bytes = p.states().empty() ? "-" : std::to_string(state_bytes(p)) + (grows(p) ? " x T" : "");
     fmt::print("{:<{}}  {:<{}}  {:<{}}  {:>12}  {:<11}  {}\n", info.name, name, info.recipe, recipe,
-               joined(info.forms), forms, bytes, fmt::format("{:.0e} {:.0e}", info.tolerance_f64, info.tolerance_f32),
-               info.paper);
+               joined(forms_of(p)), forms, bytes,
+               fmt::format("{:.0e} {:.0e}", info.tolerance_f64, info.tolerance_f32), info.paper);
   }
   fmt::print(
       "\nstate bytes of a float plan at H={} K={} V={} (x T: per token, it grows; the oracle keeps its pairs in "

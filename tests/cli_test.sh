@@ -170,6 +170,16 @@ run 0 layers gated-deltanet --json --heads 2 --key-dim 8 --value-dim 4
 has out '"state_bytes": 256'
 run 0 layers softmax-attention --json
 has out '"family": "attention"' '"state_grows": true'
+run 0 layers mesanet
+has out "forms      step, recurrent" "no chunk:"
+run 0 layers mesanet:steps=30
+has out "forms      step, recurrent, chunk, parallel"
+has_not out "no chunk:"
+run 0 layers softmax-attention:causal=no --json
+has_not out '"recurrent"'
+has out '"parallel"' '"chunk: every query sees all pairs'
+sentence layers mesanet:colour=1
+has err "colour"
 sentence layers nlsm
 has err "nlsm" "did you mean 'nlms'"
 json_error layers nlsm --json
