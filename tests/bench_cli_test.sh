@@ -1,16 +1,13 @@
 #!/usr/bin/env bash
 # Black-box test of `ttr bench`:   bash bench_cli_test.sh path/to/ttr
 # Small sizes: what is tested is the program, not the speed. Every check prints one line.
+# shellcheck disable=SC2016  # what stands between single quotes is for sh -c, awk or grep
 set -u
 ttr=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
+# shellcheck source-path=SCRIPTDIR source=black_box.sh
+source "$(dirname "${BASH_SOURCE[0]}")/black_box.sh"
+in_empty_folder || exit 1
 
-ok() { printf 'ok      %s\n' "$1"; }
-bad() { printf 'FAILED  %s\n' "$1"; failures=$((failures + 1)); }
-check() { local name=$1; shift; if "$@"; then ok "$name"; else bad "$name"; fi; }
 # runs NAME CODE ARGS...: that exit code, nothing on standard error unless the code is 2 or 130.
 runs() {
   local name=$1 wanted=$2; shift 2
@@ -20,17 +17,7 @@ runs() {
   if [ "$wanted" -lt 2 ] && [ -s err.txt ]; then bad "$name: standard error has: $(head -c 300 err.txt)"; return; fi
   ok "$name"
 }
-# refuses NAME PATTERN ARGS...: exit 2, a sentence that matches, nothing on standard output, no report left.
-refuses() {
-  local name=$1 pattern=$2; shift 2
-  timeout 60 "$ttr" bench "$@" >out.txt 2>err.txt </dev/null
-  local code=$?
-  if [ $code -ne 2 ]; then bad "$name: exit $code instead of 2: $(head -c 300 err.txt)"; return; fi
-  if ! grep -qE -- "$pattern" err.txt; then bad "$name: message is: $(head -c 300 err.txt)"; return; fi
-  if [ -s out.txt ]; then bad "$name: wrote to standard output"; return; fi
-  ok "$name"
-}
-number_of() { grep -o "\"$1\": *[^,}]*" "$2" | sed 's/.*: *//' ; }
+refuses() { local name=$1 pattern=$2; shift 2; refused "$name" "$pattern" "$ttr" bench "$@"; }  # refuses NAME PATTERN ARGS...
 all_positive() { number_of "$1" "$2" | awk 'BEGIN { n = 0 } { n++; if (!($1 > 0)) bad = 1 } END { exit bad || n == 0 }'; }
 count_of() { grep -c -- "$1" "$2"; }
 

@@ -2,20 +2,15 @@
 # Black-box tests of every verb of the program but the data handling of `regress` (regress_cli_test.sh): help, exit codes, the
 # fields of --json (docs/json.md), derivations, checks by name and golden folders.
 # usage: cli_test.sh PATH_TO_TTR
+# shellcheck disable=SC2016  # what stands between single quotes is for sh -c, awk or grep
 set -u
 [ $# -eq 1 ] || { echo "usage: cli_test.sh PATH_TO_TTR" >&2; exit 2; }
 ttr=$(realpath "$1")
 golden=$(realpath "$(dirname "$0")")/golden
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 2
-checks=0 failures=0
-
-fail() {
-  failures=$((failures + 1))
-  printf 'FAILED  %s\n' "$1"
-  [ -z "${2:-}" ] || printf '        %s\n' "$2"
-}
+# shellcheck source-path=SCRIPTDIR source=black_box.sh
+source "$(dirname "${BASH_SOURCE[0]}")/black_box.sh"
+in_empty_folder || exit 2
+checks=0
 
 # run WANTED_EXIT_CODE ARGUMENT...: leaves standard output and error in `out` and `err`.
 run() {
@@ -25,7 +20,7 @@ run() {
   checks=$((checks + 1))
   "$ttr" "$@" > out 2> err < /dev/null
   local code=$?
-  [ "$code" -eq "$wanted" ] || fail "$what" "exit code $code, expected $wanted; stderr: $(head -c 300 err)"
+  [ "$code" -eq "$wanted" ] || bad "$what" "exit code $code, expected $wanted; stderr: $(head -c 300 err)"
 }
 
 # has FILE TEXT...: each fixed text is in the file of the last run.
@@ -34,7 +29,7 @@ has() {
   shift
   for text in "$@"; do
     checks=$((checks + 1))
-    grep -qF -- "$text" "$file" || fail "$what" "no '$text' in its $file: $(head -c 300 "$file")"
+    grep -qF -- "$text" "$file" || bad "$what" "no '$text' in its $file: $(head -c 300 "$file")"
   done
 }
 
@@ -43,18 +38,18 @@ has_not() {
   shift
   for text in "$@"; do
     checks=$((checks + 1))
-    ! grep -qF -- "$text" "$file" || fail "$what" "unexpected '$text' in its $file"
+    ! grep -qF -- "$text" "$file" || bad "$what" "unexpected '$text' in its $file"
   done
 }
 
 nothing_in() {
   checks=$((checks + 1))
-  [ ! -s "$1" ] || fail "$what" "unexpected $1: $(head -c 300 "$1")"
+  [ ! -s "$1" ] || bad "$what" "unexpected $1: $(head -c 300 "$1")"
 }
 
 count_is() {  # count_is WANTED COUNT MEANING
   checks=$((checks + 1))
-  [ "$1" = "$2" ] || fail "$what" "$3: $2, expected $1"
+  [ "$1" = "$2" ] || bad "$what" "$3: $2, expected $1"
 }
 
 # Reads a file as one JSON value; fails on anything that is not, e.g. nan, a trailing comma or a line of text.
@@ -89,7 +84,7 @@ is_json() {
       }
     }
     { s = s $0 "\n" }
-    END { value(); blank(); exit bad || s != "" }' "$1" || fail "$what" "its $1 is not JSON: $(head -c 300 "$1")"
+    END { value(); blank(); exit bad || s != "" }' "$1" || bad "$what" "its $1 is not JSON: $(head -c 300 "$1")"
 }
 
 # fields FILE NAME...: JSON with these names.
