@@ -87,7 +87,7 @@ refuses "unknown layer" "did you mean 'gla'" glaa
 refuses "unknown form" "the forms are best" gla --form fast
 refuses "absent form" "has no form chunk: every token solves" rls --form chunk
 refuses "unknown pass" "forward, both or step" gla --pass twice
-refuses "unknown type" "f32 or f64" gla --dtype f16
+refuses "unknown type" "f32, f64, bf16 or f16" gla --dtype f8
 refuses "no heads" "--heads is 0" gla --heads 0
 refuses "no threads" "--threads is 0" gla --threads 0
 refuses "no runs" "--runs is 0" gla --runs 0
