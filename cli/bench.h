@@ -51,8 +51,8 @@ int run_bench_attention(const AttentionOptions&);  // attention
 
 struct FormsOptions {
   std::vector<int> dims = {32, 64, 128, 256}, chunks = {16, 32, 64, 128};
-  int heads = 4, runs = 7;
-  std::int64_t time = 1024;
+  int heads = 8, runs = 5;
+  std::int64_t time = 512;
   bool quick = false, json = false;
   std::string write;  // the table
 };

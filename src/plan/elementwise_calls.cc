@@ -252,11 +252,20 @@ struct ConvolutionFamily {
   static std::ptrdiff_t cache_size(const Operands<T>& o) {
     return (width(o.body(), o.role(Role::a)) - 1) * static_cast<std::ptrdiff_t>(o.dim());
   }
+  // All heads go through a block of tokens before the next: the rows of a token are neighbours in memory.
   static Status forward(const Operands<T>& o, State state, Form, Workspace) noexcept {
-    return for_each_head(o, cache_size(o), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
-      prepare::short_convolution(problem(o, state, one, h, at), simd_of<T>(o.body()));
-      return Status::ok;
-    });
+    constexpr std::ptrdiff_t block = 64;
+    std::ptrdiff_t longest = 0;
+    for (const Sequence& n : o.sequences()) longest = std::max(longest, n.end - n.begin);
+    for (std::ptrdiff_t t = 0; t < longest; t += block)
+      for_each_head(o, cache_size(o), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
+        const Sequence& n = one.front();
+        const Sequence part{n.row, std::min(n.begin + t, n.end), std::min(n.begin + t + block, n.end)};
+        if (part.begin < part.end)
+          prepare::short_convolution(problem(o, state, {&part, 1}, h, at), simd_of<T>(o.body()));
+        return Status::ok;
+      });
+    return Status::ok;
   }
   static Status backward(const Operands<T>& o, const Call& call, Form, Arena) noexcept {
     return for_each_head(o, cache_size(o), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
