@@ -77,8 +77,8 @@ std::vector<Group> standard_groups(const BenchOptions& options) {
       {"gated-deltanet", Pass::forward, 128, 128, 8, 4096},
       {"kda", Pass::forward, 64, 64, 8, 4096},
       {"mamba-2", Pass::forward, 128, 64, 8, 4096},
-      {"mamba-1", Pass::forward, 16, 64, 8, 4096},             // 512 channels
-      {"short-convolution", Pass::forward, 64, 64, 24, 4096},  // 1536 channels
+      {"mamba-1", Pass::forward, 16, 512, 1, 4096},
+      {"short-convolution", Pass::forward, 64, 1536, 1, 4096},
       {"softmax-attention", Pass::forward, 64, 64, 8, 512},
       {"softmax-attention", Pass::forward, 64, 64, 8, 2048},
       {"softmax-attention", Pass::forward, 64, 64, 8, 4096},
@@ -89,6 +89,12 @@ std::vector<Group> standard_groups(const BenchOptions& options) {
       {"gated-deltanet", Pass::step, 64, 64, 8, 1},
       {"gated-deltanet", Pass::step, 128, 128, 8, 1},
       {"softmax-attention", Pass::both, 64, 64, 8, 1024},
+      {"gla", Pass::both, 64, 64, 8, 4096},
+      {"gla", Pass::both, 128, 128, 8, 4096},
+      {"gated-deltanet", Pass::both, 64, 64, 8, 4096},
+      {"gated-deltanet", Pass::both, 128, 128, 8, 4096},
+      {"kda", Pass::both, 64, 64, 8, 4096},
+      {"mamba-2", Pass::both, 128, 64, 8, 4096},
   };
   std::vector<Group> groups;
   for (const Work& work : table) {

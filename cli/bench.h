@@ -51,8 +51,8 @@ int run_bench_attention(const AttentionOptions&);  // attention
 
 struct FormsOptions {
   std::vector<int> dims = {32, 64, 128, 256}, chunks = {16, 32, 64, 128};
-  int heads = 8, runs = 5;
-  std::int64_t time = 512;
+  int heads = 8, runs = 3;
+  std::int64_t time = 2048;  // a quarter of it for states of 256 and more
   bool quick = false, json = false;
   std::string write;  // the table
 };

@@ -121,7 +121,8 @@ struct BenchVerb {
     numbers("--dim", forms.dims, "key_dim and value_dim");
     numbers("--chunk", forms.chunks, "tokens of a chunk");
     forms_command->add_option("--heads", forms.heads, "heads")->capture_default_str();
-    forms_command->add_option("--time", forms.time, "tokens")->capture_default_str();
+    forms_command->add_option("--time", forms.time, "tokens; a quarter of it for states of 256 and more")
+        ->capture_default_str();
     forms_command->add_option("--runs", forms.runs, "runs of which the median counts")->capture_default_str();
     forms_command->add_option("--write", forms.write, "write the table: src/families/choice_table.inc");
     forms_command->add_flag("--quick", forms.quick, "small sizes and one run: a test of the program");
