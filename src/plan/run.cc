@@ -28,18 +28,23 @@ bool is_read(const Plan::Body& body, int index) {
   return false;
 }
 
-// Visits the elements of a tensor in row-major order: visit(offset in elements).
+// Visits a tensor in row-major order: visit(offset, count, step) for rows of `count` numbers that lie `step` apart. Axes
+// without gaps between them are one row.
 template <class AnyTensor, class Visit>
-void for_each_element(const AnyTensor& tensor, Visit&& visit) noexcept {
+void for_each_row(const AnyTensor& tensor, Visit&& visit) noexcept {
   std::array<std::ptrdiff_t, max_rank> at{};
   const std::size_t rank = static_cast<std::size_t>(tensor.rank);
   for (std::size_t d = 0; d < rank; ++d)
     if (tensor.extent[d] == 0) return;
+  std::size_t last = rank == 0 ? 0 : rank - 1;
+  std::ptrdiff_t count = rank == 0 ? 1 : tensor.extent[last];
+  const std::ptrdiff_t step = rank == 0 ? 1 : tensor.stride[last];
+  for (; last > 0 && tensor.stride[last - 1] == count * step; --last) count *= tensor.extent[last - 1];
   for (;;) {
     std::ptrdiff_t offset = 0;
-    for (std::size_t d = 0; d < rank; ++d) offset += at[d] * tensor.stride[d];
-    visit(offset);
-    std::size_t d = rank;
+    for (std::size_t d = 0; d < last; ++d) offset += at[d] * tensor.stride[d];
+    visit(offset, count, step);
+    std::size_t d = last;
     while (d > 0 && ++at[d - 1] == tensor.extent[d - 1]) at[--d] = 0;
     if (d == 0) return;
   }
@@ -48,7 +53,9 @@ void for_each_element(const AnyTensor& tensor, Visit&& visit) noexcept {
 // dense += the strided tensor
 template <class T>
 void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
-  for_each_element(tensor, [&](std::ptrdiff_t offset) { *dense++ += data[offset]; });
+  for_each_row(tensor, [&](std::ptrdiff_t offset, std::ptrdiff_t count, std::ptrdiff_t step) {
+    for (std::ptrdiff_t i = 0; i < count; ++i) *dense++ += data[offset + i * step];
+  });
 }
 
 // The workspace is large enough: check_call has asked workspace_bytes, which counts the same. Results of steps have
@@ -142,7 +149,13 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
 
 template <class T>
 void clear(const Tensor& tensor) noexcept {
-  if (tensor) for_each_element(tensor, [&](std::ptrdiff_t offset) { static_cast<T*>(tensor.data)[offset] = 0; });
+  if (!tensor) return;
+  for_each_row(tensor, [&](std::ptrdiff_t offset, std::ptrdiff_t count, std::ptrdiff_t step) {
+    T* const row = static_cast<T*>(tensor.data) + offset;
+    if (step == 1) std::fill_n(row, count, T(0));
+    else
+      for (std::ptrdiff_t i = 0; i < count; ++i) row[i * step] = 0;
+  });
 }
 
 // A number outside the domain spoils its own sequence. The steps that follow still run, so that the other sequences
