@@ -123,7 +123,8 @@ Status operation_forward(const Plan::Body& body, const Step& step, const Binding
                    !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op);
   std::atomic<Status> worst{Status::ok};
   in_parts(all, cut ? Along::tokens : Along::nothing, body.options.threads, [&](const Operation<T>& o) {
-    if (const Status s = prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body)); s != Status::ok) worst = s;
+    if (const Status s = prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body)); s != Status::ok)
+      worst = s;
   });
   return worst;
 }
