@@ -9,7 +9,7 @@ help:
 	@echo "make test      install what is missing, build, run every test"
 	@echo "make build     the program at build/ttr and the library"
 	@echo "make bench     speed of the standard table beside the machine's limits"
-	@echo "make bench-kernels   the micro-benchmarks of the kernels (build-bench/)"
+	@echo "make bench-kernels   micro-benchmarks of kernels, and of products beside other libraries (build-bench/)"
 	@echo "make asan      build and test with the address and undefined-behaviour sanitizers (build-asan/)"
 	@echo "make tsan      build and test with the thread sanitizer (build-tsan/)"
 	@echo "make clang     build and test with clang (build-clang/)"
@@ -38,8 +38,10 @@ bench: build
 	build/ttr bench
 
 bench-kernels: $(DEPS)
+	@bash scripts/install-dependencies.sh bench
 	cmake --preset bench
-	cmake --build --preset bench -j $(JOBS) --target ttr_kernels
+	cmake --build --preset bench -j $(JOBS) --target ttr_kernels ttr_products
+	build-bench/bench/ttr_products --benchmark_min_time=0.2
 	build-bench/bench/ttr_kernels --benchmark_min_time=0.2
 
 asan tsan: $(DEPS)

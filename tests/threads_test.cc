@@ -3,6 +3,7 @@
 #include "threads/pool.h"
 
 #include <atomic>
+#include <cfenv>
 #include <cmath>
 #include <set>
 #include <thread>
@@ -49,6 +50,23 @@ TEST(Pool, ManyCallersAtOnce) {
     });
   for (std::thread& caller : callers) caller.join();
   for (const std::atomic<long>& sum : sums) EXPECT_EQ(sum, 200 * 55);
+}
+
+// A caller that rounds upwards has workers that do.
+TEST(Pool, WorkersRoundAsTheCaller) {
+  threads::prepare(2);
+  const int before = std::fegetround();
+  for (const int mode : {FE_UPWARD, FE_TONEAREST}) {
+    std::fesetround(mode);
+    std::atomic<int> there{0}, same{0};
+    threads::for_each(2, 2, [&](int, int) {
+      there.fetch_add(1);
+      while (there.load() < 2) std::this_thread::yield();  // both threads have one
+      if (std::fegetround() == mode) same.fetch_add(1);
+    });
+    EXPECT_EQ(same, 2);
+  }
+  std::fesetround(before);
 }
 
 TEST(Pool, WithoutTasksNothingRuns) {

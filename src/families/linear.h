@@ -29,6 +29,8 @@ struct LinearProblem {
   View<const T, 3> beta;  // [B, T, H]; no data = 1
   T* state;               // [N, H, K, V] contiguous, start in, end out
   View<T, 4> o;           // [B, T, H, V]; no data = outputs not wanted
+  int chosen_by = 0;      // columns by which form and chunk are chosen: of all, where these are a part; 0: value_dim
+  int value_dim_of_choice() const { return chosen_by ? chosen_by : value_dim; }
 };
 
 /// Gradients: `d_o` and `d_final` come in, the others go out. Views without data are not wanted.

@@ -391,23 +391,9 @@ class Scan {
   T *maps, *ends, *next;
 };
 
+// `chosen_by`: the columns by which form and chunk are chosen.
 template <class T>
-Status check(const MomentumProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work,
-             Size longest) {
-  const LinearProblem<T>& a = p.linear;
-  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
-    return Status::bad_shape;
-  if (!a.sequences.empty() && (!a.state || !p.momentum)) return Status::missing_input;
-  if (longest > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
-  if (!work.data || work.bytes < workspace_bytes<T>(a.key_dim, a.value_dim, longest, form, chunk, backward))
-    return Status::small_workspace;
-  return Status::ok;
-}
-
-}  // namespace
-
-template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+std::size_t bytes_of(int K, int V, int chosen_by, Size longest, Form form, int chunk, bool backward) noexcept {
   static constexpr Simd<T> none{};
   const auto bytes = [&](Size time) {
     Arena scanned;
@@ -418,7 +404,8 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
     std::size_t most = 0;
     for (const int vector_bytes : vector_sizes) {  // of any instruction set
       Arena arena;
-      const Schedule plan = schedule(choice(Chooser::momentum, vector_bytes, K, V, backward), form, chunk, time);
+      const Schedule plan =
+          schedule(choice(Chooser::momentum, vector_bytes, K, chosen_by, backward), form, chunk, time);
       Head<T> head(none, K, V, plan, chunk, time, backward, arena);
       most = std::max(most, arena.bytes());
     }
@@ -426,6 +413,27 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
   };
   // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
   return std::max(bytes(longest), bytes(std::min(longest, shortest_chunked - 1)));
+}
+
+template <class T>
+Status check(const MomentumProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work,
+             Size longest) {
+  const LinearProblem<T>& a = p.linear;
+  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
+    return Status::bad_shape;
+  if (!a.sequences.empty() && (!a.state || !p.momentum)) return Status::missing_input;
+  if (longest > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
+  if (!work.data ||
+      work.bytes < bytes_of<T>(a.key_dim, a.value_dim, a.value_dim_of_choice(), longest, form, chunk, backward))
+    return Status::small_workspace;
+  return Status::ok;
+}
+
+}  // namespace
+
+template <class T>
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+  return bytes_of<T>(K, V, V, longest, form, chunk, backward);
 }
 
 template <class T>
@@ -445,7 +453,8 @@ Status forward(const MomentumProblem<T>& p, Form form, int chunk, const Simd<T>&
       for (int h = 0; h < a.heads; ++h, at += state) scan.forward(p, n, h, a.state + at, p.momentum + at);
       continue;
     }
-    const Choice best = choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim, false);
+    const Choice best =
+        choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim_of_choice(), false);
     Head<T> run(s, a.key_dim, a.value_dim, schedule(best, form, chunk, time), chunk, time, false, arena);
     if (run.step(p, n, a.state + at, p.momentum + at)) at += a.heads * state;
     else
@@ -468,7 +477,7 @@ Status backward(const MomentumProblem<T>& p, const MomentumGradient<T>& d, Form 
   for (const Sequence& n : a.sequences) {
     Arena arena(work);
     const Size time = n.end - n.begin;
-    const Choice best = choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim, true);
+    const Choice best = choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim_of_choice(), true);
     Head<T> run(s, a.key_dim, a.value_dim, schedule(best, form, chunk, time), chunk, time, true, arena);
     for (int h = 0; h < a.heads; ++h, at += state) run.backward(p, d, n, h, at);
   }

@@ -26,13 +26,15 @@
 namespace ttr::families {
 
 template <class Family>
-std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                      int chosen_by = 0) noexcept {
   static constexpr Simd<typename Family::Number> none{};
   const auto bytes = [&](std::ptrdiff_t time) {
     std::size_t most = 0;
     for (const int vector_bytes : vector_sizes) {  // of any instruction set
       Arena arena;
-      const Schedule plan = schedule(choice(Family::chooser, vector_bytes, K, V, backward), form, chunk, time);
+      const Schedule plan =
+          schedule(choice(Family::chooser, vector_bytes, K, chosen_by ? chosen_by : V, backward), form, chunk, time);
       if (form == Form::scan) ScanRun<Family>(none, K, V, plan, time, backward, arena);
       else
         HeadRun<Family>(none, K, V, plan, time, backward, arena,
@@ -49,7 +51,7 @@ std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk
 template <class Family, class Problem, class Simd>
 Choice choice_of(const Problem& p, const Simd& s, bool backward) noexcept {
   const int vector_bytes = s.lanes * static_cast<int>(sizeof(typename Family::Number));
-  return choice(Family::chooser, vector_bytes, p.key_dim, p.value_dim, backward);
+  return choice(Family::chooser, vector_bytes, p.key_dim, p.value_dim_of_choice(), backward);
 }
 
 template <class Family>
@@ -64,7 +66,8 @@ Status check(const LinearProblem<typename Family::Number>& p, bool queries, Form
   }
   if (!p.state && !p.sequences.empty()) return Status::missing_input;
   if (longest > 0 && (!p.k || !p.v || (queries && !p.q))) return Status::missing_input;
-  if (work.bytes < run_bytes<Family>(p.key_dim, p.value_dim, longest, form, chunk, backward) || !work.data)
+  if (!work.data ||
+      work.bytes < run_bytes<Family>(p.key_dim, p.value_dim, longest, form, chunk, backward, p.chosen_by))
     return Status::small_workspace;
   return Status::ok;
 }

@@ -161,6 +161,7 @@ class Operands {
     p.sequences = sequences();
     p.heads = heads_, p.key_heads = heads_of(Role::k);
     p.key_dim = key_dim(), p.value_dim = value_dim();
+    if (share_.columns) p.chosen_by = width(body_, role(Role::v));
     p.scale = static_cast<T>(step_.scale);
     p.q = vectors(Role::q), p.k = vectors(Role::k), p.v = vectors(Role::v);
     p.g = scalars(Role::g), p.beta = scalars(Role::beta);

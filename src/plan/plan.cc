@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 #include "families/choice.h"
 #include "plan/bind.h"
@@ -106,7 +107,13 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
                     std::to_string(threads::most) + ", or 0 for all of the machine",
                 "options.threads");
   if (options.threads == 0) body->options.threads = std::min(threads::available(), threads::most);
-  threads::prepare(body->options.threads);
+  try {
+    threads::prepare(body->options.threads);
+  } catch (const std::system_error& e) {
+    throw Error("the system does not start " + std::to_string(body->options.threads) + " threads: " + e.what() +
+                    "; ask for fewer",
+                "options.threads");
+  }
   if (options.scale && !std::isfinite(*options.scale)) throw Error("scale is not a finite number", "options.scale");
   if (layer && !layer->info.grouped && body->shape.key_heads != body->shape.heads)
     throw Error(layer->info.name + " has one key head per head; key_heads " + std::to_string(body->shape.key_heads) +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -27,8 +28,9 @@ constexpr int looks = 2000;  // before a worker sleeps, or a caller gives its co
 struct Job {
   void (*task)(void*, int, int);
   void* context;
-  int tasks, helpers;  // helpers: how many workers may join
-  int joined = 0;      // by the pool's mutex
+  int tasks, helpers;      // helpers: how many workers may join
+  int joined = 0;          // by the pool's mutex
+  std::fenv_t rounding{};  // of the caller: workers round, and treat denormals, as it does
   std::atomic<int> next{0}, inside{0};
   Job* after = nullptr;
 
@@ -96,6 +98,7 @@ class Pool {
         worker = ++job->joined;
         job->inside.fetch_add(1, std::memory_order_relaxed);
       }
+      std::fesetenv(&job->rounding);
       job->work(worker);
       job->inside.fetch_sub(1, std::memory_order_release);  // the job may be gone after this
     }
@@ -125,8 +128,9 @@ void prepare(int threads) {
 void run(int threads, int tasks, void (*task)(void*, int, int), void* context) noexcept {
   if (tasks < 1) return;
   Job job{task, context, tasks, std::min(threads, tasks) - 1};
-  if (job.helpers < 1) job.work(0);
-  else pool().run(job);
+  if (job.helpers < 1) return job.work(0);
+  std::fegetenv(&job.rounding);
+  pool().run(job);
 }
 
 }  // namespace ttr::threads
