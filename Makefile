@@ -41,7 +41,7 @@ bench-kernels: $(DEPS)
 	@bash scripts/install-dependencies.sh bench
 	cmake --preset bench
 	cmake --build --preset bench -j $(JOBS) --target ttr_kernels ttr_products
-	build-bench/bench/ttr_products --benchmark_min_time=0.2
+	OMP_NUM_THREADS=1 build-bench/bench/ttr_products --benchmark_min_time=0.2
 	build-bench/bench/ttr_kernels --benchmark_min_time=0.2
 
 asan tsan: $(DEPS)

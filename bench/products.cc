@@ -1,7 +1,7 @@
 // Products of small square matrices, the work of a chunk, beside the libraries that are made for it: Eigen, OpenBLAS,
 // oneDNN and libxsmm, as far as they were found when this was built. One thread, float, C = A B, operands in cache.
 //
-//   build-bench/bench/ttr_products --benchmark_filter=64
+//   OMP_NUM_THREADS=1 build-bench/bench/ttr_products --benchmark_filter=64      (oneDNN takes all cores otherwise)
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
