@@ -191,6 +191,22 @@ TEST(HalfTypes, LongAndPackedCalls) {
   }
 }
 
+// On the oracle the caller's tensor says how many levels there are.
+TEST(HalfTypes, ExtentsThatTheCallerChooses) {
+  Options options;
+  options.kernel = "oracle";
+  const Plan exact = plan("log-linear-attention", {1, 1, 1, 3, 2}, options);
+  options.tensors = Type::bf16;
+  Problem p = bare(exact, 9, {}, 16, 1), half = p;
+  half.plan = plan("log-linear-attention", {1, 1, 1, 3, 2}, options);
+  const HalfRun expected = run_half(p, Type::f32, Type::bf16, Form::recurrent);
+  const HalfRun r = run_half(half, Type::bf16, Type::bf16, Form::recurrent);
+  EXPECT_EQ(expected.forward, Status::ok);
+  EXPECT_EQ(r.forward, Status::ok);
+  EXPECT_EQ(r.outputs, expected.outputs);
+  EXPECT_EQ(r.gradients, expected.gradients);
+}
+
 TEST(HalfTypes, AlsoForSomeTensorsOnly) {  // gates in float beside keys and values in bf16
   const Shape shape{1, 2, 2, 4, 4};
   const Plan both = half_plan("gated-deltanet", shape, Type::bf16);

@@ -29,6 +29,13 @@ TEST(HeaderExamples, View) {
   EXPECT_FALSE((ttr::as_view<float, 3>(tensor)));
 }
 
+TEST(HeaderExamples, Half) {
+  ttr::bf16 x = ttr::to_bf16(3.14159f);
+  float y = ttr::to_float(x);
+
+  EXPECT_EQ(y, 3.140625f);
+}
+
 TEST(HeaderExamples, Recipe) {
   ttr::Recipe r = ttr::parse_recipe("equal / linear / sgd(beta, decay)");
   std::string s = ttr::to_string(r);
@@ -167,6 +174,7 @@ void expect_here(const std::vector<std::string>& examples, std::size_t at_least)
 
 TEST(HeaderExamples, AreTheOnesInTheHeaders) {
   expect_here(header_example("include/ttr/view.h"), 3);
+  expect_here(header_example("include/ttr/half.h"), 2);
   expect_here(header_example("include/ttr/recipe.h"), 2);
   expect_here(header_example("include/ttr/plan.h"), 8);
 }

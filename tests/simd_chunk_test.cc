@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "simd/simd.h"
+#include "simd_fixture.h"
 
 namespace {
 
@@ -17,24 +18,7 @@ using ttr::Simd;
 using Size = std::ptrdiff_t;
 
 template <class T>
-class ChunkPrimitives : public testing::Test {
- protected:
-  std::vector<T> normals(Size n) {
-    std::normal_distribution<double> normal;
-    std::vector<T> x(static_cast<std::size_t>(n));
-    for (T& value : x) value = static_cast<T>(normal(rng));
-    return x;
-  }
-  template <class F>
-  void for_targets(const F& f) {
-    for (const std::string& target : ttr::simd_targets()) {
-      SCOPED_TRACE(target);
-      f(ttr::simd<T>(target));
-    }
-  }
-  static T tolerance(double size) { return static_cast<T>(16 * std::numeric_limits<T>::epsilon() * (size + 1)); }
-  std::mt19937 rng{3};
-};
+class ChunkPrimitives : public ttr_simd_test::Primitives<T> {};
 using Numbers = testing::Types<float, double>;
 TYPED_TEST_SUITE(ChunkPrimitives, Numbers);
 

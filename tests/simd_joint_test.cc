@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "simd/simd.h"
+#include "simd_fixture.h"
 
 namespace {
 
@@ -19,22 +20,8 @@ using ttr::Simd;
 using Size = std::ptrdiff_t;
 
 template <class T>
-class JointPrimitives : public testing::Test {
+class JointPrimitives : public ttr_simd_test::Primitives<T> {
  protected:
-  std::vector<T> normals(Size n) {
-    std::normal_distribution<double> normal;
-    std::vector<T> x(static_cast<std::size_t>(n));
-    for (T& value : x) value = static_cast<T>(normal(rng));
-    return x;
-  }
-  template <class F>
-  void for_targets(const F& f) {
-    for (const std::string& target : ttr::simd_targets()) {
-      SCOPED_TRACE(target);
-      f(ttr::simd<T>(target));
-    }
-  }
-  static double tolerance(double size) { return 16 * double{std::numeric_limits<T>::epsilon()} * (size + 1); }
   // Columns from N on are unchanged, the others equal want(i, j, &size), where size is the sum of the absolute terms.
   template <class F>
   static void expect(Size M, Size N, Size ld, const std::vector<T>& got, const std::vector<T>& before,
@@ -47,10 +34,10 @@ class JointPrimitives : public testing::Test {
         }
         double size = 0;
         const double value = want(i, j, &size);
-        ASSERT_NEAR(got[i * ld + j], value, tolerance(size)) << M << " " << N << " at " << i << " " << j;
+        ASSERT_NEAR(got[i * ld + j], value, JointPrimitives::tolerance(size))
+            << M << " " << N << " at " << i << " " << j;
       }
   }
-  std::mt19937 rng{5};
 };
 using Numbers = testing::Types<float, double>;
 TYPED_TEST_SUITE(JointPrimitives, Numbers);

@@ -213,7 +213,7 @@ TEST(EveryLayer, LongCallsEqualShortOnes) {
         for (const auto& [name, numbers] : part.outputs)
           joined[name].insert(joined[name].end(), numbers.begin(), numbers.end());
       }
-      const double bound = subject.info->conditioning * 1e-9;
+      const double bound = subject.info->conditioning * form_tolerance(Type::f64);
       for (const auto& [name, numbers] : joined)
         EXPECT_LE(cli::relative_error(whole.outputs.at(name), numbers, 0), bound) << name << ", " << to_string(form);
 

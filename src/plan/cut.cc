@@ -82,7 +82,8 @@ Cut cut_of(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstS
   Cut cut;
   bool heads = cuts_by_heads(body, step);
   if (!backward) {
-    if (!heads || N >= 4 * threads || N % threads == 0) cut.sequences = std::min(N, 4 * threads);
+    const bool alike = b.batch == N && N % threads == 0;  // packed sequences have lengths of their own
+    if (!heads || N >= 4 * threads || alike) cut.sequences = std::min(N, 4 * threads);
     else cut.sequences = N, cut.heads = std::min(G, threads);
     if (cut.tasks() == 1 && cuts_by_columns(body, step))
       cut.columns = std::clamp(body.shape.value_dim / least_columns, 1, threads);
@@ -100,9 +101,9 @@ Cut cut_of(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstS
 Share share_of(const Plan::Body& body, const Cut& cut, int i, std::size_t sequences) noexcept {
   Share share;
   const int column = i % cut.columns, head = i / cut.columns % cut.heads, sequence = i / cut.columns / cut.heads;
-  const auto part = [](int n, int parts, int all) {
-    const int begin = begin_of(n, parts, all);
-    return std::pair(begin, begin_of(n + 1, parts, all) - begin);
+  const auto part = [](int n, int parts, int all) {  // where it begins, and how long it is
+    const auto begin_of = [&](int m) { return static_cast<int>(std::int64_t{all} * m / parts); };
+    return std::pair(begin_of(n), begin_of(n + 1) - begin_of(n));
   };
   if (cut.sequences > 1) {
     const auto [first, count] = part(sequence, cut.sequences, static_cast<int>(sequences));

@@ -23,9 +23,6 @@ std::span<const StatePart> parts_of(const Plan::Body&, const Step&);
 template <class T>
 Cut cut_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, bool backward) noexcept;
 
-/// Where part i of `parts` begins, of `all` things.
-inline int begin_of(int i, int parts, int all) { return static_cast<int>(std::int64_t{all} * i / parts); }
-
 /// Task i of a cut.
 Share share_of(const Plan::Body&, const Cut&, int i, std::size_t sequences) noexcept;
 

@@ -4,6 +4,7 @@
 
 #include "plan/bind.h"
 #include "plan/pieces.h"
+#include "plan/strided.h"
 #include "simd/half_simd.h"
 
 namespace ttr {
@@ -15,47 +16,35 @@ bool is_half(Type type) { return type == Type::bf16 || type == Type::f16; }
 struct Half {
   void* data = nullptr;  // the caller's; of an input it is only read
   Type type = Type::bf16;
-  std::array<std::ptrdiff_t, max_rank> extent{}, stride{};  // the caller's
+  Axes extent{}, stride{};  // the caller's
   int rank = 0;
   int time_axis = -1;  // -1: a parameter
   int pairs = 1;       // rows of the time axis per token
   float* copy = nullptr;
-  std::array<std::ptrdiff_t, max_rank> copy_stride{};
+  Axes copy_stride{};
 };
 
-// Calls row(of the caller, of the copy, numbers, caller's stride) for every row of the tokens: the last axis, with those
-// before it that lie without gaps in both.
+// Calls row(of the caller, of the copy, numbers) for every row of the tokens. Numbers of the caller lie step_of(..)
+// apart, those of the copy beside each other.
 template <class Row>
 void each_row(const Half& h, std::ptrdiff_t begin, std::ptrdiff_t end, Row&& row) {
-  std::array<std::ptrdiff_t, max_rank> extent = h.extent, at{};
+  Axes extent = h.extent;
   std::uint16_t* data = static_cast<std::uint16_t*>(h.data);
   if (h.time_axis >= 0) {
     const auto d = static_cast<std::size_t>(h.time_axis);
     extent[d] = std::min((end - begin) * h.pairs, extent[d] - begin * h.pairs);
     data += begin * h.pairs * h.stride[d];
   }
-  for (int d = 0; d < h.rank; ++d)
-    if (extent[static_cast<std::size_t>(d)] <= 0) return;
-  if (h.rank == 0) return row(data, h.copy, std::ptrdiff_t{1}, std::ptrdiff_t{1});
-  std::size_t last = static_cast<std::size_t>(h.rank - 1);
-  std::ptrdiff_t length = extent[last];
-  const std::ptrdiff_t step = h.stride[last];
-  for (; last > 0 && step == 1 && h.stride[last - 1] == length && h.copy_stride[last - 1] == length; --last)
-    length *= extent[last - 1];
-  for (;;) {
-    std::ptrdiff_t theirs = 0, own = 0;
-    for (std::size_t d = 0; d < last; ++d) theirs += at[d] * h.stride[d], own += at[d] * h.copy_stride[d];
-    row(data + theirs, h.copy + own, length, step);
-    std::size_t d = last;
-    while (d > 0 && ++at[d - 1] == extent[d - 1]) at[--d] = 0;
-    if (d == 0) return;
-  }
+  for_each_row<2>(h.rank, extent, {&h.stride, &h.copy_stride}, [&](const auto& offset, std::ptrdiff_t count) {
+    row(data + offset[0], h.copy + offset[1], count);
+  });
 }
 
 void widen(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   const HalfSimd& s = half_simd(simd);
   const auto convert = h.type == Type::bf16 ? s.widen_bf16 : s.widen_f16;
-  each_row(h, begin, end, [&](const std::uint16_t* theirs, float* own, std::ptrdiff_t n, std::ptrdiff_t step) {
+  const std::ptrdiff_t step = step_of(h.rank, h.stride);
+  each_row(h, begin, end, [&](const std::uint16_t* theirs, float* own, std::ptrdiff_t n) {
     if (step == 1) return convert(n, theirs, own);
     for (std::ptrdiff_t i = 0; i < n; ++i) convert(1, theirs + i * step, own + i);
   });
@@ -64,7 +53,8 @@ void widen(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::pt
 void narrow(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   const HalfSimd& s = half_simd(simd);
   const auto convert = h.type == Type::bf16 ? s.narrow_bf16 : s.narrow_f16;
-  each_row(h, begin, end, [&](std::uint16_t* theirs, const float* own, std::ptrdiff_t n, std::ptrdiff_t step) {
+  const std::ptrdiff_t step = step_of(h.rank, h.stride);
+  each_row(h, begin, end, [&](std::uint16_t* theirs, const float* own, std::ptrdiff_t n) {
     if (step == 1) return convert(n, own, theirs);
     for (std::ptrdiff_t i = 0; i < n; ++i) convert(1, own + i, theirs + i * step);
   });
@@ -113,6 +103,13 @@ AnyTensor part_of(const Plan::Body& body, const InputInfo& info, AnyTensor tenso
   return tensor;
 }
 
+// The levels of a log-linear weight on the oracle: as many as the caller's tensor has. 64 are enough for any number of
+// tokens; with more a call finds its workspace too small.
+bool has_free_extent(const Plan::Body& body, const std::string& axes) {
+  return axes.find('L') != std::string::npos && !body.pipeline.letters.contains('L');
+}
+constexpr std::ptrdiff_t most_free = 64;
+
 template <class List>
 bool any_half(const List* list) {
   if (!list) return false;
@@ -136,7 +133,8 @@ std::size_t halves_bytes(const Plan::Body& body, std::int64_t length, std::int64
     for (const InputInfo& info : list) {
       std::string axes = info.shape;
       std::erase(axes, ' ');
-      const auto count = static_cast<std::ptrdiff_t>(body.elements(axes, body.shape.batch, length, pairs));
+      auto count = static_cast<std::ptrdiff_t>(body.elements(axes, body.shape.batch, length, pairs));
+      if (has_free_extent(body, axes)) count *= most_free;
       for (int i = 0; i < times; ++i) arena.take<float>(count);
     }
   };
@@ -169,6 +167,7 @@ Status forward_halves(const Plan::Body& body, const Call& call) noexcept {
       if (tensor.rank == 0 && !tensor) continue;  // left out
       Half half;
       in[info.name] = part_of(body, info, tensor, begin, end, length, own, &half);
+      if (!own.rest().data) return Status::small_workspace;
       if (half.copy && half.data) widen(half, simd, begin, end);
     }
     std::size_t count = 0;
@@ -183,6 +182,7 @@ Status forward_halves(const Plan::Body& body, const Call& call) noexcept {
       in.cu_seqlens = {cu, N + 1};
     }
     part.workspace = own.rest();
+    if (!part.workspace.data) return Status::small_workspace;
     const Status status = run_forward(body, part);
     for (std::size_t i = 0; i < count; ++i)
       if (written[i].copy) narrow(written[i], simd, begin, end);
@@ -206,16 +206,19 @@ Status backward_halves(const Plan::Body& body, const Call& call) noexcept {
       if (tensor.rank == 0 && !tensor) continue;
       Half half;
       to[info.name] = part_of(body, info, tensor, 0, time, time, arena, &half);
+      if (!arena.rest().data) return false;
       if (half.copy && half.data) widen(half, simd, 0, time);
     }
+    return true;
   };
-  read(body.pipeline.inputs, *call.inputs, in);
-  read(body.pipeline.outputs, *call.d_outputs, d_out);
+  if (!read(body.pipeline.inputs, *call.inputs, in) || !read(body.pipeline.outputs, *call.d_outputs, d_out))
+    return Status::small_workspace;
   for (const InputInfo& info : body.pipeline.inputs)
     if (const Tensor tensor = call.d_inputs->get(info.name))
       d_in[info.name] = part_of(body, info, tensor, 0, time, time, arena, &written[count++]);
   in.cu_seqlens = call.inputs->cu_seqlens, in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
   part.workspace = arena.rest();
+  if (!part.workspace.data) return Status::small_workspace;
   const Status status = run_backward(body, part);
   for (std::size_t i = 0; i < count; ++i)
     if (written[i].copy) narrow(written[i], simd, 0, time);

@@ -8,6 +8,7 @@
 #include "plan/kernels.h"
 #include "plan/operation_steps.h"
 #include "plan/pieces.h"
+#include "plan/strided.h"
 
 namespace ttr {
 namespace {
@@ -28,33 +29,12 @@ bool is_read(const Plan::Body& body, int index) {
   return false;
 }
 
-// Visits a tensor in row-major order: visit(offset, count, step) for rows of `count` numbers that lie `step` apart. Axes
-// without gaps between them are one row.
-template <class AnyTensor, class Visit>
-void for_each_row(const AnyTensor& tensor, Visit&& visit) noexcept {
-  std::array<std::ptrdiff_t, max_rank> at{};
-  const std::size_t rank = static_cast<std::size_t>(tensor.rank);
-  for (std::size_t d = 0; d < rank; ++d)
-    if (tensor.extent[d] == 0) return;
-  std::size_t last = rank == 0 ? 0 : rank - 1;
-  std::ptrdiff_t count = rank == 0 ? 1 : tensor.extent[last];
-  const std::ptrdiff_t step = rank == 0 ? 1 : tensor.stride[last];
-  for (; last > 0 && tensor.stride[last - 1] == count * step; --last) count *= tensor.extent[last - 1];
-  for (;;) {
-    std::ptrdiff_t offset = 0;
-    for (std::size_t d = 0; d < last; ++d) offset += at[d] * tensor.stride[d];
-    visit(offset, count, step);
-    std::size_t d = last;
-    while (d > 0 && ++at[d - 1] == tensor.extent[d - 1]) at[--d] = 0;
-    if (d == 0) return;
-  }
-}
-
 // dense += the strided tensor
 template <class T>
 void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
-  for_each_row(tensor, [&](std::ptrdiff_t offset, std::ptrdiff_t count, std::ptrdiff_t step) {
-    for (std::ptrdiff_t i = 0; i < count; ++i) *dense++ += data[offset + i * step];
+  const std::ptrdiff_t step = step_of(tensor.rank, tensor.stride);
+  for_each_row<1>(tensor.rank, tensor.extent, {&tensor.stride}, [&](const auto& offset, std::ptrdiff_t count) {
+    for (std::ptrdiff_t i = 0; i < count; ++i) *dense++ += data[offset[0] + i * step];
   });
 }
 
@@ -150,8 +130,9 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
 template <class T>
 void clear(const Tensor& tensor) noexcept {
   if (!tensor) return;
-  for_each_row(tensor, [&](std::ptrdiff_t offset, std::ptrdiff_t count, std::ptrdiff_t step) {
-    T* const row = static_cast<T*>(tensor.data) + offset;
+  const std::ptrdiff_t step = step_of(tensor.rank, tensor.stride);
+  for_each_row<1>(tensor.rank, tensor.extent, {&tensor.stride}, [&](const auto& offset, std::ptrdiff_t count) {
+    T* const row = static_cast<T*>(tensor.data) + offset[0];
     if (step == 1) std::fill_n(row, count, T(0));
     else
       for (std::ptrdiff_t i = 0; i < count; ++i) row[i * step] = 0;
@@ -167,8 +148,8 @@ bool stops(const Step& step, Status s) noexcept {
 
 // Tokens begin .. end-1 of every row as a call of its own. Sequences outside have no tokens in it.
 template <class T>
-void narrow(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begin, std::ptrdiff_t end,
-            Sequence* sequences, Sequence* of_pairs, Binding<T>& piece) noexcept {
+void bind_piece(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begin, std::ptrdiff_t end,
+                Sequence* sequences, Sequence* of_pairs, Binding<T>& piece) noexcept {
   const std::ptrdiff_t pairs = body.pipeline.pairs;
   piece.batch = whole.batch, piece.time = end - begin, piece.pairs = piece.time * pairs;
   for (std::size_t n = 0; n < whole.sequences.size(); ++n) {
@@ -220,7 +201,7 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   Binding<T> piece;
   return each_piece(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
                     [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                      narrow(body, b, begin, end, sequences, of_pairs, piece);
+                      bind_piece(body, b, begin, end, sequences, of_pairs, piece);
                       return walk(body, piece, call, arena.rest());
                     });
 }
