@@ -22,12 +22,19 @@
 // Flops per token, triangles as half a product: forward 4 K V + C (K + V), delta 6 K V + 2 C (K + V); backward with
 // the pass that finds the states again 10 K V + C (3 K + 2 V), delta 16 K V + C (6 K + 5 V). That pass keeps W and N.
 //
+// Forward there is a shorter way as long as the gates are gentle, |G_i| <= 12 since the last cut: tokens go through
+// e^{-G} S, which has no gates, in groups (simd/groups-inl.h). What they write is multiplied by e^{-G_i}, what they
+// read by e^{G_i}, and the state at the cut by e^{G_c}:
+//
+//   u_i = e^{-G_i} beta_i v_i - beta_i x_i ,  x_i = S' k_i  (undecayed: times e^{-g_i})     o_i = e^{G_i} S' q_i
+//
 // Traps: what lies above a diagonal is undefined and reaches no result; D comes from sums of gates, not from
 // differences (strong gates cancel) and not from e^{-G} (overflows). S_0' means the transpose, S' the end state.
 // beta may be zero: nothing is divided by it.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 #include "families/hints.h"
@@ -45,12 +52,12 @@ class ChunkForm {
 
   /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
   ChunkForm(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), C(chunk), hints(simd) {
+      : s(simd), K(key_dim), V(value_dim), C(chunk), hints(simd), sweep_hints(simd, longest_hinted) {
     const Size stack = reads(rule) ? 2 * C : C;  // queries above reads
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
     D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
     g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C + 1), sums = arena.take<T>(C);
-    factors = arena.take<T>(2 * C);
+    factors = arena.take<T>(2 * C), swept = arena.take<T>(Simd<T>::sweep_scratch(K));
     if (reads(rule)) N = arena.take<T>(C * C);
     if (!backward) return;
     y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K);
@@ -60,6 +67,9 @@ class ChunkForm {
     if (reads(rule)) E = arena.take<T>(C * C), d_kr = arena.take<T>(C * K);
   }
 
+  /// No sweeps over the state: all through products of matrices.
+  void by_products() { sweeps = false; }
+
   /// Numbers that replay keeps of one chunk.
   static Size kept(int value_dim, Size chunk) { return reads(rule) ? chunk * (value_dim + chunk) : 0; }
 
@@ -67,13 +77,21 @@ class ChunkForm {
   /// without data = 0.
   void forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
     const int key_head = head / (p.heads / p.key_heads);
-    hints.begin();
-    hints.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
-    hints.add_share(p.v, row, begin, c, head, p.heads, V);
-    if (outputs) hints.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
-    if (outputs) hints.add_share(p.o, row, begin, c, head, p.heads, V);
-    hints.spread((outputs + 1 + reads(rule)) * c * K * V);
-    advance(p, row, begin, c, head, S, S, w, N, outputs);
+    const auto hint = [&](RowHints<T>& next) {
+      next.begin();
+      next.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
+      next.add_share(p.v, row, begin, c, head, p.heads, V);
+      if (outputs) next.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
+      if (outputs) next.add_share(p.o, row, begin, c, head, p.heads, V);
+      next.spread((outputs + 1 + reads(rule)) * c * K * V);
+    };
+    hint(hints);
+    if (sweeps) {
+      hint(sweep_hints);
+      for (Size n = shortest_gentle; n >= shortest_gentle && c > 0; begin += n, c -= n)
+        n = sweep(p, row, begin, c, head, S, outputs);
+    }
+    if (c > 0) advance(p, row, begin, c, head, S, S, w, N, outputs);
   }
 
   /// A state as replay and backward hold it: transposed, unless the rule reads it.
@@ -158,6 +176,51 @@ class ChunkForm {
 
  private:
   static constexpr Size undecayed = rule == Rule::delta_undecayed;
+  static constexpr Size shortest_gentle = 8;  // tokens between cuts; with fewer the state's updates cost too much
+  static constexpr double gentle = 12;        // the largest |G|
+
+  // As many tokens as have gentle gates, in groups; how many they were.
+  Size sweep(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    Size n = c;
+    T *const up = e, *const write = factors, *const read = beta;
+    if (p.g) {
+      T sum = 0;
+      for (n = 0; n < c; ++n) {
+        g[n] = p.g(row, begin + n, head), sum += g[n];
+        if (!(std::abs(sum) <= T(gentle))) break;
+        up[n] = sum, write[n] = -sum;
+      }
+      if (n == 0) return 0;
+      s.exp(n, up, up), s.exp(n, write, write);
+      if (undecayed) {
+        for (Size i = 0; i < n; ++i) read[i] = -g[i];
+        s.exp(n, read, read);
+      }
+    }
+    typename Simd<T>::Group tokens{.n = n, .K = K, .V = V};
+    for (Size i = 0; p.beta && i < n; ++i) {
+      const T step = p.beta(row, begin + i, head);
+      write[i] = p.g ? step * write[i] : step;
+      read[i] = p.g && undecayed ? step * read[i] : step;
+    }
+    if (p.g || p.beta) tokens.write = write;
+    if (p.beta || (p.g && undecayed)) tokens.read = read;
+    if (p.g) tokens.answer = up, tokens.late = up + n - 1, tokens.late_step = 0;
+    tokens.k = contiguous(s, p.k, row, begin, n, key_head, K, x, &tokens.ldk);
+    if (reads(rule)) tokens.x = tokens.k, tokens.ldx = tokens.ldk;
+    if (p.v) tokens.v = values(p, row, begin, n, head, &tokens.ldv);
+    else std::fill_n(w, V, T(0)), tokens.v = w;
+    if (outputs) {
+      tokens.q = contiguous(s, p.q, row, begin, n, key_head, K, x + C * K, &tokens.ldq);
+      tokens.scale = p.scale;
+    }
+    tokens.hints = sweep_hints.get();
+    const bool direct = outputs && p.o.stride[3] == 1;
+    s.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
+    if (outputs && !direct) unpack(o, row, begin, n, head, V, p.o);
+    return n;
+  }
 
   // The chunk from S to S_end, which may be the same; W and system are its panels. Here D has beta in its columns.
   void advance(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* S, T* S_end, T* W,
@@ -284,9 +347,10 @@ class ChunkForm {
   const Simd<T>& s;
   int K, V;
   Size C;
-  RowHints<T> hints;
+  RowHints<T> hints, sweep_hints;
+  bool sweeps = true;
   bool gated = false;
-  T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *factors;
+  T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *factors, *swept;
   T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,
     *spare = nullptr;
   T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr, *delta = nullptr;

@@ -15,21 +15,23 @@
 
 namespace ttr::families {
 
+inline constexpr std::ptrdiff_t longest_hinted = 2048;  // bytes of a row, for sweeps
+
 template <class T>
 class RowHints {
  public:
   using Size = std::ptrdiff_t;
-  explicit RowHints(const Simd<T>& simd) : lanes(simd.lanes) {}
+  explicit RowHints(const Simd<T>& simd, Size longest_row = 256) : longest(longest_row), lanes(simd.lanes) {}
 
   void begin() { hints = {}, strips = 0; }
 
   /// Tokens begin .. begin+count-1 of heads head .. head+heads-1, D numbers each. Nothing where the tokens of a head
-  /// are neighbours, or their rows so long that the hardware notices (measured: hints for rows of 512 bytes cost more
-  /// than they save).
+  /// are neighbours, or their rows so long that the hardware notices (measured: with products, hints for rows of 512
+  /// bytes cost more than they save; with sweeps over the state they save half of the time).
   template <class U>
   void add(const View<U, 4>& x, Size row, Size begin, Size count, Size head, Size heads, Size D) {
     constexpr Size size = sizeof(T);
-    if (!x || count <= 0 || x.stride[3] != 1 || x.stride[1] == D || D * size > 256 || hints.count == Hints::most)
+    if (!x || count <= 0 || x.stride[3] != 1 || x.stride[1] == D || D * size > longest || hints.count == Hints::most)
       return;
     if (heads > 1 && x.stride[2] != D) return;
     const U* const first = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
@@ -54,7 +56,7 @@ class RowHints {
 
  private:
   Hints hints;
-  Size lanes, strips = 0;
+  Size longest, lanes, strips = 0;
 };
 
 }  // namespace ttr::families

@@ -18,6 +18,7 @@ struct Schedule {
   bool chunked;
   std::ptrdiff_t segment;   // tokens per chunk, or between stored states
   std::ptrdiff_t scan = 0;  // tokens per segment of Form::scan
+  bool whole = false;  // one chunk of all tokens, by matrix products: Form::parallel, or a chunk asked to be so long
   /// Tokens one head runs through before the next head has its turn: whole chunks.
   std::ptrdiff_t block() const { return std::max<std::ptrdiff_t>(1, 256 / segment) * segment; }
 };
@@ -25,8 +26,9 @@ struct Schedule {
 inline Schedule schedule(const Choice& best, Form form, int chunk, std::ptrdiff_t time) {
   time = std::max<std::ptrdiff_t>(time, 1);
   if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
-  if (form == Form::parallel) return {true, time};
-  if (form == Form::chunk) return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : best.chunk, time)};
+  if (form == Form::parallel) return {true, time, 0, true};
+  if (form == Form::chunk)
+    return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : best.chunk, time), 0, chunk >= time};
   if (form == Form::scan) {
     const std::ptrdiff_t inner = best.chunk, share = (time + scan_parts - 1) / scan_parts;
     const std::ptrdiff_t length = std::min(chunk > 0 ? chunk : (share + inner - 1) / inner * inner, time);
@@ -72,6 +74,8 @@ class HeadRun {
         chunked(plan.chunked),
         chunk(s, key_dim, value_dim, plan.chunked ? plan.segment : 0, backward, arena),
         recurrent(s, key_dim, value_dim, plan.chunked ? 0 : time, backward, arena) {
+    if constexpr (requires { chunk.by_products(); })
+      if (plan.whole) chunk.by_products();
     if (!backward) return;
     if (!chunked) together = 1, inside = arena.take<T>((segment + 1) * state);
     const Size count = (time + segment - 1) / segment;

@@ -28,6 +28,7 @@
 
 #include "families/ahead.h"
 #include "families/gates.h"
+#include "families/hints.h"
 #include "families/scratch.h"
 #include "families/vector.h"
 #include "simd/simd.h"
@@ -46,6 +47,7 @@ class VectorChunk {
         V(value_dim),
         C(chunk),
         ahead(simd),
+        hints(simd, longest_hinted),
         keys(simd, key_dim, chunk, true, backward, arena),
         values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
     constexpr Size with_read = erase == Erase::none ? 1 : 2, with_erase = erase == Erase::other ? 2 : 1;
@@ -55,6 +57,7 @@ class VectorChunk {
     v = arena.take<T>(C * V), u = arena.take<T>(C * V), o = arena.take<T>((backward ? 1 + with_erase : 1) * C * V);
     key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V), kt = arena.take<T>(K * C);
     P = arena.take<T>(C * C), beta = arena.take<T>(C), own = arena.take<T>(C), w = arena.take<T>(K);
+    swept = arena.take<T>(Simd<T>::sweep_scratch(K));
     if (erase == Erase::other) yt = arena.take<T>(K * C), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
     if (!backward) return;
     alone = true;
@@ -66,6 +69,9 @@ class VectorChunk {
     if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
   }
+
+  /// No sweeps over the state: all through products of matrices.
+  void by_products() { sweeps = false; }
 
   /// What a replay leaves for the backward pass, in numbers: R and M, or R, U and the two systems.
   static Size kept(int value_dim, Size chunk) {
@@ -173,15 +179,21 @@ class VectorChunk {
 
  private:
   void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep) {
-    look_ahead(p, row, begin, c, head, outputs);
+    const bool sweep = sweeps && !keep && !p.gv;
+    if (sweep) hint(p, row, begin, c, head, outputs);
+    else look_ahead(p, row, begin, c, head, outputs);
     // As far as the gates are gentle, the short way. A strong gate cuts the chunk; if the cuts come too close, what
     // is left is taken in blocks.
     Size at = 0;
     for (bool gentle = !p.gv; gentle;) {
       const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_gentle), head);
       if (n == 0) break;
-      ahead.step();
-      forward_gently(p, row, begin, n, head, S, outputs, kept_at(keep, at));
+      if (sweep) {
+        sweep_gently(p, row, begin, n, head, S, outputs);
+      } else {
+        ahead.step();
+        forward_gently(p, row, begin, n, head, S, outputs, kept_at(keep, at));
+      }
       begin += n, c -= n, at += n;
       if (c == 0) return;
       gentle = n >= shortest_gentle;
@@ -278,6 +290,20 @@ class VectorChunk {
     const Size reads = (outputs ? 1 : 0) + (erase == Erase::none ? 0 : 1);
     ahead.spread(count_pieces(K, V) + reads * count_pieces(c, V) + (outputs ? 5 : 2));
   }
+  // The same for sweeps.
+  void hint(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    const auto add = [&](const auto& rows, int h, int heads, int dim) {
+      if (alone) hints.add(rows, row, begin + c, c, h, 1, dim);
+      else hints.add_share(rows, row, begin, c, h, heads, dim);
+    };
+    ahead.begin(), hints.begin();
+    add(p.gk, head, p.heads, K), add(p.k, key_head, p.key_heads, K), add(p.v, head, p.heads, V);
+    add(p.a, head, p.heads, K), add(p.b, head, p.heads, K);
+    if (outputs) add(p.q, key_head, p.key_heads, K), add(p.o, head, p.heads, V);
+    const Size products = 1 + outputs + (erase == Erase::none ? 0 : erase == Erase::same ? 1 : 2);
+    hints.spread(products * c * K * V);
+  }
   // The chunk before, for the backward pass.
   void look_back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head,
                  const T* S_0) {
@@ -361,6 +387,7 @@ class VectorChunk {
   }
 
   // Under gentle key gates and without value gates: vector_gentle.h
+  void sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs);
   void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
                       Kept<T> keep);
   void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
@@ -383,15 +410,20 @@ class VectorChunk {
     s.scale_rows(c, V, beta, rows, ld, out, V);
   }
 
-  // o_i += (scale q_i . w*k_i) v_i
-  void add_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out, Size ldo) {
+  // own_i = scale q_i . w*k_i
+  void find_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
     const int key_head = head / (p.heads / p.key_heads);
     for (int j = 0; j < K; ++j) w[j] = p.scale * p.bonus(head, j);
-    Size ldk, ldq, ldv;
+    Size ldk, ldq;
     const T* const key = contiguous(s, p.k, row, begin, c, key_head, K, key_rows, &ldk);
     s.scale_columns(c, K, w, key, ldk, key_rows, K);
     const T* const query = contiguous(s, p.q, row, begin, c, key_head, K, q, &ldq);
     s.row_dots(c, K, query, ldq, key_rows, K, own);
+  }
+  // o_i += own_i v_i
+  void add_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out, Size ldo) {
+    find_bonus(p, row, begin, c, head);
+    Size ldv;
     const T* const value = contiguous(s, p.v, row, begin, c, head, V, v, &ldv);
     for (Size i = 0; i < c; ++i) s.axpy(V, own[i], value + i * ldv, out + i * ldo);
   }
@@ -492,9 +524,11 @@ class VectorChunk {
   static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T
   static constexpr Size most_pieces = 4;       // of a chunk on its way back, whose states are held at the same time
   Ahead<T> ahead;
+  RowHints<T> hints;
+  bool sweeps = true;
   Reader ask = Reader::after, look = Reader::before;
   Gates<T> keys, values;
-  T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w;
+  T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w, *swept;
   T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
   T *PX = nullptr, *inside = nullptr;  // inside: states at the cuts of a chunk
   bool alone = false;                  // one head goes to the end before the next begins

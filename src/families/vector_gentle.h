@@ -18,6 +18,36 @@
 namespace ttr::families {
 
 template <class T, Erase erase>
+void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
+                                         bool outputs) {
+  const int key_head = head / (p.heads / p.key_heads);
+  prepare(p, row, begin, c, head);
+  typename Simd<T>::Group tokens{.n = c, .K = K, .V = V};
+  if (outputs && p.bonus && p.v) find_bonus(p, row, begin, c, head), tokens.direct = own;
+  scaled(p.k, row, begin, c, key_head, keys.down_rows(), k);
+  tokens.k = k, tokens.ldk = K;
+  if constexpr (erase != Erase::none) {
+    scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), x);
+    tokens.x = x, tokens.ldx = K;
+  }
+  if constexpr (erase == Erase::other) {
+    scaled(p.b, row, begin, c, head, keys.down_rows(), y);
+    tokens.y = y, tokens.ldy = K;
+  }
+  if (p.v) tokens.v = contiguous(s, p.v, row, begin, c, head, V, v, &tokens.ldv);
+  else std::fill_n(v, V, T(0)), tokens.v = v;
+  if (p.beta) tokens.write = tokens.read = beta;
+  if (outputs) {
+    scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), q);
+    tokens.q = q, tokens.ldq = K, tokens.scale = p.scale, tokens.before = ask == Reader::before;
+  }
+  tokens.late = keys.over(c), tokens.hints = hints.get();
+  const bool direct = outputs && p.o.stride[3] == 1;
+  s.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
+  if (outputs && !direct) unpack(o, row, begin, c, head, V, p.o);
+}
+
+template <class T, Erase erase>
 void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
                                            bool outputs, Kept<T> keep) {
   const int key_head = head / (p.heads / p.key_heads);

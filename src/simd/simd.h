@@ -123,6 +123,30 @@ struct Simd {
   /// where u_t = beta_t v_t, or with x and without y  u_t = beta_t (v_t - r_t). Bits and `panel` as in sweep.
   void (*gated_sweep)(const Tokens&, T* S, Size lds, T* o, Size ldo, T* panel);
 
+  /// Tokens of group_sweep, whose gates are in their rows and factors already. Row t is at data + t ld.
+  struct Group {
+    Size n = 0, K = 0, V = 0;
+    const T *x = nullptr, *y = nullptr;  // read and erase keys [n,K]; y only beside x
+    Size ldx = 0, ldy = 0;
+    const T *k = nullptr, *v = nullptr;  // write keys [n,K], values [n,V]
+    Size ldk = 0, ldv = 0;
+    const T *write = nullptr, *read = nullptr;  // factors of v_t and (without y) of what was read, [n]; null: 1
+    const T* q = nullptr;                       // [n,K]; null: no outputs
+    Size ldq = 0;
+    T scale = 1;                // on the outputs
+    const T* answer = nullptr;  // [n], on the outputs as well; null: 1
+    bool before = false;        // outputs read the state before the token's write; not with x
+    const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
+    const T* late = nullptr;    // factor of row i of the state behind the last token, late[i late_step]; null: 1
+    Size late_step = 1;
+    Hints* hints = nullptr;
+  };
+  /// Tokens through a state S [K,V] without gates, two or four at a time, one sweep over S for each group:
+  ///   r_t = S' x_t ;  S <- S + k_t u_t' (+ y_t r_t') ;  o_t = scale answer_t S' q_t + direct_t v_t
+  /// where u_t = write_t v_t, or with x and without y  u_t = write_t v_t - read_t r_t ; at the end S <- diag(late) S.
+  /// `panel` as in sweep; it is used where rows of S lie so far apart that L1 would not hold a panel of them.
+  void (*group_sweep)(const Group&, T* S, Size lds, T* o, Size ldo, T* panel);
+
   /// C [M,N] = diag(alpha) A B + diag(beta) C, A stored [K,M]; alpha = null: 1
   void (*gemm_tn_rows)(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb,
                        const T* beta, T* C, Size ldc);

@@ -5,6 +5,7 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 
 #include "hwy/highway.h"
+#include "simd/groups-inl.h"
 #include "simd/heads-inl.h"
 #include "simd/simd.h"
 #include "simd/vectors-inl.h"

@@ -544,6 +544,10 @@ void GatedHeads(const typename Simd<T>::Tokens& x, Size group, Size x_group, T* 
 template <class T>
 void MomentumHeads(const typename Simd<T>::Momentum& x, T* S, T* Z, T* o, Size ldo);
 
+// Defined in groups-inl.h.
+template <class T>
+void GroupSweep(const typename Simd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel);
+
 template <class T>
 const Simd<T>* Table() {
   static const Simd<T> table = {
@@ -574,6 +578,7 @@ const Simd<T>* Table() {
       .rank_one = RankOne<T>,
       .sweep = Sweep<T>,
       .gated_sweep = GatedSweep<T>,
+      .group_sweep = GroupSweep<T>,
       .gemm_tn_rows = GemmTNRows<T>,
       .mul_rows = MulRows<T>,
       .gate_reach = GateReach<T>,

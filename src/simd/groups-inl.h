@@ -1,0 +1,244 @@
+// Tokens through a state a few at a time, compiled once per instruction set (included by simd_f32.cc, simd_f64.cc).
+//
+// A token that goes through a state alone costs a load and a store for every two or three multiply-adds. Here a row
+// of a panel of columns is loaded, takes the writes of a group of tokens one after the other, answers each of them
+// in between, and is stored:
+//
+//   for the rows i:   s = S_i ;  for the tokens t of the group:  s += k_ti u_t ,  o_t += q_ti s      S_i = s
+//
+// Without reads (x = null) a group has four tokens where there are 32 registers, else two, and the bits do not depend
+// on the groups. With reads it has two tokens, because u_t must be known before the row comes by: the first needs what
+// the state before the group tells it, which the group before has summed on its way, the second also what the first
+// has written,
+//
+//   r_1 = S' x_1 + (x_1 . k_0) u_0 + (x_1 . y_0) r_0
+//
+// So there are 2 K V multiply-adds per token (3 K V and 4 K V with reads) and one load and one store of S per group,
+// no triangle of pairs and no transpose: at K = V = 64 more than 90 % of the peak of a machine with AVX-512.
+#if defined(TTR_SIMD_GROUPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_SIMD_GROUPS_INL_H_
+#undef TTR_SIMD_GROUPS_INL_H_
+#else
+#define TTR_SIMD_GROUPS_INL_H_
+#endif
+
+#include "simd/simd.h"
+#include "simd/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ttr::simd_detail {
+namespace HWY_NAMESPACE {
+
+#if HWY_CAP_GE512 || (HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_SCALAR)
+constexpr bool kManyRegisters = true;
+#else
+constexpr bool kManyRegisters = false;
+#endif
+constexpr Size kPairsAtOnce = 32;  // whose products of keys are held
+
+template <Erase kErase>
+constexpr int GroupTokens() {
+  return kErase == Erase::none && kManyRegisters ? 4 : 2;
+}
+template <Erase kErase>
+constexpr int GroupVectors() {
+  return kErase == Erase::other && !kManyRegisters ? 1 : 2;
+}
+
+// x_{t+1} . k_t and x_{t+1} . y_t of a pair of tokens.
+template <class T>
+struct Near {
+  T k = 0, y = 0;
+};
+
+// Where a group finds its panel and where it leaves it.
+template <class T>
+struct Place {
+  T* data;
+  Size ld;
+};
+
+// next[r] = S' x_r of two tokens, which may be the same one
+template <int NV, bool kPart, class T>
+HWY_INLINE void ReadTwo(Size K, const T* x0, const T* x1, const T* S, Size lds, Size lanes, Vec<T> (&next)[2][NV]) {
+  const Tag<T> d;
+  TTR_UNROLL for (int v = 0; v < NV; ++v) next[0][v] = next[1][v] = hn::Zero(d);
+  for (Size i = 0; i < K; ++i) {
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      const Vec<T> s = LoadMaybe<kPart>(S + i * lds + v * Width<T>(), lanes);
+      next[0][v] = hn::MulAdd(hn::Set(d, x0[i]), s, next[0][v]);
+      next[1][v] = hn::MulAdd(hn::Set(d, x1[i]), s, next[1][v]);
+    }
+  }
+}
+
+// Tokens t .. t+R-1; `next` comes with what they read and, if kMore, leaves with what the two behind them will.
+template <Erase kErase, Query kQuery, bool kMore, bool kLate, int R, int NV, bool kPart, class T>
+HWY_INLINE void Group(const typename Simd<T>::Group& x, Size t, Size j, Size lanes, Place<T> from, Place<T> to,
+                      Near<T> near, const T* x0, const T* x1, T* o, Size ldo, Vec<T> (&next)[2][NV]) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  constexpr bool kReads = kErase != Erase::none, kNext = kReads && kMore;
+  Vec<T> u[R][NV], out[R][NV], read[R][NV];
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      u[r][v] = LoadMaybe<kPart>(x.v + (t + r) * x.ldv + j + v * L, lanes);
+      if (x.write) u[r][v] = hn::Mul(hn::Set(d, x.write[t + r]), u[r][v]);
+      out[r][v] = hn::Zero(d);
+      if constexpr (kReads) {
+        read[r][v] = next[r][v];
+        if (r == 1) {
+          read[r][v] = hn::MulAdd(hn::Set(d, near.k), u[0][v], read[r][v]);
+          if (kErase == Erase::other) read[r][v] = hn::MulAdd(hn::Set(d, near.y), read[0][v], read[r][v]);
+        }
+        if constexpr (kErase == Erase::same)
+          u[r][v] = hn::NegMulAdd(hn::Set(d, x.read ? x.read[t + r] : T(1)), read[r][v], u[r][v]);
+      }
+    }
+  }
+  if constexpr (kNext) {
+    TTR_UNROLL for (int v = 0; v < NV; ++v) next[0][v] = next[1][v] = hn::Zero(d);
+  }
+  // What the loop needs of x, in registers: the stores to S might change it, for all the compiler knows.
+  // Three times a leading dimension has a register of its own, twice is a way to address: a pointer for every token
+  // would be more than there are.
+  const Size ldk = x.ldk, ldq = x.ldq, ldy = x.ldy, ldk3 = 3 * ldk, ldq3 = 3 * ldq, late_step = x.late_step;
+  const T *k = x.k + t * ldk, *q = kQuery == Query::none ? nullptr : x.q + t * ldq, *late = x.late;
+  const T* y = kErase == Erase::other ? x.y + t * ldy : nullptr;
+  const auto rows = [&](Size count) HWY_ATTR {
+    for (; count > 0; --count) {
+      Vec<T> s[NV];
+      TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = LoadMaybe<kPart>(from.data + v * L, lanes);
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        if constexpr (kQuery == Query::before) {
+          const Vec<T> qi = hn::Set(d, q[r == 3 ? ldq3 : r * ldq]);
+          TTR_UNROLL for (int v = 0; v < NV; ++v) out[r][v] = hn::MulAdd(qi, s[v], out[r][v]);
+        }
+        const Vec<T> ki = hn::Set(d, k[r == 3 ? ldk3 : r * ldk]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = hn::MulAdd(ki, u[r][v], s[v]);
+        if constexpr (kErase == Erase::other) {
+          const Vec<T> yi = hn::Set(d, y[r * ldy]);
+          TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = hn::MulAdd(yi, read[r][v], s[v]);
+        }
+        if constexpr (kQuery == Query::after) {
+          const Vec<T> qi = hn::Set(d, q[r == 3 ? ldq3 : r * ldq]);
+          TTR_UNROLL for (int v = 0; v < NV; ++v) out[r][v] = hn::MulAdd(qi, s[v], out[r][v]);
+        }
+      }
+      if constexpr (kNext) {
+        const Vec<T> xi0 = hn::Set(d, *x0), xi1 = hn::Set(d, *x1);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) next[0][v] = hn::MulAdd(xi0, s[v], next[0][v]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) next[1][v] = hn::MulAdd(xi1, s[v], next[1][v]);
+      }
+      if constexpr (kLate) {
+        const Vec<T> factor = hn::Set(d, *late);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = hn::Mul(factor, s[v]);
+      }
+      TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(s[v], to.data + v * L, lanes);
+      from.data += from.ld, to.data += to.ld, ++k;
+      if constexpr (kQuery != Query::none) ++q;
+      if constexpr (kErase == Erase::other) ++y;
+      if constexpr (kNext) ++x0, ++x1;
+      if constexpr (kLate) late += late_step;
+    }
+  };
+  Size left = x.K;
+  if (R > 1 && x.hints) {
+    constexpr int products = 1 + (kQuery != Query::none) + kNext + (kErase == Erase::other);
+    for (; left >= Hints::round; left -= Hints::round) rows(Hints::round), GiveHints(*x.hints, R * NV * products);
+  }
+  rows(left);
+  if constexpr (kQuery != Query::none) {
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      const Vec<T> scale = hn::Set(d, x.answer ? x.scale * x.answer[t + r] : x.scale);
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        Vec<T> answer = hn::Mul(scale, out[r][v]);
+        if (x.direct)
+          answer = hn::MulAdd(hn::Set(d, x.direct[t + r]), LoadMaybe<kPart>(x.v + (t + r) * x.ldv + j + v * L, lanes),
+                              answer);
+        StoreMaybe<kPart>(answer, o + (t + r) * ldo + j + v * L, lanes);
+      }
+    }
+  }
+}
+
+// A panel of S, of which all groups but the last leave their rows in `panel`.
+template <Erase kErase, Query kQuery, int NV, bool kPart, class T>
+HWY_NOINLINE void GroupPanel(const typename Simd<T>::Group& x, Size begin, Size end, Size j, Size lanes, Place<T> S,
+                             Place<T> panel, const Near<T>* near, T* o, Size ldo) {
+  constexpr int R = GroupTokens<kErase>();
+  const bool late = x.late && end == x.n;
+  const auto reader = [&](Size t) { return kErase == Erase::none ? nullptr : x.x + std::min(t, end - 1) * x.ldx; };
+  Vec<T> next[2][NV];
+  if constexpr (kErase != Erase::none)
+    ReadTwo<NV, kPart>(x.K, reader(begin), reader(begin + 1), S.data, S.ld, lanes, next);
+  Place<T> from = S;
+  Size t = begin;
+  for (; t + R < end; t += R, from = panel)
+    Group<kErase, kQuery, true, false, R, NV, kPart, T>(x, t, j, lanes, from, panel, near[(t - begin) / 2],
+                                                        reader(t + R), reader(t + R + 1), o, ldo, next);
+  if (t + R == end) {
+    const Near<T> last = near[(t - begin) / 2];
+    if (late)
+      return Group<kErase, kQuery, false, true, R, NV, kPart, T>(x, t, j, lanes, from, S, last, nullptr, nullptr, o,
+                                                                 ldo, next);
+    return Group<kErase, kQuery, false, false, R, NV, kPart, T>(x, t, j, lanes, from, S, last, nullptr, nullptr, o,
+                                                                ldo, next);
+  }
+  for (; t + 1 < end; ++t, from = panel)  // fewer than a group; where there are reads, one
+    Group<kErase, kQuery, false, false, 1, NV, kPart, T>(x, t, j, lanes, from, panel, {}, nullptr, nullptr, o, ldo,
+                                                         next);
+  if (late)
+    return Group<kErase, kQuery, false, true, 1, NV, kPart, T>(x, t, j, lanes, from, S, {}, nullptr, nullptr, o, ldo,
+                                                               next);
+  Group<kErase, kQuery, false, false, 1, NV, kPart, T>(x, t, j, lanes, from, S, {}, nullptr, nullptr, o, ldo, next);
+}
+
+template <Erase kErase, Query kQuery, class T>
+void GroupSweepOf(const typename Simd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
+  constexpr Size L = Width<T>();
+  constexpr int NV = GroupVectors<kErase>();
+  Near<T> near[kPairsAtOnce];
+  for (Size begin = 0; begin < x.n; begin += 2 * kPairsAtOnce) {
+    const Size end = std::min(begin + 2 * kPairsAtOnce, x.n);
+    if constexpr (kErase != Erase::none) {
+      for (Size t = begin; t + 1 < end; t += 2) {
+        const T* const reader = x.x + (t + 1) * x.ldx;
+        near[(t - begin) / 2].k = Dot(x.K, reader, x.k + t * x.ldk);
+        if (kErase == Erase::other) near[(t - begin) / 2].y = Dot(x.K, reader, x.y + t * x.ldy);
+      }
+    }
+    const auto columns = [&](Size j, Size lanes, auto c) HWY_ATTR {
+      using P = decltype(c);
+      // Rows a power of two apart share a few sets of L1: a panel of them does not stay there.
+      const bool move = panel && lds * static_cast<Size>(sizeof(T)) >= 512;
+      const Place<T> there{S + j, lds}, here = move ? Place<T>{panel, P::vectors * L} : there;
+      GroupPanel<kErase, kQuery, P::vectors, P::part, T>(x, begin, end, j, lanes, there, here, near, o, ldo);
+    };
+    Size j = 0;
+    for (; j + NV * L <= x.V; j += NV * L) columns(j, L, Columns<NV, false>());
+    if (NV > 1 && j + L <= x.V) columns(j, L, Columns<1, false>()), j += L;
+    if (j < x.V) columns(j, x.V - j, Columns<1, true>());
+  }
+}
+
+template <class T>
+void GroupSweep(const typename Simd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
+  if (x.y) {
+    if (x.q) GroupSweepOf<Erase::other, Query::after, T>(x, S, lds, o, ldo, panel);
+    else GroupSweepOf<Erase::other, Query::none, T>(x, S, lds, o, ldo, panel);
+  } else if (x.x) {
+    if (x.q) GroupSweepOf<Erase::same, Query::after, T>(x, S, lds, o, ldo, panel);
+    else GroupSweepOf<Erase::same, Query::none, T>(x, S, lds, o, ldo, panel);
+  } else {
+    if (!x.q) GroupSweepOf<Erase::none, Query::none, T>(x, S, lds, o, ldo, panel);
+    else if (x.before) GroupSweepOf<Erase::none, Query::before, T>(x, S, lds, o, ldo, panel);
+    else GroupSweepOf<Erase::none, Query::after, T>(x, S, lds, o, ldo, panel);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ttr::simd_detail
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard that flips with the target
