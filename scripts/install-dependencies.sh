@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages ttr builds with, if any is missing. Works as root and with sudo. With the argument `bench`
-# also the libraries that the micro-benchmarks compare with.
+# also the libraries that the micro-benchmarks compare with, and what `make count` runs.
 set -euo pipefail
 
 packages=(
@@ -10,7 +10,7 @@ packages=(
   libgtest-dev librapidcheck-dev                 # the tests
   libbenchmark-dev                               # make bench
 )
-if [ "${1:-}" = bench ]; then packages+=(libeigen3-dev libopenblas-dev libdnnl-dev libxsmm-dev); fi
+if [ "${1:-}" = bench ]; then packages+=(libeigen3-dev libopenblas-dev libdnnl-dev libxsmm-dev valgrind binutils python3); fi
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || missing+=("$package")
