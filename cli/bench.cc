@@ -3,7 +3,7 @@
 //   useful GFLOP/s   operations of the plain recurrence, so that a form that does more is not rewarded for it
 //   % peak           of the multiply-adds per second that were measured between the runs of the case
 //   % bandwidth      inputs and outputs once per token, and when decoding the state in and out (a list of pairs: in),
-//                    of the update bandwidth of the smallest memory that holds them
+//                    of the bandwidth of the smallest memory that holds them: of updates, with a list of pairs of reading
 //
 // A case is measured only if its numbers are right: the literal solution on a few tokens, the recurrent form in double
 // on more. The median of several runs counts; cases that differ in form or threads alone take turns.
@@ -256,7 +256,7 @@ class Bench {
     best = std::max(best, *std::max_element(peaks.begin(), peaks.end()));
     row.gflops = flops * row.tokens_per_s * 1e-9;
     row.percent_peak = 100 * row.gflops / peak;
-    const double bandwidth = bandwidth_for(limits, run.bytes_touched()), bytes = run.bytes_per_token();
+    const double bandwidth = bandwidth_for(limits, run.traffic(), run.bytes_touched()), bytes = run.bytes_per_token();
     row.percent_bandwidth = 100 * bytes * row.tokens_per_s * 1e-9 / bandwidth;
     const double moving = bytes / bandwidth, computing = std::isnan(flops) ? 0 : flops / peak;
     row.memory_bound = moving >= computing;
@@ -282,10 +282,11 @@ Json json_of(const std::map<int, MachineLimits>& limits) {
   Json list = Json::array();
   const std::vector<MemoryLevel> levels = memory_levels();
   for (const auto& [threads, limit] : limits) {
-    Json j = Json::object(), bandwidth = Json::object();
-    for (std::size_t i = 0; i < levels.size(); ++i) bandwidth.set(levels[i].name, limit.bandwidth[i]);
+    Json j = Json::object(), update = Json::object(), read = Json::object();
+    for (std::size_t i = 0; i < levels.size(); ++i)
+      update.set(levels[i].name, limit.update[i]), read.set(levels[i].name, limit.read[i]);
     j.set("threads", threads).set("f32_gflops", limit.f32_gflops).set("f64_gflops", limit.f64_gflops);
-    list.push(j.set("update_gb_per_s", bandwidth));
+    list.push(j.set("update_gb_per_s", update).set("read_gb_per_s", read));
   }
   return Json::object().set("vectors", vector_unit()).set("limits", list);
 }
@@ -341,15 +342,26 @@ std::vector<std::string> cells_of(const Row& row, const std::map<std::string, Ea
   return cells;
 }
 
-std::string limits_text(const std::map<int, MachineLimits>& limits) {
-  TextTable table({"machine (" + vector_unit() + ")", "f32 GFLOP/s", "f64 GFLOP/s", "L1 GB/s", "L2 GB/s", "L3 GB/s",
-                   "DRAM GB/s"});
+std::vector<std::string> machine_header() {
+  return {
+      "machine (" + vector_unit() + ")", "f32 GFLOP/s", "f64 GFLOP/s", "L1 GB/s", "L2 GB/s", "L3 GB/s", "DRAM GB/s"};
+}
+std::vector<std::vector<std::string>> machine_rows(const std::map<int, MachineLimits>& limits) {
+  std::vector<std::vector<std::string>> rows;
   for (const auto& [threads, limit] : limits) {
-    std::vector<std::string> cells = {fmt::format("{} thread{}", threads, threads == 1 ? "" : "s"),
-                                      short_number(limit.f32_gflops), short_number(limit.f64_gflops)};
-    for (const double bandwidth : limit.bandwidth) cells.push_back(short_number(bandwidth));
-    table.row(cells);
+    const std::string name = fmt::format("{} thread{}", threads, threads == 1 ? "" : "s");
+    std::vector<std::string> update = {name, short_number(limit.f32_gflops), short_number(limit.f64_gflops)};
+    std::vector<std::string> read = {name + ", reading", "", ""};
+    for (const double bandwidth : limit.update) update.push_back(short_number(bandwidth));
+    for (const double bandwidth : limit.read) read.push_back(short_number(bandwidth));
+    rows.push_back(update), rows.push_back(read);
   }
+  return rows;
+}
+
+std::string limits_text(const std::map<int, MachineLimits>& limits) {
+  TextTable table(machine_header());
+  for (const std::vector<std::string>& row : machine_rows(limits)) table.row(row);
   return table.text();
 }
 
@@ -370,26 +382,19 @@ std::string report_of(const Bench& bench, const std::map<std::string, EarlierCas
         {fmt::format("{} {} {}, {} thread{}", c.layer, what, case_text(c), c.threads, c.threads == 1 ? "" : "s"),
          row.tokens_per_s / row.roofline, rate_text(row.tokens_per_s) + " tokens/s", row.memory_bound ? 1 : 0});
   }
-  Report::Table machine{"Best of several short measurements. Bytes read and bytes written both count.",
-                        {"machine", "f32 GFLOP/s", "f64 GFLOP/s", "L1 GB/s", "L2 GB/s", "L3 GB/s", "DRAM GB/s"},
-                        {},
-                        -1};
-  for (const auto& [threads, limit] : bench.limits()) {
-    std::vector<std::string> cells = {fmt::format("{} thread{}", threads, threads == 1 ? "" : "s"),
-                                      short_number(limit.f32_gflops), short_number(limit.f64_gflops)};
-    for (const double bandwidth : limit.bandwidth) cells.push_back(short_number(bandwidth));
-    machine.rows.push_back(cells);
-  }
+  const Report::Table machine{
+      "Best of several short measurements: updates in place, where bytes read and bytes written both count, and "
+      "reading.",
+      machine_header(), machine_rows(bench.limits()), -1};
   report.tables = {cases, machine};
   for (const Refused& r : bench.refused()) report.notes.push_back("Not measured: " + r.name + " " + r.why + ".");
   report.facts = {{"command", options.command},
                   {"vectors", vector_unit()},
                   {"runs", fmt::format("median of {}", options.quick ? std::min(options.runs, 3) : options.runs)}};
-  return with_figure(
-      report_html(report), bars_svg(chart),
-      "The limit of a case is the lower of two: the multiply-adds of the plain recurrence at the peak "
-      "measured between the runs, and its bytes at the update bandwidth of the memory that holds them. "
-      "Where no count of operations is published, the bytes alone.");
+  return with_figure(report_html(report), bars_svg(chart),
+                     "The limit of a case is the lower of two: the multiply-adds of the plain recurrence at the peak "
+                     "measured between the runs, and its bytes at the bandwidth of the memory that holds them. "
+                     "Where no count of operations is published, the bytes alone.");
 }
 
 }  // namespace

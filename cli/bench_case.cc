@@ -352,6 +352,10 @@ double CaseRun::bytes_per_token() const {
                      static_cast<double>(memory_->plan.footprint(std::max<std::int64_t>(spec_.time, 1)).state);
 }
 
+Traffic CaseRun::traffic() const {
+  return spec_.pass == Pass::step && keeps_pairs_ ? Traffic::read : Traffic::update;
+}
+
 std::size_t CaseRun::bytes_touched() const {
   std::size_t bytes = memory_->state.size();
   if (spec_.pass == Pass::step) return bytes;

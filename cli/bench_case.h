@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "bench_machine.h"
 #include "runner.h"
 #include "ttr/ttr.h"
 
@@ -48,6 +49,7 @@ class CaseRun {
   /// Bytes that one token must move at least, and those of everything that a run touches.
   double bytes_per_token() const;
   std::size_t bytes_touched() const;
+  Traffic traffic() const;  // whose bandwidth they are compared with
   /// Of the last call of once(), the first tokens.
   NamedNumbers outputs(std::int64_t tokens) const;
   NamedNumbers gradients() const;

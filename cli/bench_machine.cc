@@ -97,6 +97,32 @@ void update(float* x, std::size_t n) {
   update_128(x, n);
 }
 
+// The sum of n numbers, a multiple of 64.
+#define TTR_READ_LOOP(bytes)                                                        \
+  using Vector [[gnu::vector_size(bytes), gnu::may_alias]] = float;                 \
+  constexpr std::size_t lanes = bytes / sizeof(float);                              \
+  const Vector* v = reinterpret_cast<const Vector*>(x);                             \
+  Vector sums[4] = {};                                                              \
+  for (std::size_t i = 0; i < n / lanes; i += 4)                                    \
+    sums[0] += v[i], sums[1] += v[i + 1], sums[2] += v[i + 2], sums[3] += v[i + 3]; \
+  sums[0] += sums[1] + sums[2] + sums[3];                                           \
+  return double(sums[0][0]) + double(sums[0][lanes - 1]);
+
+double sum_128(const float* x, std::size_t n) { TTR_READ_LOOP(16) }
+#ifdef TTR_BENCH_X86
+[[gnu::target("avx2,fma")]] double sum_256(const float* x, std::size_t n) { TTR_READ_LOOP(32) }
+[[gnu::target("avx512f")]] double sum_512(const float* x, std::size_t n) { TTR_READ_LOOP(64) }
+#endif
+#undef TTR_READ_LOOP
+
+double sum(const float* x, std::size_t n) {
+#ifdef TTR_BENCH_X86
+  if (vector_bits() == 512) return sum_512(x, n);
+  if (vector_bits() == 256) return sum_256(x, n);
+#endif
+  return sum_128(x, n);
+}
+
 std::atomic<double> g_sink;  // keeps results alive
 
 std::size_t system_size([[maybe_unused]] int name, std::size_t otherwise) {
@@ -160,7 +186,7 @@ std::vector<MemoryLevel> memory_levels() {
   return {{"L1", one}, {"L2", two}, {"L3", std::max(three, two)}, {"DRAM", 0}};
 }
 
-double update_bandwidth(std::size_t bytes, int threads, double seconds) {
+double memory_bandwidth(Traffic traffic, std::size_t bytes, int threads, double seconds) {
   const auto team = static_cast<std::size_t>(threads);
   const std::size_t numbers = std::max<std::size_t>(bytes / team / 256, 1) * 64;  // per thread
   std::vector<Buffer> buffers;
@@ -173,7 +199,8 @@ double update_bandwidth(std::size_t bytes, int threads, double seconds) {
     return seconds_of_team(threads, [&](int t) {
       float* x = reinterpret_cast<float*>(buffers[static_cast<std::size_t>(t)].data());
       for (std::int64_t p = 0; p < passes; ++p) {
-        update(x, numbers);
+        if (traffic == Traffic::update) update(x, numbers);
+        else g_sink = sum(x, numbers);
         asm volatile("" ::: "memory");  // every pass must really happen
       }
     });
@@ -182,7 +209,8 @@ double update_bandwidth(std::size_t bytes, int threads, double seconds) {
   for (; taken < 0.25 * seconds && passes < (std::int64_t{1} << 40); taken = run()) passes *= 4;
   passes = std::max<std::int64_t>(passes, static_cast<std::int64_t>(static_cast<double>(passes) * seconds / taken));
   taken = run();
-  return 2.0 * static_cast<double>(numbers * sizeof(float) * team) * static_cast<double>(passes) / taken * 1e-9;
+  return (traffic == Traffic::update ? 2.0 : 1.0) * static_cast<double>(numbers * sizeof(float) * team) *
+         static_cast<double>(passes) / taken * 1e-9;
 }
 
 MachineLimits measure_machine(int threads, bool quick) {
@@ -197,13 +225,14 @@ MachineLimits measure_machine(int threads, bool quick) {
   const std::size_t beyond =
       quick ? std::size_t{64} << 20 : std::clamp(2 * levels[2].bytes, std::size_t{64} << 20, std::size_t{512} << 20);
   const std::size_t sizes[] = {team * levels[0].bytes / 2, team * levels[1].bytes / 2, three, beyond};
-  for (const std::size_t size : sizes) {
-    double best = 0;
-    const bool large = size == beyond;
-    for (int i = 0; i < (large ? 2 : tries); ++i)
-      best = std::max(best, update_bandwidth(size, threads, large ? 2 * seconds : seconds));
-    limits.bandwidth.push_back(best);
-  }
+  for (const Traffic traffic : {Traffic::update, Traffic::read})
+    for (const std::size_t size : sizes) {
+      double best = 0;
+      const bool large = size == beyond;
+      for (int i = 0; i < (large ? 2 : tries); ++i)
+        best = std::max(best, memory_bandwidth(traffic, size, threads, large ? 2 * seconds : seconds));
+      (traffic == Traffic::update ? limits.update : limits.read).push_back(best);
+    }
   for (int i = 0; i < tries; ++i) {
     limits.f32_gflops = std::max(limits.f32_gflops, fma_gflops(Type::f32, threads, seconds));
     limits.f64_gflops = std::max(limits.f64_gflops, fma_gflops(Type::f64, threads, seconds));
@@ -211,12 +240,13 @@ MachineLimits measure_machine(int threads, bool quick) {
   return limits;
 }
 
-double bandwidth_for(const MachineLimits& limits, std::size_t bytes) {
+double bandwidth_for(const MachineLimits& limits, Traffic traffic, std::size_t bytes) {
+  const std::vector<double>& bandwidth = traffic == Traffic::update ? limits.update : limits.read;
   const std::vector<MemoryLevel> levels = memory_levels();
   const std::size_t share = bytes / static_cast<std::size_t>(limits.threads);
-  if (share <= levels[0].bytes) return limits.bandwidth[0];
-  if (share <= levels[1].bytes) return limits.bandwidth[1];
-  return bytes <= levels[2].bytes ? limits.bandwidth[2] : limits.bandwidth[3];
+  if (share <= levels[0].bytes) return bandwidth[0];
+  if (share <= levels[1].bytes) return bandwidth[1];
+  return bytes <= levels[2].bytes ? bandwidth[2] : bandwidth[3];
 }
 
 }  // namespace ttr::cli

@@ -1,5 +1,5 @@
-// What the machine can do at most: multiply-adds per second out of registers, and bytes per second of an update in
-// place, x <- a x + b, in each level of memory (bytes read and bytes written are both counted).
+// What the machine can do at most: multiply-adds per second out of registers, and bytes per second in each level of
+// memory, of an update in place, x <- a x + b (bytes read and bytes written are both counted), and of reading alone.
 //
 // Vector code by compiler extensions, one function per instruction set, chosen at run time. All threads start together;
 // the slowest counts. Numbers of shared machines differ from second to second: measure beside what is compared.
@@ -31,18 +31,19 @@ struct MemoryLevel {
 /// As the system tells; guessed where it does not.
 std::vector<MemoryLevel> memory_levels();
 
-/// GB/s of updates in place of that many bytes in all, split between the threads.
-double update_bandwidth(std::size_t bytes, int threads, double seconds);
+enum class Traffic { update, read };
+/// GB/s of passes over that many bytes in all, split between the threads.
+double memory_bandwidth(Traffic, std::size_t bytes, int threads, double seconds);
 
 struct MachineLimits {
   int threads = 1;
   double f32_gflops = 0, f64_gflops = 0;
-  std::vector<double> bandwidth;  // GB/s of memory_levels()
+  std::vector<double> update, read;  // GB/s of memory_levels()
 };
 /// The best of several short measurements.
 MachineLimits measure_machine(int threads, bool quick);
 
 /// The bandwidth of the smallest level that holds `bytes` per thread (L3 and DRAM: of all threads).
-double bandwidth_for(const MachineLimits&, std::size_t bytes);
+double bandwidth_for(const MachineLimits&, Traffic, std::size_t bytes);
 
 }  // namespace ttr::cli

@@ -29,7 +29,7 @@ class Ahead {
     if (!x || x.stride[3] != 1 || filled == static_cast<Size>(pieces.size())) return;
     if (heads > 1 && x.stride[2] != D) return;
     pieces[static_cast<std::size_t>(filled++)] = {
-        x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2], x.stride[1], heads * D, count};
+        x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2], x.stride[1], heads * D, count, 0};
     total += count * ((heads * D + line - 1) / line);
   }
   /// Of the next chunk, the share of head `head` of `heads`: whole tokens, whose heads are neighbours. For loops that
@@ -43,7 +43,7 @@ class Ahead {
   /// n numbers that lie together.
   void add_rows(const T* x, Size n) {
     if (filled == static_cast<Size>(pieces.size())) return;
-    pieces[static_cast<std::size_t>(filled++)] = {x, 0, n, 1};
+    pieces[static_cast<std::size_t>(filled++)] = {x, 0, n, 1, 0};
     total += (n + line - 1) / line;
   }
 
@@ -66,12 +66,12 @@ class Ahead {
 
  private:
   static constexpr Size line = 64 / static_cast<Size>(sizeof(T));
-  struct Piece {
-    const T* data = nullptr;
-    Size step = 0, width = 0, rows = 0, done = 0;
+  struct Piece {  // no initial values: a step of one token makes one of these and adds nothing
+    const T* data;
+    Size step, width, rows, done;
   };
   const Simd<T>& s;
-  std::array<Piece, 16> pieces{};
+  std::array<Piece, 16> pieces;
   Size filled = 0, at = 0, total = 0, budget = 0;
 };
 

@@ -28,6 +28,12 @@ Choice choice(Chooser, int vector_bytes, int key_dim, int value_dim, bool backwa
 /// Shorter sequences are recurrent.
 inline constexpr std::ptrdiff_t shortest_chunked = 8;
 
+/// Whether the table decides about a call of `time` tokens: not about a few, nor what the caller has decided.
+constexpr bool chooses(Form form, int chunk, std::ptrdiff_t time) {
+  if (form == Form::best) return time >= shortest_chunked;
+  return (form == Form::chunk && chunk == 0) || form == Form::scan;
+}
+
 /// Tokens that are whole chunks of any choice.
 inline constexpr int whole_chunks = 128;
 

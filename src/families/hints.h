@@ -23,7 +23,7 @@ class RowHints {
   using Size = std::ptrdiff_t;
   explicit RowHints(const Simd<T>& simd, Size longest_row = 256) : longest(longest_row), lanes(simd.lanes) {}
 
-  void begin() { hints = {}, strips = 0; }
+  void begin() { hints.count = hints.at = 0, hints.done = hints.credit = 0, hints.every = 1, strips = 0; }
 
   /// Tokens begin .. begin+count-1 of heads head .. head+heads-1, D numbers each. Nothing where the tokens of a head
   /// are neighbours, or their rows so long that the hardware notices (measured: with products, hints for rows of 512

@@ -408,6 +408,7 @@ std::size_t bytes_of(int K, int V, int chosen_by, Size longest, Form form, int c
           schedule(choice(Chooser::momentum, vector_bytes, K, chosen_by, backward), form, chunk, time);
       Head<T> head(none, K, V, plan, chunk, time, backward, arena);
       most = std::max(most, arena.bytes());
+      if (!chooses(form, chunk, time)) break;
     }
     return most;
   };

@@ -40,6 +40,7 @@ std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk
         HeadRun<Family>(none, K, V, plan, time, backward, arena,
                         heads_together<typename Family::Chunk>(plan, K, V, time));
       most = std::max(most, arena.bytes());
+      if (!chooses(form, chunk, time)) break;
     }
     return most;
   };

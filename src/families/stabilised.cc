@@ -338,6 +338,7 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
       const Size segment = segment_of(choice(Chooser::stabilised, vector_bytes, K, V, backward), form, chunk, time);
       Head<T> head(none, K, V, segment, chunk, time, backward, arena);
       most = std::max(most, arena.bytes());
+      if (!chooses(form, chunk, time)) break;
     }
     return most;
   };

@@ -25,8 +25,8 @@ struct Hints {
   static constexpr int most = 8;
   static constexpr std::ptrdiff_t strip = 256, round = 8;  // bytes; summands between two looks at the hints
   struct Rows {
-    const char* data = nullptr;
-    std::ptrdiff_t step = 0, bytes = 0, rows = 0;
+    const char* data;
+    std::ptrdiff_t step, bytes, rows;
   };
   Rows pieces[most];
   int count = 0, at = 0;
