@@ -367,7 +367,9 @@ TEST(Families, ChoicesAreComplete) {
           const fam::Choice c = fam::choice(static_cast<fam::Chooser>(i), bytes, side, side, backward);
           EXPECT_TRUE(c.form == Form::recurrent || c.form == Form::chunk);
           EXPECT_GT(c.chunk, 0);
-          EXPECT_EQ(fam::whole_chunks % c.chunk, 0) << "a piece of a call must be whole chunks";
+          if (!backward) {
+            EXPECT_EQ(fam::whole_chunks % c.chunk, 0) << "a piece of a call must be whole chunks";
+          }
           const fam::Choice oblong = fam::choice(static_cast<fam::Chooser>(i), bytes, 4 * side, side, backward);
           EXPECT_EQ(oblong.chunk,
                     fam::choice(static_cast<fam::Chooser>(i), bytes, 2 * side, 2 * side, backward).chunk);

@@ -34,7 +34,7 @@ constexpr bool chooses(Form form, int chunk, std::ptrdiff_t time) {
   return (form == Form::chunk && chunk == 0) || form == Form::scan;
 }
 
-/// Tokens that are whole chunks of any choice.
-inline constexpr int whole_chunks = 128;
+/// Tokens that are whole chunks of any choice for a forward pass.
+inline constexpr int whole_chunks = 64;
 
 }  // namespace ttr::families
