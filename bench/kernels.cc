@@ -13,9 +13,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "families/decay.h"
@@ -95,6 +97,31 @@ void product(benchmark::State& state, const Simd<T>& s, Product kind, Size n) {
   const double full =
       kind == Product::tile ? 2.0 * 24 * double(2 * s.lanes) * double(depth) : 2.0 * double(n * n * n);
   rate(state, triangle ? full / 2 : full);
+}
+
+/// Chunks of 32 tokens in groups through a state in L1: 4, 6 (with a read) and 8 K V operations per token (with an
+/// erase key). Rows begin at cache lines, or half of the loads would touch two.
+template <class T>
+void groups(benchmark::State& state, const Simd<T>& s, int reads, Size d) {
+  constexpr Size n = 32, line = 64 / sizeof(T);
+  std::vector<T> memory = normals<T>(4 * n * d + 2 * n * d + d * d + d + Simd<T>::sweep_scratch(d) + line, 0.01);
+  void* start = memory.data();
+  std::size_t space = memory.size() * sizeof(T);
+  T* at = static_cast<T*>(std::align(64, 64, start, space));
+  const auto take = [&](Size count) { return std::exchange(at, at + count); };
+  typename Simd<T>::Group tokens{.n = n, .K = d, .V = d};
+  tokens.k = take(n * d), tokens.q = take(n * d), tokens.v = take(n * d);
+  tokens.ldk = tokens.ldq = tokens.ldv = d;
+  if (reads > 0) tokens.x = take(n * d), tokens.ldx = d;
+  if (reads > 1) tokens.y = take(n * d), tokens.ldy = d;
+  T *const late = take(d), *const out = take(n * d), *const S = take(d * d);
+  std::fill_n(late, d, T(0.5));
+  tokens.late = late;
+  for (auto _ : state) {
+    s.group_sweep(tokens, S, d, out, d, at);
+    benchmark::ClobberMemory();
+  }
+  rate(state, (4 + 2 * reads) * double(d * d * n));
 }
 
 /// Inputs of a family: one sequence, 8 heads, unit keys, mild gates.
@@ -254,6 +281,12 @@ void add_type(const std::string& target, const std::string& type) {
       benchmark::RegisterBenchmark(
           (prefix + kProducts[kind] + "/" + std::to_string(n)).c_str(),
           [&s, kind, n](benchmark::State& state) { product<T>(state, s, static_cast<Product>(kind), n); });
+    }
+  for (const int reads : {0, 1, 2})
+    for (const Size d : {64, 128}) {
+      const char* const name = reads == 0 ? "groups/add/" : reads == 1 ? "groups/delta/" : "groups/dplr/";
+      benchmark::RegisterBenchmark((prefix + name + std::to_string(d)).c_str(),
+                                   [&s, reads, d](benchmark::State& state) { groups<T>(state, s, reads, d); });
     }
   for (const Kind family_kind : {Kind::decay, Kind::delta, Kind::gated, Kind::dplr})
     for (const int d : {64, 128}) {
