@@ -83,7 +83,7 @@ Plan threaded(const Subject& subject, Shape shape, int count, int chunk = 16) {
 
 // With the sanitizers, which are ten times as slow, a fifth of the layers.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t every = 5;
+constexpr std::size_t every = 9;
 #else
 constexpr std::size_t every = 1;
 #endif
