@@ -81,7 +81,7 @@ Plan threaded(const Subject& subject, Shape shape, int count, int chunk = 16) {
   return plan(subject.text, shape, options);
 }
 
-// With the sanitizers, which are ten times as slow, a fifth of the layers.
+// With the sanitizers, which are ten times as slow, a ninth of the layers.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::size_t every = 9;
 #else
