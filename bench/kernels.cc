@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include "families/decay.h"
-#include "families/delta.h"
-#include "families/dplr.h"
-#include "families/gated.h"
-#include "families/least_squares.h"
+#include "families/linear/scalar/decay.h"
+#include "families/linear/scalar/delta.h"
+#include "families/linear/channel/dplr.h"
+#include "families/linear/channel/gated.h"
+#include "families/solve/least_squares/least_squares.h"
 #include "prepare/operations.h"
 #include "simd/simd.h"
 

@@ -13,14 +13,6 @@
 
 namespace {
 
-ttr::Form form_of(const std::string& name) {
-  using ttr::Form;
-  for (const Form form : {Form::best, Form::recurrent, Form::chunk, Form::parallel, Form::scan})
-    if (name == ttr::to_string(form)) return form;
-  throw ttr::Error("there is no form '" + name + "'; the forms are best, recurrent, chunk, parallel and scan",
-                   "--form");
-}
-
 // What a reader of the counts wants beside them, as one line of JSON; no count of operations is null.
 void describe(const ttr::cli::CaseRun& run) {
   const ttr::cli::BenchCase& c = run.spec();
@@ -52,7 +44,7 @@ int main(int argc, char** argv) {
                "per token and head, as JSON");
   try {
     app.parse(argc, argv);
-    spec.form = form_of(form);
+    spec.form = ttr::cli::form_of(form, " and scan");
     spec.pass = backward ? ttr::cli::Pass::backward : ttr::cli::Pass::forward;
     ttr::cli::CaseRun run(spec);
     if (only_describe) describe(run);

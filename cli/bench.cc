@@ -115,13 +115,6 @@ std::vector<Group> standard_groups(const BenchOptions& options) {
   return groups;
 }
 
-Form form_of(const std::string& name) {
-  for (const Form form : {Form::best, Form::recurrent, Form::chunk, Form::parallel, Form::scan})
-    if (name == ttr::to_string(form)) return form;
-  throw Error("there is no form '" + name + "'; the forms are best, recurrent, chunk, parallel, scan and all",
-              "--form");
-}
-
 Pass pass_of(const std::string& name) {
   for (const Pass pass : {Pass::forward, Pass::both, Pass::step})
     if (name == to_string(pass) || (name == "both" && pass == Pass::both)) return pass;
@@ -146,7 +139,7 @@ std::vector<Form> forms_of(const BenchOptions& options, const BenchCase& c) {
   std::vector<Form> forms;
   for (const std::string& name : options.forms) {
     if (name != "all") {
-      forms.push_back(form_of(name));
+      forms.push_back(form_of(name, ", scan and all"));
       continue;
     }
     const Plan p = plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim});

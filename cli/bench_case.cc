@@ -336,6 +336,13 @@ std::size_t CaseRun::workspace_bytes() const {
   return spec_.pass == Pass::both ? std::max(f.workspace, f.backward) : f.workspace;
 }
 
+Form form_of(const std::string& name, const char* others) {
+  for (const Form form : {Form::best, Form::recurrent, Form::chunk, Form::parallel, Form::scan})
+    if (name == ttr::to_string(form)) return form;
+  throw Error(fmt::format("there is no form '{}'; the forms are best, recurrent, chunk, parallel{}", name, others),
+              "--form");
+}
+
 double CaseRun::bytes_per_token() const {
   double bytes = 0;
   const auto moved = [&](const std::map<std::string, Array>& arrays, double times) {

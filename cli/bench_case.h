@@ -27,6 +27,8 @@ struct BenchCase {
   std::string target = {};   // as in Options
   Type rounded = Type::f64;  // inputs are rounded to this type before they are stored
 };
+/// By its name; an Error lists the forms and goes on with `others`.
+Form form_of(const std::string& name, const char* others);
 std::string name_of(const BenchCase&);  // "gla forward f32 K64 V64 H8 T4096 threads 1", for messages
 
 class CaseRun {

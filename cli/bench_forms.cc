@@ -3,7 +3,7 @@
 // For every family, instruction set of this machine and size of the state, forwards and backwards: all candidates take
 // turns, the median of several runs counts, the fastest is chosen; of two within 3 percent the simpler, that is the
 // token loop before chunks and short chunks before long ones. What the present table chooses takes part, so the last
-// column says how far it is from the fastest. --write makes the table (src/families/choice_table.inc); rows for vectors
+// column says how far it is from the fastest. --write makes the table (src/families/common/choice_table.inc); rows for vectors
 // that this machine does not have are kept from the file that is there.
 #include <fmt/core.h>
 
@@ -27,7 +27,7 @@ namespace ttr::cli {
 namespace {
 
 struct Family {
-  const char *name, *layer;  // as in families/choice.h, and a layer that is little more than its kernel
+  const char *name, *layer;  // as in families/common/choice.h, and a layer that is little more than its kernel
 };
 constexpr Family families[] = {{"decay", "simple-gla"},
                                {"delta", "gated-deltanet"},
@@ -98,7 +98,7 @@ std::vector<Candidate> measure(const BenchCase& spec, const FormsOptions& option
   return candidates;
 }
 
-// Forwards a call goes in pieces of time, which must be whole chunks (whole_chunks in families/choice.h; a test sees to
+// Forwards a call goes in pieces of time, which must be whole chunks (whole_chunks in families/common/choice.h; a test sees to
 // it that the table does so).
 constexpr int longest_forward = 64;
 std::vector<Candidate> eligible(std::vector<Candidate> all, bool backward) {

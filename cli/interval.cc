@@ -249,7 +249,7 @@ Uncertainty ErrorVariance::from_triangle(State state) {
       y_[i] += along;
       axpy(K_, -along, basis + i * K_, outside);
     }
-  // The kernel's own threshold for a new direction (families/givens.h).
+  // The kernel's own threshold for a new direction (families/solve/givens/givens.h).
   const double cut = 100 * std::numeric_limits<double>::epsilon();
   if (!(dot(K_, outside, outside) <= cut * cut * dot(K_, x_.data(), x_.data()))) return {};
   double leverage = 0;

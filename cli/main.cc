@@ -124,7 +124,7 @@ struct BenchVerb {
     forms_command->add_option("--time", forms.time, "tokens; a quarter of it for states of 256 and more")
         ->capture_default_str();
     forms_command->add_option("--runs", forms.runs, "runs of which the median counts")->capture_default_str();
-    forms_command->add_option("--write", forms.write, "write the table: src/families/choice_table.inc");
+    forms_command->add_option("--write", forms.write, "write the table: src/families/common/choice_table.inc");
     forms_command->add_flag("--quick", forms.quick, "small sizes and one run: a test of the program");
     forms_command->add_flag("--json", forms.json, "print JSON");
   }

@@ -14,9 +14,9 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # Highway's headers are the same for every machine; the rest of the system's are not.
 ln -s /usr/include/hwy "$folder/hwy"
-files=(src/*/*.cc)
+mapfile -t files < <(find src -name "*.cc" ! -name "*_test.cc" | sort)
 how=(-O1 -c)
-if [ "${1:-}" = quick ]; then files=(src/simd/*.cc src/threads/*.cc) how=(-fsyntax-only); fi
+if [ "${1:-}" = quick ]; then mapfile -t files < <(find src/simd src/threads src/families -name "*_simd.cc" -o -path "src/simd/*.cc" -o -path "src/threads/*.cc" | sort); how=(-fsyntax-only); fi
 export folder compiler
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -I {} sh -c '
   object=$folder/$(echo {} | tr / _).o

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "families/linear.h"
+#include "families/common/linear.h"
 #include "simd/simd.h"
 
 namespace ttr_families_test {

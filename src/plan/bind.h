@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstring>
 
-#include "families/linear.h"
-#include "families/scratch.h"
+#include "families/common/linear.h"
+#include "families/common/scratch.h"
 #include "plan/pipeline.h"
 
 namespace ttr {

@@ -1,10 +1,10 @@
 // Families whose state is not fed by pairs alone: elementwise states, weighted means, and the running quantities of
 // the preparation. Those that know no heads run one sequence and head at a time, so that a state is [B, H, V].
-#include "families/carry.h"
-#include "families/elementwise.h"
-#include "families/weighted_mean.h"
+#include "families/elementwise/carry/carry.h"
+#include "families/elementwise/diagonal/diagonal.h"
+#include "families/elementwise/weighted_mean/weighted_mean.h"
 #include "plan/calls.h"
-#include "prepare/short_convolution.h"
+#include "families/elementwise/convolution/short_convolution.h"
 
 namespace ttr {
 namespace {

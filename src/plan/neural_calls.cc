@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "families/arrangement.h"
+#include "families/network/arrangement/arrangement.h"
 #include "plan/calls.h"
 #include "plan/neural_model.h"
 

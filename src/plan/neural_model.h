@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "families/neural.h"
+#include "families/network/neural/neural.h"
 #include "recipe/design.h"
 #include "ttr/plan.h"
 

@@ -1,4 +1,4 @@
-// The step of a memory that is a small network (families/neural.h): its model, operands and state.
+// The step of a memory that is a small network (families/network/neural/neural.h): its model, operands and state.
 #include "plan/builder.h"
 #include "plan/neural_model.h"
 

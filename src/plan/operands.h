@@ -1,7 +1,7 @@
 // One kernel step of one call: its operands, gradients and states as the views a family wants.
 #pragma once
 
-#include "families/linear.h"
+#include "families/common/linear.h"
 #include "plan/bind.h"
 #include "plan/share.h"
 

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <type_traits>
 
-#include "families/attention.h"
-#include "families/deltaformer.h"
-#include "families/kernel_regression.h"
-#include "families/local_linear.h"
-#include "families/path_attention.h"
+#include "families/pairs/attention/attention.h"
+#include "families/pairs/deltaformer/deltaformer.h"
+#include "families/pairs/kernel_regression/kernel_regression.h"
+#include "families/pairs/local_linear/local_linear.h"
+#include "families/pairs/path_attention/path_attention.h"
 #include "plan/calls.h"
 
 namespace ttr {

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "families/choice.h"
+#include "families/common/choice.h"
 
 namespace ttr {
 

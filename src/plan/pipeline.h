@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "families/arrangement.h"
-#include "families/neural.h"
+#include "families/network/arrangement/arrangement.h"
+#include "families/network/neural/neural.h"
 #include "oracle/oracle.h"
 #include "prepare/operations.h"
 #include "recipe/design.h"
@@ -168,7 +168,7 @@ struct Plan::Body {
   Shape shape;
   Options options;
   double scale = 1;
-  int chunk = 0;  // Options::chunk; if that is 0, for kernels without a choice of their own (families/choice.h)
+  int chunk = 0;  // Options::chunk; if that is 0, for kernels without a choice of their own (families/common/choice.h)
   Pipeline pipeline;
   std::vector<Form> forms;
   std::vector<StateInfo> states;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "families/choice.h"
+#include "families/common/choice.h"
 #include "plan/bind.h"
 #include "plan/kernels.h"
 #include "plan/pipeline.h"

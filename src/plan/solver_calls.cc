@@ -1,8 +1,8 @@
 // Families that solve a least-squares problem for every token; their states are double whatever the plan's type is.
-#include "families/givens.h"
-#include "families/iterative.h"
-#include "families/kalman.h"
-#include "families/window.h"
+#include "families/solve/givens/givens.h"
+#include "families/solve/iterative/iterative.h"
+#include "families/solve/kalman/kalman.h"
+#include "families/solve/window/window.h"
 #include "plan/calls.h"
 
 namespace ttr {

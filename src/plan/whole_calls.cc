@@ -1,8 +1,8 @@
 // Families that are not causal: every query sees all pairs of its call, and nothing is kept.
 #include <algorithm>
 
-#include "families/gaussian_attention.h"
-#include "families/whole.h"
+#include "families/pairs/gaussian_attention/gaussian_attention.h"
+#include "families/pairs/whole/whole.h"
 #include "plan/calls.h"
 
 namespace ttr {

@@ -8,17 +8,15 @@
 #include "simd/half-inl.h"
 
 #if HWY_ONCE
+#include "simd/dispatch.h"
+
 namespace ttr {
 namespace {
 template <class T>
-using HalfTableType = HalfSimd;  // there is one, from and to float
+const HalfSimd* table_for(long long target) noexcept {  // there is one, from and to float
+  TTR_TABLE_OF(target, HalfTable)
+}
 }  // namespace
-}  // namespace ttr
-#define TTR_TABLE_TYPE HalfTableType
-#define TTR_TABLE HalfTable
-#include "simd/named_choose-inl.h"
-
-namespace ttr {
-const HalfSimd& half_simd(const Simd<float>& simd) noexcept { return simd_detail::choose_by_name<float>(simd.name); }
+const HalfSimd& half_simd(const Simd<float>& simd) noexcept { return *table_for<float>(simd.target); }
 }  // namespace ttr
 #endif

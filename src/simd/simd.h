@@ -39,6 +39,7 @@ struct Simd {
   using Size = std::ptrdiff_t;
 
   const char* name;  // as Highway spells it: "AVX3", "AVX2", "SSE4", "EMU128", "SCALAR"
+  long long target;  // the bit of that set, by which other tables of the same set are found (dispatch.h)
   int lanes;         // numbers per vector
 
   /// C [M,N] = alpha A B + beta C, A [M,K], B [K,N]
@@ -211,7 +212,7 @@ const Simd<T>& simd(std::string_view target);
 std::vector<std::string> simd_targets();
 
 namespace simd_detail {
-/// The table compiled for a Highway target bit, or null.
+/// The table compiled for a Highway target bit.
 template <class T>
 const Simd<T>* table(long long target);
 /// Highway target bits compiled in and runnable, best first.

@@ -5,18 +5,22 @@
 #include "hwy/foreach_target.h"  // must come before highway.h
 
 #include "hwy/highway.h"
-#include "simd/groups-inl.h"
-#include "simd/heads-inl.h"
 #include "simd/simd.h"
-#include "simd/vectors-inl.h"
+#include "simd/table-inl.h"
 
 #if HWY_ONCE
-#include "simd/choose-inl.h"
+#include "simd/dispatch.h"
 
 namespace ttr::simd_detail {
+namespace {
+template <class T>
+const Simd<T>* table_for(long long target) {
+  TTR_TABLE_OF(target, Table)
+}
+}  // namespace
 template <>
 const Simd<double>* table<double>(long long target) {
-  return choose<double>(target);
+  return table_for<double>(target);
 }
 }  // namespace ttr::simd_detail
 #endif

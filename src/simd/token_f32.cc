@@ -8,17 +8,21 @@
 #include "simd/token_pairs-inl.h"
 
 #if HWY_ONCE
-#define TTR_TABLE_TYPE TokenSimd
-#define TTR_TABLE TokenTable
-#include "simd/named_choose-inl.h"
+#include "simd/dispatch.h"
 
 namespace ttr {
+namespace {
+template <class T>
+const TokenSimd<T>* table_for(long long target) noexcept {
+  TTR_TABLE_OF(target, TokenTable)
+}
+}  // namespace
 template <>
 const TokenSimd<float>& token_simd<float>(const Simd<float>* simd) noexcept {
-  if (simd) return simd_detail::choose_by_name<float>(simd->name);
+  if (simd) return *table_for<float>(simd->target);
   static const TokenSimd<float>& best = [&]() -> const TokenSimd<float>& {
     const long long supported = hwy::SupportedTargets() & HWY_TARGETS;  // a lower bit is a better target
-    return simd_detail::choose_by_name<float>(hwy::TargetName(supported & -supported));
+    return *table_for<float>(supported & -supported);
   }();
   return best;
 }

@@ -8,17 +8,21 @@
 #include "simd/token_pairs-inl.h"
 
 #if HWY_ONCE
-#define TTR_TABLE_TYPE TokenSimd
-#define TTR_TABLE TokenTable
-#include "simd/named_choose-inl.h"
+#include "simd/dispatch.h"
 
 namespace ttr {
+namespace {
+template <class T>
+const TokenSimd<T>* table_for(long long target) noexcept {
+  TTR_TABLE_OF(target, TokenTable)
+}
+}  // namespace
 template <>
 const TokenSimd<double>& token_simd<double>(const Simd<double>* simd) noexcept {
-  if (simd) return simd_detail::choose_by_name<double>(simd->name);
+  if (simd) return *table_for<double>(simd->target);
   static const TokenSimd<double>& best = [&]() -> const TokenSimd<double>& {
     const long long supported = hwy::SupportedTargets() & HWY_TARGETS;  // a lower bit is a better target
-    return simd_detail::choose_by_name<double>(hwy::TargetName(supported & -supported));
+    return *table_for<double>(supported & -supported);
   }();
   return best;
 }

@@ -535,69 +535,6 @@ void GatedSweep(const typename Simd<T>::Tokens& x, T* S, Size lds, T* o, Size ld
   });
 }
 
-// Defined in heads-inl.h.
-template <class T>
-void SweepHeads(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k,
-                Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo);
-template <class T>
-void GatedHeads(const typename Simd<T>::Tokens& x, Size group, Size x_group, T* S, T* o, Size ldo);
-template <class T>
-void MomentumHeads(const typename Simd<T>::Momentum& x, T* S, T* Z, T* o, Size ldo);
-
-// Defined in groups-inl.h.
-template <class T>
-void GroupSweep(const typename Simd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel);
-
-template <class T>
-const Simd<T>* Table() {
-  static const Simd<T> table = {
-      .name = hwy::TargetName(HWY_TARGET),
-      .lanes = static_cast<int>(hn::MaxLanes(Tag<T>())),
-      .gemm_nn = GemmNN<T>,
-      .gemm_tn = GemmTN<T>,
-      .gemm_nt = GemmNT<T>,
-      .gemm_lower = GemmLower<T>,
-      .trmm_nn = TrmmNN<T>,
-      .trmm_tn = TrmmTN<T>,
-      .solve_nn = SolveNN<T>,
-      .solve_tn = SolveTN<T>,
-      .transpose = TransposeVectors<T>,
-      .scale_rows = ScaleRows<T>,
-      .row_dots = RowDots<T>,
-      .gate_matrix = GateMatrix<T>,
-      .gate_lower = GateLower<T>,
-      .scale_columns = ScaleColumns<T>,
-      .mul = Mul<T>,
-      .mul_add = MulAdd<T>,
-      .axpy = Axpy<T>,
-      .scale = Scale<T>,
-      .dot = DotOf<T>,
-      .exp = Exp<T>,
-      .vec_mat = VecMat<T>,
-      .mat_vec = MatVec<T>,
-      .rank_one = RankOne<T>,
-      .sweep = Sweep<T>,
-      .gated_sweep = GatedSweep<T>,
-      .group_sweep = GroupSweep<T>,
-      .gemm_tn_rows = GemmTNRows<T>,
-      .mul_rows = MulRows<T>,
-      .gate_reach = GateReach<T>,
-      .mul_add_rows = MulAddRows<T>,
-      .gate_gradient = GateGradient<T>,
-      .prefetch_rows = PrefetchRows<T>,
-      .gemm_nn_onto = GemmNNOnto<T>,
-      .gemm_tn_onto = GemmTNOnto<T>,
-      .gemm_trmm_nn = GemmTrmmNN<T>,
-      .gemm_trmm_tn = GemmTrmmTN<T>,
-      .gemm_lower_gated = GemmLowerGated<T>,
-      .add_rows_dots = AddRowsDots<T>,
-      .sweep_heads = SweepHeads<T>,
-      .gated_heads = GatedHeads<T>,
-      .momentum_heads = MomentumHeads<T>,
-  };
-  return &table;
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace ttr::simd_detail
 HWY_AFTER_NAMESPACE();

@@ -17,8 +17,8 @@
 namespace ttr::zoo {
 
 /// A quantity that is carried from token to token beside the regression, with a state of its own
-/// (families/carry.h; convolution: x, w, b of prepare/short_convolution.h, b may be left out). solved: (K'K + ridge)^-1 q
-/// from q, k and ridge, of all pairs at once and without a state (families/whole.h).
+/// (families/elementwise/carry/carry.h; convolution: x, w, b of families/elementwise/convolution/short_convolution.h, b may be left out). solved: (K'K + ridge)^-1 q
+/// from q, k and ridge, of all pairs at once and without a state (families/pairs/whole/whole.h).
 enum class Running { none, delay, phase, log_share, position, convolution, convolution_silu, solved };
 
 /// to = op(from...). Names are inputs of the layer, results of earlier stages, "o", the regression's answer, or
@@ -36,7 +36,7 @@ struct Stage {
 /// Layers whose kernel is more than their recipe's family: the gate of every entry of the state is made on the way,
 /// exp(step_d A[k,d]) or 1 - k_k^2 step_d, from the values named `step` and `A`; a Gaussian kernel through `landmarks`;
 /// least squares by the covariance (P) instead of by sums; a network beside, before or around attention (Titans:
-/// families/arrangement.h), with `letters` W = window and M = persistent pairs.
+/// families/network/arrangement/arrangement.h), with `letters` W = window and M = persistent pairs.
 enum class OwnKernel {
   none,
   selective,
@@ -48,7 +48,7 @@ enum class OwnKernel {
   memory_context
 };
 
-/// What the solver of a memory that is a small network does beyond its recipe (families/neural.h has the words).
+/// What the solver of a memory that is a small network does beyond its recipe (families/network/neural/neural.h has the words).
 struct NeuralOptions {
   bool block = false, lazy = false, learned_norm = false, skip_sum = false;
   bool scheduled = false;      // LaCT's coefficients of the orthogonalised update

@@ -1,0 +1,118 @@
+// Elementwise recurrences, compiled once per instruction set (included by scan_f32.cc, scan_f64.cc).
+#if defined(TTR_SIMD_SCAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_SIMD_SCAN_INL_H_
+#undef TTR_SIMD_SCAN_INL_H_
+#else
+#define TTR_SIMD_SCAN_INL_H_
+#endif
+
+#include "families/elementwise/scan_simd.h"
+#include "simd/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ttr::simd_detail {
+namespace HWY_NAMESPACE {
+
+template <class T>
+void DecayAdd(Size n, const T* a, const T* x, T* h) {
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    StoreMaybe<part>(
+        hn::MulAdd(LoadMaybe<part>(a + i, lanes), LoadMaybe<part>(h + i, lanes), LoadMaybe<part>(x + i, lanes)),
+        h + i, lanes);
+  });
+}
+
+template <class T>
+void Decay(Size n, const T* a, T* h) {
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    StoreMaybe<part>(hn::Mul(LoadMaybe<part>(a + i, lanes), LoadMaybe<part>(h + i, lanes)), h + i, lanes);
+  });
+}
+
+template <class T, bool kOne>
+HWY_INLINE void TurnBy(Size n, const T* a_re, const T* a_im, T* re, T* im) {
+  const Tag<T> d;
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    const Vec<T> c = kOne ? hn::Set(d, *a_re) : LoadMaybe<part>(a_re + i, lanes);
+    const Vec<T> s = kOne ? hn::Set(d, *a_im) : LoadMaybe<part>(a_im + i, lanes);
+    const Vec<T> x = LoadMaybe<part>(re + i, lanes), y = LoadMaybe<part>(im + i, lanes);
+    StoreMaybe<part>(hn::MulSub(c, x, hn::Mul(s, y)), re + i, lanes);
+    StoreMaybe<part>(hn::MulAdd(c, y, hn::Mul(s, x)), im + i, lanes);
+  });
+}
+template <class T>
+void Turn(Size n, const T* a_re, const T* a_im, T* re, T* im) {
+  TurnBy<T, false>(n, a_re, a_im, re, im);
+}
+template <class T>
+void TurnAll(Size n, T a_re, T a_im, T* re, T* im) {
+  TurnBy<T, true>(n, &a_re, &a_im, re, im);
+}
+
+template <class T>
+void TurnBack(Size n, const T* a_re, const T* a_im, const T* old_re, const T* old_im, T* re, T* im, T* d_g,
+              T* d_theta) {
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    const Vec<T> c = LoadMaybe<part>(a_re + i, lanes), s = LoadMaybe<part>(a_im + i, lanes);
+    const Vec<T> x = LoadMaybe<part>(re + i, lanes), y = LoadMaybe<part>(im + i, lanes);
+    const Vec<T> r = LoadMaybe<part>(old_re + i, lanes), q = LoadMaybe<part>(old_im + i, lanes);
+    const Vec<T> back_re = hn::MulAdd(c, x, hn::Mul(s, y)), back_im = hn::MulSub(c, y, hn::Mul(s, x));
+    StoreMaybe<part>(back_re, re + i, lanes);
+    StoreMaybe<part>(back_im, im + i, lanes);
+    StoreMaybe<part>(hn::MulAdd(r, back_re, hn::Mul(q, back_im)), d_g + i, lanes);
+    StoreMaybe<part>(hn::MulSub(r, back_im, hn::Mul(q, back_re)), d_theta + i, lanes);
+  });
+}
+
+// e^{a - max(a, b)} and e^{b - max(a, b)}: one of them is 1.
+template <class T>
+HWY_INLINE void Shares(Vec<T> a, Vec<T> b, Vec<T>& of_a, Vec<T>& of_b) {
+  const Vec<T> one = hn::Set(Tag<T>(), T(1)), gap = hn::Sub(a, b), small = ExpOf<T>(hn::Neg(hn::Abs(gap)));
+  const auto first = hn::Ge(gap, hn::Zero(Tag<T>()));
+  of_a = hn::IfThenElse(first, one, small);
+  of_b = hn::IfThenElse(first, small, one);
+}
+
+template <class T>
+void Mean(Size n, const T* k, const T* v, const T* w, const T* u, T* alpha, T* beta, T* exponent, T* o) {
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    const Vec<T> key = LoadMaybe<part>(k + i, lanes), value = LoadMaybe<part>(v + i, lanes);
+    const Vec<T> a = LoadMaybe<part>(alpha + i, lanes), b = LoadMaybe<part>(beta + i, lanes);
+    const Vec<T> e = LoadMaybe<part>(exponent + i, lanes);
+    Vec<T> past, now;
+    if (u) {
+      Shares<T>(e, hn::Add(LoadMaybe<part>(u + i, lanes), key), past, now);
+      const Vec<T> below = hn::MulAdd(past, b, now);
+      StoreMaybe<part>(hn::Div(hn::MulAdd(past, a, hn::Mul(now, value)), below), o + i, lanes);
+    }
+    const Vec<T> old = hn::Add(LoadMaybe<part>(w + i, lanes), e);
+    Shares<T>(old, key, past, now);
+    StoreMaybe<part>(hn::MulAdd(past, a, hn::Mul(now, value)), alpha + i, lanes);
+    StoreMaybe<part>(hn::MulAdd(past, b, now), beta + i, lanes);
+    StoreMaybe<part>(hn::Max(old, key), exponent + i, lanes);
+  });
+}
+
+template <class T>
+const ScanSimd<T>* ScanTable() {
+  static constexpr ScanSimd<T> table = {
+      .decay_add = DecayAdd<T>,
+      .decay = Decay<T>,
+      .turn = Turn<T>,
+      .turn_all = TurnAll<T>,
+      .turn_back = TurnBack<T>,
+      .mean = Mean<T>,
+  };
+  return &table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ttr::simd_detail
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard that flips with the target

@@ -1,0 +1,535 @@
+// Chunk form with a gate for every channel, for one head. Rows i of a chunk of c tokens, Q already scaled; pair,
+// apply and apply_transposed and the decays to the start (x^) and to the end (y~) of the chunk are those of gates.h,
+// over the key gates unless marked v (value gates); a reader of token i sees the gates up to i or, before, up to i-1:
+//
+//   none    U = diag(beta) V
+//   same    M = pair(X, K), strict ;  R0 = V - X^ S_0 ;  (I + diag(beta) M) U = diag(beta) R0
+//   other   U = diag(beta) V ;  (I - pair(X, Y)) R = X^ S_0 + pair(X, K) U                  X = a, Y = b, strict
+//   O  = (Q^ S_0)^v + apply_v(pair(Q, K), U) (+ pair(Q, Y) R)
+//   S' = diag(e^{G_c}) S_0 diag(e^{Gv_c}) + K~' U~v (+ Y~' R)
+//
+// Backward, dS' in, dS_0 out:
+//
+//   dU = apply_v_transposed(pair(Q, K), dO) + (K~ dS')~v
+//   same    (I + diag(beta) M)' Z = dU ;  dbeta = rowdot(Z, R0 - M U) ;  dV = diag(beta) Z ;  dR = -dV
+//   other   (I - pair(X, Y))' dR = pair(Q, Y)' dO + Y~ dS' ;  dU += pair(X, K)' dR
+//   PQ = pair_v(dO, U), PX = stril(dR U'), and with Y also tril(dO R') and stril(dR R')
+//   dQ = (dO^v S_0')^ + apply(PQ, K) + ..        dX = (dR S_0')^ + apply(PX, K) + ..
+//   dK = (U~v dS'')~ + apply_transposed(PQ, Q) + apply_transposed(PX, X)         dY likewise with R
+//   dS_0 = diag(e^{G_c}) dS' diag(e^{Gv_c}) + Q^' dO^v + X^' dR
+//   dgk: readers q, x and writers k, y, with rowsum(S' * dS') at the end; dgv: reader dO with O, writer u
+//
+// Traps: the bonus of a token on itself passes no gate, so it is kept out of the gates' gradient. S_0' and dS'' are
+// transposes, S' the end state.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "families/common/ahead.h"
+#include "families/linear/gates.h"
+#include "families/common/hints.h"
+#include "families/common/scratch.h"
+#include "families/linear/channel/problem.h"
+#include "simd/simd.h"
+
+namespace ttr::families {
+
+template <class T, Erase erase>
+class VectorChunk {
+ public:
+  using Size = std::ptrdiff_t;
+
+  /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
+  VectorChunk(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        C(chunk),
+        ahead(simd),
+        hints(simd, longest_hinted),
+        keys(simd, key_dim, chunk, true, backward, arena),
+        values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
+    constexpr Size with_read = erase == Erase::none ? 1 : 2, with_erase = erase == Erase::other ? 2 : 1;
+    q = arena.take<T>(with_read * C * K), y = arena.take<T>(with_erase * C * K),
+    k = y ? y + (with_erase - 1) * C * K : y;
+    if (erase != Erase::none) x = q ? q + C * K : q, A = arena.take<T>(C * C);
+    v = arena.take<T>(C * V), u = arena.take<T>(C * V), o = arena.take<T>((backward ? 1 + with_erase : 1) * C * V);
+    key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V), kt = arena.take<T>(K * C);
+    P = arena.take<T>(C * C), beta = arena.take<T>(C), own = arena.take<T>(C), w = arena.take<T>(K);
+    swept = arena.take<T>(Simd<T>::sweep_scratch(K));
+    if (erase == Erase::other) yt = arena.take<T>(K * C), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
+    if (!backward) return;
+    alone = true;
+    d_u = arena.take<T>(C * V), d_q = arena.take<T>(with_read * C * K), d_y = arena.take<T>(with_erase * C * K);
+    d_k = d_y ? d_y + (with_erase - 1) * C * K : d_y;
+    st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
+    answer = arena.take<T>(C * V);
+    if (C > shortest_gentle) inside = arena.take<T>((most_pieces - 1) * K * V);
+    if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
+    if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
+  }
+
+  /// No sweeps over the state: all through products of matrices.
+  void by_products() { sweeps = false; }
+
+  /// What a replay leaves for the backward pass, in numbers: R and M, or R, U and the two systems.
+  static Size kept(int value_dim, Size chunk) {
+    if (erase == Erase::none) return 0;
+    return (erase == Erase::same ? 1 : 2) * chunk * (value_dim + chunk);
+  }
+
+  /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
+  void forward(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    advance(p, row, begin, c, head, S, outputs, nullptr);
+  }
+
+  /// The same from S_0 to S_end without outputs, before backward(): `keep` takes what it wants to know again.
+  void replay(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, const T* S_0, T* S_end, T* keep) {
+    std::copy_n(S_0, Size{K} * V, S_end);
+    advance(p, row, begin, c, head, S_end, false, keep);
+  }
+
+  /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0.
+  /// `keep` is what replay() left.
+  void backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+                const T* S_0, const T* S_end, T* dS, const T* keep) {
+    const bool answers = static_cast<bool>(d.d_o);
+    const int key_head = head / (p.heads / p.key_heads);
+    look_back(p, d, row, begin, head, S_0);
+    if (back_through_cuts(p, d, row, begin, c, head, S_0, S_end, dS, keep)) return;
+    load_gates(p, row, begin, c, head);
+    load(p, row, begin, c, head, answers);
+    solve_writes(c, S_0);
+    if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
+    s.gemm_nn(c, V, K, T(1), keys.to_end(c, k, key_rows), K, dS, V, T(0), d_u, V);
+    values.to_end_in_place(c, d_u);
+    if (answers) {
+      keys.pair(c, ask, false, q, k, P);
+      values.apply_transposed(c, ask, P, o, d_u);
+    }
+    if (values.gated() && d.d_gv) {
+      values.clear_gradient(c);
+      if (answers) read(c, S_0, answer), values.add_reader(c, ask, o, answer);
+      values.add_writer(c, u, d_u);
+      std::fill_n(last, V, T(0));
+      for (Size i = 0; i < K; ++i) s.mul_add(V, S_end + i * V, dS + i * V, last);
+      values.finish_gradient(c, last, d.d_gv, row, begin, head);
+    }
+    through_writes(p, d, c, dS, row, begin, head, answers);
+    if (d.d_v) add_rows(s, T(1), d_u, row, begin, c, head, V, d.d_v);
+
+    s.transpose(K, V, S_0, V, st, K);
+    const T* const asked = answers ? values.to_start(c, ask, o, answer) : nullptr;
+    if (answers) {
+      values.pair(c, ask, false, o, u, P);
+      s.gemm_nn(c, K, V, T(1), asked, V, st, K, T(0), d_q, K);
+      keys.to_start_in_place(c, ask, d_q);
+      keys.apply(c, ask, P, k, d_q);
+    }
+    if constexpr (erase != Erase::none) {
+      s.gemm_nn(c, K, V, T(1), d_r, V, st, K, T(0), d_x, K);
+      keys.to_start_in_place(c, look, d_x);
+      outer(c, d_r, u, N);
+      keys.apply(c, look, N, k, d_x);
+    }
+    s.transpose(K, V, dS, V, st, K);
+    s.gemm_nn(c, K, V, T(1), values.to_end(c, u, value_rows), V, st, K, T(0), d_k, K);
+    keys.to_end_in_place(c, d_k);
+    if (answers) keys.apply_transposed(c, ask, P, q, d_k);
+    if constexpr (erase != Erase::none) keys.apply_transposed(c, look, N, x, d_k);
+    if constexpr (erase == Erase::other) {
+      s.gemm_nn(c, K, V, T(1), r, V, st, K, T(0), d_y, K);
+      keys.to_end_in_place(c, d_y);
+      if (answers) {
+        s.transpose(c, V, r, V, wide, C);
+        s.gemm_lower(c, V, T(1), o, V, wide, C, P, C);
+        keys.apply(c, ask, P, y, d_q);
+        keys.apply_transposed(c, ask, P, q, d_y);
+      }
+      outer(c, d_r, r, N);
+      keys.apply(c, look, N, y, d_x);
+      keys.apply_transposed(c, look, N, x, d_y);
+    }
+    if (keys.gated() && d.d_gk) {
+      keys.clear_gradient(c);
+      if (answers) keys.add_reader(c, ask, q, d_q);
+      keys.add_writer(c, k, d_k);
+      if constexpr (erase != Erase::none) keys.add_reader(c, look, x, d_x);
+      if constexpr (erase == Erase::other) keys.add_writer(c, y, d_y);
+      s.row_dots(K, V, S_end, V, dS, V, last);
+      keys.finish_gradient(c, last, d.d_gk, row, begin, head);
+    }
+    if (answers && p.bonus) through_bonus(d, c, row, begin, head);
+    if (answers && d.d_q) add_rows(s, p.scale, d_q, row, begin, c, key_head, K, d.d_q);
+    if (d.d_k) add_rows(s, T(1), d_k, row, begin, c, key_head, K, d.d_k);
+    if constexpr (erase != Erase::none) {
+      if (!p.a && d.d_k) add_rows(s, T(1), d_x, row, begin, c, key_head, K, d.d_k);
+      if (p.a && d.d_a) add_rows(s, T(1), d_x, row, begin, c, head, K, d.d_a);
+    }
+    if constexpr (erase == Erase::other) {
+      if (d.d_b) add_rows(s, T(1), d_y, row, begin, c, head, K, d.d_b);
+    }
+
+    decay_state(c, dS);
+    if (answers) s.gemm_tn(K, V, c, T(1), keys.to_start(c, ask, q, key_rows), K, asked, V, T(1), dS, V);
+    if constexpr (erase != Erase::none)
+      s.gemm_tn(K, V, c, T(1), keys.to_start(c, look, x, key_rows), K, d_r, V, T(1), dS, V);
+  }
+
+ private:
+  void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep) {
+    const bool sweep = sweeps && !keep && !p.gv;
+    look_ahead(p, row, begin, c, head, outputs, sweep);
+    // As far as the gates are gentle, the short way. A strong gate cuts the chunk; if the cuts come too close, what
+    // is left is taken in blocks.
+    Size at = 0;
+    for (bool gentle = !p.gv; gentle;) {
+      const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_gentle), head);
+      if (n == 0) break;
+      if (sweep) {
+        sweep_gently(p, row, begin, n, head, S, outputs);
+      } else {
+        ahead.step();
+        forward_gently(p, row, begin, n, head, S, outputs, kept_at(keep, at));
+      }
+      begin += n, c -= n, at += n;
+      if (c == 0) return;
+      gentle = n >= shortest_gentle;
+    }
+    load_gates(p, row, begin, c, head);
+    load(p, row, begin, c, head, outputs);
+    solve_writes(c, S);
+    if (outputs) {
+      keys.pair(c, ask, false, q, k, P);
+      read(c, S, o);
+      if constexpr (erase == Erase::other) {
+        keys.pair(c, ask, false, q, y, P);
+        s.trmm_nn(c, V, T(1), P, C, r, V, T(1), o, V);
+      }
+      if (p.bonus) {
+        for (Size i = 0; i < c; ++i) s.axpy(V, own[i], v + i * V, o + i * V);
+      }
+      unpack(o, row, begin, c, head, V, p.o);
+    }
+    decay_state(c, S);
+    s.gemm_tn(K, V, c, T(1), keys.to_end(c, k, key_rows), K, values.to_end(c, u, value_rows), V, T(1), S, V);
+    if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
+  }
+
+  // backward() where the forward pass was gentle to the end, in pieces between the same cuts; false: it was not. The
+  // states at the cuts are found once more.
+  bool back_through_cuts(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
+                         int head, const T* S_0, const T* S_end, T* dS, const T* keep) {
+    Size cuts[most_pieces + 1] = {}, count = 0;
+    for (Size at = 0; at < c; cuts[++count] = at) {
+      if (p.gv || count == most_pieces || (count > 0 && at - cuts[count - 1] < shortest_gentle)) return false;
+      const Size n = keys.reach(p.gk, row, begin + at, std::min(c - at, longest_gentle), head);
+      if (n == 0) return false;
+      at += n;
+    }
+    const auto load_piece = [&](Size i) {
+      if (count > 1) keys.reach(p.gk, row, begin + cuts[i], cuts[i + 1] - cuts[i], head);
+    };
+    const auto start = [&](Size i) { return i == 0 ? S_0 : inside + (i - 1) * K * V; };
+    for (Size i = 0; i + 1 < count; ++i) {
+      T* const next = inside + i * K * V;
+      std::copy_n(start(i), Size{K} * V, next);
+      load_piece(i);
+      forward_gently(p, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, next, false, {});
+    }
+    for (Size i = count; i-- > 0;) {
+      load_piece(i);
+      backward_gently(p, d, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, start(i),
+                      i + 1 < count ? start(i + 1) : S_end, dS, kept_at(keep, cuts[i]));
+    }
+    return true;
+  }
+
+  // Who reads before or after the gates, and beta.
+  void prepare(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
+    ask = p.read_before ? Reader::before : Reader::after;
+    look = p.decayed_read ? Reader::after : Reader::before;
+    for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
+    if constexpr (erase == Erase::none) values.load({}, row, begin, c, head);
+  }
+  void load_gates(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
+    prepare(p, row, begin, c, head);
+    keys.load(p.gk, row, begin, c, head);
+    if constexpr (erase == Erase::none) values.load(p.gv, row, begin, c, head);
+  }
+  void load(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
+    const int key_head = head / (p.heads / p.key_heads);
+    if (queries) pack(s, p.q, row, begin, c, key_head, K, p.scale, q);
+    pack(s, p.k, row, begin, c, key_head, K, T(1), k);
+    if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), v);
+    else std::fill_n(v, c * V, T(0));
+    if constexpr (erase != Erase::none) {
+      if (p.a) pack(s, p.a, row, begin, c, head, K, T(1), x);
+      else std::copy_n(k, c * K, x);
+    }
+    if constexpr (erase == Erase::other) pack(s, p.b, row, begin, c, head, K, T(1), y);
+    if (!p.bonus || !queries) return;
+    for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
+    s.scale_columns(c, K, w, k, K, key_rows, K);
+    s.row_dots(c, K, q, K, key_rows, K, own);
+  }
+
+  // The rows of the next chunk: of all heads this head's share, or, where one head runs to the end, its own.
+  template <class List>
+  void add_next(List& list, const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    const auto add = [&](const auto& rows, int h, int heads, int dim) {
+      if (alone) list.add(rows, row, begin + c, c, h, 1, dim);
+      else list.add_share(rows, row, begin, c, h, heads, dim);
+    };
+    list.begin();
+    add(p.gk, head, p.heads, K), add(p.k, key_head, p.key_heads, K), add(p.v, head, p.heads, V);
+    add(p.a, head, p.heads, K), add(p.b, head, p.heads, K);
+    if (outputs) add(p.q, key_head, p.key_heads, K), add(p.o, head, p.heads, V);
+  }
+  // Asked for between products, or by sweeps on their way.
+  void look_ahead(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool outputs, bool sweep) {
+    if (sweep) {
+      add_next(hints, p, row, begin, c, head, outputs);
+      const Size products = 1 + outputs + (erase == Erase::none ? 0 : erase == Erase::same ? 1 : 2);
+      return hints.spread(products * c * K * V);
+    }
+    add_next(ahead, p, row, begin, c, head, outputs);
+    const Size reads = (outputs ? 1 : 0) + (erase == Erase::none ? 0 : 1);
+    ahead.spread(count_pieces(K, V) + reads * count_pieces(c, V) + (outputs ? 5 : 2));
+  }
+  // The chunk before, for the backward pass.
+  void look_back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head,
+                 const T* S_0) {
+    const int key_head = head / (p.heads / p.key_heads);
+    const Size from = std::max<Size>(0, begin - C), count = begin - from;
+    const auto add = [&](const auto& rows, int h, int dim) { ahead.add(rows, row, from, count, h, 1, dim); };
+    ahead.begin();
+    add(p.gk, head, K), add(p.k, key_head, K), add(p.q, key_head, K), add(d.d_o, head, V), add(p.a, head, K);
+    add(p.b, head, K), add(p.v, head, V), add(d.d_v, head, V), add(d.d_gk, head, K), add(d.d_q, key_head, K);
+    add(d.d_k, key_head, K), add(d.d_a, head, K), add(d.d_b, head, K);
+    // The states at the starts of chunks lie one behind the other (schedule.h); a wrong hint does no harm.
+    if (count > 0) ahead.add_rows(S_0 - Size{K} * V, Size{K} * V);
+    const Size panels = erase == Erase::other ? 2 : 1, asked = erase == Erase::none ? 1 : 2;
+    ahead.spread(count_pieces(K, V) + asked * count_pieces(C, K) +
+                 panels * (count_pieces(C, V) + count_pieces(C, K)) + 7);
+  }
+
+  // Products in pieces of about one tile, with hints between them.
+  template <class F>
+  void pieces(Size rows, Size columns, const F& f) {
+    for (Size i = 0; i < rows; i += piece_rows())
+      for (Size j = 0; j < columns; j += piece_columns()) {
+        f(i, std::min(piece_rows(), rows - i), j, std::min(piece_columns(), columns - j));
+        ahead.step();
+      }
+  }
+  Size piece_rows() const { return s.lanes >= 16 ? 8 : 12; }
+  Size piece_columns() const { return 2 * Size{s.lanes}; }
+  Size count_pieces(Size rows, Size columns) const {
+    return (rows + piece_rows() - 1) / piece_rows() * ((columns + piece_columns() - 1) / piece_columns());
+  }
+  void product_nn(Size rows, Size n, Size inner, T alpha, const T* left, Size ldl, const T* right, Size ldr, T keep,
+                  T* out, Size ldo) {
+    pieces(rows, n, [&](Size i, Size m, Size j, Size l) {
+      s.gemm_nn(m, l, inner, alpha, left + i * ldl, ldl, right + j, ldr, keep, out + i * ldo + j, ldo);
+    });
+  }
+  void product_tn(Size rows, Size n, Size inner, const T* left, Size ldl, const T* right, Size ldr, T* out,
+                  Size ldo) {
+    pieces(rows, n, [&](Size i, Size m, Size j, Size l) {
+      s.gemm_tn(m, l, inner, T(1), left + i, ldl, right + j, ldr, T(1), out + i * ldo + j, ldo);
+    });
+  }
+
+  // out [c,n] = factors (left right) + tril(L) below, and with tril(L)'; L null: without
+  void product_nn(Size c, Size n, Size inner, const T* factors, const T* left, const T* right, const T* L,
+                  const T* below, T* out, Size ldo) {
+    s.gemm_trmm_nn(c, n, inner, factors, left, inner, right, n, L, C, below, n, out, ldo, nullptr);
+    ahead.step();
+  }
+  void product_tn(Size c, Size n, Size inner, const T* left, const T* right, const T* L, const T* below, T* out) {
+    if (L) s.gemm_trmm_tn(c, n, inner, nullptr, left, inner, right, n, L, C, below, n, out, n, nullptr);
+    else s.gemm_nn(c, n, inner, T(1), left, inner, right, n, T(0), out, n);
+    ahead.step();
+  }
+
+  // What a gentle piece of a chunk, from its token `at` on, leaves for the backward pass: for `same` R and M, else R,
+  // U behind it, and the systems A = -pair(X, Y) and N = pair(X, K).
+  template <class U>
+  struct Kept {
+    U *R = nullptr, *A = nullptr, *N = nullptr;
+  };
+  template <class U>
+  Kept<U> kept_at(U* keep, Size at) const {
+    if (!keep || erase == Erase::none) return {};
+    if (erase == Erase::same) return {keep + at * V, keep + C * V + at * C, nullptr};
+    U* const systems = keep + 2 * C * V;
+    return {keep + 2 * at * V, systems + at * C, systems + C * C + at * C};
+  }
+
+  // out [c,K] = the rows of a view times factors
+  void scaled(const View<const T, 4>& from, Size row, Size begin, Size c, int head, const T* factors, T* out) {
+    Size ld;
+    const T* const rows = contiguous(s, from, row, begin, c, head, K, out, &ld);
+    s.mul_rows(c, K, rows, ld, factors, K, out, K);
+  }
+  // out = tril(rows columns), with a zero diagonal if strict; columns [inner,c] lie C apart
+  void lower(Size c, int inner, const T* rows, const T* columns, T alpha, bool strict, T* out) {
+    s.gemm_lower(c, inner, alpha, rows, inner, columns, C, out, C);
+    for (Size i = 0; strict && i < c; ++i) out[i * C + i] = T(0);
+  }
+
+  // Under gentle key gates and without value gates: vector_gentle.h
+  void sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs);
+  void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+                      Kept<T> keep);
+  void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+                       const T* S_0, const T* S_end, T* dS, Kept<const T> keep);
+
+  // to += panel * factors
+  void add_scaled(const T* factors, T* panel, Size row, Size begin, Size c, int head, const View<T, 4>& to) {
+    if (!to) return;
+    if (to.stride[3] == 1) return s.mul_add_rows(c, K, panel, K, factors, K, &to(row, begin, head, 0), to.stride[1]);
+    s.mul(c * K, panel, factors, panel);
+    add_rows(s, T(1), panel, row, begin, c, head, K, to);
+  }
+
+  // out = diag(beta) V. A copy even where nothing need be done: rows a power of two apart share a few sets of L1.
+  void written(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out) {
+    if (!p.v) return static_cast<void>(std::fill_n(out, c * V, T(0)));
+    if (!p.beta) return pack(s, p.v, row, begin, c, head, V, T(1), out);
+    Size ld;
+    const T* const rows = contiguous(s, p.v, row, begin, c, head, V, v, &ld);
+    s.scale_rows(c, V, beta, rows, ld, out, V);
+  }
+
+  // own_i = scale q_i . w*k_i
+  void find_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
+    const int key_head = head / (p.heads / p.key_heads);
+    for (int j = 0; j < K; ++j) w[j] = p.scale * p.bonus(head, j);
+    Size ldk, ldq;
+    const T* const key = contiguous(s, p.k, row, begin, c, key_head, K, key_rows, &ldk);
+    s.scale_columns(c, K, w, key, ldk, key_rows, K);
+    const T* const query = contiguous(s, p.q, row, begin, c, key_head, K, q, &ldq);
+    s.row_dots(c, K, query, ldq, key_rows, K, own);
+  }
+  // o_i += own_i v_i
+  void add_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out, Size ldo) {
+    find_bonus(p, row, begin, c, head);
+    Size ldv;
+    const T* const value = contiguous(s, p.v, row, begin, c, head, V, v, &ldv);
+    for (Size i = 0; i < c; ++i) s.axpy(V, own[i], value + i * ldv, out + i * ldo);
+  }
+
+  // u, the values the tokens write, and (other) r, what they read. For the backward pass of `same` r is R0, and N is
+  // M.
+  void solve_writes(Size c, const T* S) {
+    if constexpr (erase == Erase::none) {
+      s.scale_rows(c, V, beta, v, V, u, V);
+    } else if constexpr (erase == Erase::same) {
+      keys.pair(c, look, true, x, k, A);
+      if (N)
+        for (Size i = 0; i < c; ++i) std::copy_n(A + i * C, i + 1, N + i * C);
+      s.gate_lower(c, true, 0, beta, nullptr, C, A, C);
+      s.gemm_nn(c, V, K, T(-1), keys.to_start(c, look, x, key_rows), K, S, V, T(1), v, V);
+      if (r) std::copy_n(v, c * V, r);
+      s.scale_rows(c, V, beta, v, V, u, V);
+      s.solve_nn(c, V, A, C, u, V);
+    } else {
+      s.scale_rows(c, V, beta, v, V, u, V);
+      keys.pair(c, look, true, x, y, A);
+      for (Size i = 0; i < c; ++i) s.scale(i, T(-1), A + i * C, A + i * C);
+      keys.pair(c, look, true, x, k, N);
+      s.gemm_nn(c, V, K, T(1), keys.to_start(c, look, x, key_rows), K, S, V, T(0), r, V);
+      s.trmm_nn(c, V, T(1), N, C, u, V, T(1), r, V);
+      s.solve_nn(c, V, A, C, r, V);
+    }
+  }
+
+  // out = (Q^ S_0)^v + apply_v(P, U)
+  void read(Size c, const T* S, T* out) {
+    s.gemm_nn(c, V, K, T(1), keys.to_start(c, ask, q, key_rows), K, S, V, T(0), out, V);
+    values.to_start_in_place(c, ask, out);
+    values.apply(c, ask, P, u, out);
+  }
+
+  void decay_state(Size c, T* S) {
+    if (keys.gated()) s.scale_rows(K, V, keys.over(c), S, V, S, V);
+    if (values.gated()) s.scale_columns(K, V, values.over(c), S, V, S, V);
+  }
+
+  // d_u from the gradient of what was written to that of v, d_r, and the gradient of beta.
+  void through_writes(const VectorProblem<T>& p, const VectorGradient<T>& d, Size c, const T* dS, Size row,
+                      Size begin, int head, bool answers) {
+    if constexpr (erase == Erase::other) {
+      s.gemm_nn(c, V, K, T(1), keys.to_end(c, y, key_rows), K, dS, V, T(0), d_r, V);
+      if (answers) {
+        keys.pair(c, ask, false, q, y, P);
+        s.trmm_tn(c, V, T(1), P, C, o, V, T(1), d_r, V);
+      }
+      s.solve_tn(c, V, A, C, d_r, V);
+      s.trmm_tn(c, V, T(1), N, C, d_r, V, T(1), d_u, V);
+    }
+    if constexpr (erase == Erase::same) {
+      s.solve_tn(c, V, A, C, d_u, V);
+      s.trmm_nn(c, V, T(-1), N, C, u, V, T(1), r, V);
+    }
+    if (d.d_beta) {
+      s.row_dots(c, V, d_u, V, erase == Erase::same ? r : v, V, beta_dots());
+      for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += beta_dots()[i];
+    }
+    if (p.beta) s.scale_rows(c, V, beta, d_u, V, d_u, V);
+    if constexpr (erase == Erase::same) s.scale(c * V, T(-1), d_u, d_r);
+  }
+  T* beta_dots() { return wide; }
+
+  // out = stril(l r'), with a zero diagonal
+  void outer(Size c, const T* left, const T* right, T* out) {
+    s.transpose(c, V, right, V, wide, C);
+    s.gemm_lower(c, V, T(1), left, V, wide, C, out, C);
+    for (Size i = 0; i < c; ++i) out[i * C + i] = T(0);
+  }
+
+  // o_i += (q_i . w*k_i) v_i: adds to d_q and d_k, and to the caller's d_v and d_bonus.
+  void through_bonus(const VectorGradient<T>& d, Size c, Size row, Size begin, int head) {
+    s.scale_columns(c, K, w, k, K, key_rows, K);
+    for (Size i = 0; i < c; ++i) s.axpy(K, s.dot(V, v + i * V, o + i * V), key_rows + i * K, d_q + i * K);
+    s.scale_columns(c, K, w, q, K, key_rows, K);
+    for (Size i = 0; i < c; ++i) s.axpy(K, s.dot(V, v + i * V, o + i * V), key_rows + i * K, d_k + i * K);
+    if (d.d_v) {
+      s.scale_rows(c, V, own, o, V, value_rows, V);
+      add_rows(s, T(1), value_rows, row, begin, c, head, V, d.d_v);
+    }
+    if (!d.d_bonus) return;
+    for (Size i = 0; i < c; ++i) s.scale(K, s.dot(V, v + i * V, o + i * V), k + i * K, key_rows + i * K);
+    s.mul(c * K, q, key_rows, key_rows);
+    for (int j = 0; j < K; ++j) {
+      double sum = 0;
+      for (Size i = 0; i < c; ++i) sum += key_rows[i * K + j];
+      d.d_bonus(head, j) += static_cast<T>(sum);
+    }
+  }
+
+  const Simd<T>& s;
+  int K, V;
+  Size C;
+  static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T
+  static constexpr Size most_pieces = 4;       // of a chunk on its way back, whose states are held at the same time
+  Ahead<T> ahead;
+  RowHints<T> hints;
+  bool sweeps = true;
+  Reader ask = Reader::after, look = Reader::before;
+  Gates<T> keys, values;
+  T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w, *swept;
+  T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
+  T *PX = nullptr, *inside = nullptr;  // inside: states at the cuts of a chunk
+  bool alone = false;                  // one head goes to the end before the next begins
+  T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
+  T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
+};
+
+}  // namespace ttr::families
+
+#include "families/linear/channel/gentle.h"

@@ -1,0 +1,26 @@
+// The families with a gate for every channel: what gated and dplr hand to run.h.
+#pragma once
+
+#include <type_traits>
+
+#include "families/common/run.h"
+#include "families/linear/channel/problem.h"
+#include "families/linear/channel/chunk.h"
+#include "families/linear/channel/recurrent.h"
+
+namespace ttr::families {
+
+template <class T, Erase erase>
+struct VectorFamily {
+  static constexpr Chooser chooser = erase == Erase::none   ? Chooser::gated
+                                     : erase == Erase::same ? Chooser::gated_delta
+                                                            : Chooser::dplr;
+  using Number = T;
+  using Problem = VectorProblem<T>;
+  using Gradient = VectorGradient<T>;
+  using Chunk = VectorChunk<T, erase>;
+  using Recurrent = VectorRecurrent<T, erase>;
+  using Map = std::conditional_t<erase == Erase::none, DiagonalMap<T>, DenseMap<T, Chunk>>;
+};
+
+}  // namespace ttr::families

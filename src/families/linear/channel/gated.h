@@ -1,0 +1,49 @@
+// Vector decay:  S_t = diag(e^{gk_t}) S_{t-1} diag(e^{gv_t}) + beta_t k_t v_t' ;  o_t = S_t' (scale q_t)
+// read_before:   o_t = (S_{t-1} + (bonus*k_t) v_t')' (scale q_t)                        S [K, V] per sequence and
+// head
+//
+// GLA and HGRN2 (gk), slots of GSA and ABC (gk or gv), RWKV-6 (read_before with bonus) are this family. Any finite
+// gate <= 0, and -inf, is safe in every form: no exponent is ever above 12 (gates.h). The bonus is not times beta.
+#pragma once
+
+#include <cstddef>
+
+#include "families/linear/scalar/decay.h"
+#include "families/common/linear.h"
+#include "simd/simd.h"
+#include "ttr/plan.h"
+#include "ttr/status.h"
+
+namespace ttr::families {
+
+/// The scalar gate g of LinearProblem must have no data here (not_supported): give it as gk with a zero inner stride.
+template <class T>
+struct GatedProblem : LinearProblem<T> {
+  View<const T, 4> gk, gv;   // [B, T, H, K] and [B, T, H, V], natural logs; no data = 0. Strides may be zero.
+  View<const T, 2> bonus;    // [H, K], with read_before only; no data = 0
+  bool read_before = false;  // outputs read the state before the token's write
+};
+
+template <class T>
+struct GatedGradient : LinearGradient<T> {
+  View<T, 4> d_gk, d_gv;  // a zero stride sums: d_gk with a zero inner stride is the gradient of a scalar gate
+  View<T, 2> d_bonus;
+};
+
+namespace gated {
+
+/// As decay::workspace_bytes.
+template <class T>
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
+                            bool backward) noexcept;
+
+/// As decay::forward.
+template <class T>
+Status forward(const GatedProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
+
+/// As decay::backward.
+template <class T>
+Status backward(const GatedProblem<T>&, const GatedGradient<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
+
+}  // namespace gated
+}  // namespace ttr::families

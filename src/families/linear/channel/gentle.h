@@ -1,0 +1,229 @@
+// The chunk of vector_chunk.h where the key gates are gentle (gates.h) and there are no value gates: its members that
+// work on panels scaled once, as they are read. With up = e^G, down = e^-G and late = e^{G_c}:
+//
+//   x^ = x up ;  pair(x, y) = x^ (y down)' ;  K~' U = diag(late) (k down)' U
+//
+// Backward, D = diag(late) dS', gradients are those of the scaled panels: dx = up d(x^), dy = down d(y down), and for
+// the gates x dx = x^ d(x^). Panels of readers [Q; X], of writers [Y; K] and of what goes with them lie behind each
+// other, so that one product does both:
+//
+//   [dR; dU] = [Y; K] D + ..            [dQ; dX] = [dO; dR] S_0' + ..
+//   [dY; dK] = [R; U] D' + ..           dS_0 = D + [Q; X]' [dO; dR]
+//
+// Traps: dO is scaled instead of Q. `same` solves for R, U = diag(beta) R, so that dbeta needs no further product.
+#pragma once
+
+#include "families/linear/channel/chunk.h"
+
+namespace ttr::families {
+
+template <class T, Erase erase>
+void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
+                                         bool outputs) {
+  const int key_head = head / (p.heads / p.key_heads);
+  prepare(p, row, begin, c, head);
+  typename Simd<T>::Group tokens{.n = c, .K = K, .V = V};
+  if (outputs && p.bonus && p.v) find_bonus(p, row, begin, c, head), tokens.direct = own;
+  scaled(p.k, row, begin, c, key_head, keys.down_rows(), k);
+  tokens.k = k, tokens.ldk = K;
+  if constexpr (erase != Erase::none) {
+    scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), x);
+    tokens.x = x, tokens.ldx = K;
+  }
+  if constexpr (erase == Erase::other) {
+    scaled(p.b, row, begin, c, head, keys.down_rows(), y);
+    tokens.y = y, tokens.ldy = K;
+  }
+  if (p.v) tokens.v = contiguous(s, p.v, row, begin, c, head, V, v, &tokens.ldv);
+  else std::fill_n(v, V, T(0)), tokens.v = v;
+  if (p.beta) tokens.write = tokens.read = beta;
+  if (outputs) {
+    scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), q);
+    tokens.q = q, tokens.ldq = K, tokens.scale = p.scale, tokens.before = ask == Reader::before;
+  }
+  tokens.late = keys.over(c), tokens.hints = hints.get();
+  const bool direct = outputs && p.o.stride[3] == 1;
+  s.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
+  if (outputs && !direct) unpack(o, row, begin, c, head, V, p.o);
+}
+
+template <class T, Erase erase>
+void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
+                                           bool outputs, Kept<T> keep) {
+  const int key_head = head / (p.heads / p.key_heads);
+  prepare(p, row, begin, c, head);
+  scaled(p.k, row, begin, c, key_head, keys.down_rows(), k);
+  if (outputs || erase != Erase::none) s.transpose(c, K, k, K, kt, C);
+  ahead.step();
+  if constexpr (erase != Erase::none)
+    scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), x);
+  const T *U = u, *R = r;
+  if constexpr (erase == Erase::none) {
+    written(p, row, begin, c, head, u);
+  } else if constexpr (erase == Erase::same) {
+    // R = (I + M diag(beta))^{-1} R0, and U = diag(beta) R
+    T *const M = keep.A ? keep.A : A, *const rest = keep.R ? keep.R : v;
+    if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), rest);
+    else std::fill_n(rest, c * V, T(0));
+    lower(c, K, x, kt, T(1), true, M);
+    product_nn(c, V, K, T(-1), x, K, S, V, T(1), rest, V);
+    if (p.beta) s.scale_columns(c, c, beta, M, C, A, C);
+    s.solve_nn(c, V, p.beta ? A : M, C, rest, V);
+    if (p.beta) s.scale_rows(c, V, beta, rest, V, u, V);
+    else U = rest;
+  } else {
+    T *const system = keep.A ? keep.A : A, *const other = keep.A ? keep.N : N, *const rest = keep.R ? keep.R : r;
+    T* const writes = keep.R ? keep.R + c * V : u;
+    R = rest, U = writes;
+    written(p, row, begin, c, head, writes);
+    scaled(p.b, row, begin, c, head, keys.down_rows(), y);
+    s.transpose(c, K, y, K, yt, C);
+    lower(c, K, x, yt, T(-1), true, system);
+    lower(c, K, x, kt, T(1), true, other);
+    product_nn(c, V, K, T(1), x, K, S, V, T(0), rest, V);
+    s.trmm_nn(c, V, T(1), other, C, U, V, T(1), rest, V);
+    s.solve_nn(c, V, system, C, rest, V);
+  }
+  ahead.step();
+  if (outputs) {
+    scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), q);
+    const bool direct = p.o.stride[3] == 1;
+    T* const out = direct ? &p.o(row, begin, head, 0) : o;
+    const Size ldo = direct ? p.o.stride[1] : V;
+    lower(c, K, q, kt, p.scale, ask == Reader::before, P);
+    ahead.step();
+    std::fill_n(own, c, p.scale);
+    product_nn(c, V, K, own, q, S, P, U, out, ldo);
+    if constexpr (erase == Erase::other) {
+      lower(c, K, q, yt, p.scale, ask == Reader::before, P);
+      s.trmm_nn(c, V, T(1), P, C, R, V, T(1), out, ldo);
+    }
+    if (p.bonus && p.v) add_bonus(p, row, begin, c, head, out, ldo);
+    if (!direct) unpack(o, row, begin, c, head, V, p.o);
+  }
+  const T* const late = keys.over(c);
+  pieces(K, V, [&](Size i, Size m, Size j, Size n) {
+    s.gemm_tn_rows(m, n, c, late + i, k + i, K, U + j, V, late + i, S + i * V + j, V);
+  });
+  if constexpr (erase == Erase::other) {
+    s.scale_columns(c, K, late, y, K, y, K);
+    s.gemm_tn(K, V, c, T(1), y, K, R, V, T(1), S, V);
+  }
+}
+
+template <class T, Erase erase>
+void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row,
+                                            Size begin, Size c, int head, const T* S_0, const T* S_end, T* dS,
+                                            Kept<const T> keep) {
+  const bool answers = static_cast<bool>(d.d_o);
+  const int key_head = head / (p.heads / p.key_heads);
+  prepare(p, row, begin, c, head);
+  const Size asked = answers ? c : 0, readers = asked + (erase == Erase::none ? 0 : c);
+  const Size writers = erase == Erase::other ? 2 * c : c;
+  T *const Q = q, *const X = q + asked * K, *const dQ = d_q, *const dX = d_q + asked * K;
+  T *const Y = y, *const Kd = y + (writers - c) * K, *const dY = d_y, *const dK = d_y + (writers - c) * K;
+  T *const dO = o, *const dR = o + asked * V, *const dU = dR + (writers - c) * V;
+
+  scaled(p.k, row, begin, c, key_head, keys.down_rows(), Kd);
+  if (answers) {
+    scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), Q);
+    pack(s, d.d_o, row, begin, c, head, V, p.scale, dO);
+    s.transpose(c, K, Kd, K, kt, C);
+    lower(c, K, Q, kt, T(1), ask == Reader::before, P);
+  }
+  if constexpr (erase != Erase::none)
+    scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), X);
+  if constexpr (erase == Erase::other) scaled(p.b, row, begin, c, head, keys.down_rows(), Y);
+  ahead.step();
+  const T *U = u, *R = keep.R;
+  if constexpr (erase == Erase::none) written(p, row, begin, c, head, u);
+  if constexpr (erase == Erase::other) U = R + c * V;
+  if constexpr (erase == Erase::same) {
+    if (p.beta) s.scale_rows(c, V, beta, R, V, u, V);
+    else U = R;
+  }
+
+  if (d.d_gk) s.row_dots(K, V, S_end, V, dS, V, last);
+  s.scale_rows(K, V, keys.over(c), dS, V, dS, V);
+  product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
+  if constexpr (erase == Erase::other) {
+    if (answers) {
+      s.transpose(c, K, Y, K, yt, C);
+      lower(c, K, Q, yt, T(1), ask == Reader::before, P);
+    }
+    product_tn(c, V, K, Y, dS, answers ? P : nullptr, dO, dR);
+    s.solve_tn(c, V, keep.A, C, dR, V);
+    s.trmm_tn(c, V, T(1), keep.N, C, dR, V, T(1), dU, V);
+  }
+  if constexpr (erase == Erase::same) {
+    if (p.beta) s.scale_rows(c, c, beta, keep.A, C, A, C);
+    s.solve_tn(c, V, p.beta ? A : keep.A, C, dR, V);
+  }
+  if (d.d_beta) {
+    Size ldr = V;
+    const T* const rest = erase == Erase::same ? R : contiguous(s, p.v, row, begin, c, head, V, v, &ldr);
+    s.row_dots(c, V, dU, V, rest, ldr, wide);
+    for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += wide[i];
+  }
+  if (p.beta || erase == Erase::same) {
+    for (Size i = 0; erase == Erase::same && i < c; ++i) beta[i] = -beta[i];
+    s.scale_rows(c, V, beta, dU, V, dU, V);  // dV, and for `same` dR = -dV
+  }
+  if (d.d_v) add_rows(s, erase == Erase::same ? T(-1) : T(1), dU, row, begin, c, head, V, d.d_v);
+  ahead.step();
+
+  s.transpose(c, V, U, V, wide, C);
+  if (answers) lower(c, V, dO, wide, T(1), ask == Reader::before, P);
+  if constexpr (erase != Erase::none) lower(c, V, dR, wide, T(1), true, PX);
+  if constexpr (erase == Erase::other) {
+    s.transpose(c, V, R, V, wide, C);
+    if (answers) lower(c, V, dO, wide, T(1), ask == Reader::before, A);
+    lower(c, V, dR, wide, T(1), true, N);
+  }
+  ahead.step();
+  if (d.d_gk || d.d_q || d.d_a || d.d_k) {
+    s.transpose(K, V, S_0, V, st, K);
+    if (answers) product_nn(c, K, V, nullptr, dO, st, P, Kd, dQ, K);
+    if constexpr (erase != Erase::none) product_nn(c, K, V, nullptr, dR, st, PX, Kd, dX, K);
+    if constexpr (erase == Erase::other) {
+      if (answers) s.trmm_nn(c, K, T(1), A, C, Y, K, T(1), dQ, K);
+      s.trmm_nn(c, K, T(1), N, C, Y, K, T(1), dX, K);
+    }
+    ahead.step();
+    s.transpose(K, V, dS, V, st, K);
+    product_tn(c, K, V, U, st, answers ? P : nullptr, Q, dK);
+    if constexpr (erase != Erase::none) s.trmm_tn(c, K, T(1), PX, C, X, K, T(1), dK, K);
+    if constexpr (erase == Erase::other) {
+      product_tn(c, K, V, R, st, answers ? A : nullptr, Q, dY);
+      s.trmm_tn(c, K, T(1), N, C, X, K, T(1), dY, K);
+    }
+  }
+  ahead.step();
+  if (d.d_gk) {
+    typename Simd<T>::GateTerm terms[4];
+    int count = 0;
+    if (answers) terms[count++] = {Q, dQ, false, ask == Reader::before};
+    terms[count++] = {Kd, dK, true, false};
+    if (erase != Erase::none) terms[count++] = {X, dX, false, look == Reader::before};
+    if (erase == Erase::other) terms[count++] = {Y, dY, true, false};
+    keys.add_gradient(c, terms, count, last, d.d_gk, row, begin, head);
+  }
+  if (answers) add_scaled(keys.up_rows(ask), dQ, row, begin, c, key_head, d.d_q);
+  add_scaled(keys.down_rows(), dK, row, begin, c, key_head, d.d_k);
+  ahead.step();
+  if constexpr (erase != Erase::none)
+    add_scaled(keys.up_rows(look), dX, row, begin, c, p.a ? head : key_head, p.a ? d.d_a : d.d_k);
+  if constexpr (erase == Erase::other) add_scaled(keys.down_rows(), dY, row, begin, c, head, d.d_b);
+  ahead.step();
+  product_tn(K, V, readers, Q, K, dO, V, dS, V);
+  if (answers && p.bonus) {
+    load(p, row, begin, c, head, true);
+    pack(s, d.d_o, row, begin, c, head, V, T(1), o);
+    std::fill_n(d_q, c * K, T(0)), std::fill_n(d_k, c * K, T(0));
+    through_bonus(d, c, row, begin, head);
+    if (d.d_q) add_rows(s, p.scale, d_q, row, begin, c, key_head, K, d.d_q);
+    if (d.d_k) add_rows(s, T(1), d_k, row, begin, c, key_head, K, d.d_k);
+  }
+}
+
+}  // namespace ttr::families

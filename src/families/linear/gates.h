@@ -1,0 +1,272 @@
+// Decays by vector gates inside a chunk of c tokens, without ever forming e^{-G}: every exponent is a sum of gates.
+//
+// G = cumsum(g) over the rows of a chunk, per channel of D. Three products with D_ij = diag(e^{G_i - G_j}), j <= i:
+//
+//   pair              P_ij  = x_i' D_ij y_j
+//   apply             out_i = sum_{j<=i} P_ij D_ij y_j
+//   apply_transposed  out_j = sum_{i>=j} P_ij D_ij x_i
+//
+// They are each other's gradients: pair with respect to x and y is apply and apply_transposed, and the other way
+// round. Reader::before takes the gates up to i-1, e^{G_i - g_i - G_j}, and only j < i.
+//
+// Rows come in blocks of 16. Between blocks the factor is (reader to the start of its block) (whole blocks between)
+// (writer to the end of its block), which makes matrix products of sides bounded by 1. Inside a block the product is
+// a recurrence on a state of 16 columns (or rows): what was written before is multiplied by the gate of every token
+// that passes, which costs no exponential and no triangle of pairs. So g = -inf is a closed gate, and nothing
+// overflows or cancels for g <= 0. A gate with a zero inner stride is the same for all channels: then D_ij is a
+// number, and the three are plain products with the matrix of these numbers as a factor.
+//
+// Gentle gates are the common case, and they need no blocks: where |G_i| <= 12 for all rows and channels, D_ij = up_i
+// down_j with up = e^G and down = e^-G within e^12, and the three are plain products of scaled panels. Both factors
+// come from the same sums, so a term loses the rounding of an exponent of at most 12, as much as a few tokens of the
+// recurrence. `reach` says how many tokens are gentle. That is known token by token, so that a strong gate, or NaN,
+// does not change a bit of what lies before it.
+//
+// Traps: above the diagonal P is undefined; rows of G beyond c are; the closing of a gate is not undone by dividing.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "families/common/scratch.h"
+#include "simd/simd.h"
+#include "ttr/view.h"
+
+namespace ttr::families {
+
+inline constexpr double gentle_limit = 12;  // of a sum of gates, either way
+inline constexpr std::ptrdiff_t shortest_gentle =
+    8;  // tokens between cuts; with fewer the state's updates cost too much
+
+enum class Reader { after, before };  // sees the gate of its own token, or does not
+
+template <class T>
+class Gates {
+ public:
+  using Size = std::ptrdiff_t;
+
+  /// Up to `chunk` tokens; possible: there may be gates at all.
+  Gates(const Simd<T>& simd, int dim, Size chunk, bool possible, bool backward, Arena& arena)
+      : s(simd), D(dim), C(chunk) {
+    moved = arena.take<T>(C * D);
+    if (!possible || C == 0) return;
+    a = arena.take<T>(std::max((C + 1) * D, 2 * C)), to_block = arena.take<T>(C * D),
+    from_block = arena.take<T>(C * D);
+    head = arena.take<T>((C + 1) * D), tail = arena.take<T>(C * D);
+    rows = arena.take<T>(block * D), ones = arena.take<T>(block);
+    unit = arena.take<T>(block * block), corner = arena.take<T>(block * block);
+    factor = arena.take<T>(C * C), weighted = arena.take<T>(C * C);
+    up = arena.take<T>((C + 1) * D), down = arena.take<T>((C + 1) * D);
+    if (backward) delta = arena.take<double>(C * D), sums = arena.take<double>(D);
+  }
+
+  /// How many of the tokens begin .. begin+c-1 are gentle (0: there are no gates, or one for all channels). For as
+  /// many up_rows, down_rows, over and add_gradient hold; the rest is after `load`.
+  Size reach(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    calm = on = g && g.stride[3] != 0, even = false;
+    if (!on) return 0;
+    Size ld;
+    const T* const gates = contiguous(s, g, row, begin, c, h, static_cast<int>(D), a, &ld);
+    return s.gate_reach(c, D, gates, ld, static_cast<T>(gentle_limit), up, down);
+  }
+
+  /// The gates of tokens begin .. begin+c-1, however strong; a view without data: all open.
+  void load(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    on = static_cast<bool>(g), even = on && g.stride[3] == 0, calm = false;
+    if (!on) return;
+    if (even) return load_even(g, row, begin, c, h);
+    pack(s, g, row, begin, c, h, static_cast<int>(D), T(1), a);
+    for (Size i0 = 0; i0 < c; i0 += block) {
+      const Size end = std::min(i0 + block, c);
+      std::copy_n(a + i0 * D, D, to_block + i0 * D);
+      for (Size i = (i0 + 1) * D; i < end * D; ++i) to_block[i] = to_block[i - D] + a[i];
+      std::fill_n(from_block + (end - 1) * D, D, T(0));
+      for (Size i = (end - 1) * D; i-- > i0 * D;) from_block[i] = from_block[i + D] + a[i + D];
+    }
+    s.exp(c * D, a, a), s.exp(c * D, to_block, to_block), s.exp(c * D, from_block, from_block);
+    std::fill_n(a + c * D, D, T(1)), std::fill_n(head, D, T(1));
+    for (Size i0 = 0; i0 < c; i0 += block)
+      s.scale_columns(std::min(block, c - i0), D, head + i0 * D, to_block + i0 * D, D, head + (i0 + 1) * D, D);
+    std::copy_n(from_block, c * D, tail);
+    std::fill_n(ones, block, T(1));
+    const Size last = (c - 1) / block * block;
+    std::copy_n(to_block + (c - 1) * D, D, rows);
+    for (Size i0 = last; i0 > 0; i0 -= block) {  // `rows` holds the product of the blocks from i0 on
+      s.scale_columns(block, D, rows, tail + (i0 - block) * D, D, tail + (i0 - block) * D, D);
+      s.mul(D, rows, to_block + (i0 - 1) * D, rows);
+    }
+    std::fill_n(unit, block * block, T(0));
+    for (Size i = 0; i < block; ++i) unit[i * block + i] = T(1);
+  }
+
+  bool gated() const { return on; }
+  /// Gentle tokens: the factors of readers and of writers, [c,D].
+  const T* up_rows(Reader reader) const { return reader == Reader::after ? up + D : up; }
+  const T* down_rows() const { return down + D; }
+  /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
+  const T* over(Size c) const { return (calm ? up : head) + c * D; }
+  /// x_i e^{G_i} and y_j e^{G_c - G_j} in `out`, or the panel itself where there are no gates.
+  const T* to_start(Size c, Reader reader, const T* x, T* out) { return times(c, factors(reader), x, out); }
+  const T* to_end(Size c, const T* y, T* out) { return times(c, tail, y, out); }
+  void to_start_in_place(Size c, Reader reader, T* x) { to_start(c, reader, x, x); }
+  void to_end_in_place(Size c, T* y) { to_end(c, y, y); }
+
+  /// P [c,c], leading dimension C. strict: its diagonal is 0 (always so for Reader::before).
+  void pair(Size c, Reader reader, bool strict, const T* x, const T* y, T* P) {
+    if (!in_blocks()) {
+      s.transpose(c, D, y, D, moved, C);
+      s.gemm_lower(c, D, T(1), x, D, moved, C, P, C);
+      if (even) weigh(c, reader, P);
+    }
+    for (Size i0 = 0; in_blocks() && i0 < c; i0 += block) {
+      const Size n = std::min(block, c - i0);
+      if (i0 > 0) {
+        to_block_start(n, reader, i0, x + i0 * D);
+        s.gemm_nn(n, i0, D, T(1), rows, D, moved, C, T(0), P + i0 * C, C);
+      }
+      T* const state = moved + i0;  // [D,n]: column j is y_j, decayed
+      for (Size i = 0; i < D; ++i) std::fill_n(state + i * C, n, T(0));
+      typename Simd<T>::Tokens t{.n = n, .K = D, .V = n, .rows = a + i0 * D, .ld_rows = D};
+      t.k = y + i0 * D, t.ldk = D, t.v = unit, t.ldv = block, t.q = x + i0 * D, t.ldq = D;
+      t.before = reader == Reader::before;
+      s.gated_sweep(t, state, C, P + i0 * C + i0, C, nullptr);
+      if (i0 > 0 && i0 + n < c) s.scale_rows(D, i0, to_block + (i0 + n - 1) * D, moved, C, moved, C);
+    }
+    if (strict || reader == Reader::before)
+      for (Size i = 0; i < c; ++i) P[i * C + i] = T(0);
+  }
+
+  /// out [c,D] += ; P has a zero diagonal where the pair is strict.
+  void apply(Size c, Reader reader, const T* P, const T* y, T* out) {
+    if (!in_blocks()) s.trmm_nn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, y, D, T(1), out, D);
+    for (Size i0 = 0; in_blocks() && i0 < c; i0 += block) {
+      const Size n = std::min(block, c - i0);
+      if (i0 > 0) {
+        s.gemm_nn(n, D, i0, T(1), P + i0 * C, C, moved, D, T(0), rows, D);
+        to_block_start(n, reader, i0, rows);
+        s.axpy(n * D, T(1), rows, out + i0 * D);
+      }
+      for (Size i = 0; i < n; ++i)
+        for (Size j = 0; j < n; ++j) corner[i * block + j] = j <= i ? P[(i0 + i) * C + i0 + j] : T(0);
+      T* const state = moved + i0 * D;  // [n,D]: row j is y_j, decayed
+      std::fill_n(state, n * D, T(0));
+      typename Simd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
+      t.columns = a + i0 * D, t.ld_columns = D, t.k = unit, t.ldk = block, t.v = y + i0 * D, t.ldv = D, t.q = corner,
+      t.ldq = block, t.before = reader == Reader::before;
+      s.gated_sweep(t, state, D, rows, D, nullptr);
+      s.axpy(n * D, T(1), rows, out + i0 * D);
+      if (i0 + n < c) s.scale_columns(i0, D, to_block + (i0 + n - 1) * D, moved, D, moved, D);
+    }
+  }
+
+  /// out [c,D] += ; the same with time reversed.
+  void apply_transposed(Size c, Reader reader, const T* P, const T* x, T* out) {
+    if (!in_blocks()) s.trmm_tn(c, D, T(1), even ? weighted_copy(c, reader, P) : P, C, x, D, T(1), out, D);
+    for (Size end = c; in_blocks() && end > 0;) {
+      const Size i0 = (end - 1) / block * block, n = end - i0;
+      if (end < c) {
+        s.gemm_tn(n, D, c - end, T(1), P + end * C + i0, C, moved + end * D, D, T(0), rows, D);
+        s.mul_add(n * D, rows, from_block + i0 * D, out + i0 * D);
+      }
+      for (Size i = 0; i < n; ++i)
+        for (Size j = 0; j < n; ++j) corner[j * block + i] = j <= i ? P[(i0 + i) * C + i0 + j] : T(0);
+      T* const state = moved + i0 * D;  // [n,D]: row i is x_i, decayed down to the row that is read
+      std::fill_n(state, n * D, T(0));
+      const Size top = n - 1;
+      typename Simd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
+      t.columns = a + (reader == Reader::before ? end - 1 : end) * D, t.ld_columns = -D;
+      t.k = unit + top * block, t.ldk = -block, t.v = x + (end - 1) * D, t.ldv = -D;
+      t.q = corner + top * block, t.ldq = -block, t.before = reader == Reader::before;
+      s.gated_sweep(t, state, D, rows + top * D, -D, nullptr);
+      s.axpy(n * D, T(1), rows, out + i0 * D);
+      if (i0 > 0) {
+        if (reader == Reader::after) s.scale_columns(n, D, a + i0 * D, state, D, state, D);
+        s.scale_columns(c - end, D, to_block + (end - 1) * D, moved + end * D, D, moved + end * D, D);
+      }
+      end = i0;
+    }
+  }
+
+  /// Adds the gradient of the gates, from panels of readers and writers (simd.h), to `d`.
+  void add_gradient(Size c, const typename Simd<T>::GateTerm* terms, int count, const T* last, const View<T, 4>& d,
+                    Size row, Size begin, int h) {
+    if (d.stride[3] == 1) return s.gate_gradient(c, D, terms, count, last, &d(row, begin, h, 0), d.stride[1]);
+    std::fill_n(moved, c * D, T(0));
+    s.gate_gradient(c, D, terms, count, last, moved, D);
+    add_rows(s, T(1), moved, row, begin, c, h, static_cast<int>(D), d);
+  }
+
+  /// The gradient of the gates is the reverse sum over rows of what the roles leave here: a reader adds x dx, a
+  /// writer takes y dy off. A reader without its own gate counts one row earlier. They nearly cancel: in double.
+  void clear_gradient(Size c) { std::fill_n(delta, c * D, 0.0); }
+  void add_reader(Size c, Reader reader, const T* x, const T* dx) {
+    const Size shift = reader == Reader::after ? 0 : D;
+    for (Size i = shift; i < c * D; ++i) delta[i - shift] += static_cast<double>(x[i]) * dx[i];
+  }
+  void add_writer(Size c, const T* y, const T* dy) {
+    for (Size i = 0; i < c * D; ++i) delta[i] -= static_cast<double>(y[i]) * dy[i];
+  }
+  /// Adds the gradient to `d`; last [D] is the sum of (end state) (its gradient) over the other dimension.
+  void finish_gradient(Size c, const T* last, const View<T, 4>& d, Size row, Size begin, int h) {
+    for (Size j = 0; j < D; ++j) sums[j] = last[j];
+    for (Size i = c; i-- > 0;)
+      for (Size j = 0; j < D; ++j) moved[i * D + j] = static_cast<T>(sums[j] += delta[i * D + j]);
+    add_rows(s, T(1), moved, row, begin, c, h, static_cast<int>(D), d);
+  }
+
+ private:
+  static constexpr Size block = 16;
+  bool in_blocks() const { return on && !even; }
+
+  const T* factors(Reader reader) const { return reader == Reader::after ? head + D : head; }
+  const T* times(Size c, const T* by, const T* x, T* out) {
+    if (!on) return x;
+    s.mul(c * D, x, by, out);
+    return out;
+  }
+  // `rows` = n rows of the block that starts at i0, decayed to its start.
+  void to_block_start(Size n, Reader reader, Size i0, const T* in) {
+    if (reader == Reader::after) {
+      s.mul(n * D, in, to_block + i0 * D, rows);
+    } else {
+      if (in != rows) std::copy_n(in, D, rows);
+      s.mul((n - 1) * D, in + D, to_block + i0 * D, rows + D);
+    }
+  }
+
+  // One gate for all channels: the factors between tokens as a matrix, and the panels to the start and to the end.
+  void load_even(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    T sum = 0;
+    for (Size i = 0; i < c; ++i) a[i] = g(row, begin + i, h, 0), a[c + i] = sum += a[i];
+    s.gate_matrix(c, a, tail, factor, C);
+    s.exp(c, a + c, a + c);
+    std::fill_n(head, D, T(1));
+    for (Size i = 0; i < c; ++i) {
+      std::fill_n(head + (i + 1) * D, D, a[c + i]);
+      std::fill_n(tail + i * D, D, factor[(c - 1) * C + i]);
+    }
+  }
+  void weigh(Size c, Reader reader, T* P) {
+    const bool before = reader == Reader::before;
+    s.gate_lower(c, before, before ? 1 : 0, nullptr, factor, C, P, C);
+  }
+  const T* weighted_copy(Size c, Reader reader, const T* P) {
+    for (Size i = 0; i < c; ++i) std::copy_n(P + i * C, i + 1, weighted + i * C);
+    weigh(c, reader, weighted);
+    return weighted;
+  }
+
+  const Simd<T>& s;
+  Size D, C;
+  bool on = false, even = false, calm = false;   // are there gates; one for all channels; gentle
+  T* moved;                                      // the other side of a product, decayed to the block at hand
+  T* a = nullptr;                                // e^g, and a row of ones behind
+  T *to_block = nullptr, *from_block = nullptr;  // from the row back to before its block; from it to the block's end
+  T *head = nullptr, *tail = nullptr;            // e^G with a row of ones in front; e^{G_c - G}
+  T *rows = nullptr, *ones = nullptr, *unit = nullptr, *corner = nullptr;
+  T *factor = nullptr, *weighted = nullptr;  // even: e^{G_i - G_j}, and a P with these factors
+  T *up = nullptr, *down = nullptr;          // gentle
+  double *delta = nullptr, *sums = nullptr;
+};
+
+}  // namespace ttr::families

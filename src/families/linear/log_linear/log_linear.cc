@@ -1,0 +1,317 @@
+// Backward of a piece of c tokens, dS' in, dS_0 out (E = Q K' * D, F = E * Lambda, dest(j): where slot j ends up):
+//
+//   dU = F' dO + diag(t) K dS'_dest ;  dv = beta dU ;  dbeta = rowdot(dU, V)
+//   X = tril(dO U') ;  dlambda_i[l] = sum_{s at level l} X_is E_is  and, from slots, e_i q_i . (S_j do_i)
+//   dQ = (X * D * Lambda) K + sum_j diag(lambda[j+1] e^G) dO S_j' ;  dK = (X * D * Lambda)' Q + diag(t) U dS'_dest'
+//   dS_j = e_c dS'_dest(j) + (diag(lambda[j+1] e^G) Q)' dO
+//   dg = revcum(rowdot(Q, dQ) - rowdot(K, dK)), with sum_slots <S', dS'> added at the last row
+#include "families/linear/log_linear/log_linear.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "families/common/replay.h"
+#include "simd/denormals.h"
+
+namespace ttr::families::log_linear {
+namespace {
+
+using Size = std::ptrdiff_t;
+
+bool live(std::int64_t count, int slot) { return (count >> slot) & 1; }
+int level_of(Size i, Size s) { return std::bit_width(static_cast<std::uint64_t>(i ^ s)); }  // 0 on the diagonal
+
+Size largest_piece(Form form, int chunk, Size longest) {
+  if (form == Form::step || form == Form::recurrent) return 1;
+  const Size limit = form == Form::parallel ? longest : chunk > 0 ? chunk : 32;
+  return static_cast<Size>(
+      std::bit_floor(static_cast<std::uint64_t>(std::clamp<Size>(limit, 1, std::max<Size>(longest, 1)))));
+}
+
+/// The tokens of the next piece after `count`, `left` tokens before the end.
+Size next_piece(std::int64_t count, Size left, Size largest) {
+  Size c = std::min(largest, static_cast<Size>(std::bit_floor(static_cast<std::uint64_t>(left))));
+  while (count % c != 0) c /= 2;
+  return c;
+}
+
+/// One head. `S` is [L, K, V] throughout.
+template <class T>
+class Head {
+ public:
+  Head(const Simd<T>& simd, int key_dim, int value_dim, int levels, Size largest, Size longest, bool backward,
+       Arena& arena)
+      : s(simd), K(key_dim), V(value_dim), L(levels), C(largest), state(Size{L} * K * V) {
+    q = arena.take<T>(C * K), k = arena.take<T>(C * K), scaled = arena.take<T>(C * K);
+    v = arena.take<T>(C * V), u = arena.take<T>(C * V), o = arena.take<T>(C * V), kt = arena.take<T>(K * C);
+    lambda = arena.take<T>(C * L), D = arena.take<T>(C * C), E = arena.take<T>(C * C), spare = arena.take<T>(C);
+    g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C), sums = arena.take<T>(C);
+    if (!backward) return;
+    d_q = arena.take<T>(C * K), d_k = arena.take<T>(C * K), d_u = arena.take<T>(C * V), ut = arena.take<T>(V * C);
+    st = arena.take<T>(V * K), X = arena.take<T>(C * C), d_lambda = arena.take<T>(C * L), delta = arena.take<T>(C);
+    d_state = arena.take<T>(state);
+    begins = arena.take<Size>(longest + 1);
+  }
+  Size state_size() const { return state; }
+
+  void forward(const LogLinearProblem<T>& p, const Sequence& n, int head, std::int64_t count, T* S) {
+    for (Size t = n.begin; t < n.end;) {
+      const Size c = next_piece(count, n.end - t, C);
+      piece(p, n.row, t, c, head, count, S, static_cast<bool>(p.linear.o));
+      t += c, count += c;
+    }
+    for (int j = 0; n.begin < n.end && j < L; ++j)
+      if (!live(count, j)) std::fill_n(slot(S, j), K * V, T(0));
+  }
+
+  void backward(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, const Sequence& n, int head,
+                std::int64_t count, const T* initial, const T* d_final, T* d_initial, Replay<T, 1>& replay) {
+    Size pieces = 0;
+    for (Size t = n.begin; t < n.end; ++pieces)
+      begins[pieces] = t, t += next_piece(count + t - n.begin, n.end - t, C);
+    begins[pieces] = n.end;
+    copy_or_clear(d_final, state, d_state);
+    const auto length = [&](Size i) { return begins[i + 1] - begins[i]; };
+    replay.run(
+        pieces, {initial},
+        [&](Size i, const Parts<T, 1>& S) {
+          piece(p, n.row, begins[i], length(i), head, count + begins[i] - n.begin, S[0], false);
+        },
+        [&](Size i, const Parts<const T, 1>& old, const Parts<const T, 1>& now) {
+          piece_back(p, d, n.row, begins[i], length(i), head, count + begins[i] - n.begin, old[0], now[0]);
+        });
+    if (!d_initial) return;
+    for (int j = 0; j < L; ++j)  // no tokens: the identity, on dead slots as well
+      if (pieces == 0 || live(count, j)) s.axpy(K * V, T(1), slot(d_state, j), slot(d_initial, j));
+  }
+
+ private:
+  T* slot(T* S, int j) const { return S + Size{j} * K * V; }
+  const T* slot(const T* S, int j) const { return S + Size{j} * K * V; }
+
+  // Where a bucket of c tokens that follows `count` tokens ends up: the first dead slot from its own size on.
+  static int destination(std::int64_t count, Size c) {
+    int j = std::countr_zero(static_cast<std::uint64_t>(c));
+    while (live(count, j)) ++j;
+    return j;
+  }
+
+  void load(const LogLinearProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
+    const LinearProblem<T>& a = p.linear;
+    const int shared = head / (a.heads / a.key_heads);
+    if (queries) {
+      pack(s, a.q, row, begin, c, shared, K, a.scale, q);
+      pack(s, p.level_scales, row, begin, c, head, L, T(1), lambda);
+    }
+    pack(s, a.k, row, begin, c, shared, K, T(1), k);
+    pack(s, a.v, row, begin, c, head, V, T(1), v);
+    s.transpose(c, K, k, K, kt, C);
+    T sum = 0;
+    for (Size i = 0; i < c; ++i) {
+      beta[i] = a.beta ? a.beta(row, begin + i, head) : T(1);
+      g[i] = a.g ? a.g(row, begin + i, head) : T(0);
+      e[i] = sum += g[i];
+    }
+    s.exp(c, e, e);
+    s.gate_matrix(c, g, sums, D, C);
+    s.scale_rows(c, V, beta, v, V, u, V);
+  }
+
+  // E = tril(Q K' * D), and in `to` the same with the scale of each pair's level.
+  void pairs(Size c, T* to) {
+    s.gemm_lower(c, K, T(1), q, K, kt, C, E, C);
+    s.gate_lower(c, false, 0, nullptr, D, C, E, C);
+    for (Size i = 0; i < c; ++i)
+      for (Size r = 0; r <= i; ++r) to[i * C + r] = E[i * C + r] * lambda[i * L + level_of(i, r)];
+  }
+
+  // diag(lambda[j+1] e^G) for the rows of a piece.
+  const T* slot_weights(Size c, int j) {
+    for (Size i = 0; i < c; ++i) spare[i] = lambda[i * L + j + 1] * e[i];
+    return spare;
+  }
+
+  void piece(const LogLinearProblem<T>& p, Size row, Size begin, Size c, int head, std::int64_t count, T* S,
+             bool outputs) {
+    load(p, row, begin, c, head, outputs);
+    if (outputs) {
+      pairs(c, E);
+      s.trmm_nn(c, V, T(1), E, C, u, V, T(0), o, V);
+      for (int j = 0; j < L; ++j) {
+        if (!live(count, j)) continue;
+        s.scale_rows(c, K, slot_weights(c, j), q, K, scaled, K);
+        s.gemm_nn(c, V, K, T(1), scaled, K, slot(S, j), V, T(1), o, V);
+      }
+      unpack(o, row, begin, c, head, V, p.linear.o);
+    }
+    const int to = destination(count, c);
+    s.scale_rows(c, K, D + (c - 1) * C, k, K, scaled, K);
+    s.gemm_tn(K, V, c, T(1), scaled, K, u, V, T(0), slot(S, to), V);
+    for (int j = 0; j < L; ++j) {
+      if (!live(count, j)) continue;
+      if (j < to) s.axpy(K * V, e[c - 1], slot(S, j), slot(S, to));
+      else if (p.linear.g) s.scale(K * V, e[c - 1], slot(S, j), slot(S, j));
+    }
+  }
+
+  void piece_back(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, Size row, Size begin, Size c, int head,
+                  std::int64_t count, const T* old, const T* now) {
+    const LinearProblem<T>& a = p.linear;
+    const LinearGradient<T>& out = d.linear;
+    const bool answers = static_cast<bool>(out.d_o);
+    const int shared = head / (a.heads / a.key_heads), to = destination(count, c);
+    const T* const t = D + (c - 1) * C;
+    T* const d_dest = slot(d_state, to);
+    load(p, row, begin, c, head, answers);
+    double last = 0;
+    for (int j = 0; out.d_g && j < L; ++j)
+      if (live(count + c, j)) last += s.dot(K * V, slot(now, j), slot(d_state, j));
+
+    s.scale_rows(c, K, t, k, K, scaled, K);
+    s.gemm_nn(c, V, K, T(1), scaled, K, d_dest, V, T(0), d_u, V);
+    s.transpose(K, V, d_dest, V, st, K);
+    s.gemm_nn(c, K, V, T(1), u, V, st, K, T(0), d_k, K);
+    s.scale_rows(c, K, t, d_k, K, d_k, K);
+    if (answers) {
+      pack(s, out.d_o, row, begin, c, head, V, T(1), o);
+      pairs(c, X);
+      s.trmm_tn(c, V, T(1), X, C, o, V, T(1), d_u, V);
+      s.transpose(c, V, u, V, ut, C);
+      s.gemm_lower(c, V, T(1), o, V, ut, C, X, C);
+      std::fill_n(d_lambda, c * L, T(0));
+      for (Size i = 0; i < c; ++i)
+        for (Size r = 0; r <= i; ++r) {
+          const int level = level_of(i, r);
+          d_lambda[i * L + level] += X[i * C + r] * E[i * C + r];
+          X[i * C + r] *= D[i * C + r] * lambda[i * L + level];
+        }
+      s.trmm_nn(c, K, T(1), X, C, k, K, T(0), d_q, K);
+      s.trmm_tn(c, K, T(1), X, C, q, K, T(1), d_k, K);
+    }
+    // Slots below `to` were carried into it; the others only faded.
+    for (int j = 0; j < L; ++j) {
+      if (!live(count, j)) continue;
+      s.scale(K * V, e[c - 1], j < to ? d_dest : slot(d_state, j), slot(d_state, j));
+      if (!answers) continue;
+      s.transpose(K, V, slot(old, j), V, st, K);
+      s.gemm_nn(c, K, V, T(1), o, V, st, K, T(0), scaled, K);
+      s.row_dots(c, K, q, K, scaled, K, sums);
+      for (Size i = 0; i < c; ++i) d_lambda[i * L + j + 1] += e[i] * sums[i];
+      const T* const w = slot_weights(c, j);
+      for (Size i = 0; i < c; ++i) s.axpy(K, w[i], scaled + i * K, d_q + i * K);
+      s.scale_rows(c, K, w, q, K, scaled, K);
+      s.gemm_tn(K, V, c, T(1), scaled, K, o, V, T(1), slot(d_state, j), V);
+    }
+
+    if (out.d_g) {
+      s.row_dots(c, K, k, K, d_k, K, delta);
+      for (Size i = 0; i < c; ++i) delta[i] = -delta[i];
+      if (answers) {
+        s.row_dots(c, K, q, K, d_q, K, sums);
+        for (Size i = 0; i < c; ++i) delta[i] += sums[i];
+      }
+      for (Size i = c; i-- > 0;) out.d_g(row, begin + i, head) += static_cast<T>(last += delta[i]);
+    }
+    if (answers && out.d_q) add_rows(s, a.scale, d_q, row, begin, c, shared, K, out.d_q);
+    if (out.d_k) add_rows(s, T(1), d_k, row, begin, c, shared, K, out.d_k);
+    if (answers && d.d_level_scales) add_rows(s, T(1), d_lambda, row, begin, c, head, L, d.d_level_scales);
+    if (out.d_beta) {
+      s.row_dots(c, V, d_u, V, v, V, sums);
+      for (Size i = 0; i < c; ++i) out.d_beta(row, begin + i, head) += sums[i];
+    }
+    s.scale_rows(c, V, beta, d_u, V, d_u, V);
+    if (out.d_v) add_rows(s, T(1), d_u, row, begin, c, head, V, out.d_v);
+  }
+
+  const Simd<T>& s;
+  int K, V, L;
+  Size C, state;
+  T *q, *k, *scaled, *v, *u, *o, *kt, *lambda, *D, *E, *spare, *g, *beta, *e, *sums;
+  T *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *ut = nullptr, *st = nullptr, *X = nullptr, *d_lambda = nullptr,
+    *delta = nullptr, *d_state = nullptr;
+  Size* begins = nullptr;
+};
+
+template <class T>
+Status check(const LogLinearProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work) {
+  const LinearProblem<T>& a = p.linear;
+  if (form == Form::scan) return Status::not_supported;
+  const Size longest = longest_of(a.sequences);
+  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 ||
+      a.heads % a.key_heads != 0 || p.levels < 1 || p.levels > 62)
+    return Status::bad_shape;
+  if (!a.sequences.empty() && (!a.state || !p.count)) return Status::missing_input;
+  if (longest > 0 && (!a.k || !a.v || (queries && (!a.q || !p.level_scales)))) return Status::missing_input;
+  const std::int64_t room = std::int64_t{1} << (p.levels - 1);
+  for (std::size_t n = 0; n < a.sequences.size(); ++n) {
+    if (p.count[n] < 0) return Status::out_of_domain;
+    if (p.count[n] > room || p.count[n] + (a.sequences[n].end - a.sequences[n].begin) > room)
+      return Status::state_full;
+  }
+  if (!work.data || work.bytes < workspace_bytes<T>(a.key_dim, a.value_dim, p.levels, longest, form, chunk, backward))
+    return Status::small_workspace;
+  return Status::ok;
+}
+
+}  // namespace
+
+template <class T>
+std::size_t workspace_bytes(int K, int V, int levels, std::ptrdiff_t longest, Form form, int chunk,
+                            bool backward) noexcept {
+  static constexpr Simd<T> none{};
+  Arena arena;
+  Head<T> head(none, K, V, levels, largest_piece(form, chunk, longest), longest, backward, arena);
+  if (backward) Replay<T, 1> replay({head.state_size()}, longest, 0, arena);
+  return arena.bytes();
+}
+
+template <class T>
+Status forward(const LogLinearProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
+  const LinearProblem<T>& a = p.linear;
+  if (const Status status = check(p, static_cast<bool>(a.o), form, chunk, false, work); status != Status::ok)
+    return status;
+  const FlushDenormals flush;
+  const Size longest = longest_of(a.sequences);
+  Arena arena(work);
+  Head<T> run(s, a.key_dim, a.value_dim, p.levels, largest_piece(form, chunk, longest), longest, false, arena);
+  T* S = a.state;
+  for (std::size_t n = 0; n < a.sequences.size(); ++n) {
+    for (int h = 0; h < a.heads; ++h, S += run.state_size()) run.forward(p, a.sequences[n], h, p.count[n], S);
+    p.count[n] += a.sequences[n].end - a.sequences[n].begin;
+  }
+  return Status::ok;
+}
+
+template <class T>
+Status backward(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, Form form, int chunk, const Simd<T>& s,
+                Workspace work) noexcept {
+  const LinearProblem<T>& a = p.linear;
+  if (const Status status = check(p, static_cast<bool>(d.linear.d_o), form, chunk, true, work); status != Status::ok)
+    return status;
+  const FlushDenormals flush;
+  const Size longest = longest_of(a.sequences);
+  Arena arena(work);
+  Head<T> run(s, a.key_dim, a.value_dim, p.levels, largest_piece(form, chunk, longest), longest, true, arena);
+  Replay<T, 1> replay({run.state_size()}, longest, 0, arena);
+  Size at = 0;
+  for (std::size_t n = 0; n < a.sequences.size(); ++n)
+    for (int h = 0; h < a.heads; ++h, at += run.state_size())
+      run.backward(p, d, a.sequences[n], h, p.count[n], a.state + at,
+                   d.linear.d_final ? d.linear.d_final + at : nullptr,
+                   d.linear.d_initial ? d.linear.d_initial + at : nullptr, replay);
+  return Status::ok;
+}
+
+#define TTR_INSTANTIATE(T)                                                                                     \
+  template std::size_t workspace_bytes<T>(int, int, int, std::ptrdiff_t, Form, int, bool) noexcept;            \
+  template Status forward(const LogLinearProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;          \
+  template Status backward(const LogLinearProblem<T>&, const LogLinearGradient<T>&, Form, int, const Simd<T>&, \
+                           Workspace) noexcept;
+TTR_INSTANTIATE(float)
+TTR_INSTANTIATE(double)
+#undef TTR_INSTANTIATE
+
+}  // namespace ttr::families::log_linear

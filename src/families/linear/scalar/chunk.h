@@ -1,0 +1,365 @@
+// Chunk form of scalar decay and of the delta rule, for one head: exact block algebra (math: UT transform).
+//
+// Rows i of a chunk of c tokens, S_0 at its start, G = cumsum(g), Q already scaled; a token writes with its key times
+// its step, B = diag(beta) K:
+//
+//   D_ij = e^{G_i - G_j} (j <= i)     e_i = e^{G_i}     t_j = e^{G_c - G_j} = D_cj     e-_i = e_{i-1}, e-_1 = 1
+//   add    W = V
+//   delta  N = stril(K B' * D),  (I + N) W = V - diag(r) K S_0,  r = e
+//          (undecayed: row i takes the gates up to i-1, that is row i-1 of D, and r = e-)
+//   O  = diag(e) Q S_0 + tril(Q B' * D) W          S' = e_c S_0 + (diag(t) B)' W
+//
+// Backward, dS' in, dS_0 out. The read of the delta rule is one more query, with dR for dO:
+//
+//   dW  = diag(t) B dS' + tril(Q B' * D)' dO     dR = (I + N)^{-T} dW  (add: dW)     dV = dR
+//   X   = tril(dO W' * D)                        E = -stril(dR W' * D)
+//   dQ  = diag(e) dO S_0' + X B                  dKr = E B - diag(r) dR S_0'
+//   dB  = diag(t) W dS'' + X' Q + E' K           dK = dKr + diag(beta) dB,  dbeta = rowdot(K, dB)
+//   dS_0 = e_c dS' + Q' diag(e) dO - K' diag(r) dR                               (add: no E, no dKr)
+//   dg = revcum(rowdot(Q, dQ) + rowdot(K, dKr) - beta dbeta), with <S', dS'> added at the last row;
+//   undecayed: rowdot(K_i, dKr_i) counts at row i-1.
+//
+// Flops per token, triangles as half a product: forward 4 K V + C (K + V), delta 6 K V + 2 C (K + V); backward with
+// the pass that finds the states again 10 K V + C (3 K + 2 V), delta 16 K V + C (6 K + 5 V). That pass keeps W and N.
+//
+// Forward there is a shorter way as long as the gates are gentle, |G_i| <= 12 since the last cut: tokens go through
+// e^{-G} S, which has no gates, in groups (simd/groups-inl.h). What they write is multiplied by e^{-G_i}, what they
+// read by e^{G_i}, and the state at the cut by e^{G_c}:
+//
+//   u_i = e^{-G_i} beta_i v_i - beta_i x_i ,  x_i = S' k_i  (undecayed: times e^{-g_i})     o_i = e^{G_i} S' q_i
+//
+// Traps: what lies above a diagonal is undefined and reaches no result; D comes from sums of gates, not from
+// differences (strong gates cancel) and not from e^{-G} (overflows). S_0' means the transpose, S' the end state.
+// beta may be zero: nothing is divided by it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "families/linear/gates.h"
+#include "families/common/hints.h"
+#include "families/common/linear.h"
+#include "families/linear/scalar/rule.h"
+#include "families/common/scratch.h"
+#include "simd/simd.h"
+
+namespace ttr::families {
+
+template <class T, Rule rule>
+class ChunkForm {
+ public:
+  using Size = std::ptrdiff_t;
+
+  /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
+  ChunkForm(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
+      : s(simd), K(key_dim), V(value_dim), C(chunk), hints(simd), sweep_hints(simd, longest_hinted) {
+    const Size stack = reads(rule) ? 2 * C : C;  // queries above reads
+    x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
+    D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
+    g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C + 1), sums = arena.take<T>(C);
+    factors = arena.take<T>(2 * C), swept = arena.take<T>(Simd<T>::sweep_scratch(K));
+    if (reads(rule)) N = arena.take<T>(C * C);
+    if (!backward) return;
+    y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K);
+    d_q = arena.take<T>(C * K), d_b = arena.take<T>(C * K), kb = arena.take<T>(C * K);
+    spare = arena.take<T>(C * std::max(K, V));
+    dots = arena.take<T>(C), read_dots = arena.take<T>(C), delta = arena.take<T>(C), X = arena.take<T>(C * C);
+    if (reads(rule)) E = arena.take<T>(C * C), d_kr = arena.take<T>(C * K);
+  }
+
+  /// No sweeps over the state: all through products of matrices.
+  void by_products() { sweeps = false; }
+
+  /// Numbers that replay keeps of one chunk.
+  static Size kept(int value_dim, Size chunk) { return reads(rule) ? chunk * (value_dim + chunk) : 0; }
+
+  /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end. v
+  /// without data = 0.
+  void forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    const auto hint = [&](RowHints<T>& next) {
+      next.begin();
+      next.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
+      next.add_share(p.v, row, begin, c, head, p.heads, V);
+      if (outputs) next.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
+      if (outputs) next.add_share(p.o, row, begin, c, head, p.heads, V);
+      next.spread((outputs + 1 + reads(rule)) * c * K * V);
+    };
+    hint(hints);
+    if (sweeps && forgets(p, row, begin, head)) {
+      hint(sweep_hints);
+      for (Size n = shortest_gentle; n >= shortest_gentle && c > 0; begin += n, c -= n)
+        n = sweep(p, row, begin, c, head, S, outputs);
+    }
+    if (c > 0) advance(p, row, begin, c, head, S, S, w, N, outputs);
+  }
+
+  /// A state as replay and backward hold it: transposed, unless the rule reads it.
+  void start(const T* S, T* border) {
+    if constexpr (reads(rule)) std::copy_n(S, K * V, border);
+    else s.transpose(K, V, S, V, border, K);
+  }
+
+  /// The same without outputs, from S_0 to S_end; fills `keep` with what backward needs again.
+  void replay(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* S_0, T* S_end, T* keep) {
+    const int key_head = head / (p.heads / p.key_heads);
+    hints.begin();
+    hints.add(p.k, row, begin + c, C, key_head, 1, K);
+    hints.add(p.v, row, begin + c, C, head, 1, V);
+    hints.spread((1 + reads(rule)) * c * K * V);
+    if constexpr (reads(rule)) return advance(p, row, begin, c, head, S_0, S_end, keep, keep + C * V, false);
+    load_gates(p, row, begin, c, head, false);
+    const T* const write = fold_beta(p, c, false);
+    Size ldk;
+    const T* const keys = contiguous(s, p.k, row, begin, c, key_head, K, x, &ldk);
+    if (write) s.scale_rows(c, K, write, keys, ldk, x, K);
+    else if (keys != x) pack(s, p.k, row, begin, c, key_head, K, T(1), x);
+    pack(s, p.v, row, begin, c, head, V, T(1), w);
+    s.gemm_tn_onto(V, K, c, nullptr, w, V, x, K, gated ? e[c] : T(1), S_0, K, S_end, K, hints.get());
+  }
+
+  /// The same tokens backwards: S_0 and S_end are the states around them and `keep` what was kept, all from replay;
+  /// dS [K,V] goes from dS' to dS_0.
+  void backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
+                const T* S_0, const T* S_end, T* dS, const T* keep) {
+    const int key_head = head / (p.heads / p.key_heads);
+    look_behind(p, d, row, begin, head);
+    load_gates(p, row, begin, c, head, true);
+    T *const q = x, *const k = x + c * K, *const d_r = reads(rule) ? y + c * V : o;
+    load(p, d, row, begin, c, head, q, k, y);
+    const T* const b = p.beta ? kb : k;
+    if (p.beta) s.scale_rows(c, K, beta, k, K, kb, K);
+    s.transpose(c, K, b, K, kt, C);
+    Size ldw = V;
+    const T* const W = reads(rule) ? keep : values(p, row, begin, c, head, &ldw);
+    s.transpose(c, V, W, ldw, wt, C);
+    lower(c, K, T(1), q, kt, 0, P);
+    const T* const t = gated ? D + (c - 1) * C : nullptr;
+    s.gemm_trmm_tn(c, V, K, t, b, K, dS, V, P, C, y, V, d_r, V, hints.get());
+    if constexpr (reads(rule)) s.solve_tn(c, V, keep + C * V, C, d_r, V);
+    if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head);
+
+    lower(c, V, T(1), y, wt, 0, X);
+    if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
+    T last = 0;
+    if constexpr (reads(rule)) {
+      if (d.d_g) last = s.dot(K * V, S_end, dS);
+      s.transpose(K, V, S_0, V, st, K);
+    }
+    scale_gradients(c);
+    s.gemm_trmm_nn(c, K, V, nullptr, y, V, reads(rule) ? st : S_0, K, X, C, b, K, d_q, K, hints.get());
+    if constexpr (reads(rule)) s.gemm_trmm_nn(c, K, V, nullptr, d_r, V, st, K, E, C, b, K, d_kr, K, hints.get());
+
+    s.transpose(K, V, dS, V, st, K);
+    if (!reads(rule) && d.d_g) last = s.dot(K * V, S_end, st);
+    s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
+    if constexpr (reads(rule)) s.trmm_tn(c, K, T(1), E, C, k, K, T(1), d_b, K);
+    s.gemm_tn_onto(K, V, reads(rule) ? 2 * c : c, nullptr, x, K, y, V, gated ? e[c] : T(1), dS, V, dS, V,
+                   hints.get());
+
+    std::fill_n(delta, c, T(0));
+    if (d.d_o) {
+      std::fill_n(factors, c, p.scale);
+      finish(c, K, factors, d_q, nullptr, q, d.d_q, row, begin, key_head);
+      if (d.d_g) s.axpy(c, T(1), dots, delta);
+    }
+    finish(c, K, p.beta ? beta : nullptr, d_b, reads(rule) ? d_kr : nullptr, k, d.d_k, row, begin, key_head);
+    if (d.d_beta)
+      for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
+    if (!d.d_g) return;
+    for (Size i = 0; i < c; ++i) delta[i] -= beta[i] * dots[i];
+    if constexpr (reads(rule))
+      for (Size i = undecayed; i < c; ++i) delta[i - undecayed] += read_dots[i];
+    double sum = last;
+    for (Size i = c; i-- > 0;) d.d_g(row, begin + i, head) += static_cast<T>(sum += delta[i]);
+  }
+
+ private:
+  static constexpr Size undecayed = rule == Rule::delta_undecayed;
+
+  // A state that only adds keeps every rounding. Products add a chunk at a time, sweeps every token, and as the
+  // recurrent form does: in float, over a million tokens, with up to a hundred times the error (docs/accuracy.md). Gates that are the same for all tokens can be seen
+  // to be open; others are trusted to close.
+  static bool forgets(const LinearProblem<T>& p, Size row, Size begin, int head) {
+    return reads(rule) || (p.g && (p.g.stride[1] != 0 || p.g(row, begin, head) != 0));
+  }
+
+  // As many tokens as have gentle gates, in groups; how many they were.
+  Size sweep(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    Size n = c;
+    T *const up = e, *const write = factors, *const read = beta;
+    if (p.g) {
+      T sum = 0;
+      for (n = 0; n < c; ++n) {
+        g[n] = p.g(row, begin + n, head), sum += g[n];
+        if (!(std::abs(sum) <= T(gentle_limit))) break;
+        up[n] = sum, write[n] = -sum;
+      }
+      if (n == 0) return 0;
+      s.exp(n, up, up), s.exp(n, write, write);
+      if (undecayed) {
+        for (Size i = 0; i < n; ++i) read[i] = -g[i];
+        s.exp(n, read, read);
+      }
+    }
+    typename Simd<T>::Group tokens{.n = n, .K = K, .V = V};
+    for (Size i = 0; p.beta && i < n; ++i) {
+      const T step = p.beta(row, begin + i, head);
+      write[i] = p.g ? step * write[i] : step;
+      read[i] = p.g && undecayed ? step * read[i] : step;
+    }
+    if (p.g || p.beta) tokens.write = write;
+    if (p.beta || (p.g && undecayed)) tokens.read = read;
+    if (p.g) tokens.answer = up, tokens.late = up + n - 1, tokens.late_step = 0;
+    tokens.k = contiguous(s, p.k, row, begin, n, key_head, K, x, &tokens.ldk);
+    if (reads(rule)) tokens.x = tokens.k, tokens.ldx = tokens.ldk;
+    if (p.v) tokens.v = values(p, row, begin, n, head, &tokens.ldv);
+    else std::fill_n(w, V, T(0)), tokens.v = w;
+    if (outputs) {
+      tokens.q = contiguous(s, p.q, row, begin, n, key_head, K, x + C * K, &tokens.ldq);
+      tokens.scale = p.scale;
+    }
+    tokens.hints = sweep_hints.get();
+    const bool direct = outputs && p.o.stride[3] == 1;
+    s.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
+    if (outputs && !direct) unpack(o, row, begin, n, head, V, p.o);
+    return n;
+  }
+
+  // The chunk from S to S_end, which may be the same; W and system are its panels. Here D has beta in its columns.
+  void advance(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* S, T* S_end, T* W,
+               T* system, bool outputs) {
+    const int key_head = head / (p.heads / p.key_heads);
+    Size ldk, ldq, ldv = V;
+    load_gates(p, row, begin, c, head, reads(rule) || outputs);
+    const T* const write = fold_beta(p, c, reads(rule) || outputs);
+    const T* keys = contiguous(s, p.k, row, begin, c, key_head, K, x, &ldk);
+    if (reads(rule) || outputs) s.transpose(c, K, keys, ldk, kt, C);
+    if constexpr (reads(rule)) {
+      gated_product(c, K, T(1), keys, ldk, kt, undecayed, write != nullptr, system);
+      for (Size i = 0; i < c; ++i) factors[i] = gated ? -e[i + 1 - undecayed] : T(-1);
+      const T* const v = p.v ? values(p, row, begin, c, head, &ldv) : nullptr;
+      s.gemm_nn_onto(c, V, K, factors, keys, ldk, S, V, T(1), v, ldv, W, V, hints.get());
+      s.solve_nn(c, V, system, C, W, V);
+    } else if (p.v) {
+      pack(s, p.v, row, begin, c, head, V, T(1), W);
+    } else {
+      std::fill_n(W, c * V, T(0));
+    }
+    if (outputs) {
+      const T* const queries = contiguous(s, p.q, row, begin, c, key_head, K, x + C * K, &ldq);
+      gated_product(c, K, p.scale, queries, ldq, kt, 0, write != nullptr, P);
+      for (Size i = 0; i < c; ++i) factors[i] = gated ? p.scale * e[i + 1] : p.scale;
+      const bool direct = p.o.stride[3] == 1;
+      T* const answer = direct ? &p.o(row, begin, head, 0) : o;
+      s.gemm_trmm_nn(c, V, K, factors, queries, ldq, S, V, P, C, W, V, answer, direct ? p.o.stride[1] : V,
+                     hints.get());
+      if (!direct) unpack(o, row, begin, c, head, V, p.o);
+    }
+    if (write) s.scale_rows(c, K, write, keys, ldk, x, K), keys = x, ldk = K;
+    s.gemm_tn_onto(K, V, c, nullptr, keys, ldk, W, V, gated ? e[c] : T(1), S, V, S_end, V, hints.get());
+  }
+
+  void look_behind(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, int head) {
+    const int key_head = head / (p.heads / p.key_heads);
+    hints.begin();
+    if (begin >= C) {
+      const Size from = begin - C;
+      hints.add(p.k, row, from, C, key_head, 1, K), hints.add(p.q, row, from, C, key_head, 1, K);
+      hints.add(d.d_o, row, from, C, head, 1, V);
+      if (!reads(rule)) hints.add(p.v, row, from, C, head, 1, V);
+      hints.add(d.d_v, row, from, C, head, 1, V);
+      hints.add(d.d_q, row, from, C, key_head, 1, K), hints.add(d.d_k, row, from, C, key_head, 1, K);
+    }
+    hints.spread((reads(rule) ? 6 : 4) * C * K * V);
+  }
+
+  // Queries (scaled), keys and the gradient of the outputs; without that gradient there are no queries either.
+  void load(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head, T* q, T* k,
+            T* d_o) {
+    const int key_head = head / (p.heads / p.key_heads);
+    if (d.d_o)
+      pack(s, p.q, row, begin, c, key_head, K, p.scale, q), pack(s, d.d_o, row, begin, c, head, V, T(1), d_o);
+    else std::fill_n(q, c * K, T(0)), std::fill_n(d_o, c * V, T(0));
+    pack(s, p.k, row, begin, c, key_head, K, T(1), k);
+  }
+
+  const T* values(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, Size* ld) {
+    return contiguous(s, p.v, row, begin, c, head, V, w, ld);
+  }
+
+  // e[0] = 1, e[i+1] = e^{G_i}; all of D, or its last row only.
+  void load_gates(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, bool all) {
+    gated = static_cast<bool>(p.g);
+    for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
+    if (!gated) return;
+    T sum = 0;
+    e[0] = 0;
+    for (Size i = 0; i < c; ++i) g[i] = p.g(row, begin + i, head), e[i + 1] = sum += g[i];
+    s.exp(c + 1, e, e);
+    if (all) return s.gate_matrix(c, g, sums, D, C);
+    sum = 0;
+    T* const end = D + (c - 1) * C;
+    for (Size i = c; i-- > 0; sum += g[i]) end[i] = sum;
+    s.exp(c, end, end);
+  }
+
+  // Columns of D times beta, all of them or the last row only; the last row, or null where D is 1.
+  const T* fold_beta(const LinearProblem<T>& p, Size c, bool all) {
+    T* const end = D + (c - 1) * C;
+    if (!p.beta) return gated ? end : nullptr;
+    const Size first = all ? 0 : c - 1;
+    if (gated) s.scale_columns(c - first, c, beta, D + first * C, C, D + first * C, C);
+    else
+      for (Size i = first; i < c; ++i) std::copy_n(beta, c, D + i * C);
+    return end;
+  }
+
+  // out = tril(A B * D), with the diagonal 0 and the gates of the row before if shifted.
+  void lower(Size c, Size n, T alpha, const T* A, const T* B, Size shift, T* out) {
+    gated_product(c, n, alpha, A, n, B, shift, gated, out);
+  }
+  void gated_product(Size c, Size n, T alpha, const T* A, Size lda, const T* B, Size shift, bool factored, T* out) {
+    if (factored) s.gemm_lower_gated(c, n, alpha, A, lda, B, C, D - (gated ? shift : 0) * C, C, out, C);
+    else s.gemm_lower(c, n, alpha, A, lda, B, C, out, C);
+  }
+  void clear_diagonal(Size c, T* A) {
+    for (Size i = 0; i < c; ++i) A[i * C + i] = 0;
+  }
+
+  // The rows of dO and dR times e and -r.
+  void scale_gradients(Size c) {
+    for (Size i = 0; i < c; ++i) {
+      factors[i] = gated ? e[i + 1] : T(1);
+      factors[c + i] = gated ? -e[i + 1 - undecayed] : T(-1);
+    }
+    const Size first = gated ? 0 : c, end = reads(rule) ? 2 * c : c;
+    if (first < end) s.scale_rows(end - first, V, factors + first, y + first * V, V, y + first * V, V);
+  }
+
+  // to[rows] += diag(a) from + also, where `to` is wanted; with z also dots = rowdot(z, from) and
+  // read_dots = rowdot(z, also).
+  void finish(Size c, int dim, const T* a, const T* from, const T* also, const T* z, const View<T, 4>& to, Size row,
+              Size begin, int head) {
+    const bool direct = !to || to.stride[3] == 1;
+    T* const rows = !to ? nullptr : direct ? &to(row, begin, head, 0) : spare;
+    if (!direct) std::fill_n(spare, c * dim, T(0));
+    s.add_rows_dots(c, dim, a, from, dim, also, dim, z, dim, rows, direct ? to.stride[1] : dim, dots, read_dots);
+    if (!direct) add_rows(s, T(1), spare, row, begin, c, head, dim, to);
+  }
+
+  const Simd<T>& s;
+  int K, V;
+  Size C;
+  RowHints<T> hints, sweep_hints;
+  bool sweeps = true;
+  bool gated = false;
+  T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *factors, *swept;
+  T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,
+    *spare = nullptr;
+  T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr, *delta = nullptr;
+};
+
+}  // namespace ttr::families

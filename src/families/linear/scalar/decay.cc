@@ -1,0 +1,35 @@
+#include "families/linear/scalar/decay.h"
+
+#include "families/linear/scalar/family.h"
+
+namespace ttr::families {
+
+namespace decay {
+
+template <class T>
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+  return run_bytes<ScalarFamily<T, Rule::add>>(K, V, longest, form, chunk, backward);
+}
+
+template <class T>
+Status forward(const LinearProblem<T>& problem, Form form, int chunk, const Simd<T>& simd, Workspace work) noexcept {
+  return run_forward<ScalarFamily<T, Rule::add>>(problem, form, chunk, simd, work);
+}
+
+template <class T>
+Status backward(const LinearProblem<T>& problem, const LinearGradient<T>& gradient, Form form, int chunk,
+                const Simd<T>& simd, Workspace work) noexcept {
+  return run_backward<ScalarFamily<T, Rule::add>>(problem, gradient, form, chunk, simd, work);
+}
+
+template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
+template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
+template Status forward(const LinearProblem<float>&, Form, int, const Simd<float>&, Workspace) noexcept;
+template Status forward(const LinearProblem<double>&, Form, int, const Simd<double>&, Workspace) noexcept;
+template Status backward(const LinearProblem<float>&, const LinearGradient<float>&, Form, int, const Simd<float>&,
+                         Workspace) noexcept;
+template Status backward(const LinearProblem<double>&, const LinearGradient<double>&, Form, int, const Simd<double>&,
+                         Workspace) noexcept;
+
+}  // namespace decay
+}  // namespace ttr::families

@@ -1,0 +1,379 @@
+// Every form goes through chunks; a step is a chunk of one token, in place. With S = [C, n] (V+1 columns), Va = [V,
+// 1], Oa = [C' q, n.q], backward of a chunk is that of scalar decay with weights W and e, and the logs of the
+// weights:
+//
+//   dOa = [do / denom, sign(n.q) dden] or, where e^{-m} is the larger, [do / denom, 0] and dm -= e^{-m} dden
+//   dden = d_denom - (do.o) / denom
+//   X = tril(dOa Va') * W ;  dQ = X K~ + diag(e) dOa S_0' ;  dK~ = X' Q + diag(W_c) Va dS''
+//   dVa = (Q K~' * W)' dOa + diag(W_c) K~ dS' ;  dS_0 = e_c dS' + (diag(e) Q)' dOa
+//
+// A row's weights carry e^{+F - m}, a column's e^{-F + i}: with x = rowdot(Q, dQ) (+ <S', dS'> at the last row) and
+// y = rowdot(K~, dK~)
+//
+//   di += y ;  dm -= x ;  dF += x - y ;  dm_0 += sum_t e_t q_t.(S_0 dOa_t) + e_c <S_0, dS'>
+//
+// then, from the last token to the first, dm goes to the winner of the maximum, and df = revcum(dF) + its share.
+#include "families/linear/stabilised/stabilised.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "families/common/choice.h"
+#include "families/common/replay.h"
+#include "simd/denormals.h"
+
+namespace ttr::families::stabilised {
+namespace {
+
+using Size = std::ptrdiff_t;
+
+template <class T>
+using State = Parts<T, 3>;  // C, n, m
+
+template <class T>
+class Chunk {
+ public:
+  Chunk(const Simd<T>& simd, int key_dim, int value_dim, Size largest, bool backward, Arena& arena)
+      : s(simd), K(key_dim), V(value_dim), U(V + 1), C(largest) {
+    for (T** x : {&q, &k, &scaled}) *x = arena.take<T>(C * K);
+    kt = arena.take<T>(K * C), v = arena.take<T>(C * U), o = arena.take<T>(C * U), S = arena.take<T>(K * U);
+    W = arena.take<T>(C * C), P = arena.take<T>(C * C);
+    for (T** x : {&f, &in, &e, &denom}) *x = arena.take<T>(C);
+    m = arena.take<T>(C + 1);
+    if (!backward) return;
+    for (T** x : {&d_q, &d_k}) *x = arena.take<T>(C * K);
+    for (T** x : {&d_o, &d_v}) *x = arena.take<T>(C * U);
+    for (T** x : {&dS, &st}) *x = arena.take<T>(K * U);
+    vt = arena.take<T>(U * C);
+    for (T** x : {&d_m, &d_f, &d_in, &from_start}) *x = arena.take<T>(C + 1);
+  }
+
+  void forward(const StabilisedProblem<T>& p, Size row, Size begin, Size c, int head, const State<T>& state,
+               bool outputs, bool denominators) {
+    if (c == 1) return token(p, row, begin, head, state, outputs, denominators);
+    load(p, row, begin, c, head, outputs || denominators, *state[2]);
+    gather(state[0], state[1], S);
+    if (outputs || denominators) {
+      answers(p, c);
+      for (Size i = 0; i < c; ++i) s.scale(V, 1 / denom[i], o + i * U, o + i * U);
+      if (outputs) store(p, row, begin, c, head);
+      for (Size i = 0; denominators && i < c; ++i) p.denom(row, begin + i, head) = denom[i];
+    }
+    s.scale_rows(c, K, W + (c - 1) * C, k, K, scaled, K);
+    s.gemm_tn(K, U, c, T(1), scaled, K, v, U, e[c - 1], S, U);
+    scatter(S, state[0], state[1]);
+    *state[2] = m[c];
+  }
+
+  void backward(const StabilisedProblem<T>& p, const StabilisedGradient<T>& d, Size row, Size begin, Size c, int head,
+                const Parts<const T, 3>& old, const Parts<const T, 3>& now, const State<T>& d_state) {
+    const LinearGradient<T>& out = d.linear;
+    const bool asked = out.d_o || d.d_denom;
+    const T* const last = W + (c - 1) * C;
+    load(p, row, begin, c, head, asked, *old[2]);
+    gather(old[0], old[1], S);
+    gather(d_state[0], d_state[1], dS);
+    std::fill_n(d_m, c + 1, T(0));
+    d_m[c] = *d_state[2];
+
+    double end = s.dot(Size{K} * V, now[0], d_state[0]) + s.dot(K, now[1], d_state[1]);
+    d_m[0] = e[c - 1] * s.dot(K * U, S, dS);
+    s.scale_rows(c, K, last, k, K, scaled, K);
+    s.gemm_nn(c, U, K, T(1), scaled, K, dS, U, T(0), d_v, U);
+    s.transpose(K, U, dS, U, st, K);
+    s.gemm_nn(c, K, U, T(1), v, U, st, K, T(0), d_k, K);
+    s.scale_rows(c, K, last, d_k, K, d_k, K);
+    std::fill_n(d_f, c, T(0));
+    if (asked) {
+      answers(p, c);
+      answers_back(d, row, begin, c, head);
+      s.trmm_tn(c, U, T(1), P, C, d_o, U, T(1), d_v, U);
+      s.transpose(c, U, v, U, vt, C);
+      s.gemm_lower(c, U, T(1), d_o, U, vt, C, P, C);
+      for (Size i = 0; i < c; ++i)
+        for (Size j = 0; j <= i; ++j) P[i * C + j] *= W[i * C + j];
+      s.trmm_nn(c, K, T(1), P, C, k, K, T(0), d_q, K);
+      s.trmm_tn(c, K, T(1), P, C, q, K, T(1), d_k, K);
+      s.transpose(K, U, S, U, st, K);
+      s.gemm_nn(c, K, U, T(1), d_o, U, st, K, T(0), scaled, K);
+      s.scale_rows(c, K, e, scaled, K, scaled, K);
+      s.row_dots(c, K, q, K, scaled, K, from_start);
+      for (Size i = 0; i < c; ++i) d_m[0] += from_start[i];
+      s.axpy(c * K, T(1), scaled, d_q);
+      s.row_dots(c, K, q, K, d_q, K, d_f);
+      for (Size i = 0; i < c; ++i) d_m[i + 1] -= d_f[i];
+    }
+    s.row_dots(c, K, k, K, d_k, K, d_in);
+    for (Size i = 0; i < c; ++i) d_f[i] -= d_in[i];
+    d_m[c] -= static_cast<T>(end);
+    gates_back(c, end);
+
+    const int shared = head / (p.linear.heads / p.linear.key_heads);
+    if (asked && out.d_q) add_rows(s, p.linear.scale, d_q, row, begin, c, shared, K, out.d_q);
+    if (out.d_k) add_rows(s, p.key_scale, d_k, row, begin, c, shared, K, out.d_k);
+    for (Size i = 0; i < c; ++i) {
+      if (out.d_v) add_rows(s, T(1), d_v + i * U, row, begin + i, 1, head, V, out.d_v);
+      if (out.d_g) out.d_g(row, begin + i, head) += d_f[i];
+      if (d.d_input) d.d_input(row, begin + i, head) += d_in[i];
+    }
+    s.scale(K * U, e[c - 1], dS, dS);
+    if (asked) {
+      s.scale_rows(c, K, e, q, K, scaled, K);
+      s.gemm_tn(K, U, c, T(1), scaled, K, d_o, U, T(1), dS, U);
+    }
+    scatter(dS, d_state[0], d_state[1]);
+    *d_state[2] = d_m[0];
+  }
+
+ private:
+  // One token in place: the state is not copied.
+  void token(const StabilisedProblem<T>& p, Size row, Size t, int head, const State<T>& state, bool outputs,
+             bool denominators) {
+    load(p, row, t, 1, head, outputs || denominators, *state[2]);
+    s.scale(K, W[0], k, scaled);
+    s.rank_one(K, V, e[0], scaled, v, state[0], V);
+    s.scale(K, e[0], state[1], state[1]);
+    s.axpy(K, T(1), scaled, state[1]);
+    *state[2] = m[1];
+    if (!outputs && !denominators) return;
+    const T divisor = std::max(std::abs(s.dot(K, q, state[1])), std::exp(-m[1])) + p.eps;
+    if (denominators) p.denom(row, t, head) = divisor;
+    if (!outputs) return;
+    s.vec_mat(K, V, q, state[0], V, o);
+    s.scale(V, 1 / divisor, o, o);
+    store(p, row, t, 1, head);
+  }
+
+  void load(const StabilisedProblem<T>& p, Size row, Size begin, Size c, int head, bool queries, T start) {
+    const LinearProblem<T>& a = p.linear;
+    const int shared = head / (a.heads / a.key_heads);
+    if (queries) pack(s, a.q, row, begin, c, shared, K, a.scale, q);
+    pack(s, a.k, row, begin, c, shared, K, p.key_scale, k);
+    s.transpose(c, K, k, K, kt, C);
+    m[0] = start;
+    T sum = 0;
+    for (Size i = 0; i < c; ++i) {
+      pack(s, a.v, row, begin + i, 1, head, V, T(1), v + i * U);
+      v[i * U + V] = 1;
+      f[i] = a.g ? a.g(row, begin + i, head) : T(0), in[i] = p.input(row, begin + i, head);
+      m[i + 1] = std::max(f[i] + m[i], in[i]);
+      sum += f[i];
+      e[i] = sum + start - m[i + 1];
+      // Exponents are sums of gates, not differences of sums; the one of m_i - the maximum of such sums - comes last.
+      for (Size j = 0; j < i; ++j) P[i * C + j] = P[(i - 1) * C + j] + f[i];
+      P[i * C + i] = 0;
+      for (Size j = 0; j <= i; ++j) W[i * C + j] = std::min(P[i * C + j] + in[j] - m[i + 1], T(0));
+      s.exp(i + 1, W + i * C, W + i * C);
+    }
+    for (Size i = 0; i < c; ++i) e[i] = std::min(e[i], T(0));
+    s.exp(c, e, e);
+  }
+
+  void gather(const T* matrix, const T* column, T* both) const {
+    for (Size i = 0; i < K; ++i) {
+      std::copy_n(matrix + i * V, V, both + i * U);
+      both[i * U + V] = column[i];
+    }
+  }
+  void scatter(const T* both, T* matrix, T* column) const {
+    for (Size i = 0; i < K; ++i) {
+      std::copy_n(both + i * U, V, matrix + i * V);
+      column[i] = both[i * U + V];
+    }
+  }
+
+  // P = tril(Q K~' * W), o = [C' q, n.q] (not yet divided), denom.
+  void answers(const StabilisedProblem<T>& p, Size c) {
+    s.gemm_lower(c, K, T(1), q, K, kt, C, P, C);
+    for (Size i = 0; i < c; ++i)
+      for (Size j = 0; j <= i; ++j) P[i * C + j] *= W[i * C + j];
+    s.scale_rows(c, K, e, q, K, scaled, K);
+    s.gemm_nn(c, U, K, T(1), scaled, K, S, U, T(0), o, U);
+    s.trmm_nn(c, U, T(1), P, C, v, U, T(1), o, U);
+    for (Size i = 0; i < c; ++i) denom[i] = std::max(std::abs(o[i * U + V]), std::exp(-m[i + 1])) + p.eps;
+  }
+
+  void answers_back(const StabilisedGradient<T>& d, Size row, Size begin, Size c, int head) {
+    for (Size i = 0; i < c; ++i) {
+      T* const to = d_o + i * U;
+      T d_denom = d.d_denom ? d.d_denom(row, begin + i, head) : T(0);
+      if (d.linear.d_o) {
+        pack(s, d.linear.d_o, row, begin + i, 1, head, V, 1 / denom[i], to);
+        d_denom -= s.dot(V, to, o + i * U) / denom[i];
+      } else {
+        std::fill_n(to, V, T(0));
+      }
+      const T read = o[i * U + V], floor = std::exp(-m[i + 1]);
+      const T share = std::abs(read) > floor ? T(1) : std::abs(read) == floor ? T(0.5) : T(0);
+      to[V] = share * (read < 0 ? -d_denom : d_denom);
+      // e^{-m} beyond the largest number: o is 0 and so is its gradient.
+      if (share < 1 && std::isfinite(floor)) d_m[i + 1] -= (1 - share) * floor * d_denom;
+    }
+  }
+
+  // d_f and d_in become the gradients of the gates, d_m[0] that of m_0.
+  void gates_back(Size c, double end) {
+    double sum = end;
+    for (Size i = c; i-- > 0;) {
+      sum += static_cast<double>(d_f[i]);
+      const T old = f[i] + m[i], share = old > in[i] ? T(1) : old == in[i] ? T(0.5) : T(0);
+      d_f[i] = static_cast<T>(sum) + share * d_m[i + 1];
+      d_in[i] += (1 - share) * d_m[i + 1];
+      d_m[i] += share * d_m[i + 1];
+    }
+  }
+
+  void store(const StabilisedProblem<T>& p, Size row, Size begin, Size c, int head) const {
+    for (Size i = 0; i < c; ++i) unpack(o + i * U, row, begin + i, 1, head, V, p.linear.o);
+  }
+
+  const Simd<T>& s;
+  Size K, V, U, C;
+  T *q, *k, *scaled, *kt, *v, *o, *S, *W, *P, *f, *in, *e, *denom, *m;
+  T *d_q = nullptr, *d_k = nullptr, *d_o = nullptr, *d_v = nullptr, *dS = nullptr, *st = nullptr, *vt = nullptr;
+  T *d_m = nullptr, *d_f = nullptr, *d_in = nullptr, *from_start = nullptr;
+};
+
+Size segment_of(const Choice& best, Form form, int chunk, Size time) {
+  time = std::max<Size>(time, 1);
+  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
+  if (form == Form::parallel) return time;
+  if (form == Form::chunk) return std::min<Size>(chunk > 0 ? chunk : best.chunk, time);
+  return 1;
+}
+
+/// One head of one sequence.
+template <class T>
+class Head {
+ public:
+  Head(const Simd<T>& s, int key_dim, int value_dim, Size tokens, int spacing, Size longest, bool backward,
+       Arena& arena)
+      : simd(s),
+        K(key_dim),
+        state(K * value_dim),
+        segment(tokens),
+        d_state(arena.take<T>(backward ? state + K + 1 : 0)),
+        chunk(s, key_dim, value_dim, segment, backward, arena),
+        replay({state, K, 1}, backward ? steps(longest) : 0, segment > 1 ? 0 : spacing, arena) {}
+
+  void forward(const StabilisedProblem<T>& p, const Sequence& n, int head, Size lane) {
+    const State<T> S{p.linear.state + lane * state, p.normaliser + lane * K, p.maximum + lane};
+    for (Size i = 0; i < steps(n.end - n.begin); ++i)
+      advance(p, n, i, head, S, static_cast<bool>(p.linear.o), static_cast<bool>(p.denom));
+  }
+
+  void backward(const StabilisedProblem<T>& p, const StabilisedGradient<T>& d, const Sequence& n, int head,
+                Size lane) {
+    const LinearGradient<T>& out = d.linear;
+    const State<T> dS{d_state, d_state + state, d_state + state + K};
+    const auto pick = [&](const T* from, Size size, T* to) {
+      copy_or_clear(from ? from + lane * size : nullptr, size, to);
+    };
+    pick(out.d_final, state, dS[0]), pick(d.d_final_normaliser, K, dS[1]), pick(d.d_final_maximum, 1, dS[2]);
+    replay.run(
+        steps(n.end - n.begin), {p.linear.state + lane * state, p.normaliser + lane * K, p.maximum + lane},
+        [&](Size i, const State<T>& S) { advance(p, n, i, head, S, false, false); },
+        [&](Size i, const Parts<const T, 3>& old, const Parts<const T, 3>& now) {
+          const Size begin = n.begin + i * segment;
+          chunk.backward(p, d, n.row, begin, std::min(segment, n.end - begin), head, old, now, dS);
+        });
+    if (out.d_initial) simd.axpy(state, T(1), dS[0], out.d_initial + lane * state);
+    if (d.d_initial_normaliser) simd.axpy(K, T(1), dS[1], d.d_initial_normaliser + lane * K);
+    if (d.d_initial_maximum) d.d_initial_maximum[lane] += *dS[2];
+  }
+
+ private:
+  Size steps(Size time) const { return (time + segment - 1) / segment; }
+  void advance(const StabilisedProblem<T>& p, const Sequence& n, Size i, int head, const State<T>& S, bool outputs,
+               bool denominators) {
+    const Size begin = n.begin + i * segment;
+    chunk.forward(p, n.row, begin, std::min(segment, n.end - begin), head, S, outputs, denominators);
+  }
+
+  const Simd<T>& simd;
+  Size K, state, segment;
+  T* d_state;
+  Chunk<T> chunk;
+  Replay<T, 3> replay;
+};
+
+template <class T>
+Status check(const StabilisedProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work) {
+  const LinearProblem<T>& a = p.linear;
+  const Size longest = longest_of(a.sequences);
+  if (form == Form::scan || a.beta) return Status::not_supported;
+  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
+    return Status::bad_shape;
+  if (!a.sequences.empty() && (!a.state || !p.normaliser || !p.maximum)) return Status::missing_input;
+  if (longest > 0 && (!a.k || !a.v || !p.input || (queries && !a.q))) return Status::missing_input;
+  if (!work.data || work.bytes < workspace_bytes<T>(a.key_dim, a.value_dim, longest, form, chunk, backward))
+    return Status::small_workspace;
+  return Status::ok;
+}
+
+/// each(run, sequence, head, lane) for every head of every sequence, in the sequence's own schedule.
+template <class T, class Each>
+void for_heads(const LinearProblem<T>& a, Form form, int chunk, bool backward, const Simd<T>& s, Workspace work,
+               Each&& each) {
+  Size lane = 0;
+  for (const Sequence& n : a.sequences) {
+    Arena arena(work);
+    const Size time = n.end - n.begin;
+    const Choice best = choice(Chooser::stabilised, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim, backward);
+    Head<T> run(s, a.key_dim, a.value_dim, segment_of(best, form, chunk, time), chunk, time, backward, arena);
+    for (int h = 0; h < a.heads; ++h, ++lane) each(run, n, h, lane);
+  }
+}
+
+}  // namespace
+
+template <class T>
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+  static constexpr Simd<T> none{};
+  const auto bytes = [&](Size time) {
+    std::size_t most = 0;
+    for (const int vector_bytes : vector_sizes) {  // of any instruction set
+      Arena arena;
+      const Size segment = segment_of(choice(Chooser::stabilised, vector_bytes, K, V, backward), form, chunk, time);
+      Head<T> head(none, K, V, segment, chunk, time, backward, arena);
+      most = std::max(most, arena.bytes());
+      if (!chooses(form, chunk, time)) break;
+    }
+    return most;
+  };
+  // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
+  return std::max(bytes(longest), bytes(std::min(longest, shortest_chunked - 1)));
+}
+
+template <class T>
+Status forward(const StabilisedProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
+  if (const Status status = check(p, p.linear.o || p.denom, form, chunk, false, work); status != Status::ok)
+    return status;
+  const FlushDenormals flush;
+  for_heads(p.linear, form, chunk, false, s, work,
+            [&](Head<T>& run, const Sequence& n, int head, Size lane) { run.forward(p, n, head, lane); });
+  return Status::ok;
+}
+
+template <class T>
+Status backward(const StabilisedProblem<T>& p, const StabilisedGradient<T>& d, Form form, int chunk, const Simd<T>& s,
+                Workspace work) noexcept {
+  if (const Status status = check(p, d.linear.d_o || d.d_denom, form, chunk, true, work); status != Status::ok)
+    return status;
+  const FlushDenormals flush;
+  for_heads(p.linear, form, chunk, true, s, work,
+            [&](Head<T>& run, const Sequence& n, int head, Size lane) { run.backward(p, d, n, head, lane); });
+  return Status::ok;
+}
+
+#define TTR_INSTANTIATE(T)                                                                                       \
+  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;                   \
+  template Status forward(const StabilisedProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;           \
+  template Status backward(const StabilisedProblem<T>&, const StabilisedGradient<T>&, Form, int, const Simd<T>&, \
+                           Workspace) noexcept;
+TTR_INSTANTIATE(float)
+TTR_INSTANTIATE(double)
+#undef TTR_INSTANTIATE
+
+}  // namespace ttr::families::stabilised

@@ -1,0 +1,95 @@
+// Softmax attention, streaming: blocks of queries by blocks of pairs with a running maximum, never T x T.
+//
+//   x_ti = scale q_t.k_i                     or, with a bandwidth h,  x_ti = -|q_t - k_i|^2 / h (Nadaraya-Watson)
+//   x_ti += g_{i+1} + .. + g_t               with gates: a pair fades with the log forget gates (forgetting attention)
+//   o_t = sum_i e^{x_ti} v_i / (sum_i e^{x_ti} + e^{sink}) ;  lse_t = log of that denominator
+//
+// i runs over the pairs that query t sees: first those of earlier calls (the past), then those of this call up to t
+// itself; with a window only the newest `window` of them; not causal: all of the past and all of its sequence.
+// normalise = false drops the denominator from o: o_t = sum_i e^{x_ti} v_i (unnormalised softmax).
+//
+// q [B, T, H, K], k [B, T, G, K], v [B, T, G, V]; query head h reads key head h / (H/G). The past is only read:
+// whoever owns the list of pairs appends to it. One query per sequence (decoding) is one pass over the pairs where
+// they lie. Source: arXiv 1706.03762, 2205.14135 (streaming), 2503.02130 (forgetting), 2309.17453 (sink); Nadaraya,
+// Watson 1964.
+//
+// Backward, from lse and delta_t = do_t.o_t - dlse_t (two numbers per query and head), P = e^{x - lse}:
+//
+//   X = P * (dO V' - delta) ;  dV = P' dO ;  dQ = scale X K ;  dK = scale X' Q
+//   dsink = -sum_t e^{sink - lse_t} delta_t
+//   with a bandwidth:  dQ = 2/h (X K - rowsum(X) * Q) ;  dK = 2/h (X' Q - colsum(X) * K) ;  dh = -1/h sum X * x
+//   dg = revcum(rowsum(X) - colsum(X))      in double: most of it cancels
+//
+// Traps. A query that sees nothing, or nothing above -inf, has o = 0, lse = -inf and no gradient. g = -inf is a
+// closed gate. Exponents of gates are sums from the pair to the query, never differences of sums over the sequence,
+// which lose everything after a few gates of -1e4. Without normalisation e^x itself is formed: x above 88 (float) or
+// 709 (double) overflows to inf. NaN in a pair reaches the queries that see it and no others. Work: proportional to
+// the pairs seen (a window of n costs about n + 64 per query). Scratch: forward a constant, backward O(T).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "families/common/linear.h"
+#include "simd/simd.h"
+#include "ttr/plan.h"
+#include "ttr/status.h"
+#include "ttr/view.h"
+
+namespace ttr::families {
+
+template <class T>
+struct AttentionProblem {
+  std::span<const Sequence> sequences;  // sequence n owns row n of the past
+  int heads = 1, key_heads = 1;         // query head h reads key head h / (heads / key_heads)
+  int key_dim = 1, value_dim = 1;
+  T scale = 1;                // on q.k; not used with a bandwidth
+  bool causal = true;         // false: not with g, not with a window
+  bool normalise = true;      // false: not with a sink
+  std::ptrdiff_t window = 0;  // newest pairs a query sees, its own included; 0 = all
+
+  View<const T, 4> q;          // [B, T, H, K]
+  View<const T, 4> k, v;       // [B, T, G, K], [B, T, G, V]; no data, and not causal: the past alone is seen
+  View<const T, 3> g;          // [B, T, H] natural log of the forget gate; no data = 0. Strides may be zero.
+  View<const T, 1> sink;       // [H] one more logit, of a pair with value 0; no data = none
+  View<const T, 1> bandwidth;  // [H] above 0: Gaussian kernel; no data: exponential kernel. Stride may be zero.
+
+  View<const T, 4> past_k, past_v;           // [N, capacity, G, K], [N, capacity, G, V], oldest first
+  View<const T, 3> past_g;                   // [N, capacity, H] each token's own g
+  const std::int64_t* past_count = nullptr;  // [N] pairs that are there; null = none
+
+  View<T, 4> o;    // [B, T, H, V]; no data = not wanted
+  View<T, 3> lse;  // [B, T, H]; no data = not wanted
+};
+
+/// `d_o` and `d_lse` come in, the others go out and are *added to* (+=). Views without data are not wanted.
+template <class T>
+struct AttentionGradient {
+  View<const T, 4> d_o;    // [B, T, H, V]; no data = zero
+  View<const T, 3> d_lse;  // [B, T, H]; no data = zero. Not without normalisation.
+  View<const T, 4> o;      // what forward gave; unless both o and lse are here they are computed again
+  View<const T, 3> lse;
+  View<T, 4> d_q, d_k, d_v;
+  View<T, 3> d_g;  // full strides
+  View<T, 1> d_sink, d_bandwidth;
+  View<T, 4> d_past_k, d_past_v;
+  View<T, 3> d_past_g;
+};
+
+namespace attention {
+
+/// `longest`: tokens of the longest sequence; `past`: of the largest past_count; `window` as in the problem.
+template <class T>
+std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t longest,
+                            std::ptrdiff_t past, std::ptrdiff_t window, bool backward) noexcept;
+
+template <class T>
+Status forward(const AttentionProblem<T>&, const Simd<T>&, Workspace) noexcept;
+
+/// `o` and `lse` of the problem are ignored.
+template <class T>
+Status backward(const AttentionProblem<T>&, const AttentionGradient<T>&, const Simd<T>&, Workspace) noexcept;
+
+}  // namespace attention
+}  // namespace ttr::families

@@ -1,0 +1,230 @@
+// Backward, with Gj = do.v_j, u = -S^-1 sum_j p_j Gj c_j and, for each query,
+//
+//   Wj = Gj - sum_i p_i G_i + c_j.u ;   Cj = p_j (1 - c_j.r) ;   e_j = Cj Wj - p_j sum_i C_i W_i
+//   dv_j += Cj do ;   dk_j += Cj u - p_j Wj r + (gradient of the logit) e_j
+//   dq   += -u + sum_j (gradient of the logit) e_j ;   dlambda = -u.r
+//
+// An absolute ridge depends on the logits through the mass of the weights: e_j -= lambda dlambda p_j, lambda as in S,
+// and the caller's lambda gets dlambda / (sum w). A given slope has u = 0 and dr = -sum_j p_j Gj c_j. The mean of e
+// is set to what it is on paper (0, or -lambda dlambda) where a key's origin multiplies it. In each pass over the
+// keys only one tile besides p and G is kept.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "families/pairs/local_linear/local_linear.h"
+#include "families/pairs/local_linear/run.h"
+#include "simd/denormals.h"
+
+namespace ttr::families::local_linear {
+namespace {
+
+template <class T>
+class Back {
+ public:
+  Back(const LocalLinearProblem<T>& problem, const LocalLinearGradient<T>& gradient, Run<T>& r)
+      : p(problem), d(gradient), run(r), s(r.s), block(r.block), pairs(r.pairs), K(p.key_dim), V(p.value_dim) {}
+
+  bool group(std::size_t index, int key_head) {
+    const Sequence& n = p.sequences[index];
+    const int heads = p.heads / p.key_heads;
+    bool good = true;
+    pairs.load(p, index, key_head);
+    std::fill_n(run.d_k, pairs.tiles * tile_size * K, T(0));
+    std::fill_n(run.d_v, pairs.tiles * tile_size * V, T(0));
+    for (int h = key_head * heads; h < (key_head + 1) * heads; ++h) {
+      std::fill_n(run.d_columns, pairs.tiles * tile_size, T(0));
+      for (Size first = 0; first < n.end - n.begin; first += tile_size) {
+        good = block.load(p, n, h, first, run.solver.wants_query(p, first)) && good;
+        values(n, h);
+        slopes(n, h);
+        weights(n, h);
+        logits(n, h);
+      }
+      if (gaussian()) pull_keys();
+    }
+    store(index, key_head);
+    return good;
+  }
+
+ private:
+  bool gaussian() const { return p.kernel == LocalKernel::gaussian; }
+  T* g_tile(Size t) const { return run.g + t * tile_size * tile_size; }
+
+  // Rows of a tile times rows of the weights, summed, over what each query sees: out += p.x
+  void add_dots(Size t, const T* X, const T* Y, T* out) const {
+    for (Size i = 0; i < block.rows; ++i) out[i] += s.dot(block.seen(t, i), X + i * tile_size, Y + i * tile_size);
+  }
+
+  // G - mean in the tiles of run.g, its variance in run.size.
+  void values(const Sequence& n, int head) {
+    pack(s, d.d_o, n.row, n.begin + block.begin, block.rows, head, V, T(1), run.values);
+    std::fill_n(run.mean, block.rows, T(0)), std::fill_n(run.size, block.rows, T(0));
+    for (Size t = 0; t < block.tiles; ++t) {
+      const Size columns = block.triangle && t + 1 == block.tiles ? block.rows : pairs.count(t);
+      s.gemm_nt(block.rows, columns, V, T(1), run.values, V, pairs.values(t), V, T(0), g_tile(t), tile_size);
+      add_dots(t, block.tile(t), g_tile(t), run.mean);
+    }
+    std::fill_n(run.rhs, block.rows * K, T(0));
+    std::fill_n(run.total, block.rows, T(0));
+    for (Size t = 0; t < block.tiles; ++t) {
+      for (Size i = 0; i < block.rows; ++i)
+        s.axpy(block.seen(t, i), -run.mean[i], block.ones, g_tile(t) + i * tile_size);
+      s.mul(block.rows * tile_size, block.tile(t), g_tile(t), run.c);
+      add_dots(t, run.c, g_tile(t), run.size);
+      for (Size i = 0; i < block.rows; ++i)
+        run.total[i] += s.dot(block.seen(t, i), run.c + i * tile_size, block.ones);
+      if (p.order == 1) block.read({0, block.rows}, t, run.c, pairs.keys(t), K, run.rhs);
+    }
+    for (Size i = 0; i < block.rows; ++i) s.axpy(K, -run.total[i], block.mean + i * K, run.rhs + i * K);
+    s.scale(block.rows * K, T(-1), run.rhs, run.rhs);
+  }
+
+  // r and u; the gradient of a given slope.
+  void slopes(const Sequence& n, int head) {
+    if (p.slope) {
+      run.take_slope(p, n, head);
+      std::fill_n(run.u, block.rows * (K + 1), T(0));
+      if (d.d_slope) add_rows(s, T(1), run.rhs, n.row, n.begin + block.begin, block.rows, head, K, d.d_slope);
+      return;
+    }
+    if (p.order == 2) {
+      run.quadratic.solve(block, run.g, run.r2, run.u2, p.report);
+      return;
+    }
+    const System<T> systems[] = {{block.rhs, run.r, nullptr, tolerance(p, true)},
+                                 {run.rhs, run.u, run.size, tolerance(p, true)}};
+    run.solver.solve(block, p.solve, systems, 2, p.report);
+  }
+
+  // dv, the part of dk that does not go through the logits, and C W in the tiles of run.g, its sum in run.mean.
+  void weights(const Sequence& n, int head) {
+    const Size all = block.rows * tile_size;
+    std::fill_n(run.mean, block.rows, T(0));
+    std::fill_n(run.d_q, block.rows * K, T(0));
+    if (p.order == 1) pack_slopes();
+    for (Size t = 0; t < block.tiles; ++t) {
+      T* const g = g_tile(t);
+      run.along_slope(t);
+      if (p.order == 2) run.quadratic.dots(block, t, run.u2, true, g);
+      else if (!p.slope) block.dots({0, block.rows}, t, run.u, K + 1, K + 1, T(1), g);
+      run.combine(t);
+      s.mul(all, block.tile(t), g, run.y);
+      block.write(t, T(1), run.c, run.values, V, run.d_v + t * tile_size * V);
+      T* const to = run.d_k + t * tile_size * K;
+      if (p.order == 2) run.quadratic.back(block, t, run.c, run.y, run.r2, run.u2, to, run.d_q);
+      else {
+        if (!p.slope) block.write(t, T(1), run.c, run.rhs, K, to);
+        block.write(t, T(-1), run.y, run.plain, K, to);
+      }
+      s.mul(all, run.c, g, g);
+      for (Size i = 0; i < block.rows; ++i) run.mean[i] += s.dot(block.seen(t, i), g + i * tile_size, block.ones);
+    }
+    for (Size i = 0; i < block.rows; ++i) {
+      run.total[i] = T(0);
+      if (p.slope) continue;
+      const double d_lambda = p.order == 2 ? -run.quadratic.product(run.r2, run.u2, i)
+                                           : -static_cast<double>(s.dot(K, run.rhs + i * K, run.plain + i * K));
+      const bool absolute = p.ridge == LocalRidge::absolute;
+      if (absolute) run.total[i] = static_cast<T>(-static_cast<double>(block.lambda[i]) * d_lambda);
+      if (d.d_lambda)
+        d.d_lambda(n.row, n.begin + block.begin + i, head) += static_cast<T>(
+            absolute ? d_lambda * static_cast<double>(block.lambda[i] / block.given_lambda[i]) : d_lambda);
+      if (p.order == 1) s.axpy(K, T(-1), run.rhs + i * K, run.d_q + i * K);
+    }
+  }
+  // Without the last column: u in run.rhs, r in run.plain.
+  void pack_slopes() {
+    for (Size i = 0; i < block.rows; ++i) {
+      std::copy_n(run.r + i * (K + 1), K, run.plain + i * K);
+      std::copy_n(run.u + i * (K + 1), K, run.rhs + i * K);
+    }
+  }
+
+  // e = C W - (mean - total) p, and what it does to queries, keys and the bandwidth. total is the sum of e.
+  void logits(const Sequence& n, int head) {
+    const T factor = gaussian() ? 2 / p.bandwidth(head) : p.scale;
+    std::fill_n(run.rhs, block.rows * K, T(0));  // sum e k
+    std::fill_n(run.size, block.rows, T(0));     // sum e |k|^2 / 2
+    std::copy_n(block.q, block.rows * K, run.plain);
+    if (!gaussian())
+      for (Size i = 0; i < block.rows; ++i) s.axpy(K, T(1), pairs.origin, run.plain + i * K);
+    for (Size t = 0; t < block.tiles; ++t) {
+      T* const e = g_tile(t);
+      for (Size i = 0; i < block.rows; ++i) {
+        s.axpy(block.seen(t, i), run.total[i] - run.mean[i], block.tile(t) + i * tile_size, e + i * tile_size);
+        if (!gaussian()) continue;
+        run.size[i] += s.dot(block.seen(t, i), e + i * tile_size, pairs.half_squares(t));
+        s.axpy(block.seen(t, i), factor, e + i * tile_size, run.d_columns + t * tile_size);
+      }
+      block.read({0, block.rows}, t, e, pairs.keys(t), K, run.rhs);
+      block.write(t, factor, e, run.plain, K, run.d_k + t * tile_size * K);
+    }
+    double d_bandwidth = 0;
+    for (Size i = 0; i < block.rows; ++i) {
+      const T* const q = block.q + i * K;
+      T* const sum = run.rhs + i * K;
+      if (gaussian() && d.d_bandwidth) {
+        const double dot = static_cast<double>(s.dot(K, q, sum)), square = static_cast<double>(s.dot(K, q, q));
+        d_bandwidth += 2 * (static_cast<double>(run.size[i]) - dot) + square * static_cast<double>(run.total[i]);
+      }
+      s.axpy(K, gaussian() ? -run.total[i] : run.total[i], gaussian() ? q : pairs.origin, sum);
+      s.axpy(K, factor, sum, run.d_q + i * K);
+    }
+    if (gaussian() && d.d_bandwidth)
+      d.d_bandwidth(head) += static_cast<T>(d_bandwidth) / (p.bandwidth(head) * p.bandwidth(head));
+    if (d.d_q) add_rows(s, T(1), run.d_q, n.row, n.begin + block.begin, block.rows, head, K, d.d_q);
+  }
+
+  // -|k - q|^2 / bandwidth: the part of its gradient that points along k.
+  void pull_keys() {
+    for (Size t = 0; t < pairs.tiles; ++t)
+      for (Size j = 0; j < pairs.count(t); ++j)
+        s.axpy(K, -run.d_columns[t * tile_size + j], pairs.keys(t) + j * K, run.d_k + (t * tile_size + j) * K);
+  }
+
+  void store(std::size_t index, int key_head) const {
+    const Sequence& n = p.sequences[index];
+    const Size row = static_cast<Size>(index), skip = pairs.past_tiles * tile_size;
+    if (d.d_past_k && pairs.past > 0) add_rows(s, T(1), run.d_k, row, 0, pairs.past, key_head, K, d.d_past_k);
+    if (d.d_past_v && pairs.past > 0) add_rows(s, T(1), run.d_v, row, 0, pairs.past, key_head, V, d.d_past_v);
+    if (d.d_k) add_rows(s, T(1), run.d_k + skip * K, n.row, n.begin, pairs.now, key_head, K, d.d_k);
+    if (d.d_v) add_rows(s, T(1), run.d_v + skip * V, n.row, n.begin, pairs.now, key_head, V, d.d_v);
+  }
+
+  const LocalLinearProblem<T>& p;
+  const LocalLinearGradient<T>& d;
+  Run<T>& run;
+  const Simd<T>& s;
+  Block<T>& block;
+  Pairs<T>& pairs;
+  int K, V;
+};
+
+}  // namespace
+
+template <class T>
+Status backward(const LocalLinearProblem<T>& p, const LocalLinearGradient<T>& d, const Simd<T>& s, Workspace work,
+                const Simd<double>* wide) noexcept {
+  const bool answers = static_cast<bool>(d.d_o);
+  Size longest;
+  if (const Status status = check(p, answers, true, work, &longest); status != Status::ok) return status;
+  if (!answers) return Status::ok;
+  const FlushDenormals flush;
+  Arena arena(work);
+  Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, true, arena);
+  Back<T> back(p, d, run);
+  bool good = true;
+  for (std::size_t n = 0; n < p.sequences.size(); ++n) {
+    if (p.sequences[n].end == p.sequences[n].begin) continue;
+    for (int g = 0; g < p.key_heads; ++g) good = back.group(n, g) && good;
+  }
+  return good ? Status::ok : Status::out_of_domain;
+}
+
+template Status backward(const LocalLinearProblem<float>&, const LocalLinearGradient<float>&, const Simd<float>&,
+                         Workspace, const Simd<double>*) noexcept;
+template Status backward(const LocalLinearProblem<double>&, const LocalLinearGradient<double>&, const Simd<double>&,
+                         Workspace, const Simd<double>*) noexcept;
+
+}  // namespace ttr::families::local_linear

@@ -1,0 +1,113 @@
+// Local linear attention: for every query an affine fit to the pairs near it, read at the query.
+//
+//   w_j = exp(scale q.k_j)  or  exp(-|k_j - q|^2 / bandwidth) ;   p = w / sum w ,  c_j = k_j - kb
+//   kb = sum p k ;  vb = sum p v ;  S = sum p c c' + lambda I ;  r = S^-1 (kb - q)
+//   o = vb - Cov_p(k, v)' r = sum_j p_j (1 - c_j.r) v_j
+//
+// = the intercept b of  min_{b,W} sum_j w_j |v_j - b - W'(k_j - q)|^2 + lambda (sum w) |W|^2 : the centred form of
+// the ridge `relative`. `absolute` has lambda in place of lambda (sum w). Order 2 regresses on z = k - q and all z_a
+// z_b (a <= b), the ridge on all of these coefficients. A given `slope` r replaces the solve (Parallax). Sources:
+// arXiv 2510.01450 (LLA), 2605.29157 (Parallax), 2501.12352 Eq. 48-49 (order 2).
+//
+// Tokens are taken in tiles of 64 queries by 64 keys; the weights of one tile of queries are kept, so memory grows
+// as L (K + V + 64), L the pairs a query can see, and never as L squared. Everything but the solve is matrix
+// products of tiles. A call with one new token and the rest in `past` is a decode step.
+//
+// The solve. *Direct*: S and its Cholesky factor in double whatever T is, L K^2 / 2 per query. *Iterative*: conjugate
+// gradients in T for all queries of a tile together, 2 L K per step and query, preconditioned by the covariance of
+// the keys (local_linear_precondition.h). They start from the best multiple of the query, which costs half a step
+// because q.k is there, and end with a step that needs no product (local_linear_solve.h). They stop when the
+// estimated energy |x - r|_S, which bounds the error of o in units of the values' weighted standard deviation, is
+// below 1e-5 (float; 1e-6 backward) or 1e-13 (double), or below that (float: a tenth of it) relative to |r|_S. A
+// query that is not there after 16 + K/4 steps (float, once there are K pairs: 16 + 3K/4) is solved directly, and
+// where most are not, the next 64, 192, 448 go without the attempt. Automatic: direct for K <= 32 (float) and K <= 64
+// (double); order 2 is always direct.
+//
+// Cost in float, K = V = 64, causal, T = 2048, normal keys, AVX-512, at lambda = 0.1, 1 and 10: 12, 7 and 2.8 steps
+// on average (9.1, 5.9 and 2.4 weighted by the pairs seen); forward takes 9.5, 6.4 and 4.0 times as long as softmax,
+// a step 0.65, all the rest 2.5 of them; backward 2.4 to 2.6 times forward. With keys of scales over two decades,
+// mixed: 4.1, 2.3 and 2.0 steps.
+//
+// Rounding: keys are taken relative to the first key of the sequence, which changes nothing on paper and keeps a
+// common offset out of every sum; with it T = 1 returns v_1 and identical keys the mean of the values, whatever
+// lambda. A narrow Gaussian loses |k - q|^2 / bandwidth rounding units in its logits.
+//
+// Traps: lambda must be > 0; elsewhere a query gets NaN, the others are computed, and the call returns
+// out_of_domain. Where rounding leaves S indefinite the ridge is raised to 1e-13 K max S. The weights p_j (1 - c_j.r)
+// sum to 1 but may be negative: |o| can exceed every |v|. NaN reaches the queries that see it and no others.
+// Gradients are added to (+=); a gradient view with zero strides sums over what it broadcasts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "families/common/linear.h"
+#include "simd/simd.h"
+#include "ttr/plan.h"
+#include "ttr/status.h"
+#include "ttr/view.h"
+
+namespace ttr::families {
+
+enum class LocalKernel { exponential, gaussian };
+enum class LocalRidge { relative, absolute };
+enum class LocalSolve { automatic, direct, iterative };
+
+/// How the solves went, per query and right-hand side (backward has two). Calls add to it.
+struct LocalLinearReport {
+  std::int64_t solves = 0, steps = 0;  // of conjugate gradients
+  std::int64_t factors = 0;            // queries solved directly, by choice or because the steps did not suffice
+};
+
+template <class T>
+struct LocalLinearProblem {
+  std::span<const Sequence> sequences;  // sequence n owns the past pairs n
+  int heads = 1, key_heads = 1;         // head h reads k and v of head h / (heads / key_heads)
+  int key_dim = 0, value_dim = 0;
+  int order = 1;       // 1 or 2
+  bool causal = true;  // else every query of a sequence sees all of it
+  LocalKernel kernel = LocalKernel::exponential;
+  T scale = 1;                 // exponential: on q.k
+  View<const T, 1> bandwidth;  // gaussian: [H] > 0; the stride may be zero
+  LocalRidge ridge = LocalRidge::relative;
+  View<const T, 3> lambda;                   // [B, T, H] > 0; strides may be zero. Not used with `slope`
+  View<const T, 4> slope;                    // [B, T, H, K]; no data = solved for. Order 1 only
+  View<const T, 4> q;                        // [B, T, H, K]
+  View<const T, 4> k, v;                     // [B, T, G, K], [B, T, G, V]; no data, and not causal: the past alone
+  View<const T, 4> past_k, past_v;           // [N, capacity, G, K], [N, capacity, G, V]: pairs before the first token
+  const std::int64_t* past_count = nullptr;  // [N] pairs in use; null = 0
+  View<T, 4> o;                              // [B, T, H, V]; no data = not wanted
+  LocalSolve solve = LocalSolve::automatic;
+  double tolerance = 0;  // of the iterative solve, see above; 0: the default. Backward takes a tenth of it
+  LocalLinearReport* report = nullptr;
+};
+
+/// `d_o` comes in, the others go out. Views without data are not wanted.
+template <class T>
+struct LocalLinearGradient {
+  View<const T, 4> d_o;  // [B, T, H, V]; no data = zero
+  View<T, 4> d_q, d_k, d_v;
+  View<T, 3> d_lambda;     // [B, T, H]
+  View<T, 4> d_slope;      // [B, T, H, K]
+  View<T, 1> d_bandwidth;  // [H]
+  View<T, 4> d_past_k, d_past_v;
+};
+
+namespace local_linear {
+
+/// `longest` is the largest number of pairs of a sequence, past ones included.
+template <class T>
+std::size_t workspace_bytes(int key_dim, int value_dim, int order, std::ptrdiff_t longest, bool backward) noexcept;
+
+/// `wide` is the table of the direct solve; null: the best of this machine.
+template <class T>
+Status forward(const LocalLinearProblem<T>&, const Simd<T>&, Workspace, const Simd<double>* wide = nullptr) noexcept;
+
+/// `o` is ignored; nothing of the forward pass is needed.
+template <class T>
+Status backward(const LocalLinearProblem<T>&, const LocalLinearGradient<T>&, const Simd<T>&, Workspace,
+                const Simd<double>* wide = nullptr) noexcept;
+
+}  // namespace local_linear
+}  // namespace ttr::families

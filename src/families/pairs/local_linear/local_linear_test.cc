@@ -1,0 +1,491 @@
+// Local linear attention against its literal solution, gradients against differences, and what is known on paper.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "families/pairs/local_linear/reference.h"
+
+namespace {
+
+using namespace ttr_local_linear_test;
+
+TEST(LocalLinear, OutputsAreTheLiteralFit) {
+  for (const Case& size : {Case{.B = 2, .T = 7, .H = 2, .G = 1, .K = 3, .V = 5}, Case{.T = 1, .K = 1, .V = 1},
+                           Case{.T = 17, .H = 4, .G = 2, .K = 5, .V = 3}, Case{.T = 70, .H = 1, .K = 2, .V = 3},
+                           Case{.T = 9, .K = 4, .V = 2, .past = {6}}, Case{.T = 66, .K = 2, .V = 1, .past = {67}}})
+    for (Case c : kinds(size)) {
+      const Values in = c.draw_values();
+      const Doubles want = literal(c, in);
+      EXPECT_LE(distance(forward<double>(c, in), want), 1e-11) << c.name();
+      EXPECT_LE(distance(forward<float>(c, in), want), 3e-5) << c.name();
+      c.strided = true;
+      EXPECT_LE(distance(forward<double>(c, in), want), 1e-11) << c.name() << " strided";
+    }
+}
+
+TEST(LocalLinear, BothSolversAreTheLiteralFit) {
+  for (const Size T : {1, 5, 64, 65, 130})
+    for (const int K : {3, 8, 19})
+      for (const double smallest : {0.01, 1.0}) {
+        Case c{.T = T, .H = 2, .G = 1, .K = K, .V = 3, .smallest = smallest};
+        const Values in = c.draw_values();
+        const Doubles want = literal(c, in);
+        for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+          c.solve = solve;
+          EXPECT_LE(distance(forward<double>(c, in), want), 1e-11) << c.name();
+          EXPECT_LE(distance(forward<float>(c, in), want), 5e-5) << c.name();
+        }
+      }
+}
+
+TEST(LocalLinear, LargeKeysChooseTheirOwnSolver) {
+  for (const int K : {33, 65, 70})
+    for (const Size past : {0, 80}) {
+      Case c{.T = past > 0 ? 2 : 100, .K = K, .V = 5, .lambda = Per::token, .past = {past}, .smallest = 0.2};
+      Values in = c.draw_values();
+      // Correlated keys: a diagonal preconditioner would not do.
+      for (const char* name : {"q", "k", "past_k"})
+        for (std::size_t i = 0; i < in[name].size(); ++i)
+          if (i % static_cast<std::size_t>(K) > 0) in[name][i] = float(0.8 * in[name][i - 1] + 0.6 * in[name][i]);
+      const Doubles want = literal(c, in);
+      EXPECT_LE(distance(forward<double>(c, in), want), 1e-11) << c.name();
+      EXPECT_LE(distance(forward<float>(c, in), want), 5e-5) << c.name();
+      const Doubles d = output_gradient(c);
+      expect_near(backward<float>(c, in, d), backward<double>(c, in, d), 1e-4, c.name());
+    }
+}
+
+TEST(LocalLinear, GradientsAreFiniteDifferences) {
+  for (const Case& size : {Case{.B = 2, .T = 5, .H = 2, .G = 1, .K = 3, .V = 2}, Case{.T = 1, .K = 2, .V = 2},
+                           Case{.T = 4, .H = 2, .G = 2, .K = 2, .V = 3, .past = {3}},
+                           Case{.T = 6, .K = 2, .V = 2, .packed = {0, 2, 2, 6}, .past = {2, 1, 0}}})
+    for (Case c : kinds(size)) {
+      const Values in = c.draw_values();
+      const Doubles d = output_gradient(c);
+      const Values want = literal_gradient(c, in, d);
+      expect_near(backward<double>(c, in, d), want, 1e-7, c.name());
+      expect_near(backward<float>(c, in, d), want, 1e-4, c.name() + " float");
+      if (c.order == 2) continue;
+      c.solve = LocalSolve::iterative;
+      expect_near(backward<double>(c, in, d), want, 1e-7, c.name());
+      c.strided = true;
+      expect_near(backward<double>(c, in, d), want, 1e-7, c.name() + " strided");
+    }
+}
+
+// Several tiles, and more keys than a difference quotient can afford: solvers and precisions against each other.
+TEST(LocalLinear, GradientsOfLongSequences) {
+  for (const LocalRidge ridge : {LocalRidge::relative, LocalRidge::absolute})
+    for (const bool causal : {true, false}) {
+      Case c{.B = 2, .T = 150, .H = 2, .G = 1, .K = 20, .V = 9, .causal = causal, .ridge = ridge, .past = {70, 0}};
+      c.solve = LocalSolve::direct, c.lambda = Per::token, c.smallest = 0.3;
+      const Values in = c.draw_values();
+      const Doubles d = output_gradient(c);
+      const Values want = backward<double>(c, in, d);
+      expect_near(backward<float>(c, in, d), want, 1e-4, c.name() + " float");
+      c.solve = LocalSolve::iterative;
+      expect_near(backward<double>(c, in, d), want, 1e-10, c.name());
+      expect_near(backward<float>(c, in, d), want, 1e-4, c.name() + " float");
+      EXPECT_LE(distance(forward<double>(c, in), literal(c, in)), 1e-11) << c.name();
+    }
+}
+
+// One differential along a random direction checks all gradients of tiles of tiles at once.
+TEST(LocalLinear, GradientsOfSeveralTilesAreADifference) {
+  for (Case c : kinds({.T = 75, .H = 2, .G = 1, .K = 2, .V = 2, .past = {68}})) {
+    Values in = c.draw_values();
+    const Doubles d = output_gradient(c);
+    const Values gradient = backward<double>(c, in, d), direction = draw(c.specs(), 5);
+    double slope = 0;
+    Values up = in, down = in;
+    for (const auto& [name, x] : direction)
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        // Keeps ridges and bandwidths positive.
+        const double step = name == "lambda" || name == "bandwidth" ? 0.1 * x[i] * in[name][i] : x[i];
+        slope += gradient.at(name)[i] * step, up[name][i] += 1e-5 * step, down[name][i] -= 1e-5 * step;
+      }
+    const Doubles a = literal(c, up), b = literal(c, down);
+    Real difference = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) difference += Real(d[i]) * (Real(a[i]) - b[i]) / 2e-5L;
+    EXPECT_NEAR(slope, double(difference), 1e-6 * std::max(1.0, std::abs(slope))) << c.name();
+  }
+}
+
+TEST(LocalLinear, ALargeRidgeGivesSoftmax) {
+  Case c{.T = 80, .H = 2, .G = 1, .K = 6, .V = 4, .lambda = Per::all};
+  Values in = c.draw_values();
+  in["lambda"][0] = 1e12;
+  Case zero = c;
+  zero.slope = true;
+  Values softmax = in;
+  softmax["slope"] = Doubles(in["q"].size(), 0.0);
+  const Doubles want = literal(zero, softmax);
+  for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+    c.solve = solve;
+    EXPECT_LE(distance(forward<double>(c, in), want), 1e-11);
+    EXPECT_LE(distance(forward<float>(c, in), want), 1e-6);
+  }
+  EXPECT_LE(distance(forward<double>(zero, softmax), want), 1e-14);
+}
+
+TEST(LocalLinear, AWideKernelAndASmallRidgeGiveAffineLeastSquares) {
+  // v is affine in k; read anywhere, the fit of enough pairs returns it.
+  Case c{.T = 90, .K = 4, .V = 3, .causal = false, .kernel = LocalKernel::gaussian, .lambda = Per::all};
+  Values in = c.draw_values();
+  in["lambda"][0] = 1e-12, in["bandwidth"][0] = 1e12;
+  const Doubles map = draw({{"m", Role::fixed, {4, 3}}}, 8)["m"];
+  const auto affine = [&](const Doubles& x, Size t, Size b) {
+    double y = 0.7 - double(b);
+    for (Size a = 0; a < 4; ++a) y += map[a * 3 + b] * x[t * 4 + a];
+    return y;
+  };
+  Doubles want;
+  for (Size t = 0; t < c.T; ++t)
+    for (Size b = 0; b < 3; ++b) in["v"][t * 3 + b] = affine(in["k"], t, b), want.push_back(affine(in["q"], t, b));
+  EXPECT_LE(distance(forward<double>(c, in), want), 1e-10);
+  // Not only on affine targets: the literal fit with equal weights.
+  in["v"] = draw(c.specs(), 21)["v"];
+  EXPECT_LE(distance(forward<double>(c, in), literal(c, in)), 1e-10);
+  // Order 2 returns a quadratic function.
+  c.order = 2;
+  const auto quadratic = [&](const Doubles& x, Size t, Size b) {
+    double y = affine(x, t, b);
+    for (Size a = 0; a < 4; ++a) y += 0.3 * x[t * 4 + a] * x[t * 4 + (a + b) % 4];
+    return y;
+  };
+  for (Size t = 0; t < c.T; ++t)
+    for (Size b = 0; b < 3; ++b)
+      in["v"][t * 3 + b] = quadratic(in["k"], t, b), want[t * 3 + b] = quadratic(in["q"], t, b);
+  EXPECT_LE(distance(forward<double>(c, in), want), 1e-9);
+}
+
+TEST(LocalLinear, WeightsSumToOne) {
+  for (Case c : kinds({.T = 70, .H = 2, .G = 1, .K = 4, .V = 3, .past = {5}}))
+    for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+      c.solve = solve;
+      Values in = c.draw_values();
+      for (double& v : in["v"]) v = 3;
+      for (double& v : in["past_v"]) v = 3;
+      const Doubles three(c.T * c.H * c.V, 3.0);
+      EXPECT_LE(distance(forward<double>(c, in), three), 1e-12) << c.name();
+      EXPECT_LE(distance(forward<float>(c, in), three), 2e-5) << c.name();
+    }
+}
+
+TEST(LocalLinear, TheFirstTokenReturnsItsValue) {
+  for (Case c : kinds({.B = 2, .T = 3, .H = 2, .G = 2, .K = 5, .V = 4}))
+    for (const double lambda : {1e-12, 1.0, 1e12}) {
+      if (!c.causal) c.T = 1;
+      Values in = c.draw_values();
+      if (!c.slope)
+        for (double& l : in["lambda"]) l = lambda;
+      for (double& k : in["k"]) k += 50;
+      const Doubles o = forward<float>(c, in);
+      for (Size b = 0; b < c.B; ++b)
+        for (Size i = 0; i < c.H * c.V; ++i)
+          EXPECT_EQ(o[b * c.T * c.H * c.V + i], in["v"][b * c.T * c.H * c.V + i]) << c.name();
+    }
+}
+
+TEST(LocalLinear, IdenticalKeysReturnTheMean) {
+  for (Case c : kinds({.T = 67, .K = 5, .V = 2})) {
+    if (c.slope) continue;
+    for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+      c.solve = solve;
+      Values in = c.draw_values();
+      for (double& l : in["lambda"]) l = 1e-9;
+      for (Size i = 0; i < c.T * 5; ++i) in["k"][i] = in["k"][i % 5] + 7;
+      for (Size i = 5; i < c.T * 5; ++i) in["k"][i] = in["k"][i % 5];
+      Doubles want;
+      for (Size t = 0; t < c.T; ++t)
+        for (Size b = 0; b < 2; ++b) {
+          double sum = 0;
+          const Size n = c.causal ? t + 1 : c.T;
+          for (Size j = 0; j < n; ++j) sum += in["v"][j * 2 + b];
+          want.push_back(sum / double(n));
+        }
+      EXPECT_LE(distance(forward<double>(c, in), want), 1e-13) << c.name();
+      EXPECT_LE(distance(forward<float>(c, in), want), 1e-6) << c.name();
+    }
+  }
+}
+
+TEST(LocalLinear, ACommonOffsetOfKeysAndQueriesCostsNoDigits) {
+  for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+    Case c{.T = 100, .K = 16, .V = 4, .lambda = Per::all, .solve = solve};
+    c.kernel = LocalKernel::gaussian;
+    Values in = c.draw_values();
+    in["lambda"][0] = 1e-2;
+    // Multiples of 2^-10, so that the offset is exact in float too.
+    for (const char* name : {"q", "k"})
+      for (double& x : in[name]) x = std::round(x * 1024) / 1024;
+    const Doubles want = literal(c, in);
+    EXPECT_LE(distance(forward<float>(c, in), want), 5e-5);
+    for (const char* name : {"q", "k"})
+      for (double& x : in[name]) x += 1000;
+    EXPECT_LE(distance(forward<float>(c, in), want), 5e-5);
+  }
+}
+
+TEST(LocalLinear, AbsoluteIsRelativeDividedByTheMass) {
+  // One weight for all pairs: e^0 each, so the mass of a query is the number of its pairs.
+  Case c{.T = 30, .K = 4, .V = 2, .lambda = Per::token};
+  Values in = c.draw_values();
+  c.scale = 1e-300;
+  const Doubles want = forward<double>(c, in);
+  c.ridge = LocalRidge::absolute;
+  for (Size t = 0; t < c.T; ++t) in["lambda"][t] *= double(t + 1);
+  EXPECT_LE(distance(forward<double>(c, in), want), 1e-12);
+}
+
+TEST(LocalLinear, HardKeysFallBackToTheDirectSolve) {
+  // Scales over four decades and a small ridge: more steps than the iteration is allowed.
+  Case c{.T = 200, .K = 40, .V = 3, .lambda = Per::all, .smallest = 1e-6};
+  Values in = c.draw_values();
+  for (const char* name : {"q", "k"})
+    for (Size i = 0; i < c.T * c.K; ++i) in[name][i] *= std::pow(10.0, -4.0 * double(i % c.K) / c.K);
+  // A rotation mixes the scales, so that no diagonal can undo them.
+  for (const char* name : {"q", "k"})
+    for (Size t = 0; t < c.T; ++t) {
+      double sum = 0;
+      for (Size a = 0; a < c.K; ++a) sum += in[name][t * c.K + a];
+      for (Size a = 0; a < c.K; ++a) in[name][t * c.K + a] -= 2 * sum / double(c.K);
+    }
+  c.solve = LocalSolve::direct;
+  const Doubles want = forward<double>(c, in);
+  EXPECT_LE(distance(want, literal(c, in)), 1e-8);
+  c.solve = LocalSolve::iterative;
+  ttr::families::LocalLinearReport report;
+  c.report = &report;
+  EXPECT_LE(distance(forward<double>(c, in), want), 1e-9);
+  EXPECT_GE(report.factors, c.T / 2);
+  EXPECT_LE(report.solves, c.T - 64);  // it stops trying
+}
+
+// A wrong product or preconditioner would show here alone: the direct solve repairs the answers.
+TEST(LocalLinear, StepsAreFewAndEnough) {
+  ttr::families::LocalLinearReport report;
+  Case c{.T = 600, .K = 40, .V = 3, .lambda = Per::all, .solve = LocalSolve::iterative};
+  c.report = &report;
+  Values in = c.draw_values();
+  const auto steps = [&](double lambda) {
+    report = {};
+    in["lambda"][0] = lambda;
+    forward<float>(c, in);
+    EXPECT_EQ(report.solves, c.T);
+    return double(report.steps) / double(c.T);
+  };
+  EXPECT_LE(steps(10), 7);
+  EXPECT_EQ(report.factors, 0);
+  EXPECT_LE(steps(1), 13);
+  EXPECT_EQ(report.factors, 0);
+  // Keys of all scales, mixed by a reflection: a diagonal does not help, the covariance does.
+  for (const char* name : {"q", "k"})
+    for (Size t = 0; t < c.T; ++t) {
+      double* const x = &in[name][t * c.K];
+      double sum = 0;
+      for (Size a = 0; a < c.K; ++a) x[a] *= 4 * std::pow(100.0, -double(a) / c.K), sum += x[a];
+      for (Size a = 0; a < c.K; ++a) x[a] -= 2 * sum / double(c.K);
+    }
+  EXPECT_LE(steps(1), 14);
+  EXPECT_EQ(report.factors, 0);
+  // A looser tolerance takes fewer steps and is kept.
+  const Doubles exact = forward<double>(c, in);
+  c.tolerance = 1e-3;
+  EXPECT_LE(steps(1), 10);
+  const double error = distance(forward<float>(c, in), exact);
+  EXPECT_LE(error, 1e-3);
+  EXPECT_GE(error, 1e-6);
+  c.solve = LocalSolve::direct;
+  report = {};
+  forward<float>(c, in);
+  EXPECT_EQ(report.factors, c.T);
+  EXPECT_EQ(report.steps, 0);
+}
+
+TEST(LocalLinear, ThePastIsASplitCall) {
+  for (Case c : kinds({.T = 140, .H = 2, .G = 1, .K = 3, .V = 2})) {
+    if (!c.causal) continue;
+    const Values in = c.draw_values();
+    const Doubles whole = forward<double>(c, in), d = output_gradient(c);
+    const Values gradient = backward<double>(c, in, d);
+    for (const Size cut : {1, 63, 64, 65, 139}) {
+      Case later = c;
+      later.past = {cut}, later.T = c.T - cut;
+      Values x = in;
+      const auto tail = [&](const char* name, Size row) {
+        if (x.count(name)) x[name].erase(x[name].begin(), x[name].begin() + cut * row);
+      };
+      x["past_k"] = in.at("k"), x["past_v"] = in.at("v");
+      x["past_k"].resize(later.capacity() * c.G * c.K, NAN), x["past_v"].resize(later.capacity() * c.G * c.V, NAN);
+      // What is beyond the count is not read.
+      for (Size i = cut * c.G * c.K; i < later.capacity() * c.G * c.K; ++i) x["past_k"][i] = NAN;
+      for (Size i = cut * c.G * c.V; i < later.capacity() * c.G * c.V; ++i) x["past_v"][i] = NAN;
+      tail("q", c.H * c.K), tail("k", c.G * c.K), tail("v", c.G * c.V), tail("slope", c.H * c.K);
+      if (c.lambda == Per::token) tail("lambda", c.H);
+      const Doubles want(whole.begin() + cut * c.H * c.V, whole.end());
+      EXPECT_LE(distance(forward<double>(later, x), want), 1e-12) << c.name() << " cut " << cut;
+      // The gradient of the later outputs reaches the past pairs.
+      Doubles late = d;
+      std::fill(late.begin(), late.begin() + cut * c.H * c.V, 0.0);
+      const Values all = backward<double>(c, in, late);
+      const Values part = backward<double>(later, x, Doubles(d.begin() + cut * c.H * c.V, d.end()));
+      Doubles k(part.at("past_k").begin(), part.at("past_k").begin() + cut * c.G * c.K);
+      k.insert(k.end(), part.at("k").begin(), part.at("k").end());
+      EXPECT_LE(distance(k, all.at("k")), 1e-11) << c.name() << " cut " << cut;
+    }
+  }
+}
+
+TEST(LocalLinear, PackedSequencesAreAlone) {
+  for (Case c :
+       kinds({.T = 150, .H = 2, .G = 1, .K = 3, .V = 2, .packed = {0, 70, 70, 71, 150}, .past = {2, 0, 1, 66}})) {
+    const Values in = c.draw_values();
+    const Doubles d = output_gradient(c), all = forward<float>(c, in);
+    const Values gradient = backward<float>(c, in, d);
+    Doubles sum_k(in.at("k").size(), 0.0);
+    for (std::size_t n = 0; n < 4; ++n) {
+      Case one = c;
+      one.packed = {c.packed[n], c.packed[n + 1]}, one.past = {c.past[n]};
+      // Room for the past of this sequence alone.
+      Values x = in;
+      const auto cut = [&](const char* name, Size dim) {
+        const auto from = in.at(name).begin() + static_cast<Size>(n) * c.capacity() * c.G * dim;
+        x[name] = Doubles(from, from + one.capacity() * c.G * dim);
+      };
+      cut("past_k", c.K), cut("past_v", c.V);
+      const Doubles o = forward<float>(one, x);
+      for (Size i = one.packed[0] * c.H * c.V; i < one.packed[1] * c.H * c.V; ++i)
+        EXPECT_EQ(o[i], all[i]) << c.name();
+      const Doubles k = backward<float>(one, x, d).at("k");
+      for (std::size_t i = 0; i < k.size(); ++i) sum_k[i] += k[i];
+    }
+    EXPECT_TRUE(sum_k == gradient.at("k")) << c.name();
+  }
+}
+
+TEST(LocalLinear, NanStaysWhereItBelongs) {
+  for (Case c : kinds({.B = 2, .T = 130, .H = 1, .G = 1, .K = 3, .V = 2})) {
+    if (c.order == 1) c.K = 9;
+    const Values in = c.draw_values();
+    for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative})
+      for (const char* name : {"q", "k", "v"}) {
+        c.solve = solve;
+        Values bad = in;
+        const Size width = c.draw_values()[name].size() / (2 * c.T);
+        bad[name][(c.T + 100) * width] = NAN;  // token 100 of the second sequence
+        const Doubles want = forward<double>(c, in), got = forward<double>(c, bad), d = output_gradient(c);
+        const Values clean = backward<double>(c, in, d), dirty = backward<double>(c, bad, d);
+        const Size first = c.T * c.H * c.V;
+        for (Size i = 0; i < first; ++i) ASSERT_EQ(got[i], want[i]) << c.name() << name;
+        for (Size i = 0; i < c.T * c.K; ++i) ASSERT_EQ(dirty.at("k")[i], clean.at("k")[i]) << c.name() << name;
+        EXPECT_TRUE(std::isnan(got[first + 100 * c.V])) << c.name() << name;
+        if (!c.causal) continue;
+        // Earlier tokens of the same sequence do not see it, later ones do (a query is seen by itself alone).
+        for (Size i = first; i < first + 100 * c.V; ++i) ASSERT_NEAR(got[i], want[i], 1e-11) << c.name() << name;
+        for (Size t = 101; t < c.T; ++t) EXPECT_EQ(std::isnan(got[first + t * c.V]), *name != 'q') << c.name() << t;
+        for (Size t = 101; t < c.T && *name == 'q'; ++t)
+          ASSERT_FALSE(std::isnan(dirty.at("k")[(c.T + t) * c.K])) << c.name() << t;
+      }
+  }
+}
+
+TEST(LocalLinear, ARidgeThatIsNotPositiveIsOutOfDomain) {
+  for (const double bad : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()})
+    for (const int order : {1, 2})
+      for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+        Case c{.B = 2, .T = 10, .K = 2, .V = 2, .order = order, .lambda = Per::token, .solve = solve};
+        Values in = c.draw_values();
+        const Doubles want = forward<double>(c, in);
+        in["lambda"][4] = bad;
+        const Doubles got = forward<double>(c, in, Status::out_of_domain);
+        for (Size t = 0; t < 20; ++t)
+          for (Size b = 0; b < 2; ++b) {
+            if (t == 4) EXPECT_TRUE(std::isnan(got[t * 2 + b]));
+            else EXPECT_NEAR(got[t * 2 + b], want[t * 2 + b], 1e-12);
+          }
+        backward<double>(c, in, output_gradient(c), 0, Status::out_of_domain);
+      }
+}
+
+TEST(LocalLinear, AVanishingRidgeStaysFinite) {
+  // Fewer pairs than dimensions, and an absolute ridge that logits of 800 push below any number.
+  Case c{.T = 12, .K = 8, .V = 2, .ridge = LocalRidge::absolute, .lambda = Per::all, .scale = 60, .size = 2};
+  const Values in = c.draw_values();
+  for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+    c.solve = solve;
+    for (const double o : forward<double>(c, in)) EXPECT_TRUE(std::isfinite(o));
+    for (const double o : forward<float>(c, in)) EXPECT_TRUE(std::isfinite(o));
+    c.scale = -60;
+    for (const double o : forward<float>(c, in)) EXPECT_TRUE(std::isfinite(o));
+    c.scale = 60;
+  }
+}
+
+TEST(LocalLinear, AllInstructionSets) {
+  Case c{.T = 90, .H = 2, .G = 1, .K = 13, .V = 7, .past = {9}};
+  const Values in = c.draw_values();
+  const Doubles d = output_gradient(c), want = literal(c, in);
+  for (const LocalSolve solve : {LocalSolve::direct, LocalSolve::iterative}) {
+    c.solve = solve;
+    const Values gradient = backward<double>(c, in, d);
+    for (const std::string& target : ttr::simd_targets()) {
+      EXPECT_LE(distance(forward<double>(c, in, Status::ok, target), want), 1e-11) << target;
+      EXPECT_LE(distance(forward<float>(c, in, Status::ok, target), want), 2e-5) << target;
+      expect_near(backward<double>(c, in, d, 0, Status::ok, target), gradient, 1e-10, target);
+    }
+  }
+}
+
+TEST(LocalLinear, GradientsAreAdded) {
+  for (Case c : kinds({.B = 2, .T = 9, .H = 2, .G = 1, .K = 2, .V = 2, .past = {3, 0}})) {
+    const Values in = c.draw_values();
+    const Doubles d = output_gradient(c);
+    Values more = backward<double>(c, in, d, 5.0);
+    for (auto& [name, x] : more)
+      for (double& y : x) y -= 5;
+    expect_near(more, backward<double>(c, in, d), 1e-13, c.name());
+  }
+}
+
+TEST(LocalLinear, WrongCallsAreRefused) {
+  Case c{.B = 2, .T = 5, .H = 2, .G = 1, .past = {3, 1}};
+  c.kernel = LocalKernel::gaussian;
+  const Values in = c.draw_values();
+  Bound<float> x(with_output(c), &in, false);
+  const auto list = c.sequences();
+  const std::size_t bytes = lla::workspace_bytes<float>(c.K, c.V, 1, c.longest(), false);
+  Scratch<float> scratch(bytes);
+  const auto status = [&](auto&& change, std::size_t take = 0) {
+    LocalLinearProblem<float> p = problem_of(c, x, list);
+    change(p);
+    const Workspace w = scratch.workspace();
+    return lla::forward(p, ttr::simd<float>(""), {w.data, take ? take : w.bytes});
+  };
+  using P = LocalLinearProblem<float>&;
+  EXPECT_EQ(status([](P) {}), Status::ok);
+  EXPECT_EQ(status([](P) {}, bytes - 1), Status::small_workspace);
+  EXPECT_EQ(status([](P p) { p.order = 3; }), Status::not_supported);
+  EXPECT_EQ(status([](P p) { p.order = 2, p.slope = p.q; }), Status::not_supported);
+  EXPECT_EQ(status([](P p) { p.key_heads = 3; }), Status::bad_shape);
+  EXPECT_EQ(status([](P p) { p.key_dim = 0; }), Status::bad_shape);
+  EXPECT_EQ(status([](P p) { p.lambda = {}; }), Status::missing_input);
+  EXPECT_EQ(status([](P p) { p.k = {}; }), Status::missing_input);
+  EXPECT_EQ(status([](P p) { p.bandwidth = {}; }), Status::missing_input);
+  EXPECT_EQ(status([](P p) { p.past_v = {}; }), Status::missing_input);
+  static const std::int64_t many[] = {100, 1}, negative[] = {-1, 1};
+  EXPECT_EQ(status([](P p) { p.past_count = many; }), Status::bad_shape);
+  EXPECT_EQ(status([](P p) { p.past_count = negative; }), Status::bad_shape);
+  static const float zero = 0;
+  EXPECT_EQ(status([](P p) {
+              p.bandwidth.data = &zero;
+              p.bandwidth.stride = {0};
+            }),
+            Status::out_of_domain);
+  EXPECT_EQ(status([](P p) { p.o = {}, p.q = {}; }), Status::ok);
+}
+
+}  // namespace

@@ -1,0 +1,136 @@
+// What forward and backward of local linear attention share: checks, the layout of the scratch, the slopes of a
+// block.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include "families/pairs/local_linear/quadratic.h"
+
+namespace ttr::families::local_linear {
+
+template <class T>
+const Simd<double>& wide_table(const Simd<T>& s, const Simd<double>* given) {
+  if (given) return *given;
+  if constexpr (std::is_same_v<T, double>) return s;
+  static const Simd<double>& best = simd<double>("");
+  return best;
+}
+
+/// Of the energy norm of an error in the slopes. Gradients need more digits than answers: dlambda = -u.r weighs the
+/// directions of small variance, which the energy does not see, by 1 / lambda.
+template <class T>
+double tolerance(const LocalLinearProblem<T>& p, bool backward) {
+  if (p.tolerance > 0) return backward ? p.tolerance / 10 : p.tolerance;
+  return std::is_same_v<T, double> ? 1e-13 : backward ? 1e-6 : 1e-5;
+}
+
+/// Longest sequence in *longest. `answers`: queries are read at all.
+template <class T>
+Status check(const LocalLinearProblem<T>& p, bool answers, bool backward, Workspace work, Size* longest) {
+  if (p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 || p.heads % p.key_heads != 0)
+    return Status::bad_shape;
+  if ((p.order != 1 && p.order != 2) || (p.order == 2 && p.slope)) return Status::not_supported;
+  *longest = 0;
+  bool tokens = false;
+  for (std::size_t n = 0; n < p.sequences.size(); ++n) {
+    const Sequence& q = p.sequences[n];
+    const Size past = past_of(p, n);
+    if (q.end < q.begin || past < 0) return Status::bad_shape;
+    if (past > 0 && (!p.past_k || !p.past_v)) return Status::missing_input;
+    if (past > 0 && (past > p.past_k.extent[1] || past > p.past_v.extent[1])) return Status::bad_shape;
+    tokens = tokens || q.end > q.begin;
+    *longest = std::max(*longest, past + (p.k ? q.end - q.begin : 0));
+  }
+  if (tokens && answers) {
+    if (!p.q || !p.k != !p.v || (!p.k && p.causal) || (!p.slope && !p.lambda)) return Status::missing_input;
+    if (p.kernel == LocalKernel::gaussian && !p.bandwidth) return Status::missing_input;
+    if (p.kernel == LocalKernel::gaussian)
+      for (int h = 0; h < p.heads; ++h)
+        if (!(p.bandwidth(h) > T(0))) return Status::out_of_domain;
+  }
+  if (!work.data || work.bytes < workspace_bytes<T>(p.key_dim, p.value_dim, p.order, *longest, backward))
+    return Status::small_workspace;
+  return Status::ok;
+}
+
+/// Scratch and slopes of one call. For order 1 a slope is [64, K + 1] in T, its last entry -kb.r.
+template <class T>
+struct Run {
+  Run(const Simd<T>& simd, const Simd<double>& wide, int key_dim, int value_dim, int order_, Size longest,
+      bool backward, Arena& arena)
+      : s(simd),
+        order(order_),
+        pairs(simd, key_dim, value_dim, longest, arena),
+        block(simd, pairs, longest, arena),
+        moments(wide, features_of(key_dim, order_), arena),
+        solver(simd, pairs, moments, arena),
+        quadratic(wide, pairs, moments, order_ == 2 ? arena : nothing) {
+    const Size tile = tile_size * tile_size;
+    y = arena.take<T>(tile), c = arena.take<T>(tile);
+    values = arena.take<T>(tile_size * value_dim);
+    const Size curve = order == 2 ? tile_size * features_of(key_dim, 2) : 0;
+    const Size line = order == 1 ? tile_size * (key_dim + 1) : 0;
+    r = arena.take<T>(line), r2 = arena.take<double>(curve);
+    if (!backward) return;
+    u = arena.take<T>(line), u2 = arena.take<double>(curve);
+    g = arena.take<T>(most_tiles(longest) * tile), size = arena.take<T>(tile_size);
+    rhs = arena.take<T>(tile_size * key_dim), d_q = arena.take<T>(tile_size * key_dim);
+    plain = arena.take<T>(tile_size * key_dim);
+    mean = arena.take<T>(tile_size), total = arena.take<T>(tile_size);
+    const Size rows = most_tiles(longest) * tile_size;
+    d_k = arena.take<T>(rows * key_dim), d_v = arena.take<T>(rows * value_dim), d_columns = arena.take<T>(rows);
+  }
+
+  /// The given slopes of the block as rows of r.
+  void take_slope(const LocalLinearProblem<T>& p, const Sequence& n, int head) {
+    const int K = pairs.K;
+    for (Size i = 0; i < block.rows; ++i)
+      pack(s, p.slope, n.row, n.begin + block.begin + i, 1, head, K, T(1), r + i * (K + 1));
+    solver.finish(block, r);
+  }
+  /// y = r . (x - xb) on tile t
+  void along_slope(Size t) {
+    if (order == 2) quadratic.dots(block, t, r2, false, y);
+    else block.dots({0, block.rows}, t, r, pairs.K + 1, pairs.K + 1, T(0), y);
+  }
+  /// c = p (1 - y)
+  void combine(Size t) {
+    const Size n = block.rows * tile_size;
+    s.mul(n, block.tile(t), y, c);
+    s.scale(n, T(-1), c, c);
+    s.axpy(n, T(1), block.tile(t), c);
+  }
+
+  /// values += c V on tile t
+  void read_values(Size t) {
+    const Size K = pairs.K, V = pairs.V;
+    const bool last = block.triangle && t + 1 == block.tiles;
+    if (order == 1 && (!last || (pairs.tame_keys[t] && pairs.tame_values[t]))) {
+      block.a->blend({block.rows, pairs.count(t), K, V, r, K + 1, pairs.along(t), block.tile(t), nullptr, last,
+                      pairs.values(t), values, nullptr});
+      return;
+    }
+    along_slope(t);
+    combine(t);
+    block.read({0, block.rows}, t, c, pairs.values(t), pairs.V, values);
+  }
+
+  const Simd<T>& s;
+  int order;
+  Arena nothing;
+  Pairs<T> pairs;
+  Block<T> block;
+  Moments moments;
+  Solver<T> solver;
+  Quadratic<T> quadratic;
+  T *y, *c, *values, *r;
+  double* r2;
+  // Backward.
+  T *u = nullptr, *g = nullptr, *size = nullptr, *rhs = nullptr, *d_q = nullptr, *plain = nullptr;
+  T *mean = nullptr, *total = nullptr, *d_k = nullptr, *d_v = nullptr, *d_columns = nullptr;
+  double* u2 = nullptr;
+};
+
+}  // namespace ttr::families::local_linear

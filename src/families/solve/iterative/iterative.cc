@@ -1,0 +1,387 @@
+// Backward, newest token first; p = scale q, y = p + blend (x - p), m = |H|_F where the ridge is relative, else 1.
+//
+//   dy = F do ;  dF += y do' ;  dblend = dy'(x - p) ;  dx = blend dy
+//   dp = (1 - blend) dy + (what the solve says of b)
+//   DA from the solve (solve.h) ;  dH += DA ;  dridge_j = m DA_jj ;  relative: dm = sum_j ridge_j DA_jj
+//   chebyshev: low = m min ridge and high = m max ridge + |H|_F have gradients too ;  dH += d|H|_F H / |H|_F
+//   dk = beta (dF v + (dH + dH') k) ;  dv = beta dF' k ;  dbeta = k' dF v + k' dH k
+//   dg = e^g <dF, F_{t-1}> ;  dgh = e^gh <dH, H_{t-1}> ;  dF <- e^g dF ;  dH <- e^gh dH
+//
+// States are kept every sqrt(T) tokens and recomputed inside a segment.
+#include "families/solve/iterative/iterative.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "families/solve/iterative/chunk.h"
+#include "families/common/replay.h"
+#include "families/common/scratch.h"
+#include "families/common/solve.h"
+#include "families/common/wide.h"
+#include "simd/denormals.h"
+
+namespace ttr::families::iterative {
+namespace {
+
+using Size = std::ptrdiff_t;
+
+// The symmetric part of dH where only that has a meaning.
+void settle(SolveBy by, Size K, double* d_h) {
+  if (by != SolveBy::conjugate_gradients) return;
+  for (Size i = 0; i < K; ++i)
+    for (Size j = 0; j < i; ++j) d_h[i * K + j] = d_h[j * K + i] = (d_h[i * K + j] + d_h[j * K + i]) / 2;
+}
+
+/// One head of one sequence. A state is H [K,K] and F [K,V].
+class Head {
+ public:
+  Head(const Simd<double>& simd, Size key_dim, Size value_dim, Size longest, SolveBy solver, int steps, bool backward,
+       Arena& arena)
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        by(solver),
+        solve(simd, K, solver, steps, backward, arena),
+        replay({K * K, K * V}, backward ? longest : 0, 0, arena) {
+    A = arena.take<double>(K * K);
+    for (double** x : {&k, &kb, &p, &x_, &ridge}) *x = arena.take<double>(K);
+    v = arena.take<double>(V), o = arena.take<double>(V);
+    if (!backward) return;
+    d_h = arena.take<double>(K * K), d_f = arena.take<double>(K * V);
+    for (double** x : {&dy, &dx, &dp, &diagonal, &d_k, &spare}) *x = arena.take<double>(K);
+  }
+
+  template <class T>
+  bool forward(const IterativeProblem<T>& problem, const Sequence& n, int head, Size lane) {
+    const LinearProblem<T>& a = problem.linear;
+    double *const H = problem.h + lane * K * K, *const F = problem.f + lane * K * V;
+    bool good = true;
+    mirror(H);
+    for (Size t = n.begin; t < n.end; ++t) {
+      step(problem, n.row, t, head, H, F);
+      if (!a.o) continue;
+      good = read(problem, n.row, t, head, H) && good;
+      mix(number(problem.blend, n.row, t, head, 1));
+      s.vec_mat(K, V, x_, F, V, o);
+      for (Size j = 0; j < V; ++j) a.o(n.row, t, head, j) = static_cast<T>(o[j]);
+    }
+    return good;
+  }
+
+  template <class T>
+  bool backward(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, const Sequence& n, int head,
+                Size lane) {
+    copy_or_clear(d.d_final_h ? d.d_final_h + lane * K * K : nullptr, K * K, d_h);
+    copy_or_clear(d.d_final_f ? d.d_final_f + lane * K * V : nullptr, K * V, d_f);
+    bool good = true;
+    replay.run(
+        n.end - n.begin, {problem.h + lane * K * K, problem.f + lane * K * V},
+        [&](Size i, const Parts<double, 2>& state) {
+          if (i == 0) mirror(state[0]);
+          step(problem, n.row, n.begin + i, head, state[0], state[1]);
+        },
+        [&](Size i, const Parts<const double, 2>& old, const Parts<const double, 2>& now) {
+          good = step_back(problem, d, n.row, n.begin + i, head, old, now) && good;
+        });
+    settle(by, K, d_h);
+    if (d.d_initial_h) s.axpy(K * K, 1.0, d_h, d.d_initial_h + lane * K * K);
+    if (d.d_initial_f) s.axpy(K * V, 1.0, d_f, d.d_initial_f + lane * K * V);
+    return good;
+  }
+
+ private:
+  template <class T>
+  static int key_head(const LinearProblem<T>& a, int head) {
+    return head / (a.heads / a.key_heads);
+  }
+  template <class T>
+  static double gate_of_h(const IterativeProblem<T>& problem, Size row, Size t, int head) {
+    return number(problem.gh ? problem.gh : problem.linear.g, row, t, head, 0);
+  }
+  void mirror(double* H) const {
+    for (Size i = 0; i < K; ++i)
+      for (Size j = 0; j < i; ++j) H[j * K + i] = H[i * K + j];
+  }
+
+  template <class T>
+  void step(const IterativeProblem<T>& problem, Size row, Size t, int head, double* H, double* F) {
+    const LinearProblem<T>& a = problem.linear;
+    const double decay = std::exp(gate_of_h(problem, row, t, head));
+    load(a.k, row, t, key_head(a, head), K, 1.0, k);
+    load(a.v, row, t, head, V, 1.0, v);
+    s.scale(K, number(a.beta, row, t, head, 1), k, kb);
+    s.rank_one(K, V, std::exp(number(a.g, row, t, head, 0)), kb, v, F, V);
+    // Row by row up to the diagonal, then mirrored: k_i (beta k_j) and k_j (beta k_i) round differently.
+    for (Size i = 0; i < K; ++i) s.rank_one(1, i + 1, decay, kb + i, k, H + i * K, K);
+    mirror(H);
+  }
+
+  // p, A, the bounds low and high, and x_ = x.
+  template <class T>
+  bool read(const IterativeProblem<T>& problem, Size row, Size t, int head, const double* H) {
+    const LinearProblem<T>& a = problem.linear;
+    load(a.q, row, t, key_head(a, head), K, static_cast<double>(a.scale), p);
+    norm = problem.relative || by == SolveBy::chebyshev ? std::sqrt(s.dot(K * K, H, H)) : 0;
+    unit = problem.relative ? norm : 1;
+    if (problem.ridge) load(problem.ridge, row, t, head, K, 1.0, ridge);
+    else std::fill_n(ridge, K, 0.0);
+    least = std::min_element(ridge, ridge + K) - ridge, most = std::max_element(ridge, ridge + K) - ridge;
+    low = unit * ridge[least], high = unit * ridge[most] + norm;
+    empty = problem.relative && norm == 0;
+    if (empty) {
+      std::fill_n(x_, K, 0.0);
+      return true;
+    }
+    std::copy_n(H, K * K, A);
+    for (Size i = 0; i < K; ++i) A[i * K + i] += unit * ridge[i];
+    return solve.run(A, p, low, high, problem.tolerance, x_);
+  }
+  // x_ <- p + blend (x - p)
+  void mix(double blend) {
+    if (blend == 1) return;
+    s.scale(K, blend, x_, x_);
+    s.axpy(K, 1 - blend, p, x_);
+  }
+
+  template <class T>
+  bool read_back(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, Size row, Size t, int head,
+                 const double* H, const double* F) {
+    const LinearProblem<T>& a = problem.linear;
+    const LinearGradient<T>& to = d.linear;
+    const int shared = key_head(a, head);
+    const double blend = number(problem.blend, row, t, head, 1);
+    const bool good = read(problem, row, t, head, H);
+    load(to.d_o, row, t, head, V, 1.0, o);
+    s.mat_vec(K, V, F, V, o, dy);
+    if (d.d_blend) d.d_blend(row, t, head) += static_cast<T>(s.dot(K, dy, x_) - s.dot(K, dy, p));
+    s.scale(K, blend, dy, dx);
+    s.scale(K, 1 - blend, dy, dp);
+    std::fill_n(diagonal, K, 0.0);
+    Solve::Gradient back{dp, d_h, diagonal};
+    if (!empty) solve.back(A, p, low, high, x_, dx, back);
+    if (to.d_q) add(dp, static_cast<double>(a.scale), K, to.d_q, row, t, shared);
+    mix(blend);
+    s.rank_one(K, V, 1.0, x_, o, d_f, V);
+    diagonal[least] += back.low, diagonal[most] += back.high;
+    if (d.d_ridge) add(diagonal, unit, K, d.d_ridge, row, t, head);
+    const double d_norm = back.high + (problem.relative ? s.dot(K, ridge, diagonal) : 0.0);
+    if (norm > 0) s.axpy(K * K, d_norm / norm, H, d_h);
+    return good;
+  }
+
+  template <class T>
+  bool step_back(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, Size row, Size t, int head,
+                 const Parts<const double, 2>& old, const Parts<const double, 2>& now) {
+    const LinearProblem<T>& a = problem.linear;
+    const LinearGradient<T>& to = d.linear;
+    const int shared = key_head(a, head);
+    const bool good = !to.d_o || read_back(problem, d, row, t, head, now[0], now[1]);
+    const double beta = number(a.beta, row, t, head, 1);
+    load(a.k, row, t, shared, K, 1.0, k);
+    load(a.v, row, t, head, V, 1.0, v);
+    s.mat_vec(K, V, d_f, V, v, d_k);
+    s.mat_vec(K, K, d_h, K, k, spare);
+    if (to.d_beta) to.d_beta(row, t, head) += static_cast<T>(s.dot(K, k, d_k) + s.dot(K, k, spare));
+    s.axpy(K, 1.0, spare, d_k);
+    s.vec_mat(K, K, k, d_h, K, spare);
+    s.axpy(K, 1.0, spare, d_k);
+    if (to.d_k) add(d_k, beta, K, to.d_k, row, t, shared);
+    if (to.d_v) {
+      s.vec_mat(K, V, k, d_f, V, o);
+      add(o, beta, V, to.d_v, row, t, head);
+    }
+    const double g = number(a.g, row, t, head, 0), gh = gate_of_h(problem, row, t, head);
+    const double decay = std::exp(g), decay_h = std::exp(gh);
+    double d_g = decay * s.dot(K * V, d_f, old[1]);
+    if (d.d_gh || !problem.gh) {
+      std::copy_n(old[0], K * K, A);
+      mirror(A);
+      const double d_gh = decay_h * s.dot(K * K, d_h, A);
+      if (problem.gh) d.d_gh(row, t, head) += static_cast<T>(d_gh);
+      else d_g += d_gh;
+    }
+    if (to.d_g) to.d_g(row, t, head) += static_cast<T>(d_g);
+    if (decay != 1) s.scale(K * V, decay, d_f, d_f);
+    if (decay_h != 1) s.scale(K * K, decay_h, d_h, d_h);
+    return good;
+  }
+
+  const Simd<double>& s;
+  Size K, V;
+  SolveBy by;
+  Solve solve;
+  Replay<double, 2> replay;
+  double norm = 0, unit = 1, low = 0, high = 0;  // of the last read
+  Size least = 0, most = 0;
+  bool empty = false;
+  double *A, *k, *kb, *p, *x_, *ridge, *v, *o;
+  double *d_h = nullptr, *d_f = nullptr, *dy = nullptr, *dx = nullptr, *dp = nullptr, *diagonal = nullptr,
+         *d_k = nullptr, *spare = nullptr;
+};
+
+bool chunked(Form form) { return form == Form::chunk || form == Form::parallel; }
+
+Size tokens_of(Form form, int chunk, Size longest) {
+  const Size most = std::max<Size>(longest, 1);
+  return form == Form::parallel ? most : std::min<Size>(chunk > 0 ? chunk : default_chunk, most);
+}
+
+/// One head of one sequence, chunk by chunk.
+class Chunks {
+ public:
+  Chunks(const Simd<double>& simd, Size key_dim, Size value_dim, Size longest, SolveBy solver, int steps,
+         bool backward, Size tokens, Arena& arena)
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        C(tokens),
+        chunk(simd, K, V, C, solver, steps, backward, arena),
+        replay({K * K, K * V}, backward ? (longest + C - 1) / C : 0, 0, arena) {
+    if (backward) d_h = arena.take<double>(K * K), d_f = arena.take<double>(K * V);
+  }
+
+  template <class T>
+  bool forward(const IterativeProblem<T>& problem, const Sequence& n, int head, Size lane) {
+    double *const H = problem.h + lane * K * K, *const F = problem.f + lane * K * V;
+    mirror(H);
+    for (Size t = n.begin; t < n.end; t += C)
+      chunk.forward(problem, n.row, t, std::min(C, n.end - t), head, H, F, static_cast<bool>(problem.linear.o));
+    return true;
+  }
+
+  template <class T>
+  bool backward(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, const Sequence& n, int head,
+                Size lane) {
+    copy_or_clear(d.d_final_h ? d.d_final_h + lane * K * K : nullptr, K * K, d_h);
+    copy_or_clear(d.d_final_f ? d.d_final_f + lane * K * V : nullptr, K * V, d_f);
+    const auto length = [&](Size i) { return std::min(C, n.end - n.begin - i * C); };
+    replay.run((n.end - n.begin + C - 1) / C, {problem.h + lane * K * K, problem.f + lane * K * V},
+               [&](Size i, const Parts<double, 2>& state) {
+                 if (i == 0) mirror(state[0]);
+                 chunk.forward(problem, n.row, n.begin + i * C, length(i), head, state[0], state[1], false);
+               },
+               [&](Size i, const Parts<const double, 2>& old, const Parts<const double, 2>&) {
+                 chunk.backward(problem, d, n.row, n.begin + i * C, length(i), head, old[0], old[1], d_h, d_f);
+               });
+    settle(problem.solver, K, d_h);
+    if (d.d_initial_h) s.axpy(K * K, 1.0, d_h, d.d_initial_h + lane * K * K);
+    if (d.d_initial_f) s.axpy(K * V, 1.0, d_f, d.d_initial_f + lane * K * V);
+    return true;
+  }
+
+ private:
+  void mirror(double* H) const {
+    for (Size i = 0; i < K; ++i)
+      for (Size j = 0; j < i; ++j) H[j * K + i] = H[i * K + j];
+  }
+
+  const Simd<double>& s;
+  Size K, V, C;
+  Chunk chunk;
+  Replay<double, 2> replay;
+  double *d_h = nullptr, *d_f = nullptr;
+};
+
+template <class T>
+Status check(const IterativeProblem<T>& p, Form form, Workspace work, bool reads, bool backward) {
+  const LinearProblem<T>& a = p.linear;
+  if (form == Form::scan || (chunked(form) && p.solver == SolveBy::cholesky)) return Status::not_supported;
+  const Size longest = longest_of(a.sequences);
+  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
+    return Status::bad_shape;
+  if (!a.sequences.empty() && (!p.h || !p.f)) return Status::missing_input;
+  if (longest > 0 && (!a.k || !a.v || (reads && !a.q))) return Status::missing_input;
+  if (!p.ridge && (p.relative || p.solver == SolveBy::cholesky)) return Status::missing_input;
+  if (p.steps < 0 || !(p.tolerance >= 0)) return Status::out_of_domain;
+  if (!work.data ||
+      work.bytes < workspace_bytes(a.key_dim, a.value_dim, longest, p.solver, p.steps, backward, form, p.chunk))
+    return Status::small_workspace;
+  return Status::ok;
+}
+
+// Whether no importance or ridge of this sequence and head is negative or NaN (cholesky: or a ridge zero).
+template <class T>
+bool defined(const IterativeProblem<T>& p, const Sequence& n, int h) {
+  const LinearProblem<T>& a = p.linear;
+  const bool positive = p.solver == SolveBy::cholesky;
+  for (Size t = n.begin; t < n.end; ++t) {
+    if (a.beta && !(a.beta(n.row, t, h) >= T(0))) return false;
+    for (int j = 0; p.ridge && j < a.key_dim; ++j)
+      if (const T r = p.ridge(n.row, t, h, j); positive ? !(r > T(0)) : !(r >= T(0))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, SolveBy solver, int steps, bool backward, Form form,
+                            int chunk) noexcept {
+  static constexpr Simd<double> none{};
+  Arena arena;
+  if (chunked(form)) Chunks(none, K, V, longest, solver, steps, backward, tokens_of(form, chunk, longest), arena);
+  else Head(none, K, V, longest, solver, steps, backward, arena);
+  return arena.bytes();
+}
+
+namespace {
+
+// each(run) for every head of every sequence, until none is left; false if one was.
+template <class T, class Run, class Each>
+bool each_head(const IterativeProblem<T>& p, Run&& run, Each&& each) {
+  bool good = true;
+  Size lane = 0;
+  for (const Sequence& n : p.linear.sequences)
+    for (int h = 0; h < p.linear.heads; ++h, ++lane) good = each(run, n, h, lane) && good;
+  return good;
+}
+
+template <class T, class Each>
+Status run_heads(const IterativeProblem<T>& p, Form form, bool backward, const Simd<double>& s, Workspace work,
+                 Each&& each) {
+  const LinearProblem<T>& a = p.linear;
+  const Size longest = longest_of(a.sequences);
+  const FlushDenormals flush;
+  Arena arena(work);
+  const bool good =
+      chunked(form)
+          ? each_head(p,
+                      Chunks(s, a.key_dim, a.value_dim, longest, p.solver, p.steps, backward,
+                             tokens_of(form, p.chunk, longest), arena),
+                      each)
+          : each_head(p, Head(s, a.key_dim, a.value_dim, longest, p.solver, p.steps, backward, arena), each);
+  return good ? Status::ok : Status::out_of_domain;
+}
+
+}  // namespace
+
+template <class T>
+Status forward(const IterativeProblem<T>& p, Form form, const Simd<double>& s, Workspace work) noexcept {
+  if (const Status status = check(p, form, work, static_cast<bool>(p.linear.o), false); status != Status::ok)
+    return status;
+  return run_heads(p, form, false, s, work, [&](auto& run, const Sequence& n, int h, Size lane) {
+    const bool has_answer = defined(p, n, h);
+    if (!has_answer) no_answer(p.linear.o, n, h);
+    return has_answer && run.forward(p, n, h, lane);
+  });
+}
+
+template <class T>
+Status backward(const IterativeProblem<T>& p, const IterativeGradient<T>& d, Form form, const Simd<double>& s,
+                Workspace work) noexcept {
+  if (const Status status = check(p, form, work, static_cast<bool>(d.linear.d_o), true); status != Status::ok)
+    return status;
+  return run_heads(p, form, true, s, work, [&](auto& run, const Sequence& n, int h, Size lane) {
+    return defined(p, n, h) && run.backward(p, d, n, h, lane);
+  });
+}
+
+#define TTR_INSTANTIATE(T)                                                                                     \
+  template Status forward(const IterativeProblem<T>&, Form, const Simd<double>&, Workspace) noexcept;          \
+  template Status backward(const IterativeProblem<T>&, const IterativeGradient<T>&, Form, const Simd<double>&, \
+                           Workspace) noexcept;
+TTR_INSTANTIATE(float)
+TTR_INSTANTIATE(double)
+#undef TTR_INSTANTIATE
+
+}  // namespace ttr::families::iterative
