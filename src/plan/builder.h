@@ -1,5 +1,12 @@
-// The builder of pipelines, shared by lower.cc (inputs, stages, read-out), claims.cc (which family computes a design)
-// and family_steps.cc (the steps of each family).
+// The builder of pipelines. lower.cc puts the layer's inputs, stages and read-out around the regression; a family's
+// `build` (families/family.h) adds the steps of its kernel with the functions below.
+//
+//   int build(Builder& b, double scale) {
+//     const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
+//     return b.add(b.kernel(decay_family, scale, q, k, v, b.log_fade(), b.importance()), "BTHV", {b.memory_part(k, v)});
+//   }
+//
+// A value is known by its index; below zero there is none. Axes are letters without spaces.
 #pragma once
 
 #include <map>
@@ -10,39 +17,6 @@
 
 namespace ttr {
 
-/// The family that computes exactly a design; nobody: the oracle.
-enum class Claim {
-  nobody,
-  decay,
-  delta,
-  gated,
-  dplr,
-  momentum,
-  projection,
-  channel,
-  rotating,
-  weighted_mean,
-  log_linear,
-  stabilised,
-  slots,
-  trapezoid,
-  oja,
-  least_squares,
-  givens,
-  iterative,
-  kalman,
-  window,
-  attention,
-  local_linear,
-  path_attention,
-  deltaformer,
-  kernel_regression,
-  whole,
-  neural
-};
-
-Claim claimed_by(const Design&, bool causal);
-
 class Builder {
  public:
   Builder(const Design&, const zoo::Declaration*, const Shape&, const Options&);
@@ -50,91 +24,63 @@ class Builder {
   /// `scale` is the factor on q.
   Pipeline build(double scale);
 
- private:
-  // lower.cc: values and operations
-  void give_pairs_their_own_time();
-  const InputInfo* canonical_info(const std::string& name) const;
-  bool produced(const std::string& name) const;  // whether the layer makes this canonical input itself
+  // What is built.
+  const Design& design() const { return p_.design; }
+  const zoo::Declaration* layer() const { return layer_; }  // null: a bare recipe
+  const Shape& shape() const { return shape_; }
+  const Options& options() const { return options_; }
+  Type type() const { return type_; }
+  Pipeline& pipeline() { return p_; }
+
+  // Values: inputs of the layer, results of its stages, canonical inputs of the design.
+  /// The canonical input of that name, made when first asked for; -1 if the design does not ask for it.
+  int canonical(const std::string& name);
+  /// What a stage or a kernel names: an input of the layer, the result of a stage, a canonical input, or a number.
+  int operand(const std::string& name);
   bool has(const std::string& name) const;
   int index_of(const std::string& name) const;
+  bool produced(const std::string& name) const;  // whether the layer makes this canonical input itself
   int add_value(Value);
   int constant(double number) { return add_value({"", "", Value::From::constant, -1, {number}}); }
-  int operation(prepare::Op, std::vector<int> from, std::string axes, double number = 0, std::string name = {});
   const std::string& axes(int value) const { return p_.values[static_cast<std::size_t>(value)].axes; }
   int extent(char letter) const;
   int width(int value) const;  // of its last axis
   int per_head(int value);     // q and k of a group, written out for every head
 
-  // lower.cc: what the layer puts around the regression
-  int canonical(
-      const std::string& name);  // value of a canonical input, made when first asked for; -1 = not asked for
+  // Steps.
+  int operation(prepare::Op, std::vector<int> operands, std::string axes, double number = 0, std::string name = {});
+  /// A step of the family with its first operands; `slots` counts those and its own.
+  static Step kernel(const Family&, double scale, int q, int k, int v, int g = -1, int beta = -1,
+                     std::size_t slots = Slot::own);
+  /// Adds a kernel whose result has these axes; the states are its own.
+  int add(Step, std::string axes, std::vector<StatePart> states);
+  /// A second result of a kernel, by which the layer's read-out and the caller may call it.
+  int second_result(Step&, const std::string& name, std::string axes);
+
+  // Quantities of the design that several families ask for (quantities.cc).
+  int quantity(const Quantity&, const std::string& input);  // absent (-1), a constant, or an input
+  int keys(const std::string& name);                        // q, k or p with their norm and features
+  int log_fade();                                           // of the weights: absent, a constant, or `g`
+  int importance();
+  int scaled_importance();  // times the constant step of gd(1)
+  int decay_before();       // log factor on the state before a step
+  int step_size(int k);     // on the newest pair, as its rule says
+  /// A matrix per head that maps what k is to what v is.
+  StatePart memory_part(int k, int v, std::string name = "S", std::string meaning = "the memory") const;
+  /// The same without its last axis.
+  StatePart vector_part(int k, std::string name, std::string meaning) const;
+
+ private:
+  void give_pairs_their_own_time();
+  const InputInfo* canonical_info(const std::string& name) const;
   int canonical_value(const InputInfo&);
-  int operand(const std::string& name);
   int stage_result(const std::string& name, std::string axes);
   int run_stage(const zoo::Stage&, std::string axes);
+  int features(int value);
   void finish(int answer);
   std::string axes_of(const std::string& name) const;
   void drop_unused_inputs();
   void make_operation_layer();
-
-  // lower.cc: kernels
-  static Step kernel(KernelKind, double scale, int q, int k, int v, int g = -1, int beta = -1);
-  int kernel_step(Step, std::string axes, std::vector<StatePart> states);
-  int oracle_step(double scale);
-
-  // family_steps.cc
-  int quantity(const Quantity&, const std::string& input);
-  int normalised_keys(const std::string& name);
-  int features(int value);
-  int log_fade();
-  int importance();
-  int scaled_importance();
-  int decay_before();
-  int step_size(int k);
-  StatePart memory_part(int k, int v, std::string name = "S", std::string meaning = "the memory") const;
-  int family_step(Claim, double scale);
-  int decay_step(int q, int k, int v, double scale);
-  int delta_step(int q, int k, int v, double scale);
-  int product_step(int n, int q, int k, int v, int g, int beta, double scale);
-  int gated_step(int q, int k, int v, double scale);
-  int dplr_step(int q, int k, int v, double scale);
-  int momentum_step(int q, int k, int v, double scale);
-  int projection_step(int q, int k, int v, double scale);
-  // solver_steps.cc
-  int least_squares_step(int q, int k, int v, double scale);
-  int givens_step(int q, int k, int v, double scale);
-  int iterative_step(int q, int k, int v, double scale);
-  int kalman_step(int q, int k, int v, double scale);
-  int woodbury_step(double scale);
-  int landmarks_step();
-  int whole_step(int q, int k, int v, double scale);
-  int own_kernel_step(double scale);
-  // neural_steps.cc
-  int neural_step(int q, int k, int v, double scale);
-  int arrangement_step(double scale);
-  Step network(KernelKind, int q, int k, int v, double scale);
-  std::vector<StatePart> neural_parts(const families::NeuralModel&, int k);
-  // solver_steps.cc
-  int window_step(int q, int k, int v, double scale);
-  int attention_step(int q, int k, int v);
-  int local_linear_step(int q, int k, int v);
-  int path_attention_step(int q, int k, int v);
-  int deltaformer_step(int q, int k, int v);
-  int kernel_regression_step(int q, int k, int v);
-  int bandwidth_of_weights();
-  double near_scale() const;
-  std::vector<StatePart> pairs_kept(int k, int v, bool gates);
-  // family_steps.cc
-  int channel_step();
-  int rotating_step(int q, int k, int v, double scale);
-  int weighted_mean_step();
-  int log_linear_step(int q, int k, int v, double scale);
-  int stabilised_step(int q, int k, int v, double scale);
-  int slots_step(int q, int k, int v, double scale);
-  int trapezoid_step(int q, int k, int v, double scale);
-  int oja_step(int q, int k, int v, double scale);
-  int selective_step(double scale);
-  int running_step(const zoo::Stage&, const std::vector<int>& from, std::string axes);
 
   Pipeline p_;
   const zoo::Declaration* layer_;

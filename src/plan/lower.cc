@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "families/families.h"
 #include "plan/builder.h"
 
 namespace ttr {
@@ -53,38 +54,23 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
   p_.outputs = layer ? layer->info.outputs : std::vector<InputInfo>{zoo::output()};
 }
 
-int Builder::own_kernel_step(double scale) {
-  switch (layer_->own_kernel) {
-    case zoo::OwnKernel::landmarks:
-      return landmarks_step();
-    case zoo::OwnKernel::woodbury:
-      return woodbury_step(scale);
-    case zoo::OwnKernel::memory_gate:
-    case zoo::OwnKernel::memory_layer:
-    case zoo::OwnKernel::memory_context:
-      return arrangement_step(scale);
-    default:
-      return selective_step(scale);
-  }
-}
-
 Pipeline Builder::build(double scale) {
   if (layer_ && layer_->is_operation()) {
     make_operation_layer();
   } else {
-    const bool literal = options_.kernel == "oracle";
-    const bool own = layer_ && layer_->own_kernel != zoo::OwnKernel::none && !literal;
-    const Claim claim = literal || own ? Claim::nobody : claimed_by(p_.design, options_.causal);
-    finish(own ? own_kernel_step(scale) : claim == Claim::nobody ? oracle_step(scale) : family_step(claim, scale));
+    const Family& family = options_.kernel == "oracle" ? families::literal_family
+                           : layer_ && layer_->family  ? *layer_->family
+                                                       : families::claimed_by(p_.design, options_.causal);
+    finish(family.build(*this, scale));
   }
   drop_unused_inputs();
-  if (p_.own_pairs) p_.states.clear(), p_.history = false;  // a call is a whole
+  if (p_.noncausal) p_.states.clear(), p_.history = false;  // a call is a whole
   return std::move(p_);
 }
 
 // Not causal: what belongs to pairs has the letter P for its time; and so have the layer's inputs it is made of.
 void Builder::give_pairs_their_own_time() {
-  p_.own_pairs = true;
+  p_.noncausal = true;
   const auto input_of = [&](const std::string& name) {
     if (layer_)
       for (const auto& [fed, input] : layer_->feeds)
@@ -144,10 +130,10 @@ int Builder::add_value(Value value) {
   return static_cast<int>(p_.values.size()) - 1;
 }
 
-int Builder::operation(Op op, std::vector<int> from, std::string axes, double number, std::string name) {
+int Builder::operation(Op op, std::vector<int> operands, std::string axes, double number, std::string name) {
   const int to = add_value({std::move(name), std::move(axes), Value::From::step, -1, {}});
   Step step;
-  step.op = op, step.number = number, step.from = std::move(from), step.to = to;
+  step.op = op, step.number = number, step.operands = std::move(operands), step.result = to;
   p_.steps.push_back(std::move(step));
   return to;
 }
@@ -223,59 +209,38 @@ int Builder::run_stage(const zoo::Stage& stage, std::string axes) {
   std::vector<int> from;
   for (const std::string& name : stage.from) from.push_back(operand(name));
   if (axes.empty()) axes = this->axes(from.front());
-  if (stage.running != zoo::Running::none) return running_step(stage, from, axes);
+  if (stage.family) return stage.family->stage(*this, stage, from, axes);
   return operation(stage.op, from, axes, stage.number, stage.to);
 }
 
-Step Builder::kernel(KernelKind kind, double scale, int q, int k, int v, int g, int beta) {
+Step Builder::kernel(const Family& family, double scale, int q, int k, int v, int g, int beta, std::size_t slots) {
   Step step;
-  step.kernel = kind, step.scale = scale;
-  step.from.assign(Role::count, -1);
-  step.from[Role::q] = q, step.from[Role::k] = k, step.from[Role::v] = v;
-  step.from[Role::g] = g, step.from[Role::beta] = beta;
+  step.kernel = &family, step.scale = scale;
+  step.operands.assign(slots, -1);
+  step.operands[Slot::q] = q, step.operands[Slot::k] = k, step.operands[Slot::v] = v;
+  step.operands[Slot::g] = g, step.operands[Slot::beta] = beta;
   return step;
 }
 
-int Builder::kernel_step(Step step, std::string axes, std::vector<StatePart> states) {
-  step.is_kernel = true;
-  step.to = add_value({"", std::move(axes), Value::From::step, -1, {}});
+int Builder::add(Step step, std::string axes, std::vector<StatePart> states) {
+  step.result = add_value({"", std::move(axes), Value::From::step, -1, {}});
   step.state = static_cast<int>(p_.states.size());
-  for (StatePart& part : states) p_.states.push_back(std::move(part));
+  for (StatePart& part : states) {
+    part.axes = without_spaces(part.info.shape);
+    p_.states.push_back(std::move(part));
+  }
   p_.steps.push_back(step);
-  return step.to;
+  return step.result;
 }
 
-int Builder::oracle_step(double scale) {
-  for (const InputInfo& info : p_.canonical_info) p_.canonical.push_back(canonical(info.name));
-  oracle::Sizes& sizes = p_.oracle_sizes;
-  sizes.heads = shape_.heads, sizes.key_heads = shape_.key_heads;
-  sizes.key_dim = shape_.key_dim, sizes.value_dim = shape_.value_dim;
-  if (const int k = canonical("k"); k >= 0) {  // a layer may have mapped its keys to features of another width
-    sizes.key_dim = width(k);
-    if (axes(k).find('H') != std::string::npos) sizes.key_heads = shape_.heads;
-  }
-  sizes.causal = options_.causal;
-  const bool in_kernel = p_.design.keeps_pairs();  // the scale of near(..) and kernel(..) sits inside the kernel
-  sizes.scale = in_kernel ? 1 : scale;
-  sizes.kernel_scale = in_kernel ? options_.scale.value_or(0) : 0;
-  const oracle::Arrays fresh = oracle::fresh_state(p_.design, sizes);
-  std::vector<StatePart> states;
-  for (const oracle::StateShape& shape : oracle::state_shapes(p_.design)) {
-    const std::vector<std::int64_t>& extent = fresh.at(shape.name).extent;
-    StatePart part{{shape.name, "B " + shape.letters, shape.meaning}, {}, Type::f64};
-    part.literal = true;
-    part.history = !extent.empty() && extent.front() == 0;
-    p_.history |= part.history;
-    part.extent.assign(extent.begin() + (part.history ? 1 : 0), extent.end());
-    states.push_back(std::move(part));
-  }
-  Step step;
-  step.kernel = KernelKind::oracle, step.scale = scale, step.from = p_.canonical;
-  return kernel_step(std::move(step), "BTHV", std::move(states));
+int Builder::second_result(Step& step, const std::string& name, std::string axes) {
+  step.second_result = add_value({name, std::move(axes), Value::From::step, -1, {}});
+  if (!name.empty()) stage_results_[name] = step.second_result;
+  return step.second_result;
 }
 
 void Builder::finish(int answer) {
-  const bool on_oracle = p_.steps.back().is_kernel && p_.steps.back().kernel == KernelKind::oracle;
+  const bool on_oracle = p_.steps.back().kernel && p_.steps.back().kernel->traits.literal;
   if (!on_oracle) {  // the oracle normalises by itself
     const Extras& extras = p_.design.extras;
     if (extras.normalise == Extras::Normalise::unit)
@@ -314,7 +279,7 @@ std::string Builder::axes_of(const std::string& name) const {
 void Builder::drop_unused_inputs() {
   std::vector<bool> used(p_.inputs.size(), false);
   for (const Step& step : p_.steps)
-    for (int from : step.from)
+    for (int from : step.operands)
       if (from >= 0 && p_.values[static_cast<std::size_t>(from)].from == Value::From::input)
         used[static_cast<std::size_t>(p_.values[static_cast<std::size_t>(from)].input)] = true;
   std::vector<InputInfo> kept;

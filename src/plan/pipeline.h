@@ -2,7 +2,7 @@
 //
 //   values   inputs of the caller, constants, and results of steps; each has a shape in letters
 //   steps    per-token operations (prepare/) and kernels (families/, oracle/), in order; a kernel owns a part of the
-//            state. Gradients walk the same list in reverse, so a layer's backward is composed, never written.
+//            state. Gradients execute the same list in reverse, so a layer's backward is composed, never written.
 #pragma once
 
 #include <map>
@@ -11,8 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "families/network/arrangement/arrangement.h"
-#include "families/network/neural/neural.h"
+#include "families/family.h"
 #include "oracle/oracle.h"
 #include "prepare/operations.h"
 #include "recipe/design.h"
@@ -34,75 +33,31 @@ struct Value {
 /// the value a matrix (W [F, K]).
 inline bool is_inner(char letter) { return std::string_view("BTPHG").find(letter) == std::string_view::npos; }
 
-enum class KernelKind {
-  decay,
-  delta,
-  gated,
-  dplr,
-  momentum,
-  projection,
-  oja,
-  log_linear,
-  stabilised,
-  channel,
-  rotating,
-  selective,
-  weighted_mean,
-  least_squares,
-  givens,
-  iterative,
-  stepped,
-  kalman,
-  woodbury,
-  window,
-  attention,
-  local_linear,
-  path_attention,
-  deltaformer,
-  kernel_regression,
-  landmarks,
-  whole,
-  neural,
-  arrangement,
-  carry,
-  convolution,
-  oracle
-};
-
-/// What a kernel's operand is for; the index into Step::from.
-struct Role {
-  // clang-format off
-  enum : std::size_t {
-    q, k, v, g, beta, ridge, gk, gv, a, b, bonus, g_mu, eta, theta, v_im, levels, input, step,
-    bandwidth, sink, blend, process, noise, w,
-    rate, momentum, decay, gain, place_gain, threshold, weight, norm_weight, norm_bias,
-    attend_q, attend_k, attend_v, map_q, map_k, map_v, learn_q, learn_k, learn_v, persistent_k, persistent_v,
-    answer_weight, memory_weight,
-    count  // of a neural memory the initial values of its parameters follow
-  };
-  // clang-format on
+/// The first operands of every kernel; those of a family's own follow (`enum : std::size_t { gk = Slot::own, gv };`).
+struct Slot {
+  enum : std::size_t { q, k, v, g, beta, own };
 };
 
 struct Step {
-  bool is_kernel = false;
+  const Family* kernel = nullptr;  // null: a per-token operation
   prepare::Op op{};
-  double number = 0;  // the constant of an operation, an eps of a kernel
-  KernelKind kernel{};
-  std::vector<int> from;  // operations: operands. Kernels: by Role, -1 = absent. Oracle: all canonical inputs
-  int to = -1;
-  int also = -1;  // kernels with a second output
-  zoo::Running running = zoo::Running::none;
-  double scale = 1;             // kernels: on q
-  int pairs = 1;                // kernels: their time is that of pairs, T times this
-  bool undecayed = false;       // delta, dplr: the residual reads the state before its decay
-  bool longhorn_gate = false;   // selective: the factor is 1 - k^2 step, not exp(step A)
-  bool unnormalised = false;    // attention: the weights are not divided by their sum
-  bool absolute_ridge = false;  // local_linear: not relative to the sum of the weights
-  bool keeps_factor = false;    // kernel_regression: the state has the factor of the window
-  bool read_before = false;     // gated: the output reads the state before the token's write
-  int state = -1;               // kernels: index of the first state
-  std::shared_ptr<const families::NeuralModel> neural;
-  std::shared_ptr<const families::ArrangementModel> arrangement;
+  double number = 0;          // the constant of an operation
+  std::vector<int> operands;  // operations: in order. Kernels: by slot, -1 = absent
+  int result = -1;
+  int second_result = -1;                         // of kernels that have one
+  double scale = 1;                               // kernels: on q
+  int pairs = 1;                                  // kernels: their time is that of pairs, T times this
+  int state = -1;                                 // kernels: index of the first state
+  std::shared_ptr<const void> options_of_family;  // what else the kernel is told; its type is the family's own
+
+  template <class Options>
+  const Options& options() const {
+    return *static_cast<const Options*>(options_of_family.get());
+  }
+  template <class Options>
+  void set_options(Options options) {
+    options_of_family = std::make_shared<const Options>(std::move(options));
+  }
 };
 
 /// One named array of the state. In the caller's buffer: if any part is a history or the kernel counts tokens, one
@@ -117,6 +72,7 @@ struct StatePart {
   std::vector<double> fresh_numbers = {};  // or this, for every sequence
   bool identity = false;                   // reset writes `fresh` on the diagonal of a matrix per head
   bool literal = false;                    // of the oracle, which knows itself what is fresh
+  std::string axes = {};                   // letters of info.shape without spaces; filled in with the step
 };
 
 /// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.
@@ -133,7 +89,7 @@ struct Pipeline {
   std::vector<StatePart> states;
   std::map<char, int> letters;  // extents of letters besides B T P H G K V: F features, M slots, L levels, W, ...
   int pairs = 1;                // extent of P per token
-  bool own_pairs = false;       // not causal: P is a length of its own, there is no state
+  bool noncausal = false;       // P is a length of its own, there is no state
   bool history = false;         // a part of the state is a list of pairs (oracle)
   bool counted = false;         // the state begins with a count of tokens per sequence, as with a history
   oracle::Sizes oracle_sizes;   // but for the time
@@ -144,16 +100,6 @@ struct Pipeline {
 
 /// Builds the pipeline of a design, with the layer's own stages around it if there is a declaration.
 Pipeline lower(const Design&, const zoo::Declaration*, const Shape&, const Options&, double scale);
-
-/// What a plan says about a kernel (kernel_facts.cc).
-struct KernelFacts {
-  KernelKind kind;
-  std::string_view family;
-  std::string_view forms;       // besides step and recurrent: "chunk parallel scan"
-  std::string_view why_absent;  // the others
-};
-const KernelFacts& facts_of(KernelKind) noexcept;
-bool has_form(KernelKind, Form) noexcept;
 
 /// Numbers in one sequence's (or one pair's) share of a state part.
 inline std::size_t numbers(const StatePart& part) {
@@ -168,7 +114,8 @@ struct Plan::Body {
   Shape shape;
   Options options;
   double scale = 1;
-  int chunk = 0;  // Options::chunk; if that is 0, for kernels without a choice of their own (families/common/choice.h)
+  int chunk =
+      0;  // Options::chunk; if that is 0, for kernels without a choice of their own (families/common/choice.h)
   Pipeline pipeline;
   std::vector<Form> forms;
   std::vector<StateInfo> states;
@@ -179,7 +126,7 @@ struct Plan::Body {
   std::vector<std::ptrdiff_t> constant_offset;  // per value
 
   bool on_oracle() const {
-    return main_kernel >= 0 && pipeline.steps[static_cast<std::size_t>(main_kernel)].kernel == KernelKind::oracle;
+    return main_kernel >= 0 && pipeline.steps[static_cast<std::size_t>(main_kernel)].kernel->traits.literal;
   }
   int main_kernel = -1;                // index of the step that is the regression itself; -1: none, an operation
   int key_width = 1, value_width = 1;  // of its state

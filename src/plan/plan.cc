@@ -6,10 +6,10 @@
 #include <system_error>
 
 #include "families/common/choice.h"
-#include "plan/bind.h"
-#include "plan/kernels.h"
 #include "plan/pipeline.h"
 #include "plan/text.h"
+#include "run/bind.h"
+#include "run/kernels.h"
 #include "threads/pool.h"
 
 namespace ttr {
@@ -59,7 +59,7 @@ std::vector<Form> forms_of(const Pipeline& pipeline, bool causal, bool operation
   if (operation) return {Form::step, Form::recurrent};
   std::vector<Form> forms = {Form::step, Form::recurrent, Form::chunk, Form::parallel, Form::scan};
   for (const Step& step : pipeline.steps)
-    if (step.is_kernel) std::erase_if(forms, [&](Form form) { return !has_form(step.kernel, form); });
+    if (step.kernel) std::erase_if(forms, [&](Form form) { return !step.kernel->forms.has(form); });
   return forms;
 }
 
@@ -67,10 +67,9 @@ std::vector<Form> forms_of(const Pipeline& pipeline, bool causal, bool operation
 void find_main_kernel(Plan::Body& body) {
   const auto& steps = body.pipeline.steps;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (!steps[i].is_kernel || steps[i].kernel == KernelKind::carry || steps[i].kernel == KernelKind::convolution)
-      continue;
-    const bool oracle = steps[i].kernel == KernelKind::oracle;
-    const int k = oracle ? -1 : steps[i].from[Role::k], v = oracle ? -1 : steps[i].from[Role::v];
+    if (!steps[i].kernel || steps[i].kernel->traits.running) continue;
+    const bool oracle = steps[i].kernel->traits.literal;
+    const int k = oracle ? -1 : steps[i].operands[Slot::k], v = oracle ? -1 : steps[i].operands[Slot::v];
     const int keys = oracle ? body.shape.key_dim : k < 0 ? 1 : width(body, k);
     if (body.main_kernel >= 0 && keys < body.key_width) continue;
     body.main_kernel = static_cast<int>(i);
@@ -164,29 +163,6 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
   return Plan(std::move(body));
 }
 
-// Which row of the table of choices a kernel goes by, if any.
-std::optional<families::Chooser> chooser_of(const Step& step) {
-  using families::Chooser;
-  switch (step.kernel) {
-    case KernelKind::decay:
-      return Chooser::decay;
-    case KernelKind::delta:
-      return Chooser::delta;
-    case KernelKind::gated:
-      return Chooser::gated;
-    case KernelKind::dplr:
-      return step.from[Role::b] >= 0 ? Chooser::dplr : Chooser::gated_delta;
-    case KernelKind::oja:
-      return Chooser::oja;
-    case KernelKind::momentum:
-      return Chooser::momentum;
-    case KernelKind::stabilised:
-      return Chooser::stabilised;
-    default:
-      return std::nullopt;
-  }
-}
-
 const char* axis_name(char letter) {
   switch (letter) {
     case 'B':
@@ -257,7 +233,7 @@ std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdif
     case 'T':
       return time;
     case 'P':
-      return !pipeline.own_pairs ? time * pipeline.pairs : pairs < 0 ? time : pairs;
+      return !pipeline.noncausal ? time * pipeline.pairs : pairs < 0 ? time : pairs;
     case 'H':
       return shape.heads;
     case 'G':
@@ -331,12 +307,12 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
 
 std::string Plan::kernel() const {
   if (body_->main_kernel < 0) return "operation";
-  const KernelKind kind = body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
-  if (kind == KernelKind::oracle) return "oracle";
+  const Family& family = *body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
+  if (family.traits.literal) return "oracle";
   const char* target = body_->options.type == Type::f32 ? body_->simd_f32->name : body_->simd_f64->name;
-  const std::string family(facts_of(kind).family);
-  if (!has_form(kind, Form::chunk) && !has_form(kind, Form::scan)) return family + "/recurrent";
-  return family + "/" + std::string(to_string(best_form(4096))) + "/" + target;
+  const std::string name(family.name);
+  if (!family.forms.chunk && !family.forms.scan) return name + "/recurrent";
+  return name + "/" + std::string(to_string(best_form(4096))) + "/" + target;
 }
 
 const std::string& Plan::name() const noexcept { return body_->name; }
@@ -350,9 +326,9 @@ std::span<const StateInfo> Plan::states() const noexcept { return body_->states;
 std::span<const Form> Plan::forms() const noexcept { return body_->forms; }
 
 std::string_view Plan::why_absent(Form form) const noexcept {
-  if (body_->pipeline.own_pairs) return "every query sees all pairs: there is no order in which to take them";
+  if (body_->pipeline.noncausal) return "every query sees all pairs: there is no order in which to take them";
   for (const Step& step : body_->pipeline.steps)
-    if (step.is_kernel && !has_form(step.kernel, form)) return facts_of(step.kernel).why_absent;
+    if (step.kernel && !step.kernel->forms.has(form)) return step.kernel->why_absent;
   return "an operation goes token by token";
 }
 
@@ -360,21 +336,16 @@ Form Plan::best_form(std::int64_t time) const noexcept {
   const auto& forms = body_->forms;
   if (forms.size() == 1) return forms.front();
   const bool chunk = std::find(forms.begin(), forms.end(), Form::chunk) != forms.end();
-  const KernelKind kind = body_->main_kernel < 0
-                              ? KernelKind::oracle
-                              : body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)].kernel;
-  // Kernels that choose for themselves: one algorithm over a list of pairs, and networks.
-  if (chunk && (keeps_pairs(kind) || kind == KernelKind::neural || kind == KernelKind::arrangement))
-    return time > 1 ? Form::chunk : Form::recurrent;
-  if (kind == KernelKind::kalman || kind == KernelKind::woodbury || kind == KernelKind::stepped)
-    return Form::recurrent;
-  const std::optional<families::Chooser> family =
-      body_->main_kernel < 0 ? std::nullopt
-                             : chooser_of(body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)]);
-  if (!chunk || time < families::shortest_chunked) return Form::recurrent;
-  if (!family) return Form::chunk;
+  if (!chunk || body_->main_kernel < 0) return Form::recurrent;
+  const Step& step = body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)];
+  const Family& family = *step.kernel;
+  if (family.traits.best == BestForm::recurrent) return Form::recurrent;
+  if (family.traits.best == BestForm::chunk_of_any_length) return time > 1 ? Form::chunk : Form::recurrent;
+  if (time < families::shortest_chunked) return Form::recurrent;
+  const std::optional<families::Chooser> row = family.tuning ? family.tuning(step) : std::nullopt;
+  if (!row) return Form::chunk;
   const int vector_bytes = body_->options.type == Type::f32 ? body_->simd_f32->lanes * 4 : body_->simd_f64->lanes * 8;
-  return families::choice(*family, vector_bytes, body_->key_width, body_->value_width, false).form;
+  return families::choice(*row, vector_bytes, body_->key_width, body_->value_width, false).form;
 }
 
 std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time, std::int64_t pairs) const {

@@ -392,7 +392,7 @@ void apply_settings(Recipe& recipe, const zoo::Declaration* layer, const Setting
 }
 
 // A stream runs the recipe of a layer, so a layer whose recipe is not all of it would be another one there.
-void refuse_on_stream(const zoo::Declaration& layer, std::string_view text) {
+void refuse_on_stream(const zoo::Declaration& layer, const Settings& settings, std::string_view text) {
   const std::string where = "layer " + std::string(text);
   if (layer.is_operation())
     throw Error(layer.info.name + " is an operation on one tensor; a stream is a regression of values on keys",
@@ -402,32 +402,26 @@ void refuse_on_stream(const zoo::Declaration& layer, std::string_view text) {
                     " sees all pairs at once, the later ones too; on a stream there are only earlier "
                     "ones",
                 where);
-  if (layer.own_kernel == zoo::OwnKernel::memory_gate || layer.own_kernel == zoo::OwnKernel::memory_layer ||
-      layer.own_kernel == zoo::OwnKernel::memory_context)
-    throw Error(layer.info.name +
-                    " has attention beside its memory, with maps between them; a stream has none: the "
-                    "memory alone is titans",
-                where);
-  if (layer.own_kernel != zoo::OwnKernel::none)
-    throw Error(layer.info.name + " makes a gate for every entry of its state from other inputs; a stream has none",
-                where);
+  if (const std::string why = layer.refuses_stream ? layer.refuses_stream(settings) : ""; !why.empty())
+    throw Error(layer.info.name + why, where);
   for (const zoo::Stage& stage : layer.prepare)
     if (stage.to == "q" || stage.to == "k")
       throw Error(layer.info.name +
                       " makes its queries and keys from other inputs before the regression; on a stream write the "
                       "recipe itself, as in 'equal / linear(elu1) / gd(1) | normalise(keysum)'",
                   where);
-  const Memory::Class memory = interpret(parse_recipe(layer.info.recipe)).memory.kind;
+  const Design design = interpret(parse_recipe(layer.info.recipe));
+  const Memory::Class memory = design.memory.kind;
   if (memory == Memory::Class::slots)
     throw Error(layer.info.name + " needs the write strength of every slot for every row; a stream has none", where);
   if (memory == Memory::Class::vector || memory == Memory::Class::constant)
-    if (layer.info.recipe.find("near") == std::string::npos)
+    if (design.weights.near == Kernel::none)
       throw Error(layer.info.name + " reads no keys, so on a stream there is nothing to predict from", where);
 }
 
 std::string stream_recipe(std::string_view text) {
   LayerText read = read_layer_text(text);
-  if (read.layer) refuse_on_stream(*read.layer, text);
+  if (read.layer) refuse_on_stream(*read.layer, read.settings, text);
   Settings settings = read.settings;
   if (read.layer)
     for (const SettingInfo& info : read.layer->info.settings)
@@ -435,9 +429,6 @@ std::string stream_recipe(std::string_view text) {
         throw Error("the setting " + info.name + " belongs to the layer " + read.layer->info.name +
                         " and not to its recipe, which is what a stream runs: leave it out",
                     "layer " + std::string(text));
-  if (read.layer && read.layer->info.name == "yaad" && settings.contains("loss") && settings.at("loss") == "sign")
-    throw Error("no recipe says yaad's loss=sign, and a stream runs a recipe: take huber or coordinate",
-                "layer " + std::string(text));
   if (read.layer)
     for (const SettingInfo& info : read.layer->info.settings)
       if (!info.stream_default.empty()) settings.emplace(info.name, info.stream_default);

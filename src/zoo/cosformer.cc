@@ -4,6 +4,7 @@
 //
 // By cos(a - b) = cos a cos b + sin a sin b this is a feature map of twice the width that knows the position, which
 // is part of the state. Source: Qin et al. 2022.
+#include "families/elementwise/carry/carry.h"
 #include "zoo/feature_attention.h"
 
 namespace ttr::zoo {
@@ -21,7 +22,8 @@ Declaration cosformer() {
   for (Stage& stage : d.prepare) stage.from.push_back("n");
   d.prepare.push_back({.to = "n",
                        .shape = "B T 1",
-                       .running = Running::position,
+                       .family = &families::carry_family,
+                       .option = static_cast<int>(families::Carry::position),
                        .state = {"position", "B 1", "tokens seen", Range::positive, false}});
   d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape& shape) {
     layer.prepare[0].number = layer.prepare[1].number = whole_setting(layer, settings, "length", 4096);

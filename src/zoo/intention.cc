@@ -49,7 +49,7 @@ Declaration sigma_intention() {
   d.info.equation = "o_t = V' softmax(K (K'K + alpha I)^-1 q_t) over all pairs";
   d.info.scale = "none: c = 1 in the kernel";
   d.info.traps = {"alpha is not divided by the number of pairs: with many pairs the weights become equal."};
-  d.prepare = {{.from = {"q", "k", "alpha"}, .to = "q", .shape = "B T H K", .running = Running::solved}};
+  d.prepare = {{.from = {"q", "k", "alpha"}, .to = "q", .shape = "B T H K", .family = &families::whole_family}};
   return d;
 }
 

@@ -6,6 +6,7 @@
 // The last chunk of what was seen waits until a token follows it: it is read only. The weights of a unit (a row in the
 // paper's layout, a column [in, out] here) keep the length they had at first. Source: Zhang et al. 2025, arXiv
 // 2505.23884.
+#include "families/network/neural/options.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -44,8 +45,8 @@ Declaration lact() {
   d.feeds = {{"momentum", "mom"}};
   d.prepare = {{Op::join_three, {"lr0", "lr1", "lr2"}, "rates", 0, "B T H J"}, {Op::scale, {"lr0"}, "rate", 1}};
   d.letters['J'] = 3;
-  d.neural.lazy = d.neural.scheduled = true;
-  d.neural.rates = 3;
+  d.options_of<families::NeuralOptions>().lazy = d.options_of<families::NeuralOptions>().scheduled = true;
+  d.options_of<families::NeuralOptions>().rates = 3;
   d.info.settings = {{"batch", "tokens of a chunk, part of the model; 2048 if not given", ""},
                      {"width", "hidden units; 4 K if not given", ""},
                      {"muon", "yes: the update is orthogonalised by five Newton-Schulz steps; no", ""}};
@@ -63,7 +64,7 @@ Declaration lact() {
   d.info.tolerance_reason =
       "a plain float evaluation of the orthogonalised update loses 2.7e-4 (golden lact, case a)";
   d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
-    layer.neural.step_every = whole_setting(layer, settings, "batch", 2048);
+    layer.options_of<families::NeuralOptions>().step_every = whole_setting(layer, settings, "batch", 2048);
   };
   return d;
 }

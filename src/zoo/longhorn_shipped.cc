@@ -7,6 +7,7 @@
 //
 // x, beta_raw, z, y [B,T,H,V], q, k [B,T,G,K], bias and D [H,V]. Published layout [B,T,D], state [B,D,N].
 // Source: Liu et al. 2024, models/longhorn.py; `longhorn` is the rule as derived in the paper.
+#include "families/elementwise/diagonal/diagonal.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -44,7 +45,9 @@ Declaration longhorn_shipped() {
                      {"h0", "state.S[B HV K]"},
                      {"ht", "state.S[B HV K]"}},
                     {}}};
-  d.own_kernel = OwnKernel::selective_longhorn;
+  d.family = &families::selective_family;
+  d.options_of<families::SelectiveGate>() = families::SelectiveGate::longhorn;
+  d.refuses_stream = every_entry_has_a_gate;
   using prepare::Op;
   d.prepare = {{Op::add, {"beta_raw", "beta_bias"}, "raw"},
                {Op::sigmoid, {"raw"}, "beta"},

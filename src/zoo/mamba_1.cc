@@ -53,7 +53,8 @@ Declaration mamba_1() {
                      {"h0", "state.S[B HV K]"},
                      {"ht", "state.S[B HV K]"}},
                     {{"skip", "!D"}, {"gate", "!z"}, {"bias", "!delta_bias"}}}};
-  d.own_kernel = OwnKernel::selective;
+  d.family = &families::selective_family;
+  d.refuses_stream = every_entry_has_a_gate;
   d.feeds = {{"q", "C"}, {"k", "B"}};
   using prepare::Op;
   d.prepare = {{Op::add, {"delta", "delta_bias"}, "raw"},

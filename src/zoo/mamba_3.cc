@@ -8,6 +8,7 @@
 // pairs of channels, D [H]. Source: state-spaces/mamba, the SISO step reference.
 #include <algorithm>
 
+#include "families/elementwise/carry/carry.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -57,7 +58,8 @@ Declaration mamba_3() {
   d.prepare = {{Op::phase_step, {"angles", "dt"}, "turn"},
                {.from = {"turn"},
                 .to = "phi",
-                .running = Running::phase,
+                .family = &families::carry_family,
+                .option = static_cast<int>(families::Carry::phase),
                 .state = {"angle", "B H R", "angle of each pair, in [0, 2 pi)", Range::positive}},
                {Op::add, {"q", "q_bias"}, "biased_q", 0, "B T H K"},
                {Op::add, {"k", "k_bias"}, "biased_k", 0, "B T H K"},

@@ -5,6 +5,7 @@
 //           r = e, beyond delta:  delta e/|e| (huber), each channel clipped (coordinate), delta sign(e) (sign)
 //
 // q, k [B,T,G,K], v [B,T,H,V]. The gradient is taken before the decay. Source: Behrouz et al. 2025, arXiv 2504.13173.
+#include "families/network/neural/options.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -63,9 +64,15 @@ Declaration yaad() {
   d.info.golden = {{"miras_yaad", {{"h0", "state.S"}, {"ht", "state.S"}}, {}},
                    {"miras_yaad_coord", {{"h0", "state.S"}, {"ht", "state.S"}}, {{"loss", "coordinate"}}},
                    {"miras_yaad_l1", {{"h0", "state.S"}, {"ht", "state.S"}}, {{"loss", "sign"}}}};
+  d.refuses_stream = [](const std::map<std::string, std::string>& settings) -> std::string {
+    const auto loss = settings.find("loss");
+    return loss != settings.end() && loss->second == "sign"
+               ? " has no recipe for loss=sign, and a stream runs a recipe: take huber or coordinate"
+               : "";
+  };
   d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
     const auto loss = settings.find("loss");
-    layer.neural.sign_loss = loss != settings.end() && loss->second == "sign";
+    layer.options_of<families::NeuralOptions>().sign_loss = loss != settings.end() && loss->second == "sign";
   };
   return d;
 }

@@ -1,6 +1,8 @@
 // Operations with a name: feature maps, norms, the rotary embedding and the short convolution, each on one tensor
 // before or after a regression. They have no recipe; as layers they have checks, gradients, a page and golden vectors
 // like every other. Formulas: prepare/operations.h.
+#include "families/elementwise/carry/carry.h"
+#include "families/elementwise/convolution/short_convolution.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -108,7 +110,8 @@ Declaration with_eps(Declaration d) {
 Stage position() {
   return {.to = "n",
           .shape = "B T 1",
-          .running = Running::position,
+          .family = &families::carry_family,
+          .option = static_cast<int>(families::Carry::position),
           .state = {"position", "B 1", "tokens seen", Range::positive, false}};
 }
 
@@ -206,13 +209,15 @@ Declaration short_convolution() {
                     {{"width", "@width"}, {"activation", "@activation"}, {"bias", "!b"}}}};
   d.finish = {{.from = {"x", "w", "b"},
                .to = "y",
-               .running = Running::convolution_silu,
+               .family = &families::convolution_family,
+               .option = static_cast<int>(families::ConvolutionActivation::silu),
                .state = {"x", "B H W V", "the last W - 1 inputs, oldest first"}}};
   d.adapt = [](Declaration& layer, const Settings& settings, const Shape&) {
     Stage& stage = layer.finish.back();
     const int width = whole_setting(layer, settings, "width", 4);
     layer.letters['J'] = width, layer.letters['W'] = width - 1;
-    if (word_setting(layer, settings, "activation", {"silu", "none"}) == "none") stage.running = Running::convolution;
+    if (word_setting(layer, settings, "activation", {"silu", "none"}) == "none")
+      stage.option = static_cast<int>(families::ConvolutionActivation::none);
     if (word_setting(layer, settings, "bias", {"input", "none"}) == "none") stage.from.pop_back();
   };
   return d;

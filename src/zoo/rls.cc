@@ -70,7 +70,7 @@ Declaration rls() {
     if (settings.contains("decay") && (kind == settings.end() || kind->second != "fading"))
       throw Error("rls by woodbury forgets its ridge with the pairs; give ridge_kind=fading, or no decay",
                   "setting solver");
-    layer.own_kernel = OwnKernel::woodbury;
+    layer.family = &families::woodbury_family;
   };
   return d;
 }

@@ -65,4 +65,8 @@ std::string word_setting(const Declaration& d, const Settings& settings, const c
               "setting " + std::string(name));
 }
 
+std::string every_entry_has_a_gate(const std::map<std::string, std::string>&) {
+  return " makes a gate for every entry of its state from other inputs; a stream has none";
+}
+
 }  // namespace ttr::zoo

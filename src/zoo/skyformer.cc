@@ -33,7 +33,7 @@ void adapt(Declaration& layer, const std::map<std::string, std::string>& setting
   if (!(layer.kernel_number > 0))
     throw Error(layer.info.name + " takes a ridge above 0, not " + settings.at("ridge"), "setting ridge");
   if (landmarks == 0) return;
-  layer.own_kernel = OwnKernel::landmarks;
+  layer.family = &families::landmarks_family;
   layer.letters['M'] = landmarks;
 }
 

@@ -6,6 +6,7 @@
 // q, k [B,T,G,K], v [B,T,H,V], s, g [B,T,H,M]. GSA takes s and g (c = 1). ABC takes the log weights s alone and makes
 // z_t = logsumexp_{i<=t} s_i, share e^{s - z}, gate z_{t-1} - z_t (c = 1/sqrt(K)): every slot is a running softmax
 // mean. Sources: Zhang et al. 2024 (GSA), Peng et al. 2022 (ABC).
+#include "families/elementwise/carry/carry.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -70,7 +71,8 @@ Declaration bounded_memory() {
   d.prepare = {{.from = {"s"},
                 .to = "share",
                 .shape = "B T H E",
-                .running = Running::log_share,
+                .family = &families::carry_family,
+                .option = static_cast<int>(families::Carry::log_share),
                 .state = {"z", "B H E", "log of the sum of weights of each slot; then whether anything was seen"}},
                {Op::first_half, {"share"}, "s", 0, "B T H M"},
                {Op::second_half, {"share"}, "gs", 0, "B T H M"}};

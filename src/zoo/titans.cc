@@ -8,6 +8,7 @@
 // its mean gates; gradients are taken at the first weights, or at those of every `batch` tokens; o_t reads the
 // weights after the last complete chunk. Sources: Behrouz, Zhong, Mirrokni 2024, arXiv 2501.00663;
 // lucidrains/titans-pytorch. The loss has no factor 1/2.
+#include "families/network/neural/options.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -28,7 +29,8 @@ InputInfo weights(std::string name, std::string shape) {
 
 // W0 .. of a memory of so many matrices.
 void add_weights(Declaration& d, int depth) {
-  if (depth == 1 && !d.neural.learned_norm) return d.info.inputs.push_back(weights("S", "H K V"));
+  if (depth == 1 && !d.options_of<families::NeuralOptions>().learned_norm)
+    return d.info.inputs.push_back(weights("S", "H K V"));
   for (int j = 0; j < depth; ++j)
     d.info.inputs.push_back(
         weights("W" + std::to_string(j), std::string("H ") + (j == 0 ? "K" : "D") + (j + 1 == depth ? " V" : " D")));
@@ -106,8 +108,8 @@ Declaration titans_pytorch() {
       {"gamma", "H V", "gain of the norm at the first token; left out: that of the state", Range::small, true, true}};
   d.info.outputs = {output()};
   d.feeds = {{"rate", "lr"}, {"momentum", "eta"}, {"lam", "alpha"}};
-  d.neural.learned_norm = d.neural.mean_gradient = true;
-  d.neural.gradient_scale = 2, d.neural.norm_eps = 1e-5;
+  d.options_of<families::NeuralOptions>().learned_norm = d.options_of<families::NeuralOptions>().mean_gradient = true;
+  d.options_of<families::NeuralOptions>().gradient_scale = 2, d.options_of<families::NeuralOptions>().norm_eps = 1e-5;
   d.info.settings = {{"depth", "matrices of the memory", ""},
                      {"keys", "raw, unit or rms: norm of q and k", "unit"},
                      {"rate", "a constant step", "0.02"},
@@ -131,12 +133,14 @@ Declaration titans_pytorch() {
   d.info.golden = {{"titans_memory_depth1", states(1), {{"depth", "1"}, {"chunk", "@chunk_size"}}},
                    {"titans_memory_depth2", states(2), {{"width", "#W0.2"}, {"chunk", "@chunk_size"}}}};
   d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
-    layer.neural.step_every = whole_setting(layer, settings, "chunk", 16);
-    layer.neural.batch = whole_setting(layer, settings, "refresh", 0, 0);
-    if (layer.neural.batch % layer.neural.step_every != 0)
+    layer.options_of<families::NeuralOptions>().step_every = whole_setting(layer, settings, "chunk", 16);
+    layer.options_of<families::NeuralOptions>().batch = whole_setting(layer, settings, "refresh", 0, 0);
+    if (layer.options_of<families::NeuralOptions>().batch % layer.options_of<families::NeuralOptions>().step_every !=
+        0)
       throw Error("titans-pytorch takes its gradients at new weights after whole chunks: refresh " +
-                      std::to_string(layer.neural.batch) + " is not a multiple of chunk " +
-                      std::to_string(layer.neural.step_every),
+                      std::to_string(layer.options_of<families::NeuralOptions>().batch) +
+                      " is not a multiple of chunk " +
+                      std::to_string(layer.options_of<families::NeuralOptions>().step_every),
                   "setting refresh");
     add_weights(layer, whole_setting(layer, settings, "depth", 2));
   };

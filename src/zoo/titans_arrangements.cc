@@ -10,6 +10,7 @@
 // with G heads; the maps are per head. Where the paper leaves a choice (families/network/arrangement/arrangement.h): a query of MAC sees
 // what was retrieved for tokens up to its own, so that the layer is causal; the memory moves token by token. Source:
 // Behrouz, Zhong, Mirrokni 2024, arXiv 2501.00663, section 4.
+#include "families/network/arrangement/arrangement.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -21,10 +22,14 @@ InputInfo optional(std::string name, std::string shape, std::string meaning, Ran
   return {std::move(name), std::move(shape), std::move(meaning), range, true, true};
 }
 
-Declaration arrangement(OwnKernel kernel) {
-  const bool context = kernel == OwnKernel::memory_context, layer = kernel == OwnKernel::memory_layer;
+Declaration arrangement(families::Arrangement kind) {
+  const bool context = kind == families::Arrangement::context, layer = kind == families::Arrangement::layer;
   Declaration d;
-  d.own_kernel = kernel;
+  d.family = &families::arrangement_family;
+  d.options_of<families::Arrangement>() = kind;
+  d.refuses_stream = [](const std::map<std::string, std::string>&) -> std::string {
+    return " has attention beside its memory, with maps between them; a stream has none: the memory alone is titans";
+  };
   d.info.recipe = "equal / mlp(2) / minibatch(16, rate, momentum, shrink)";
   d.info.paper = "Behrouz, Zhong, Mirrokni 2024, arXiv 2501.00663, section 4";
   d.info.literal = false;
@@ -90,7 +95,7 @@ Declaration arrangement(OwnKernel kernel) {
 }  // namespace
 
 Declaration titans_mag() {
-  Declaration d = arrangement(OwnKernel::memory_gate);
+  Declaration d = arrangement(families::Arrangement::gate);
   d.info.name = "titans-mag";
   d.info.title = "Titans, memory as a gate";
   d.info.equation = "y = Attn(q, k, v) in a window ;  m = M(mq, mk, mv) ;  o = norm(y) w_y * sigmoid(norm(m) w_m)";
@@ -100,7 +105,7 @@ Declaration titans_mag() {
 }
 
 Declaration titans_mal() {
-  Declaration d = arrangement(OwnKernel::memory_layer);
+  Declaration d = arrangement(families::Arrangement::layer);
   d.info.name = "titans-mal";
   d.info.title = "Titans, memory as a layer";
   d.info.equation = "m = M(mq, mk, mv) ;  o = Attn(m wq, m wk, m wv) in a window";
@@ -110,7 +115,7 @@ Declaration titans_mal() {
 }
 
 Declaration titans_mac() {
-  Declaration d = arrangement(OwnKernel::memory_context);
+  Declaration d = arrangement(families::Arrangement::context);
   d.info.name = "titans-mac";
   d.info.title = "Titans, memory as context";
   d.info.equation =

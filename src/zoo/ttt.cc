@@ -7,6 +7,7 @@
 // q, k [B,T,G,K], v [B,T,H,V] with K = V. In the published code the target of LN(.) is v - k, which is the same. The
 // mini-batch is part of the model: weights trained with 16 are another model with 32. q and k come with rotary
 // positions (modulo the mini-batch) already in them. Source: Sun et al. 2024, arXiv 2407.04620.
+#include "families/network/neural/options.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -22,7 +23,7 @@ const char* batch_trap =
 // What the three have in common. `steps` are the inputs that say how far a token steps; they stand before the norm.
 Declaration of_batches(const std::vector<InputInfo>& steps) {
   Declaration d;
-  d.neural.block = true;
+  d.options_of<families::NeuralOptions>().block = true;
   d.info.literal = false;
   d.info.square = true;
   d.info.inputs = {query(Range::unit), key(Range::unit), value()};
@@ -111,7 +112,7 @@ Declaration ttt_mlp() {
 
 Declaration ttt_linear_fla() {
   Declaration d = of_batches({{"gain", "B T H", "step of the token that reads", Range::sigmoid}});
-  d.neural.skip_sum = d.neural.zero_start = true;
+  d.options_of<families::NeuralOptions>().skip_sum = d.options_of<families::NeuralOptions>().zero_start = true;
   d.scale_by_root_key = true;
   d.info.name = "ttt-linear-fla";
   d.info.recipe = "equal / layernorm(linear, bias, residual) / minibatch(16)";

@@ -4,22 +4,19 @@
 // (recipe/design.h), and what happens to the regression's answer. No loops over time here.
 #pragma once
 
+#include <any>
 #include <map>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "families/families.h"
 #include "prepare/operations.h"
 #include "ttr/layer.h"
 #include "ttr/plan.h"
 
 namespace ttr::zoo {
-
-/// A quantity that is carried from token to token beside the regression, with a state of its own
-/// (families/elementwise/carry/carry.h; convolution: x, w, b of families/elementwise/convolution/short_convolution.h, b may be left out). solved: (K'K + ridge)^-1 q
-/// from q, k and ridge, of all pairs at once and without a state (families/pairs/whole/whole.h).
-enum class Running { none, delay, phase, log_share, position, convolution, convolution_silu, solved };
 
 /// to = op(from...). Names are inputs of the layer, results of earlier stages, "o", the regression's answer, or
 /// numbers.
@@ -27,37 +24,11 @@ struct Stage {
   prepare::Op op{};
   std::vector<std::string> from = {};
   std::string to = {};
-  double number = 0;       // the operation's constant
-  std::string shape = {};  // letters of the result; empty: of the canonical input, output or first operand
-  Running running = Running::none;
-  StateInfo state = {};  // of a running quantity
-};
-
-/// Layers whose kernel is more than their recipe's family: the gate of every entry of the state is made on the way,
-/// exp(step_d A[k,d]) or 1 - k_k^2 step_d, from the values named `step` and `A`; a Gaussian kernel through `landmarks`;
-/// least squares by the covariance (P) instead of by sums; a network beside, before or around attention (Titans:
-/// families/network/arrangement/arrangement.h), with `letters` W = window and M = persistent pairs.
-enum class OwnKernel {
-  none,
-  selective,
-  selective_longhorn,
-  landmarks,
-  woodbury,
-  memory_gate,
-  memory_layer,
-  memory_context
-};
-
-/// What the solver of a memory that is a small network does beyond its recipe (families/network/neural/neural.h has the words).
-struct NeuralOptions {
-  bool block = false, lazy = false, learned_norm = false, skip_sum = false;
-  bool scheduled = false;      // LaCT's coefficients of the orthogonalised update
-  bool sign_loss = false;      // Huber with the sign of the error beyond the threshold
-  bool mean_gradient = false;  // the loss is a mean over the channels of a value
-  bool zero_start = false;     // a fresh state has weights of zero
-  int step_every = 1, rates = 1;
-  int batch = -1;  // below zero: that of the recipe
-  double norm_eps = 0, gradient_scale = 1;
+  double number = 0;               // the operation's constant
+  std::string shape = {};          // letters of the result; empty: of the canonical input, output or first operand
+  const Family* family = nullptr;  // not an operation but a running quantity with a state of its own, which this
+  int option = 0;                  // family computes (carry, convolution, whole); which one, by the family's own enum
+  StateInfo state = {};
 };
 
 struct Declaration {
@@ -68,13 +39,27 @@ struct Declaration {
   // Canonical `g` as a fixed table; the settings are those marked of_layer.
   std::vector<double> (*log_decay_of_head)(int heads, const std::map<std::string, std::string>& settings) = nullptr;
   std::vector<Stage> finish;
-  OwnKernel own_kernel = OwnKernel::none;
-  NeuralOptions neural;
+  const Family* family = nullptr;  // a kernel that is more than the recipe's own family
+  std::any family_options = {};  // what it, or the recipe's family, does beyond the recipe; of the family's own type
   bool whole = false;  // not causal: every query sees all pairs of its call, of which there may be another number
   double kernel_number = 0;     // a constant the kernel takes and the recipe does not know (mLSTM's eps)
   std::map<char, int> letters;  // extents of letters of this layer's own: M features, F their number after a map ...
   // Changes the declaration as the settings marked of_layer say; also the place that sets `letters`.
   void (*adapt)(Declaration&, const std::map<std::string, std::string>& settings, const Shape&) = nullptr;
+
+  // Why the layer, with these settings, cannot run on a stream of keys and values; empty: it can. Null: it always can.
+  std::string (*refuses_stream)(const std::map<std::string, std::string>& settings) = nullptr;
+
+  template <class Options>
+  Options& options_of() {
+    if (!family_options.has_value()) family_options = Options{};
+    return std::any_cast<Options&>(family_options);
+  }
+  template <class Options>
+  Options options_or_default() const {
+    const Options* const own = std::any_cast<Options>(&family_options);
+    return own ? *own : Options{};
+  }
 
   bool is_operation() const { return info.recipe.empty(); }  // no regression: a step of preparation with a name
 };
@@ -91,6 +76,9 @@ void set_features(Declaration&, const std::map<std::string, std::string>& settin
 /// One of a few words; the first is the default.
 std::string word_setting(const Declaration&, const std::map<std::string, std::string>& settings, const char* name,
                          const std::vector<std::string>& words);
+
+/// refuses_stream of layers whose every entry of the state has a gate of its own.
+std::string every_entry_has_a_gate(const std::map<std::string, std::string>& settings);
 
 /// The setting `causal` of layers that have a meaning without it, and what it does: no = whole.
 SettingInfo causal_setting();

@@ -5,10 +5,9 @@
 
 #include "families/elementwise/convolution/convolution_simd.h"
 
-namespace ttr::prepare {
+namespace ttr::families {
 namespace {
 
-using families::Sequence;
 using Size = std::ptrdiff_t;
 
 template <class T>
@@ -20,7 +19,7 @@ template <class T>
 ConvolutionTask<T> task_of(const ShortConvolution<T>& p, Size n) {
   const Sequence& s = p.sequences[static_cast<std::size_t>(n)];
   ConvolutionTask<T> c;
-  c.n = s.end - s.begin, c.D = p.channels(), c.W = p.width(), c.silu = p.activation == Activation::silu;
+  c.n = s.end - s.begin, c.D = p.channels(), c.W = p.width(), c.silu = p.activation == ConvolutionActivation::silu;
   c.w = p.w.data, c.w_channel = p.w.stride[0], c.w_tap = p.w.stride[1];
   c.b = p.b.data, c.b_stride = p.b.stride[0];
   if (c.n > 0) c.x = row_of(p.x, s), c.x_row = p.x.stride[1], c.x_stride = p.x.stride[2];
@@ -98,4 +97,4 @@ template void short_convolution_backward<double>(const ShortConvolution<double>&
                                                  const ShortConvolutionGradient<double>&,
                                                  const Simd<double>&) noexcept;
 
-}  // namespace ttr::prepare
+}  // namespace ttr::families

@@ -15,14 +15,14 @@
 #include "simd/simd.h"
 #include "ttr/view.h"
 
-namespace ttr::prepare {
+namespace ttr::families {
 
-enum class Activation { none, silu };
+enum class ConvolutionActivation { none, silu };
 
 template <class T>
 struct ShortConvolution {
-  std::span<const families::Sequence> sequences;  // sequence n owns cache n
-  Activation activation = Activation::none;
+  std::span<const Sequence> sequences;  // sequence n owns cache n
+  ConvolutionActivation activation = ConvolutionActivation::none;
   View<const T, 3> x;          // [B, T, D]
   View<const T, 2> w;          // [D, W], W >= 1
   View<const T, 1> b;          // [D]; no data = 0
@@ -60,4 +60,4 @@ template <class T>
 void short_convolution_backward(const ShortConvolution<T>&, const ShortConvolutionGradient<T>&,
                                 const Simd<T>&) noexcept;
 
-}  // namespace ttr::prepare
+}  // namespace ttr::families

@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-namespace ttr::prepare {
+namespace ttr::families {
 namespace {
 
-using families::Sequence;
 using Size = std::ptrdiff_t;
 
 template <class T>
@@ -28,7 +27,7 @@ void convolve_back(const ShortConvolution<T>& p, const ShortConvolutionGradient<
 
 template <class T>
 struct Case {
-  Case(Size B, Size L, Size D, Size W, Activation act, std::vector<Sequence> s, unsigned seed = 1)
+  Case(Size B, Size L, Size D, Size W, ConvolutionActivation act, std::vector<Sequence> s, unsigned seed = 1)
       : batch(B), time(L), channels(D), width(W), activation(act), sequences(std::move(s)) {
     std::mt19937 engine(seed);
     std::uniform_real_distribution<double> uniform(-1, 1);
@@ -42,7 +41,7 @@ struct Case {
     y.resize(x.size()), final.resize(initial.size());
   }
   Size batch, time, channels, width;
-  Activation activation;
+  ConvolutionActivation activation;
   std::vector<Sequence> sequences;
   std::vector<T> x, w, b, initial, y, final, d_y, d_final;
 
@@ -67,7 +66,7 @@ struct Case {
       sum += double(w[static_cast<std::size_t>(d * width + i)]) *
              (source >= 0 ? x : initial)[static_cast<std::size_t>(at)];
     }
-    return static_cast<T>(activation == Activation::silu ? sum / (1 + std::exp(-sum)) : sum);
+    return static_cast<T>(activation == ConvolutionActivation::silu ? sum / (1 + std::exp(-sum)) : sum);
   }
 };
 
@@ -91,18 +90,19 @@ void expect_definition(Case<T> c, const std::string& target = "") {
 }
 
 TEST(ShortConvolution, IsItsDefinition) {
-  for (const Activation act : {Activation::none, Activation::silu})
+  for (const ConvolutionActivation act : {ConvolutionActivation::none, ConvolutionActivation::silu})
     for (const Size W : {1, 2, 4, 7})
       for (const Size L : {0, 1, 3, 10}) {
         expect_definition(Case<double>(2, L, 3, W, act, rows(2, L)));
         expect_definition(Case<float>(2, L, 3, W, act, rows(2, L)));
       }
-  expect_definition(Case<double>(1, 12, 3, 4, Activation::silu, {{0, 0, 1}, {0, 1, 1}, {0, 1, 7}, {0, 7, 12}}));
+  expect_definition(
+      Case<double>(1, 12, 3, 4, ConvolutionActivation::silu, {{0, 0, 1}, {0, 1, 1}, {0, 1, 7}, {0, 7, 12}}));
 }
 
 TEST(ShortConvolution, IsItsDefinitionInEveryInstructionSet) {
   for (const std::string& target : simd_targets())
-    for (const Activation act : {Activation::none, Activation::silu})
+    for (const ConvolutionActivation act : {ConvolutionActivation::none, ConvolutionActivation::silu})
       for (const Size W : {1, 2, 3, 4, 5})
         for (const Size D : {1, 5, 16, 37}) {
           expect_definition(Case<double>(1, 45, D, W, act, {{0, 0, 2}, {0, 2, 45}}), target);
@@ -111,11 +111,11 @@ TEST(ShortConvolution, IsItsDefinitionInEveryInstructionSet) {
 }
 
 TEST(ShortConvolution, CacheHoldsTheLastInputsOldestFirst) {
-  Case<double> c(1, 2, 1, 4, Activation::none, rows(1, 2));
+  Case<double> c(1, 2, 1, 4, ConvolutionActivation::none, rows(1, 2));
   c.initial = {1, 2, 3}, c.x = {4, 5};
   convolve(c.problem());
   EXPECT_EQ(c.final, (std::vector<double>{3, 4, 5}));
-  Case<double> none(1, 0, 1, 4, Activation::none, rows(1, 0));
+  Case<double> none(1, 0, 1, 4, ConvolutionActivation::none, rows(1, 0));
   none.initial = {1, 2, 3};
   convolve(none.problem());
   EXPECT_EQ(none.final, (std::vector<double>{1, 2, 3})) << "no token, no change";
@@ -123,7 +123,7 @@ TEST(ShortConvolution, CacheHoldsTheLastInputsOldestFirst) {
 
 TEST(ShortConvolution, SplitAnywhereIsTheWholeBitForBit) {
   for (const Size W : {1, 2, 3, 4, 6}) {
-    Case<double> whole(2, 9, 19, W, Activation::silu, rows(2, 9));
+    Case<double> whole(2, 9, 19, W, ConvolutionActivation::silu, rows(2, 9));
     convolve(whole.problem());
     for (Size cut = 0; cut <= 9; ++cut) {
       Case<double> parts = whole;
@@ -143,7 +143,7 @@ TEST(ShortConvolution, SplitAnywhereIsTheWholeBitForBit) {
 }
 
 TEST(ShortConvolution, PackedSequencesAreEachAlone) {
-  Case<double> packed(1, 11, 2, 4, Activation::silu, {{0, 0, 2}, {0, 2, 3}, {0, 3, 11}});
+  Case<double> packed(1, 11, 2, 4, ConvolutionActivation::silu, {{0, 0, 2}, {0, 2, 3}, {0, 3, 11}});
   convolve(packed.problem());
   for (std::size_t n = 0; n < 3; ++n) {
     Case<double> alone = packed;
@@ -159,7 +159,7 @@ TEST(ShortConvolution, PackedSequencesAreEachAlone) {
 }
 
 TEST(ShortConvolution, NanStaysInItsSequence) {
-  Case<double> c(1, 8, 2, 4, Activation::silu, {{0, 0, 3}, {0, 3, 8}});
+  Case<double> c(1, 8, 2, 4, ConvolutionActivation::silu, {{0, 0, 3}, {0, 3, 8}});
   c.x[4] = std::nan("");  // token 2 of the first
   convolve(c.problem());
   for (std::size_t i = 6; i < 16; ++i) EXPECT_TRUE(std::isfinite(c.y[i])) << i;
@@ -168,7 +168,7 @@ TEST(ShortConvolution, NanStaysInItsSequence) {
 }
 
 TEST(ShortConvolution, StridesAndMissingPartsAreHonoured) {
-  Case<double> c(2, 5, 3, 3, Activation::none, rows(2, 5));
+  Case<double> c(2, 5, 3, 3, ConvolutionActivation::none, rows(2, 5));
   std::fill(c.b.begin(), c.b.end(), 0), std::fill(c.initial.begin(), c.initial.end(), 0);
   convolve(c.problem());
   std::vector<double> x(c.x.size()), w(c.w.size()), y(c.y.size());  // channels first, taps first
@@ -223,10 +223,10 @@ void expect_gradients(Case<double> c) {
 }
 
 TEST(ShortConvolution, GradientsEqualCentralDifferences) {
-  for (const Activation act : {Activation::none, Activation::silu})
+  for (const ConvolutionActivation act : {ConvolutionActivation::none, ConvolutionActivation::silu})
     for (const Size W : {1, 2, 4})
       for (const Size L : {0, 1, 2, 6}) expect_gradients(Case<double>(2, L, 2, W, act, rows(2, L)));
-  expect_gradients(Case<double>(1, 9, 2, 4, Activation::silu, {{0, 0, 1}, {0, 1, 1}, {0, 1, 9}}));
+  expect_gradients(Case<double>(1, 9, 2, 4, ConvolutionActivation::silu, {{0, 0, 1}, {0, 1, 1}, {0, 1, 9}}));
 }
 
 // [B, T, D] with room between numbers, and with time innermost if `turned`.
@@ -290,7 +290,7 @@ void expect_near(const std::vector<T>& got, const std::vector<T>& want, const st
 
 template <class T>
 void expect_same_anywhere() {
-  for (const Activation act : {Activation::none, Activation::silu})
+  for (const ConvolutionActivation act : {ConvolutionActivation::none, ConvolutionActivation::silu})
     for (const Size W : {1, 3, 4, 6})
       for (const Size D : {3, 8, 21}) {
         const Case<T> c(2, 41, D, W, act, {{0, 0, 40}, {1, 0, 1}, {1, 1, 41}});
@@ -320,7 +320,7 @@ TEST(ShortConvolution, InstructionSetsAndStridesAgree) {
 TEST(ShortConvolution, ABroadcastGradientIsASum) {
   for (const Size W : {2, 4, 5}) {
     const Size D = 19, L = 11;
-    Case<double> c(1, L, D, W, Activation::silu, rows(1, L));
+    Case<double> c(1, L, D, W, ConvolutionActivation::silu, rows(1, L));
     std::vector<double> each(static_cast<std::size_t>(D * W)), shared(static_cast<std::size_t>(W)), one(1),
         d_b(static_cast<std::size_t>(D)), d_x(c.x.size()), line(static_cast<std::size_t>(L));
     ShortConvolutionGradient<double> g;
@@ -347,7 +347,7 @@ TEST(ShortConvolution, ABroadcastGradientIsASum) {
 }
 
 TEST(ShortConvolution, GradientsThatAreNotWantedAreNotNeeded) {
-  Case<double> c(2, 6, 2, 4, Activation::silu, rows(2, 6));
+  Case<double> c(2, 6, 2, 4, ConvolutionActivation::silu, rows(2, 6));
   std::vector<double> all(c.x.size()), one(c.x.size()), d_w(c.w.size());
   ShortConvolutionGradient<double> g;
   g.d_y = view(static_cast<const double*>(c.d_y.data()), c.batch, c.time, c.channels);
@@ -361,4 +361,4 @@ TEST(ShortConvolution, GradientsThatAreNotWantedAreNotNeeded) {
 }
 
 }  // namespace
-}  // namespace ttr::prepare
+}  // namespace ttr::families

@@ -1,0 +1,86 @@
+// What the planning glue of families with a matrix per head shares: operands of a step become a LinearProblem, and the
+// gradient of a gate that is constant in time is summed over the tokens.
+#pragma once
+
+#include <algorithm>
+
+#include "families/claim.h"
+#include "families/families.h"
+#include "plan/builder.h"
+#include "run/kernel_args.h"
+
+namespace ttr::families {
+
+/// Gates may be constant in time (one number per head): the kernel then writes a gradient per token, summed here.
+template <class T>
+class GateGradient {
+ public:
+  GateGradient(const KernelArgs<T>& operands, std::size_t slot, Arena& arena) noexcept {
+    if (!operands.has(slot)) return;
+    target_ = operands.d_scalars(slot);
+    if (!target_.data) return;
+    const std::ptrdiff_t B = target_.extent[0], T_ = target_.extent[1], H = target_.extent[2];
+    const std::string& axes = operands.axes(slot);
+    if (axes == "BTH" || axes == "BPH") {
+      view_ = target_;
+      return;
+    }
+    per_token_ = arena.take<T>(B * T_ * H);
+    std::fill_n(per_token_, B * T_ * H, T(0));
+    view_ = {per_token_, {B, T_, H}, {T_ * H, H, 1}};
+  }
+  View<T, 3> view() const { return view_; }
+  void finish() const {
+    if (!per_token_) return;
+    for (std::ptrdiff_t i = 0; i < view_.extent[0]; ++i)
+      for (std::ptrdiff_t t = 0; t < view_.extent[1]; ++t)
+        for (std::ptrdiff_t h = 0; h < view_.extent[2]; ++h) target_(i, t, h) += view_(i, t, h);
+  }
+
+ private:
+  T* per_token_ = nullptr;
+  View<T, 3> target_, view_;
+};
+
+/// The calls of a kernel by a struct F: bytes(body, step, K, V, time, form, backward), problem(args, state),
+/// gradient(args, linear gradient, call), and the kernel's own forward and backward.
+template <class T, class F>
+struct LinearCalls {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                               bool backward) {
+    return F::bytes(body, width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]), time, form,
+                    backward);
+  }
+  static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
+    return F::forward(o, F::problem(o, state), form, work);
+  }
+  static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {
+    LinearGradient<T> d = o.gradient(call);
+    const GateGradient<T> d_g(o, Slot::g, arena), d_beta(o, Slot::beta, arena);
+    d.d_g = d_g.view(), d.d_beta = d_beta.view();
+    const Status status = F::backward(o, F::problem(o, call.state), F::gradient(o, d, call), form, arena.rest());
+    d_g.finish(), d_beta.finish();
+    return status;
+  }
+};
+
+template <template <class> class F, class T>
+constexpr KernelCalls<T> linear_calls_of() {
+  using Family = LinearCalls<T, F<T>>;
+  return {Family::workspace, Family::forward, Family::backward};
+}
+
+/// [B, T, H] of a view whose rows are single numbers.
+template <class N>
+View<N, 3> numbers_of(const View<N, 4>& v) {
+  return {v.data, {v.extent[0], v.extent[1], v.extent[2]}, {v.stride[0], v.stride[1], v.stride[2]}};
+}
+
+/// Weights of older pairs mean nothing to a solver that sees the newest pair alone.
+inline void ignores_fade(Claim& rest) {
+  using Per = Weights::Per;
+  rest.takes_fade();
+  rest.takes(rest.w.per, {Per::key, Per::value, Per::key_value});
+}
+
+}  // namespace ttr::families

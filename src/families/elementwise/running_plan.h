@@ -1,0 +1,18 @@
+// A running quantity of a layer's preparation as a step: its state, and the name of its result.
+#pragma once
+
+#include "families/common/linear_plan.h"
+
+namespace ttr::families {
+
+inline int add_running(Builder& b, Step step, const zoo::Stage& stage, std::string axes) {
+  StatePart part{stage.state, {}, b.type()};
+  for (char letter : stage.state.shape)
+    if (letter != ' ' && letter != 'B')
+      part.extent.push_back(letter == 'H' ? b.shape().heads : letter == 'G' ? b.shape().key_heads : b.extent(letter));
+  const int result = b.add(std::move(step), std::move(axes), {part});
+  b.pipeline().values[static_cast<std::size_t>(result)].name = stage.to;
+  return result;
+}
+
+}  // namespace ttr::families

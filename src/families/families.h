@@ -1,0 +1,20 @@
+// The list of families (families.def). Layers that want another kernel than their recipe's own name it here.
+#pragma once
+
+#include <span>
+
+#include "families/family.h"
+
+namespace ttr::families {
+
+#define TTR_FAMILY(name) extern const Family name##_family;
+#include "families/families.def"
+#undef TTR_FAMILY
+
+/// All of them, in the order in which a design is offered.
+std::span<const Family* const> list() noexcept;
+
+/// The first family that claims the design; the last of the list claims every one.
+const Family& claimed_by(const Design&, bool causal);
+
+}  // namespace ttr::families

@@ -1,0 +1,92 @@
+// A family: kernels for a class of regression problems, and all that the rest of the house may know of them. A family
+// is one folder (kernel, SIMD, planning glue `x_plan.cc`, test) and one row of families.def.
+//
+//   claim    takes out of a copy of the design what the kernel computes; the family claims the design if nothing is
+//            left (claim.h). A word that a family does not know stays, so it cannot be forgotten
+//   build    turns the canonical inputs of the design into the steps of a pipeline, and says what the state is
+//   stage    the same for a running quantity of a layer's preparation, where the family serves as one
+//   calls    scratch, forward and backward of one step, for each type
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "families/common/choice.h"
+#include "families/common/scratch.h"
+#include "ttr/plan.h"
+
+namespace ttr {
+
+struct Design;
+struct Step;
+struct Call;
+class Builder;
+template <class T>
+class KernelArgs;
+namespace zoo {
+struct Stage;
+}
+
+/// How a step calls its kernel. `state` is the whole buffer of the caller; KernelArgs finds the parts of the step.
+template <class T>
+struct KernelCalls {
+  std::size_t (*workspace)(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward) = nullptr;
+  Status (*forward)(const KernelArgs<T>&, State, Form, Workspace) noexcept = nullptr;
+  Status (*backward)(const KernelArgs<T>&, const Call&, Form, families::Arena) noexcept = nullptr;
+};
+
+/// The calls that a struct F<T> holds as static functions.
+template <template <class> class F, class T>
+constexpr KernelCalls<T> calls_of() {
+  return {F<T>::workspace, F<T>::forward, F<T>::backward};
+}
+
+/// Exact forms besides step and recurrent.
+struct Forms {
+  bool chunk = false, parallel = false, scan = false;
+  constexpr bool has(Form form) const {
+    return form == Form::chunk ? chunk : form == Form::parallel ? parallel : form == Form::scan ? scan : true;
+  }
+};
+inline constexpr Forms all_forms = {true, true, true}, blocks_only = {true, true, false},
+                       scan_only = {false, false, true}, chunk_only = {true, false, false}, token_by_token = {};
+
+/// What a plan makes of Form::best where the table of measurements (common/choice.h) does not decide.
+enum class BestForm { chunk, chunk_of_any_length, recurrent };
+
+struct Traits {
+  bool keeps_pairs = false;      // the state is the list of pairs; backward only reads it
+  bool splits_columns = false;   // columns of the values do not see each other, so threads may share them
+  bool couples_heads = false;    // heads see each other, so threads may not share them
+  bool grows_with_time = false;  // scratch grows with the call: a long call goes in blocks of time
+  bool running = false;          // a quantity beside the regression, not the regression itself
+  bool light = false;            // work of a token grows with its vectors, not with their product
+  bool literal = false;          // the oracle
+  BestForm best = BestForm::chunk;
+};
+
+struct Family {
+  std::string_view name;  // what Plan::kernel() calls it
+  Forms forms;
+  std::string_view why_absent = {};  // the forms it does not have
+  Traits traits = {};
+  bool (*claim)(const Design&, bool causal) = nullptr;  // null: layers and other families ask for it
+  int (*build)(Builder&, double scale) = nullptr;       // the value that is the answer; null: only as a stage
+  int (*stage)(Builder&, const zoo::Stage&, const std::vector<int>& operands, std::string axes) = nullptr;
+  KernelCalls<float> f32 = {};  // empty: the steps are those of other families
+  KernelCalls<double> f64 = {};
+  std::optional<families::Chooser> (*tuning)(const Step&) = nullptr;  // its row in the table of measured forms
+  int (*time_unit)(const Step&) = nullptr;  // blocks of time must be multiples of it; null: 1
+
+  template <class T>
+  constexpr const KernelCalls<T>& calls() const {
+    if constexpr (sizeof(T) == 4) return f32;
+    else return f64;
+  }
+};
+
+}  // namespace ttr

@@ -1,0 +1,103 @@
+// The plan of local polynomials near the query: lines and quadratics by ridge regression, or a line with a given slope.
+#include "families/pairs/local_linear/local_linear.h"
+#include "families/pairs/pairs_plan.h"
+
+namespace ttr::families {
+namespace {
+
+struct Own {
+  enum : std::size_t { bandwidth = Slot::own, ridge, slope, count };
+};
+
+bool claim(const Design& design, bool) {
+  Claim rest(design);
+  rest.needs(rest.m.kind, {Memory::Class::local});
+  takes_near(rest);
+  if (!rest.fades()) rest.takes_fade();
+  if (rest.takes(rest.s.kind, {Solver::Kind::given})) {
+    rest.needs(rest.m.order, {1});
+  } else {
+    rest.needs(rest.s.kind, {Solver::Kind::exact});
+    rest.needs(rest.m.order, {1, 2});
+    rest.needs(rest.has_ridge());
+    rest.takes(rest.s.ridge_kind, {Solver::RidgeKind::relative});
+    rest.takes(rest.s.ridge_per, {Solver::RidgePer::token});
+    rest.takes_ridge();
+  }
+  return rest.is_nothing();
+}
+
+int build(Builder& b, double) {
+  const Solver& s = b.design().solver;
+  const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
+  Step step = b.kernel(local_linear_family, near_scale(b), q, k, v, -1, -1, Own::count);
+  step.operands[Own::bandwidth] = bandwidth_of_weights(b);
+  if (s.kind == Solver::Kind::given) step.operands[Own::slope] = b.canonical("r");
+  else step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
+  return b.add(std::move(step), "BTHV", pairs_kept(b, k, v, false));
+}
+
+template <class T>
+struct LocalLinearCalls {
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return local_linear::workspace_bytes<T>(width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]),
+                                            body.pipeline.design.memory.order, time, backward);
+  }
+  static LocalLinearProblem<T> problem(const KernelArgs<T>& o, State state) {
+    const Design& design = o.body().pipeline.design;
+    LocalLinearProblem<T> p;
+    fill(p, o, state);
+    p.order = design.memory.order;
+    p.causal = o.body().options.causal;
+    p.kernel = o.has(Own::bandwidth) ? LocalKernel::gaussian : LocalKernel::exponential;
+    p.scale = static_cast<T>(o.step().scale);
+    p.bandwidth = o.per_head_number(Own::bandwidth);
+    p.ridge = design.solver.ridge_kind == Solver::RidgeKind::absolute ? LocalRidge::absolute : LocalRidge::relative;
+    p.lambda = o.scalars(Own::ridge);
+    p.slope = o.vectors(Own::slope);
+    fill_past(p, o, state);
+    return p;
+  }
+  static Status forward(const KernelArgs<T>& o, State state, Form, Workspace work) noexcept {
+    if (o.body().pipeline.noncausal)
+      return each_whole(o, problem(o, state), no_gradient, [&](const LocalLinearProblem<T>& p) {
+        return local_linear::forward(p, simd_of<T>(o.body()), work, o.body().simd_f64);
+      });
+    if (o.keep() && !has_room(o, state)) return Status::state_full;
+    const Status status = local_linear::forward(problem(o, state), simd_of<T>(o.body()), work, o.body().simd_f64);
+    if ((status != Status::ok && status != Status::out_of_domain) || !o.keep()) return status;
+    append(o, state, 0, o.vectors(Slot::k)), append(o, state, 1, o.vectors(Slot::v));
+    count_up(o, state);
+    return status;
+  }
+  static Status backward(const KernelArgs<T>& o, const Call& call, Form, Arena arena) noexcept {
+    LocalLinearGradient<T> d;
+    d.d_o = o.d_output(o.step().result);
+    d.d_q = o.d_vectors(Slot::q), d.d_k = o.d_vectors(Slot::k), d.d_v = o.d_vectors(Slot::v);
+    d.d_lambda = o.d_scalars(Own::ridge), d.d_slope = o.d_vectors(Own::slope);
+    d.d_bandwidth = o.d_per_head_number(Own::bandwidth);
+    if (o.body().pipeline.noncausal)
+      return each_whole(o, problem(o, call.state), &d, [&](const LocalLinearProblem<T>& p) {
+        return local_linear::backward(p, d, simd_of<T>(o.body()), arena.rest(), o.body().simd_f64);
+      });
+    fill_past_gradient(d, o, call);
+    const Status status =
+        local_linear::backward(problem(o, call.state), d, simd_of<T>(o.body()), arena.rest(), o.body().simd_f64);
+    from_final(o, call, 0, d.d_k), from_final(o, call, 1, d.d_v);
+    copy_counts(o, call);
+    return status;
+  }
+};
+
+}  // namespace
+
+const Family local_linear_family = {.name = "local_linear",
+                                    .forms = blocks_only,
+                                    .why_absent = list_of_pairs,
+                                    .traits = keeps_pairs,
+                                    .claim = claim,
+                                    .build = build,
+                                    .f32 = calls_of<LocalLinearCalls, float>(),
+                                    .f64 = calls_of<LocalLinearCalls, double>()};
+
+}  // namespace ttr::families

@@ -1,0 +1,85 @@
+// The plan of least squares without a ridge (the answer of least norm), or with one that fades: a triangle by rotations,
+// in double whatever the plan's type is.
+#include "families/common/linear_plan.h"
+#include "families/solve/givens/givens.h"
+
+namespace ttr::families {
+namespace {
+
+struct Own {
+  enum : std::size_t { ridge = Slot::own, count };
+};
+
+bool claim(const Design& design, bool causal) {
+  Claim rest(design);
+  rest.needs(rest.s.kind, {Solver::Kind::exact});
+  if (rest.has_no_ridge()) {  // of what kind does not matter then
+    rest.s.ridge_kind = {}, rest.s.ridge_per = {};
+  } else {
+    rest.needs(rest.s.ridge_kind, {Solver::RidgeKind::fading});
+    rest.needs(!rest.has_wide_features() || rest.s.ridge_per != Solver::RidgePer::key);
+    rest.takes(rest.s.ridge_per, {Solver::RidgePer::key});
+  }
+  rest.takes_ridge();
+  rest.takes_fade(), rest.takes_importance(), rest.takes_any_features(), rest.takes_read_norms();
+  return causal && rest.is_nothing();
+}
+
+int build(Builder& b, double scale) {
+  const Solver& s = b.design().solver;
+  const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
+  Step step = b.kernel(givens_family, scale, q, k, v, b.log_fade(), b.importance(), Own::count);
+  const bool fading = s.ridge_kind == Solver::RidgeKind::fading && s.ridge.given();
+  if (fading) step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
+  std::vector<StatePart> parts = {b.memory_part(k, k, "R", "triangle, R'R = sum of w k k'"),
+                                  b.memory_part(k, v, "Z", "R'Z = sum of w k v'"),
+                                  b.vector_part(k, "share", "part of the ridge that is still there"),
+                                  b.memory_part(k, k, "basis", "orthonormal basis of the keys seen")};
+  for (StatePart& part : parts)
+    part.type = Type::f64, part.info.range = Range::fresh, part.info.differentiable = false;
+  return b.add(std::move(step), "BTHV", parts);
+}
+
+template <class T>
+struct GivensCalls {
+  static std::size_t bytes(const Plan::Body&, int K, int V, std::int64_t time, Form, bool backward) {
+    return givens::workspace_bytes<double>(K, V, time, true, backward);
+  }
+  static GivensProblem<T, double> problem(const KernelArgs<T>& o, State state) {
+    GivensProblem<T, double> p;
+    p.linear = o.problem(State{});
+    p.kind = o.has(Own::ridge) ? RidgeKind::fading : RidgeKind::none;
+    p.ridge = o.per_head(Own::ridge);
+    p.r = o.template state<double>(state, 0), p.z = o.template state<double>(state, 1);
+    if (o.has(Own::ridge)) p.share = o.template state<double>(state, 2);
+    p.basis = o.template state<double>(state, 3);
+    return p;
+  }
+  static GivensGradient<T> gradient(const KernelArgs<T>& o, const LinearGradient<T>& d, const Call&) {
+    GivensGradient<T> all;
+    all.linear = d;
+    all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
+    all.d_ridge = o.d_per_head(Own::ridge);
+    return all;
+  }
+  static Status forward(const KernelArgs<T>& o, const GivensProblem<T, double>& p, Form form,
+                        Workspace work) noexcept {
+    return givens::forward(p, form, *o.body().simd_f64, work);
+  }
+  static Status backward(const KernelArgs<T>& o, const GivensProblem<T, double>& p, const GivensGradient<T>& d,
+                         Form form, Workspace work) noexcept {
+    return givens::backward(p, d, form, *o.body().simd_f64, *o.body().simd_f64, work);
+  }
+};
+
+}  // namespace
+
+const Family givens_family = {.name = "givens",
+                              .forms = token_by_token,
+                              .why_absent = "every token solves its own system",
+                              .claim = claim,
+                              .build = build,
+                              .f32 = linear_calls_of<GivensCalls, float>(),
+                              .f64 = linear_calls_of<GivensCalls, double>()};
+
+}  // namespace ttr::families

@@ -1,0 +1,118 @@
+// The plan of least squares by sums H and F that other solvers need: n steps of conjugate gradients or Chebyshev, a
+// ridge per token or relative to |H|, a blend of the solution with the query.
+#include "families/common/linear_plan.h"
+#include "families/solve/iterative/iterative.h"
+
+namespace ttr::families {
+namespace {
+
+struct Own {
+  enum : std::size_t { ridge = Slot::own, blend, gate_of_keys, count };
+};
+struct IterativeOptions {
+  double tolerance = 0;  // 0: the kernel's own
+};
+
+bool claim(const Design& design, bool causal) {
+  using Kind = Solver::Kind;
+  Claim rest(design);
+  rest.needs(rest.has_ridge() || design.solver.kind == Kind::cg);
+  rest.needs(rest.s.kind, {Kind::exact, Kind::cg, Kind::chebyshev});
+  if (design.solver.kind != Kind::exact) rest.s.steps = 1;
+  rest.takes(rest.s.ridge_kind, {Solver::RidgeKind::frobenius});
+  rest.needs(!rest.has_wide_features() || rest.s.ridge_per != Solver::RidgePer::key);
+  rest.takes(rest.s.ridge_per, {Solver::RidgePer::key, Solver::RidgePer::token});
+  rest.takes_ridge();
+  rest.x.blend = false;
+  rest.takes_fade(), rest.takes_importance(), rest.takes_any_features(), rest.takes_read_norms();
+  return causal && rest.is_nothing();
+}
+
+int build(Builder& b, double scale) {
+  const Solver& s = b.design().solver;
+  const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
+  const Family& family = s.kind == Solver::Kind::exact ? iterative_family : stepped_family;
+  Step step = b.kernel(family, scale, q, k, v, b.log_fade(), b.importance(), Own::count);
+  step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
+  step.set_options(IterativeOptions{b.layer() ? b.layer()->kernel_number : 0});
+  if (b.design().extras.blend) step.operands[Own::blend] = b.canonical("blend");
+  if (b.layer() && b.produced("gh")) step.operands[Own::gate_of_keys] = b.operand("gh");
+  StatePart h = b.memory_part(k, k, "H", "sum of w k k'"), f = b.memory_part(k, v, "F", "sum of w k v'");
+  h.type = f.type = Type::f64;
+  return b.add(std::move(step), "BTHV", {h, f});
+}
+
+SolveBy solver_of(const Design& design) {
+  switch (design.solver.kind) {
+    case Solver::Kind::cg:
+      return SolveBy::conjugate_gradients;
+    case Solver::Kind::chebyshev:
+      return SolveBy::chebyshev;
+    default:
+      return SolveBy::cholesky;
+  }
+}
+
+template <class T>
+struct IterativeCalls {
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
+    const Design& design = body.pipeline.design;
+    return iterative::workspace_bytes(K, V, time, solver_of(design), design.solver.steps, backward, form, body.chunk);
+  }
+  static IterativeProblem<T> problem(const KernelArgs<T>& o, State state) {
+    const Design& design = o.body().pipeline.design;
+    IterativeProblem<T> p;
+    p.linear = o.problem(State{});
+    p.gh = o.scalars(Own::gate_of_keys);
+    p.ridge = o.channels(Own::ridge, p.linear.key_dim);
+    p.relative = design.solver.ridge_kind == Solver::RidgeKind::frobenius;
+    p.blend = o.scalars(Own::blend);
+    p.solver = solver_of(design);
+    p.steps = design.solver.steps;
+    if (const double tolerance = o.step().template options<IterativeOptions>().tolerance; tolerance > 0)
+      p.tolerance = tolerance;
+    p.chunk = o.body().chunk;
+    p.h = o.template state<double>(state, 0), p.f = o.template state<double>(state, 1);
+    return p;
+  }
+  static IterativeGradient<T> gradient(const KernelArgs<T>& o, const LinearGradient<T>& d, const Call& call) {
+    IterativeGradient<T> all;
+    all.linear = d;
+    all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
+    all.d_gh = o.d_scalars(Own::gate_of_keys);
+    all.d_ridge = o.d_channels(Own::ridge, o.key_dim());
+    all.d_blend = o.d_scalars(Own::blend);
+    all.d_final_h = o.template state<const double>(call.d_final, 0);
+    all.d_final_f = o.template state<const double>(call.d_final, 1);
+    all.d_initial_h = o.template state<double>(call.d_initial, 0);
+    all.d_initial_f = o.template state<double>(call.d_initial, 1);
+    return all;
+  }
+  static Status forward(const KernelArgs<T>& o, const IterativeProblem<T>& p, Form form, Workspace work) noexcept {
+    return iterative::forward(p, form, *o.body().simd_f64, work);
+  }
+  static Status backward(const KernelArgs<T>& o, const IterativeProblem<T>& p, const IterativeGradient<T>& d,
+                         Form form, Workspace work) noexcept {
+    return iterative::backward(p, d, form, *o.body().simd_f64, work);
+  }
+};
+
+}  // namespace
+
+const Family iterative_family = {.name = "iterative",
+                                 .forms = token_by_token,
+                                 .why_absent = "every token solves its own system",
+                                 .claim = claim,
+                                 .build = build,
+                                 .f32 = linear_calls_of<IterativeCalls, float>(),
+                                 .f64 = linear_calls_of<IterativeCalls, double>()};
+
+// The same kernel where it takes steps instead of a factor: blocks of tokens step together.
+const Family stepped_family = {.name = "iterative",
+                               .forms = blocks_only,
+                               .why_absent = "every token solves its own system; segments do not compose",
+                               .traits = {.best = BestForm::recurrent},
+                               .f32 = linear_calls_of<IterativeCalls, float>(),
+                               .f64 = linear_calls_of<IterativeCalls, double>()};
+
+}  // namespace ttr::families

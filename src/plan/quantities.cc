@@ -1,0 +1,113 @@
+// Quantities of a design that several families ask for: keys with their norm and features, gates, steps, importances.
+#include <cmath>
+
+#include "plan/builder.h"
+
+namespace ttr {
+
+using prepare::Op;
+
+// The factor in front of a quantity that is absent (-1), a constant, or an input.
+int Builder::quantity(const Quantity& q, const std::string& input) {
+  if (q.is_input()) return canonical(input);
+  return q.is_constant() ? constant(q.value) : -1;
+}
+
+int Builder::keys(const std::string& name) {
+  int value = canonical(name);
+  if (value < 0) return -1;
+  const auto norm = p_.design.extras.keys;
+  if (norm != Extras::Keys::raw)
+    value = operation(norm == Extras::Keys::unit ? Op::unit_norm : Op::rms_norm, {value}, axes(value));
+  return features(value);
+}
+
+int Builder::features(int value) {
+  const Memory& memory = p_.design.memory;
+  const auto map = [&](Op op, double number = 0) {
+    std::string letters = axes(value);
+    const auto wide = prepare::feature_width(op, width(value), 0, number);
+    if (wide != width(value)) letters.back() = 'F', p_.letters['F'] = static_cast<int>(wide);
+    return operation(op, {value}, letters, number);
+  };
+  switch (memory.feature) {
+    case Memory::Feature::identity:
+      return value;
+    case Memory::Feature::elu1:
+      return map(Op::elu1);
+    case Memory::Feature::relu:
+      return map(Op::relu);
+    case Memory::Feature::silu:
+      return map(Op::silu);
+    case Memory::Feature::taylor2:
+      return map(Op::taylor2);
+    case Memory::Feature::polynomial:
+      return map(Op::polynomial, memory.degree);
+    case Memory::Feature::dpfp:
+      return map(Op::dpfp, memory.degree);
+  }
+  return value;
+}
+
+// Log decay of the weights: absent, a constant, an input per head or per token.
+int Builder::log_fade() {
+  const Weights& w = p_.design.weights;
+  if (w.fade == Weights::Fade::equal) return -1;
+  if (w.decay.is_constant()) return w.decay.value == 1 ? -1 : constant(std::log(w.decay.value));
+  return canonical("g");
+}
+
+int Builder::importance() {
+  const Weights& w = p_.design.weights;
+  return w.importance == Weights::Importance::beta ? quantity(w.beta, "beta") : -1;
+}
+
+// The importance of a pair times the constant step of gd(1).
+int Builder::scaled_importance() {
+  const Solver& s = p_.design.solver;
+  const int beta = importance();
+  if (s.rule != Solver::Rule::plain || !s.step.is_constant() || s.step.value == 1) return beta;
+  const int step = constant(s.step.value);
+  return beta < 0 ? step : operation(Op::multiply, {beta, step}, "BTH");
+}
+
+int Builder::decay_before() {
+  const Solver& s = p_.design.solver;
+  if (s.decay_kind != Solver::Decay::before) return -1;
+  return s.decay.is_constant() ? constant(std::log1p(-s.decay.value)) : canonical("g");
+}
+
+// The step size on the newest pair, as its rule says.
+int Builder::step_size(int k) {
+  const Solver& s = p_.design.solver;
+  const auto rule_step = [&](Op op, const char* input) {
+    const int step = s.step.given() ? quantity(s.step, input) : constant(1);
+    return operation(op, {step, k}, s.pairs > 1 ? "BPH" : "BTH", s.eps);
+  };
+  switch (s.rule) {
+    case Solver::Rule::nlms:
+      return rule_step(Op::nlms_step, "mu");
+    case Solver::Rule::longhorn:
+      return rule_step(Op::longhorn_step, "delta");
+    case Solver::Rule::flow:
+      return rule_step(Op::flow_step, "beta");
+    default:
+      return quantity(s.step, "beta");
+  }
+}
+
+StatePart Builder::memory_part(int k, int v, std::string name, std::string meaning) const {
+  const auto letter = [&](int value) {
+    return axes(value).empty() || !is_inner(axes(value).back()) ? '1' : axes(value).back();
+  };
+  const std::string shape = std::string("B H ") + letter(k) + " " + letter(v);
+  return {{std::move(name), shape, std::move(meaning)}, {shape_.heads, width(k), width(v)}, type_};
+}
+
+StatePart Builder::vector_part(int k, std::string name, std::string meaning) const {
+  const bool inner = !axes(k).empty() && is_inner(axes(k).back());
+  const std::string shape = std::string("B H ") + (inner ? axes(k).back() : '1');
+  return {{std::move(name), shape, std::move(meaning)}, {shape_.heads, width(k)}, type_};
+}
+
+}  // namespace ttr

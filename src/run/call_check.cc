@@ -1,0 +1,148 @@
+// What is wrong with a call: shapes, types, buffers, forms. Found without allocating.
+#include <algorithm>
+
+#include "plan/pipeline.h"
+#include "run/bind.h"
+
+namespace ttr {
+namespace {
+
+// Letters whose extent the caller chooses.
+bool is_free(const Plan::Body& body, char letter) { return letter == 'L' && !body.pipeline.letters.contains('L'); }
+
+template <class AnyTensor>
+Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTensor& tensor, std::ptrdiff_t batch,
+                   std::ptrdiff_t time, std::ptrdiff_t pairs) noexcept {
+  if (tensor.type != body.options.type && tensor.type != body.options.tensors)
+    return {Status::bad_type, info.name, 0, static_cast<std::ptrdiff_t>(tensor.type), 0};
+  int rank = 0;
+  for (char letter : info.shape) {
+    if (letter == ' ') continue;
+    if (rank < tensor.rank && !is_free(body, letter)) {
+      const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(rank)],
+                           want = body.extent(letter, batch, time, pairs);
+      if (got != want) return {Status::bad_shape, info.name, letter, got, want};
+    }
+    ++rank;
+  }
+  if (tensor.rank != rank) return {Status::bad_shape, info.name, 0, tensor.rank, rank};
+  return {};
+}
+
+// Which part of the state is the first list of pairs.
+int first_history(const Plan::Body& body) {
+  const auto& parts = body.pipeline.states;
+  return static_cast<int>(
+      std::find_if(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; }) - parts.begin());
+}
+
+// Boundaries of packed sequences in a tensor of `length` tokens.
+Fault check_packing(const Plan::Body& body, std::string_view name, std::span<const std::int64_t> cu, char axis,
+                    std::ptrdiff_t length) noexcept {
+  if (cu.size() != static_cast<std::size_t>(body.shape.batch) + 1)
+    return {Status::bad_shape, name, 'B', static_cast<std::ptrdiff_t>(cu.size()) - 1, body.shape.batch};
+  for (std::size_t i = 0; i + 1 < cu.size(); ++i)
+    if (cu[i] > cu[i + 1]) return {Status::bad_shape, name, 0, cu[i + 1], cu[i]};
+  if (cu.front() != 0) return {Status::bad_shape, name, 0, cu.front(), 0};
+  if (cu.back() != length) return {Status::bad_shape, name, axis, cu.back(), length};
+  return {};
+}
+
+}  // namespace
+
+std::ptrdiff_t length_of(const Plan::Body& body, const Inputs& inputs, char letter) noexcept {
+  int likely = 0;
+  for (const InputInfo& info : body.pipeline.inputs) {
+    const ConstTensor* const tensor = inputs.find(info.name, likely++);
+    if (!tensor) continue;
+    int axis = 0;
+    for (char c : info.shape) {
+      if (c == ' ') continue;
+      if (c == letter && axis < tensor->rank) return tensor->extent[static_cast<std::size_t>(axis)];
+      ++axis;
+    }
+  }
+  return -1;
+}
+
+std::ptrdiff_t pairs_of(const Plan::Body& body, const Inputs& inputs) noexcept {
+  const std::ptrdiff_t own = body.pipeline.noncausal ? length_of(body, inputs, 'P') : -1;
+  return own >= 0 ? own : length_of(body, inputs, 'T') * body.pipeline.pairs;
+}
+
+Fault check_call(const Plan::Body& body, const Call& call) noexcept {
+  const auto cu = call.inputs->cu_seqlens, pair_cu = call.inputs->cu_seqlens_pairs;
+  if (cu.empty() && !pair_cu.empty()) return {Status::missing_input, "cu_seqlens", 0, 0, 0};
+  const std::ptrdiff_t time = length_of(body, *call.inputs, 'T');
+  const std::ptrdiff_t pairs = pairs_of(body, *call.inputs);
+  const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
+  static constexpr ConstTensor absent;
+  int likely = 0;
+  for (const InputInfo& info : body.pipeline.inputs) {
+    const ConstTensor* const found = call.inputs->find(info.name, likely++);
+    const ConstTensor& tensor = found ? *found : absent;
+    if (tensor.rank == 0 && info.optional) continue;
+    if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
+    if (const Fault fault = check_tensor(body, info, tensor, batch, std::max<std::ptrdiff_t>(time, 0), pairs);
+        fault.status != Status::ok)
+      return fault;
+    std::ptrdiff_t count = 1;
+    for (int d = 0; d < tensor.rank; ++d) count *= tensor.extent[static_cast<std::size_t>(d)];
+    if (!tensor && count != 0)  // tensors of zero tokens may have no data
+      return {Status::missing_input, info.name, 0, 0, 0};
+  }
+  if (!cu.empty()) {
+    if (const Fault f = check_packing(body, "cu_seqlens", cu, 'T', time); f.status != Status::ok) return f;
+    if (body.pipeline.noncausal)
+      if (const Fault f = check_packing(body, "cu_seqlens_pairs", pair_cu.empty() ? cu : pair_cu, 'P', pairs);
+          f.status != Status::ok)
+        return f;
+  }
+  for (const InputInfo& output : body.pipeline.outputs) {
+    if (call.outputs)
+      if (const Tensor tensor = call.outputs->get(output.name))
+        if (const Fault f = check_tensor(body, output, tensor, batch, time, pairs); f.status != Status::ok) return f;
+    if (call.d_outputs)
+      if (const ConstTensor tensor = call.d_outputs->get(output.name))
+        if (const Fault f = check_tensor(body, output, tensor, batch, time, pairs); f.status != Status::ok) return f;
+  }
+  if (call.d_inputs)
+    for (const InputInfo& info : body.pipeline.inputs)
+      if (const Tensor tensor = call.d_inputs->get(info.name))
+        if (const Fault f = check_tensor(body, info, tensor, batch, time, pairs); f.status != Status::ok) return f;
+
+  const std::size_t state_needed = body.state_bytes(0);
+  if (!call.state.data || call.state.bytes < state_needed)
+    return {Status::small_state, "state", 0, static_cast<std::ptrdiff_t>(call.state.bytes),
+            static_cast<std::ptrdiff_t>(state_needed)};
+  for (const ConstState other : {call.d_final, ConstState(call.d_initial)})
+    if (other.data && other.bytes < state_needed)
+      return {Status::small_state, "gradient of the state", 0, static_cast<std::ptrdiff_t>(other.bytes),
+              static_cast<std::ptrdiff_t>(state_needed)};
+  // Form::best is left to the kernel, which chooses for each sequence by its own length.
+  if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
+    return {Status::not_supported, to_string(call.form), 0, 0, 0};
+  std::int64_t kept = 0;  // kernels that read the pairs kept may need scratch for them as well
+  if (body.pipeline.history && !body.on_oracle())
+    for (int n = 0; n < body.shape.batch; ++n)
+      kept = std::max(kept, static_cast<const std::int64_t*>(call.state.data)[n]);
+  if (kept > 0 && call.outputs && !body.pipeline.design.weights.window)
+    for (int n = 0; n < body.shape.batch; ++n) {
+      const std::int64_t own =
+          cu.empty() ? time : cu[static_cast<std::size_t>(n) + 1] - cu[static_cast<std::size_t>(n)];
+      const std::int64_t after = static_cast<const std::int64_t*>(call.state.data)[n] + own;
+      const std::ptrdiff_t room = body.state_place(call.state.bytes, first_history(body)).capacity;
+      if (after > room) return {Status::state_full, "state", 0, after, room};
+    }
+  const bool one = time == 1 && kept == 0 && !call.d_inputs && !body.pipeline.noncausal &&
+                   (call.form == Form::step || call.form == Form::best || call.form == Form::recurrent);
+  if (one && call.workspace.data && call.workspace.bytes >= body.one_token_workspace) return {};
+  const std::size_t needed = workspace_bytes(body, time + kept, pairs + kept, call.form, call.d_inputs != nullptr);
+  if (call.workspace.bytes < needed || (!call.workspace.data && needed))
+    return {Status::small_workspace, "workspace", 0, static_cast<std::ptrdiff_t>(call.workspace.bytes),
+            static_cast<std::ptrdiff_t>(needed)};
+  if (call.form == Form::step && time != 1) return {Status::bad_shape, "step", 'T', time, 1};
+  return {};
+}
+
+}  // namespace ttr

@@ -1,0 +1,228 @@
+#include "run/half_tensors.h"
+
+#include <algorithm>
+
+#include "run/bind.h"
+#include "run/strided.h"
+#include "run/time_blocks.h"
+#include "simd/half_simd.h"
+
+namespace ttr {
+namespace {
+
+bool is_half(Type type) { return type == Type::bf16 || type == Type::f16; }
+
+// One tensor of the caller and its float copy.
+struct Half {
+  void* data = nullptr;  // the caller's; of an input it is only read
+  Type type = Type::bf16;
+  Axes extent{}, stride{};  // the caller's
+  int rank = 0;
+  int time_axis = -1;  // -1: a parameter
+  int pairs = 1;       // rows of the time axis per token
+  float* copy = nullptr;
+  Axes copy_stride{};
+};
+
+// Calls row(of the caller, of the copy, numbers) for every row of the tokens. Numbers of the caller lie step_of(..)
+// apart, those of the copy beside each other.
+template <class Row>
+void each_row(const Half& h, std::ptrdiff_t begin, std::ptrdiff_t end, Row&& row) {
+  Axes extent = h.extent;
+  std::uint16_t* data = static_cast<std::uint16_t*>(h.data);
+  if (h.time_axis >= 0) {
+    const auto d = static_cast<std::size_t>(h.time_axis);
+    extent[d] = std::min((end - begin) * h.pairs, extent[d] - begin * h.pairs);
+    data += begin * h.pairs * h.stride[d];
+  }
+  for_each_row<2>(h.rank, extent, {&h.stride, &h.copy_stride}, [&](const auto& offset, std::ptrdiff_t count) {
+    row(data + offset[0], h.copy + offset[1], count);
+  });
+}
+
+void widen(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
+  const HalfSimd& s = half_simd(simd);
+  const auto convert = h.type == Type::bf16 ? s.widen_bf16 : s.widen_f16;
+  const std::ptrdiff_t step = step_of(h.rank, h.stride);
+  each_row(h, begin, end, [&](const std::uint16_t* theirs, float* own, std::ptrdiff_t n) {
+    if (step == 1) return convert(n, theirs, own);
+    for (std::ptrdiff_t i = 0; i < n; ++i) convert(1, theirs + i * step, own + i);
+  });
+}
+
+void narrow(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
+  const HalfSimd& s = half_simd(simd);
+  const auto convert = h.type == Type::bf16 ? s.narrow_bf16 : s.narrow_f16;
+  const std::ptrdiff_t step = step_of(h.rank, h.stride);
+  each_row(h, begin, end, [&](std::uint16_t* theirs, const float* own, std::ptrdiff_t n) {
+    if (step == 1) return convert(n, own, theirs);
+    for (std::ptrdiff_t i = 0; i < n; ++i) convert(1, own + i, theirs + i * step);
+  });
+}
+
+// Letters of a tensor, without the spaces.
+std::string_view axes_of(const InputInfo& info, std::array<char, max_rank>& letters) {
+  std::size_t n = 0;
+  for (char c : info.shape)
+    if (c != ' ' && n < letters.size()) letters[n++] = c;
+  return {letters.data(), n};
+}
+
+// A tensor of the caller as a call on tokens begin .. end-1 sees it: a view of these tokens, of a half type a view of
+// the copy. `length` tokens have room in the copy.
+template <class AnyTensor>
+AnyTensor part_of(const Plan::Body& body, const InputInfo& info, AnyTensor tensor, std::ptrdiff_t begin,
+                  std::ptrdiff_t end, std::ptrdiff_t length, Arena& arena, Half* half) noexcept {
+  using Byte = std::conditional_t<std::is_same_v<AnyTensor, ConstTensor>, const std::byte, std::byte>;
+  std::array<char, max_rank> letters{};
+  const std::string_view axes = axes_of(info, letters);
+  *half = {};
+  half->rank = tensor.rank, half->type = tensor.type, half->extent = tensor.extent, half->stride = tensor.stride;
+  for (std::size_t d = 0; d < axes.size() && static_cast<int>(d) < tensor.rank; ++d) {
+    if (axes[d] != 'T' && (axes[d] != 'P' || body.pipeline.noncausal)) continue;
+    half->time_axis = static_cast<int>(d), half->pairs = axes[d] == 'P' ? body.pipeline.pairs : 1;
+    tensor.extent[d] = std::min((end - begin) * half->pairs, tensor.extent[d]);
+  }
+  if (!is_half(tensor.type)) {
+    if (half->time_axis >= 0 && tensor.data)
+      tensor.data = static_cast<Byte*>(tensor.data) + begin * half->pairs *
+                                                          half->stride[static_cast<std::size_t>(half->time_axis)] *
+                                                          static_cast<std::ptrdiff_t>(size_of(tensor.type));
+    return tensor;
+  }
+  half->data = const_cast<void*>(static_cast<const void*>(tensor.data));
+  std::ptrdiff_t count = 1;
+  for (std::size_t d = static_cast<std::size_t>(tensor.rank); d-- > 0;) {
+    const bool timed = static_cast<int>(d) == half->time_axis;
+    half->copy_stride[d] = count;
+    count *= timed ? std::min(length * half->pairs, half->extent[d]) : half->extent[d];
+  }
+  half->copy = arena.take<float>(count);
+  tensor.data = half->data ? half->copy : nullptr;
+  tensor.type = Type::f32, tensor.stride = half->copy_stride;
+  return tensor;
+}
+
+// The levels of a log-linear weight on the oracle: as many as the caller's tensor has. 64 are enough for any number of
+// tokens; with more a call finds its workspace too small.
+bool has_free_extent(const Plan::Body& body, const std::string& axes) {
+  return axes.find('L') != std::string::npos && !body.pipeline.letters.contains('L');
+}
+constexpr std::ptrdiff_t most_free = 64;
+
+template <class List>
+bool any_half(const List* list) {
+  if (!list) return false;
+  for (const std::string_view name : list->names())
+    if (is_half(list->get(name).type)) return true;
+  return false;
+}
+
+}  // namespace
+
+bool has_half_tensors(const Call& call) noexcept {
+  return any_half(call.inputs) || any_half(call.outputs) || any_half(call.d_outputs) || any_half(call.d_inputs);
+}
+
+std::size_t half_tensor_bytes(const Plan::Body& body, std::int64_t length, std::int64_t pairs, bool backward) {
+  if (!body.options.tensors || !is_half(*body.options.tensors)) return 0;
+  Arena arena;
+  arena.take<std::int64_t>(body.shape.batch + 1);
+  arena.take<families::Sequence>(body.shape.batch);
+  const auto copies = [&](const std::vector<InputInfo>& list, int times) {
+    for (const InputInfo& info : list) {
+      std::string axes = info.shape;
+      std::erase(axes, ' ');
+      auto count = static_cast<std::ptrdiff_t>(body.elements(axes, body.shape.batch, length, pairs));
+      if (has_free_extent(body, axes)) count *= most_free;
+      for (int i = 0; i < times; ++i) arena.take<float>(count);
+    }
+  };
+  copies(body.pipeline.inputs, backward ? 2 : 1), copies(body.pipeline.outputs, 1);
+  return arena.bytes();
+}
+
+Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
+  const Simd<float>& simd = *body.simd_f32;
+  const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
+  const bool packed = !call.inputs->cu_seqlens.empty();
+  const std::size_t N = static_cast<std::size_t>(body.shape.batch);
+  const std::ptrdiff_t length = goes_in_blocks(body, call.form) ? std::min(time, block_length(body)) : time;
+  Arena arena(call.workspace);
+  std::int64_t* const cu = arena.take<std::int64_t>(body.shape.batch + 1);
+  families::Sequence* const sequences = arena.take<families::Sequence>(body.shape.batch);
+  for (std::size_t n = 0; n < N; ++n)
+    sequences[n] = packed ? families::Sequence{0, static_cast<std::ptrdiff_t>(call.inputs->cu_seqlens[n]),
+                                               static_cast<std::ptrdiff_t>(call.inputs->cu_seqlens[n + 1])}
+                          : families::Sequence{static_cast<std::ptrdiff_t>(n), 0, time};
+  return each_block(time, {sequences, N}, packed, length, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+    Arena own = arena;
+    Inputs in;
+    Outputs out;
+    Call part = call;
+    part.inputs = &in, part.outputs = &out;
+    std::array<Half, Inputs::capacity> written{};
+    for (const InputInfo& info : body.pipeline.inputs) {
+      const ConstTensor tensor = call.inputs->get(info.name);
+      if (tensor.rank == 0 && !tensor) continue;  // left out
+      Half half;
+      in[info.name] = part_of(body, info, tensor, begin, end, length, own, &half);
+      if (!own.rest().data) return Status::small_workspace;
+      if (half.copy && half.data) widen(half, simd, begin, end);
+    }
+    std::size_t count = 0;
+    for (const InputInfo& info : body.pipeline.outputs) {
+      const Tensor tensor = call.outputs->get(info.name);
+      if (tensor) out[info.name] = part_of(body, info, tensor, begin, end, length, own, &written[count++]);
+    }
+    in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
+    if (packed) {
+      cu[0] = 0;
+      for (std::size_t n = 0; n < N; ++n) cu[n + 1] = std::clamp(sequences[n].end, begin, end) - begin;
+      in.cu_seqlens = {cu, N + 1};
+    }
+    part.workspace = own.rest();
+    if (!part.workspace.data) return Status::small_workspace;
+    const Status status = run_forward(body, part);
+    for (std::size_t i = 0; i < count; ++i)
+      if (written[i].copy) narrow(written[i], simd, begin, end);
+    return status;
+  });
+}
+
+Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
+  const Simd<float>& simd = *body.simd_f32;
+  const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
+  Arena arena(call.workspace);
+  Inputs in, d_out;
+  Outputs d_in;
+  Call part = call;
+  part.inputs = &in, part.d_outputs = &d_out, part.d_inputs = &d_in;
+  std::array<Half, Inputs::capacity> written{};
+  std::size_t count = 0;
+  const auto read = [&](const std::vector<InputInfo>& list, const Inputs& from, Inputs& to) {
+    for (const InputInfo& info : list) {
+      const ConstTensor tensor = from.get(info.name);
+      if (tensor.rank == 0 && !tensor) continue;
+      Half half;
+      to[info.name] = part_of(body, info, tensor, 0, time, time, arena, &half);
+      if (!arena.rest().data) return false;
+      if (half.copy && half.data) widen(half, simd, 0, time);
+    }
+    return true;
+  };
+  if (!read(body.pipeline.inputs, *call.inputs, in) || !read(body.pipeline.outputs, *call.d_outputs, d_out))
+    return Status::small_workspace;
+  for (const InputInfo& info : body.pipeline.inputs)
+    if (const Tensor tensor = call.d_inputs->get(info.name))
+      d_in[info.name] = part_of(body, info, tensor, 0, time, time, arena, &written[count++]);
+  in.cu_seqlens = call.inputs->cu_seqlens, in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
+  part.workspace = arena.rest();
+  if (!part.workspace.data) return Status::small_workspace;
+  const Status status = run_backward(body, part);
+  for (std::size_t i = 0; i < count; ++i)
+    if (written[i].copy) narrow(written[i], simd, 0, time);
+  return status;
+}
+
+}  // namespace ttr

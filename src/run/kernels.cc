@@ -1,0 +1,144 @@
+#include "run/kernels.h"
+
+#include <atomic>
+
+#include "families/family.h"
+#include "run/kernel_args.h"
+#include "run/partition.h"
+#include "threads/pool.h"
+
+namespace ttr {
+namespace {
+
+bool has_counts(const Plan::Body& body) { return body.pipeline.history || body.pipeline.counted; }
+
+// What the tasks of a step answer, taken together: a number outside the domain spoils its own sequence only.
+class Answers {
+ public:
+  void add(Status s) noexcept { seen_.fetch_or(1u << static_cast<unsigned>(s), std::memory_order_relaxed); }
+  Status worst() const noexcept {
+    const unsigned seen = seen_.load(std::memory_order_relaxed);
+    for (unsigned s = 0; s < 32; ++s)
+      if (seen >> s & 1u && static_cast<Status>(s) != Status::ok && static_cast<Status>(s) != Status::out_of_domain)
+        return static_cast<Status>(s);
+    return seen >> static_cast<unsigned>(Status::out_of_domain) & 1u ? Status::out_of_domain : Status::ok;
+  }
+
+ private:
+  std::atomic<unsigned> seen_{0};
+};
+
+// Every worker has the same share of the scratch.
+Workspace scratch_of(Workspace all, int worker, int workers) {
+  const std::size_t one = all.bytes / static_cast<std::size_t>(workers) / 64 * 64;
+  return {static_cast<std::byte*>(all.data) + static_cast<std::size_t>(worker) * one, one};
+}
+
+// Columns first .. first+columns-1 of a part of the state, which is rows of V numbers: to a copy, or back.
+void copy_columns(const StatePart& part, std::byte* whole, std::byte* copy, std::size_t first, std::size_t columns,
+                  bool back) {
+  const std::size_t size = size_of(part.type), V = static_cast<std::size_t>(part.extent.back());
+  for (std::size_t row = 0; row < numbers(part) / V; ++row) {
+    std::byte *const theirs = whole + (row * V + first) * size, *const own = copy + row * columns * size;
+    std::memcpy(back ? theirs : own, back ? own : theirs, columns * size);
+  }
+}
+
+template <class T>
+Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<T>& b, const Partition& cut,
+                        State state, Form form, Workspace work, bool keep) noexcept {
+  const std::size_t N = b.sequences.size();
+  const int tasks = cut.tasks(), threads = body.options.threads;
+  Arena arena(work);
+  std::int64_t* const counts = arena.take<std::int64_t>(static_cast<std::ptrdiff_t>(N) * cut.heads);
+  const bool own_counts = cut.heads > 1 && has_counts(body);
+  for (int h = 0; own_counts && h < cut.heads; ++h)
+    std::memcpy(counts + static_cast<std::size_t>(h) * N, state.data, N * sizeof(std::int64_t));
+  const std::span<const StatePart> parts = parts_of(body, step);
+  std::array<std::byte*, Shard::most_parts> copies{};
+  for (std::size_t i = 0; cut.columns > 1 && i < parts.size(); ++i)
+    copies[i] = arena.take<std::byte>(static_cast<std::ptrdiff_t>(numbers(parts[i]) * size_of(parts[i].type)));
+  const Workspace scratch = arena.rest();
+
+  Answers answers;
+  threads::for_each(threads, tasks, [&](int i, int worker) {
+    Shard share = shard_of(body, cut, i, N);
+    if (own_counts) {
+      const int head = i / cut.columns % cut.heads;
+      share.counts = counts + static_cast<std::size_t>(head) * N + share.first_sequence;
+    }
+    const auto each_part = [&](bool back) {
+      for (std::size_t part = 0; share.columns && part < parts.size(); ++part) {
+        const std::size_t first = static_cast<std::size_t>(share.first_column);
+        const std::size_t rows = numbers(parts[part]) / static_cast<std::size_t>(parts[part].extent.back());
+        std::byte* const copy = copies[part] + rows * first * size_of(parts[part].type);
+        const StatePlace place = body.state_place(state.bytes, step.state + static_cast<int>(part));
+        copy_columns(parts[part], static_cast<std::byte*>(state.data) + place.offset, copy, first,
+                     static_cast<std::size_t>(share.columns), back);
+        share.parts[part] = copy;
+      }
+    };
+    each_part(false);
+    answers.add(step.kernel->calls<T>().forward(KernelArgs<T>(body, step, b, keep, share), state, form,
+                                                scratch_of(scratch, worker, threads)));
+    each_part(true);
+  });
+  if (own_counts) std::memcpy(state.data, counts, N * sizeof(std::int64_t));
+  return answers.worst();
+}
+
+}  // namespace
+
+std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form, bool backward) {
+  if (step.kernel->traits.literal) return 0;
+  const std::size_t one = body.options.type == Type::f32
+                              ? step.kernel->f32.workspace(body, step, time, form, backward)
+                              : step.kernel->f64.workspace(body, step, time, form, backward);
+  if (body.options.threads == 1) return one;
+  Arena arena;
+  arena.take<std::int64_t>(std::ptrdiff_t{body.shape.batch} * body.options.threads);
+  for (const StatePart& part : parts_of(body, step))
+    if (!part.history) arena.take<std::byte>(static_cast<std::ptrdiff_t>(numbers(part) * size_of(part.type)));
+  for (int i = 0; i < body.options.threads; ++i) arena.take<std::byte>(static_cast<std::ptrdiff_t>(one));
+  return arena.bytes();
+}
+
+template <class T>
+Status kernel_forward(const Plan::Body& body, const Step& step, const Binding<T>& b, State state, Form form,
+                      Workspace work, bool keep) noexcept {
+  const Partition cut = partition_of(body, step, b, state, false);
+  if (cut.tasks() > 1) return forward_in_tasks(body, step, b, cut, state, form, work, keep);
+  return step.kernel->calls<T>().forward(KernelArgs<T>(body, step, b, keep), state, form, work);
+}
+
+template <class T>
+Status kernel_backward(const Plan::Body& body, const Step& step, const Binding<T>& b, const Call& call, Form form,
+                       Arena arena) noexcept {
+  const Partition cut = partition_of(body, step, b, call.state, true);
+  if (cut.tasks() == 1) return step.kernel->calls<T>().backward(KernelArgs<T>(body, step, b), call, form, arena);
+  Answers answers;
+  const Workspace scratch = arena.rest();
+  threads::for_each(body.options.threads, cut.tasks(), [&](int i, int worker) {
+    const Arena own(scratch_of(scratch, worker, body.options.threads));
+    Shard share = shard_of(body, cut, i, b.sequences.size());
+    // The states of some heads are neighbours within one sequence only.
+    const std::size_t calls = cut.heads > 1 ? b.sequences.size() : 1;
+    for (std::size_t n = 0; n < calls; ++n) {
+      if (cut.heads > 1) share.first_sequence = n, share.sequences = 1;
+      const KernelArgs<T> operands(body, step, b, true, share);
+      answers.add(step.kernel->calls<T>().backward(operands, call, form, own));
+    }
+  });
+  return answers.worst();
+}
+
+template Status kernel_forward<float>(const Plan::Body&, const Step&, const Binding<float>&, State, Form, Workspace,
+                                      bool) noexcept;
+template Status kernel_forward<double>(const Plan::Body&, const Step&, const Binding<double>&, State, Form, Workspace,
+                                       bool) noexcept;
+template Status kernel_backward<float>(const Plan::Body&, const Step&, const Binding<float>&, const Call&, Form,
+                                       Arena) noexcept;
+template Status kernel_backward<double>(const Plan::Body&, const Step&, const Binding<double>&, const Call&, Form,
+                                        Arena) noexcept;
+
+}  // namespace ttr

@@ -1,0 +1,168 @@
+#include "run/operation_steps.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "prepare/operations.h"
+#include "run/kernel_args.h"
+#include "threads/pool.h"
+
+namespace ttr {
+namespace {
+
+// Rows of a value for an operation on `heads` heads.
+template <class N, class T>
+prepare::Rows<N> rows_at(const Plan::Body& body, int index, N* data,
+                         const std::array<std::ptrdiff_t, max_rank>& stride, std::ptrdiff_t heads) {
+  const AxisStrides s = axis_strides(value(body, index).axes, stride);
+  const int group = std::max(1, static_cast<int>(heads / heads_of(body, index)));
+  return {data, s.batch, s.time, s.head, s.inner, group, width(body, index), s.outer, height(body, index)};
+}
+template <class T>
+prepare::Rows<const T> rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
+  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
+  return rows_at<const T, T>(body, index, bound.data, bound.stride, heads);
+}
+template <class T>
+prepare::Rows<T> gradient_rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
+  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
+  return rows_at<T, T>(body, index, bound.gradient, bound.gradient_stride, heads);
+}
+
+// The extent of an operation is that of its result; parameters have no batch and no time.
+template <class T>
+prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, const Step& step) {
+  const std::string& axes = value(body, step.result).axes;
+  const auto has = [&](char letter) { return axes.find(letter) != std::string::npos; };
+  const bool heads = has('H') || has('G');
+  return {has('B') ? b.batch : 1,
+          has('P')   ? b.pairs
+          : has('T') ? b.time
+                     : 1,
+          heads ? heads_of(body, step.result) : 1};
+}
+
+// A matrix operand whose axes stand the other way round than those of a matrix result.
+template <class N>
+prepare::Rows<N> turned_like(const Plan::Body& body, int to, int index, prepare::Rows<N> rows) {
+  const std::string &result = value(body, to).axes, &own = value(body, index).axes;
+  const std::size_t n = result.size(), m = own.size();
+  if (n < 2 || m < 2 || !is_inner(result[n - 2]) || result[n - 2] != own[m - 1] || result[n - 1] != own[m - 2])
+    return rows;
+  std::swap(rows.inner, rows.outer), std::swap(rows.width, rows.height);
+  return rows;
+}
+
+// The operands of an operation, and of its gradient.
+template <class T>
+struct Operation {
+  Operation(const Plan::Body& body, const Step& step, const Binding<T>& b)
+      : op(step.op), number(step.number), count(step.operands.size()), extent(operation_extent(body, b, step)) {
+    for (std::size_t i = 0; i < count; ++i)
+      from[i] = turned_like(body, step.result, step.operands[i], rows(body, b, step.operands[i], extent.heads));
+  }
+  prepare::Op op;
+  double number;
+  std::size_t count;
+  prepare::Extent extent;
+  prepare::Rows<const T> from[prepare::max_operands];
+  prepare::Rows<T> to;                  // forwards
+  prepare::Rows<const T> result, d_to;  // backwards
+  prepare::Rows<T> d_from[prepare::max_operands];
+
+  // visit(rows) for every operand that there is
+  template <class Visit>
+  void each_rows(Visit&& visit) {
+    for (std::size_t i = 0; i < count; ++i) visit(from[i]), visit(d_from[i]);
+    visit(to), visit(result), visit(d_to);
+  }
+  // Tokens begin .. end-1, or heads.
+  Operation tokens(std::ptrdiff_t begin, std::ptrdiff_t end) const {
+    Operation part = *this;
+    part.extent.time = end - begin;
+    part.each_rows([&](auto& r) { r.data = r.data ? r.data + begin * r.time : nullptr; });
+    return part;
+  }
+  Operation heads(std::ptrdiff_t begin, std::ptrdiff_t end) const {
+    Operation part = *this;
+    part.extent.heads = end - begin;
+    part.each_rows([&](auto& r) { r.data = r.data ? r.data + begin / r.group * r.head : nullptr; });
+    return part;
+  }
+};
+
+enum class Along { nothing, tokens, heads };
+
+constexpr std::ptrdiff_t least_elements = 1 << 15;  // of a result: some ten microseconds
+
+template <class T>
+std::ptrdiff_t elements(const Operation<T>& o, const prepare::Rows<T>& to) {
+  return o.extent.batch * o.extent.time * o.extent.heads * to.width * to.height;
+}
+
+// Runs part(operation) on all threads of the plan.
+template <class T, class Part>
+void in_parts(const Operation<T>& all, Along along, int threads, Part&& part) noexcept {
+  const std::ptrdiff_t length = along == Along::tokens ? all.extent.time : all.extent.heads;
+  std::ptrdiff_t unit = 1;  // heads that share an operand stay together
+  if (along == Along::heads)
+    for (std::size_t i = 0; i < all.count; ++i) unit = std::max<std::ptrdiff_t>(unit, all.from[i].group);
+  const std::ptrdiff_t units = length / unit;
+  const int tasks = along == Along::nothing ? 1 : static_cast<int>(std::min<std::ptrdiff_t>(threads, units));
+  if (tasks < 2) return part(all);
+  threads::for_each(threads, tasks, [&](int i, int) {
+    const std::ptrdiff_t begin = units * i / tasks * unit, end = units * (i + 1) / tasks * unit;
+    part(along == Along::tokens ? all.tokens(begin, end) : all.heads(begin, end));
+  });
+}
+
+}  // namespace
+
+template <class T>
+Status operation_forward(const Plan::Body& body, const Step& step, const Binding<T>& b) noexcept {
+  Operation<T> all(body, step, b);
+  const Bound<T>& to = b.values[static_cast<std::size_t>(step.result)];
+  all.to = rows_at<T, T>(body, step.result, to.writable, to.stride, all.extent.heads);
+  const bool cut = body.options.threads > 1 && elements(all, all.to) >= least_elements &&
+                   !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op);
+  std::atomic<Status> worst{Status::ok};
+  in_parts(all, cut ? Along::tokens : Along::nothing, body.options.threads, [&](const Operation<T>& o) {
+    if (const Status s = prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body)); s != Status::ok)
+      worst = s;
+  });
+  return worst;
+}
+
+template <class T>
+void operation_backward(const Plan::Body& body, const Step& step, const Binding<T>& b) noexcept {
+  const Bound<T>& to = b.values[static_cast<std::size_t>(step.result)];
+  if (!to.gradient_in) return;
+  Operation<T> all(body, step, b);
+  bool tokens = !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op), heads = true;
+  for (std::size_t i = 0; i < all.count; ++i) {
+    all.d_from[i] =
+        turned_like(body, step.result, step.operands[i], gradient_rows(body, b, step.operands[i], all.extent.heads));
+    if (!all.d_from[i].data) continue;
+    tokens &= all.d_from[i].time != 0, heads &= all.d_from[i].head != 0;
+  }
+  all.result = rows(body, b, step.result, all.extent.heads);
+  all.d_to = rows_at<const T, T>(body, step.result, to.gradient_in, to.gradient_stride, all.extent.heads);
+  const std::ptrdiff_t size =
+      all.extent.batch * all.extent.time * all.extent.heads * all.d_to.width * all.d_to.height;
+  const bool cut = body.options.threads > 1 && size >= least_elements;
+  in_parts(all,
+           !cut     ? Along::nothing
+           : tokens ? Along::tokens
+           : heads  ? Along::heads
+                    : Along::nothing,
+           body.options.threads, [&](const Operation<T>& o) {
+             prepare::backward(o.op, o.from, o.result, o.d_to, o.d_from, o.number, o.extent, &simd_of<T>(body));
+           });
+}
+
+template Status operation_forward<float>(const Plan::Body&, const Step&, const Binding<float>&) noexcept;
+template Status operation_forward<double>(const Plan::Body&, const Step&, const Binding<double>&) noexcept;
+template void operation_backward<float>(const Plan::Body&, const Step&, const Binding<float>&) noexcept;
+template void operation_backward<double>(const Plan::Body&, const Step&, const Binding<double>&) noexcept;
+
+}  // namespace ttr

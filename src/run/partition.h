@@ -1,0 +1,29 @@
+// How a kernel step is cut into tasks for several threads: by sequences, by heads, or by columns of the values, which
+// do not see each other. The cut changes who computes a number, never how, so the bits are those of one thread.
+//
+// Backward, the gradient of what all sequences share is a sum over them: there all sequences of a head stay together,
+// in their order, and a step whose heads share an operand is not cut by heads.
+#pragma once
+
+#include <span>
+
+#include "run/kernel_args.h"
+
+namespace ttr {
+
+struct Partition {
+  int sequences = 1, heads = 1, columns = 1;  // into how many parts
+  int tasks() const { return sequences * heads * columns; }
+};
+
+/// The parts of the state that belong to a step.
+std::span<const StatePart> parts_of(const Plan::Body&, const Step&);
+
+/// One task if the plan has one thread, or too little work for more.
+template <class T>
+Partition partition_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, bool backward) noexcept;
+
+/// Task i of a cut.
+Shard shard_of(const Plan::Body&, const Partition&, int i, std::size_t sequences) noexcept;
+
+}  // namespace ttr

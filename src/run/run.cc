@@ -1,0 +1,330 @@
+// Running a pipeline: bind the caller's tensors, execute the steps, and for gradients execute them in reverse.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "families/family.h"
+#include "run/bind.h"
+#include "run/half_tensors.h"
+#include "run/kernels.h"
+#include "run/operation_steps.h"
+#include "run/strided.h"
+#include "run/time_blocks.h"
+
+namespace ttr {
+namespace {
+
+using families::Sequence;
+
+// Which output a value is, or -1.
+int output_of(const Plan::Body& body, int index) {
+  const std::vector<int>& outputs = body.pipeline.output_values;
+  const auto found = std::find(outputs.begin(), outputs.end(), index);
+  return found == outputs.end() ? -1 : static_cast<int>(found - outputs.begin());
+}
+
+// Whether a step reads the value.
+bool is_read(const Plan::Body& body, int index) {
+  for (const Step& step : body.pipeline.steps)
+    if (std::find(step.operands.begin(), step.operands.end(), index) != step.operands.end()) return true;
+  return false;
+}
+
+// dense += the strided tensor
+template <class T>
+void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
+  const std::ptrdiff_t step = step_of(tensor.rank, tensor.stride);
+  for_each_row<1>(tensor.rank, tensor.extent, {&tensor.stride}, [&](const auto& offset, std::ptrdiff_t count) {
+    for (std::ptrdiff_t i = 0; i < count; ++i) *dense++ += data[offset[0] + i * step];
+  });
+}
+
+// The workspace is large enough: check_call has asked workspace_bytes, which counts the same. Results of steps have
+// room for `length` tokens.
+template <class T>
+void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_t length, Arena& arena,
+          Binding<T>& b) noexcept {
+  const auto cu = call.inputs->cu_seqlens;
+  b.time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
+  b.pairs = std::max<std::ptrdiff_t>(0, pairs_of(body, *call.inputs));
+  b.batch = cu.empty() ? body.shape.batch : 1;
+
+  const std::size_t n = static_cast<std::size_t>(body.shape.batch);
+  Sequence* sequences = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
+  for (std::size_t i = 0; i < n; ++i)
+    sequences[i] = cu.empty()
+                       ? Sequence{static_cast<std::ptrdiff_t>(i), 0, b.time}
+                       : Sequence{0, static_cast<std::ptrdiff_t>(cu[i]), static_cast<std::ptrdiff_t>(cu[i + 1])};
+  b.sequences = {sequences, n};
+  const std::ptrdiff_t pairs = body.pipeline.pairs;
+  const auto pair_cu = call.inputs->cu_seqlens_pairs.empty() ? cu : call.inputs->cu_seqlens_pairs;
+  Sequence* of_pairs = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
+  for (std::size_t i = 0; i < n; ++i) {
+    of_pairs[i] = {sequences[i].row, sequences[i].begin * pairs, sequences[i].end * pairs};
+    if (!body.pipeline.noncausal) continue;
+    of_pairs[i].begin = cu.empty() ? 0 : static_cast<std::ptrdiff_t>(pair_cu[i]);
+    of_pairs[i].end = cu.empty() ? b.pairs : static_cast<std::ptrdiff_t>(pair_cu[i + 1]);
+  }
+  b.pair_sequences = {of_pairs, n};
+
+  for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
+    const Value& v = body.pipeline.values[i];
+    Bound<T>& bound = b.values[i] = Bound<T>{};
+    switch (v.from) {
+      case Value::From::input: {
+        if (v.input < 0) break;  // nothing reads it
+        const std::string& name = body.pipeline.inputs[static_cast<std::size_t>(v.input)].name;
+        if (const ConstTensor* tensor = call.inputs->find(name, v.input)) {
+          bound.data = static_cast<const T*>(tensor->data);
+          bound.extent = tensor->extent, bound.stride = tensor->stride;
+        }
+        bound.of_caller = true;
+        if (backward) {
+          const Tensor gradient = call.d_inputs->get(name);
+          bound.gradient = static_cast<T*>(gradient.data);
+          bound.gradient_stride = gradient.stride;
+        }
+        break;
+      }
+      case Value::From::constant:
+      case Value::From::table:
+        bound.data = constants<T>(body) + body.constant_offset[i];
+        if (v.from == Value::From::table) bound.extent[0] = body.shape.heads, bound.stride[0] = 1;
+        break;
+      case Value::From::step: {
+        const int output = output_of(body, static_cast<int>(i));
+        length = std::min(length, b.time);
+        contiguous(body, v.axes, b.batch, length, b.pairs, bound.extent, bound.stride);
+        bound.gradient_stride = bound.stride;
+        const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, length, b.pairs));
+        if (output >= 0 && !backward) {
+          const Tensor out = call.outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
+          if (out) {
+            bound.writable = static_cast<T*>(out.data);
+            bound.stride = out.stride;
+            bound.data = bound.writable;
+            bound.of_caller = true;
+            break;
+          }
+        }
+        bound.writable = arena.take<T>(count);
+        bound.data = bound.writable;
+        if (backward) {
+          const ConstTensor d_out =
+              output < 0 ? ConstTensor{}
+                         : call.d_outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
+          if (output >= 0 && !is_read(body, static_cast<int>(i))) {  // the caller's gradient is all of it
+            bound.gradient_in = static_cast<const T*>(d_out.data);
+            if (d_out) bound.gradient_stride = d_out.stride;
+            break;
+          }
+          bound.gradient = arena.take<T>(count);
+          std::fill_n(bound.gradient, count, T(0));
+          bound.gradient_in = bound.gradient;
+          if (d_out) add_strided(d_out, static_cast<const T*>(d_out.data), bound.gradient);
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void clear(const Tensor& tensor) noexcept {
+  if (!tensor) return;
+  const std::ptrdiff_t step = step_of(tensor.rank, tensor.stride);
+  for_each_row<1>(tensor.rank, tensor.extent, {&tensor.stride}, [&](const auto& offset, std::ptrdiff_t count) {
+    T* const row = static_cast<T*>(tensor.data) + offset[0];
+    if (step == 1) std::fill_n(row, count, T(0));
+    else
+      for (std::ptrdiff_t i = 0; i < count; ++i) row[i * step] = 0;
+  });
+}
+
+// A number outside the domain spoils its own sequence. The steps that follow still run, so that the other sequences
+// have their answers and no state is left half way; the call returns out_of_domain in the end. The literal solver
+// stops at the first such number and has changed nothing.
+bool stops(const Step& step, Status s) noexcept {
+  return s != Status::ok && (s != Status::out_of_domain || (step.kernel && step.kernel->traits.literal));
+}
+
+// Tokens begin .. end-1 of every row as a call of its own. Sequences outside have no tokens in it.
+template <class T>
+void bind_block(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begin, std::ptrdiff_t end,
+                Sequence* sequences, Sequence* of_pairs, Binding<T>& piece) noexcept {
+  const std::ptrdiff_t pairs = body.pipeline.pairs;
+  piece.batch = whole.batch, piece.time = end - begin, piece.pairs = piece.time * pairs;
+  for (std::size_t n = 0; n < whole.sequences.size(); ++n) {
+    const Sequence& s = whole.sequences[n];
+    const std::ptrdiff_t from = std::clamp(s.begin, begin, end) - begin, to = std::clamp(s.end, begin, end) - begin;
+    sequences[n] = {s.row, from, to}, of_pairs[n] = {s.row, from * pairs, to * pairs};
+  }
+  piece.sequences = {sequences, whole.sequences.size()}, piece.pair_sequences = {of_pairs, whole.sequences.size()};
+  for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
+    Bound<T>& bound = piece.values[i] = whole.values[i];
+    if (!bound.of_caller || !bound.data) continue;
+    const std::string& axes = body.pipeline.values[i].axes;
+    for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+      const std::ptrdiff_t skip = axes[axis] == 'T' ? begin : axes[axis] == 'P' ? begin * pairs : 0;
+      bound.data += skip * bound.stride[axis];
+      if (bound.writable) bound.writable += skip * bound.stride[axis];
+    }
+  }
+}
+
+template <class T>
+Status execute(const Plan::Body& body, const Binding<T>& b, const Call& call, Workspace work) noexcept {
+  Status worst = Status::ok;
+  for (const Step& step : body.pipeline.steps) {
+    const Status s =
+        step.kernel ? kernel_forward(body, step, b, call.state, call.form, work) : operation_forward(body, step, b);
+    if (stops(step, s)) return s;
+    if (s != Status::ok) worst = s;
+  }
+  return worst;
+}
+
+template <class T>
+Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
+  Arena arena(call.workspace);
+  Binding<T> b;
+  const bool pieces = goes_in_blocks(body, call.form);
+  const std::ptrdiff_t length = pieces ? block_length(body) : std::numeric_limits<std::ptrdiff_t>::max();
+  bind(body, call, false, length, arena, b);
+  if (b.time == 0) return Status::ok;
+  bool whole = b.time <= length;  // or nothing is handed on but what the caller has made room for
+  if (!whole && !grows(body))
+    whole =
+        std::none_of(b.values.begin(), b.values.begin() + static_cast<std::ptrdiff_t>(body.pipeline.values.size()),
+                     [](const Bound<T>& bound) { return bound.writable && !bound.of_caller; });
+  if (whole) return execute(body, b, call, arena.rest());
+  Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
+  Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
+  Binding<T> piece;
+  return each_block(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
+                    [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                      bind_block(body, b, begin, end, sequences, of_pairs, piece);
+                      return execute(body, piece, call, arena.rest());
+                    });
+}
+
+// No tokens leave the state as it is, so its gradient is that of the final state.
+void pass_on(const Plan::Body& body, const Call& call) noexcept {
+  if (!call.d_initial.data || !call.d_final.data) return;
+  const std::size_t batch = static_cast<std::size_t>(body.shape.batch);
+  if (body.pipeline.history || body.pipeline.counted)
+    std::memcpy(call.d_initial.data, call.state.data, batch * sizeof(std::int64_t));
+  const auto kept = [&](std::size_t n) {
+    return body.pipeline.history ? static_cast<std::ptrdiff_t>(static_cast<const std::int64_t*>(call.state.data)[n])
+                                 : 0;
+  };
+  for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
+    const StatePart& part = body.pipeline.states[i];
+    const StatePlace from = body.state_place(call.d_final.bytes, static_cast<int>(i)),
+                     to = body.state_place(call.d_initial.bytes, static_cast<int>(i));
+    const std::size_t one = numbers(part) * size_of(part.type);
+    const auto rows = [&](std::ptrdiff_t capacity) {
+      return part.history ? one * static_cast<std::size_t>(capacity) : one;
+    };
+    for (std::size_t n = 0; n < batch; ++n)
+      std::memcpy(static_cast<std::byte*>(call.d_initial.data) + to.offset + n * rows(to.capacity),
+                  static_cast<const std::byte*>(call.d_final.data) + from.offset + n * rows(from.capacity),
+                  rows(std::min({from.capacity, to.capacity, kept(n)})));
+  }
+}
+
+template <class T>
+Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
+  Arena arena(call.workspace);
+  Binding<T> b;
+  for (const InputInfo& info : body.pipeline.inputs) clear<T>(call.d_inputs->get(info.name));
+  if (call.d_initial.data) std::memset(call.d_initial.data, 0, call.d_initial.bytes);
+  bind(body, call, true, std::numeric_limits<std::ptrdiff_t>::max(), arena, b);
+  if (b.time == 0) {
+    pass_on(body, call);
+    return Status::ok;
+  }
+  const std::vector<Step>& steps = body.pipeline.steps;
+
+  // The values that gradients need. A kernel's output is needed only if an operation follows; it then runs on a copy
+  // of the initial state.
+  Status worst = Status::ok;
+  std::byte* copy = nullptr;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    Status s = Status::ok;
+    if (!steps[i].kernel) {
+      s = operation_forward(body, steps[i], b);
+      if (stops(steps[i], s)) return s;
+      if (s != Status::ok) worst = s;
+      continue;
+    }
+    if (i + 1 == steps.size()) continue;
+    if (steps[i].kernel->traits.literal || steps[i].kernel->traits.keeps_pairs) {
+      s = kernel_forward(body, steps[i], b, call.state, call.form, arena.rest(), false);
+    } else {
+      const std::size_t bytes = body.state_bytes(0);
+      if (!copy) {
+        copy = arena.take<std::byte>(static_cast<std::ptrdiff_t>(bytes));
+        std::memcpy(copy, call.state.data, bytes);
+      }
+      s = kernel_forward(body, steps[i], b, {copy, bytes}, call.form, arena.rest());
+    }
+    if (stops(steps[i], s)) return s;
+    if (s != Status::ok) worst = s;
+  }
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    if (!steps[i].kernel) {
+      operation_backward(body, steps[i], b);
+      continue;
+    }
+    const Status s = kernel_backward(body, steps[i], b, call, call.form, arena);
+    if (stops(steps[i], s)) return s;
+    if (s != Status::ok) worst = s;
+  }
+  return worst;
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int64_t pairs, Form form, bool backward) {
+  const std::ptrdiff_t batch = body.shape.batch;
+  const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(size_of(body.options.type));
+  Arena arena;  // counts
+  for (int lists = 0; lists < 4; ++lists) arena.take<Sequence>(batch);
+  const std::int64_t length = !backward && goes_in_blocks(body, form) ? std::min(time, block_length(body)) : time;
+  bool operation_follows = false, has_gates = false;
+  for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
+    const Value& v = body.pipeline.values[i];
+    if (v.from != Value::From::step) continue;
+    const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(body.elements(v.axes, batch, length, pairs)) * size;
+    for (int copies = backward ? 2 : 1; copies > 0; --copies) arena.take<std::byte>(bytes);
+  }
+  std::size_t kernel = 0;
+  const std::vector<Step>& steps = body.pipeline.steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    if (!step.kernel || step.kernel->traits.literal) continue;
+    operation_follows |= i + 1 < steps.size();
+    has_gates |= step.operands[Slot::g] >= 0 || step.operands[Slot::beta] >= 0;
+    const std::int64_t own = !backward && grows(body) ? length : time;
+    const std::int64_t longest = body.pipeline.noncausal ? std::max(time, pairs) : own * step.pairs;
+    kernel = std::max({kernel, kernel_workspace(body, step, longest, form, false),
+                       length < time ? kernel_workspace(body, step, length * step.pairs, form, false) : 0,
+                       backward ? kernel_workspace(body, step, longest, form, true) : 0});
+  }
+  if (backward && operation_follows) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
+  if (backward && has_gates)  // of g and of beta, for every thread
+    for (int gate = 0; gate < 2 * body.options.threads; ++gate)
+      arena.take<std::byte>(batch * time * body.pipeline.pairs * body.shape.heads * size);
+  return arena.bytes() + kernel + half_tensor_bytes(body, length, pairs, backward);
+}
+
+Status run_forward(const Plan::Body& body, const Call& call) noexcept {
+  if (has_half_tensors(call)) return forward_half_tensors(body, call);
+  return body.options.type == Type::f32 ? forward_typed<float>(body, call) : forward_typed<double>(body, call);
+}
+Status run_backward(const Plan::Body& body, const Call& call) noexcept {
+  if (has_half_tensors(call)) return backward_half_tensors(body, call);
+  return body.options.type == Type::f32 ? backward_typed<float>(body, call) : backward_typed<double>(body, call);
+}
+
+}  // namespace ttr
