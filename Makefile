@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 DEPS = build/.dependencies-installed
 
-.PHONY: help demo test build bench bench-kernels count asan tsan clang shared neon format format-check install clean
+.PHONY: help demo test build bench bench-kernels count golden asan tsan clang shared neon format format-check install clean
 help:
 	@echo "make demo      install what is missing, build, run the built-in regression, write report.html"
 	@echo "make test      install what is missing, build, run every test"
@@ -11,6 +11,7 @@ help:
 	@echo "make bench     speed of the standard table beside the machine's limits"
 	@echo "make bench-kernels   micro-benchmarks of kernels, and of products beside other libraries (build-bench/)"
 	@echo "make count     instructions, multiply-adds, loads and stores of one token, counted by valgrind (build-bench/)"
+	@echo "make golden    compute the golden vectors anew from their equations and compare (a few seconds, numpy)"
 	@echo "make asan      build and test with the address and undefined-behaviour sanitizers (build-asan/)"
 	@echo "make tsan      build and test with the thread sanitizer (build-tsan/)"
 	@echo "make clang     build and test with clang (build-clang/)"
@@ -52,6 +53,9 @@ count: $(DEPS)
 	cmake --build --preset bench -j $(JOBS) --target ttr_once
 	@python3 scripts/count-instructions.py gla gla@128x128 rwkv-6 gated-deltanet kda rwkv-7 mamba-2@128x64 \
 	  softmax-attention@64x64x512
+
+golden: $(DEPS)
+	@/usr/bin/python3 scripts/golden/generate.py --compare tests/golden
 
 asan tsan: $(DEPS)
 	cmake --preset $@

@@ -8,9 +8,10 @@ packages=(
   libhwy-dev                                     # the library's only dependency
   libcli11-dev nlohmann-json3-dev libfmt-dev     # the program
   libgtest-dev librapidcheck-dev                 # the tests
+  python3 python3-numpy                          # golden vectors from their equations
   libbenchmark-dev                               # make bench
 )
-if [ "${1:-}" = bench ]; then packages+=(libeigen3-dev libopenblas-dev libdnnl-dev libxsmm-dev valgrind binutils python3); fi
+if [ "${1:-}" = bench ]; then packages+=(libeigen3-dev libopenblas-dev libdnnl-dev libxsmm-dev valgrind binutils); fi
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || missing+=("$package")
