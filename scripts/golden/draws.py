@@ -1,8 +1,9 @@
 """Random inputs that are exact in float32, from the stream of PyTorch's CPU generator.
 
-The stored inputs were drawn with it, and with the same seeds they come out again bit for bit: a Mersenne twister;
-a uniform number is the low 53 bits of two of its words, first word high; normal numbers are pairs of Box and Muller,
-16 at a time, eight radii and eight angles, and fewer than 16 two at a time, with the second of a pair kept for later.
+The stored inputs were drawn with it. Those of 89 operations come out again bit for bit; the seeds of the other 21 are
+not known, and what is drawn for them is alike. The generator is a Mersenne twister; a uniform number is the low 53
+bits of two of its words, first word high; normal numbers are pairs of Box and Muller, 16 at a time, eight radii and
+eight angles, and fewer than 16 two at a time, with the second of a pair kept for later.
 """
 from __future__ import annotations
 
