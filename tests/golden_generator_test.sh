@@ -63,7 +63,7 @@ check "it is named" grep -q "^FAILED  nlms/a_.*grad_in\..* differs by" out.txt
 ends "a changed number, as JSON" 1 nlms gla --compare new --json
 check "one failed" grep -q '"failed": 1' out.txt
 check "which JSON can be read" "$python" -m json.tool out.txt json.txt
-head -c 100 "$file" >cut && mv cut "$file"
+head -c 100 "$file" >half.bin && mv half.bin "$file"
 ends "half a file" 1 nlms --compare new
 check "it is said" grep -q "is no safetensors file" out.txt
 rm "$file"

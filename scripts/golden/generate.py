@@ -39,7 +39,7 @@ from draws import exact
 from registry import OPERATIONS, Arrays, Operation
 
 MODULES = ('attention', 'delta', 'elementwise', 'feature_maps', 'least_squares', 'linear', 'local', 'network')
-DIFFERENCE_TOLERANCE = 1e-6  # of the difference of the loss: 2e-8 at most in the stored cases
+DIFFERENCE_TOLERANCE = 1e-6  # of the difference of the loss: 4e-9 at most with the seed 0
 
 
 @dataclass
