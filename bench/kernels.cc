@@ -20,10 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include "families/linear/scalar/decay.h"
-#include "families/linear/scalar/delta.h"
 #include "families/linear/channel/dplr.h"
 #include "families/linear/channel/gated.h"
+#include "families/linear/scalar/decay.h"
+#include "families/linear/scalar/delta.h"
+#include "families/linear/state_simd.h"
 #include "families/solve/least_squares/least_squares.h"
 #include "prepare/operations.h"
 #include "simd/simd.h"
@@ -104,12 +105,13 @@ void product(benchmark::State& state, const Simd<T>& s, Product kind, Size n) {
 template <class T>
 void groups(benchmark::State& state, const Simd<T>& s, int reads, Size d) {
   constexpr Size n = 32, line = 64 / sizeof(T);
-  std::vector<T> memory = normals<T>(4 * n * d + 2 * n * d + d * d + d + Simd<T>::sweep_scratch(d) + line, 0.01);
+  std::vector<T> memory =
+      normals<T>(4 * n * d + 2 * n * d + d * d + d + ttr::StateSimd<T>::sweep_scratch(d) + line, 0.01);
   void* start = memory.data();
   std::size_t space = memory.size() * sizeof(T);
   T* at = static_cast<T*>(std::align(64, 64, start, space));
   const auto take = [&](Size count) { return std::exchange(at, at + count); };
-  typename Simd<T>::Group tokens{.n = n, .K = d, .V = d};
+  typename ttr::StateSimd<T>::Group tokens{.n = n, .K = d, .V = d};
   tokens.k = take(n * d), tokens.q = take(n * d), tokens.v = take(n * d);
   tokens.ldk = tokens.ldq = tokens.ldv = d;
   if (reads > 0) tokens.x = take(n * d), tokens.ldx = d;
@@ -117,8 +119,9 @@ void groups(benchmark::State& state, const Simd<T>& s, int reads, Size d) {
   T *const late = take(d), *const out = take(n * d), *const S = take(d * d);
   std::fill_n(late, d, T(0.5));
   tokens.late = late;
+  const ttr::StateSimd<T>& kernels = ttr::state_simd(s);
   for (auto _ : state) {
-    s.group_sweep(tokens, S, d, out, d, at);
+    kernels.group_sweep(tokens, S, d, out, d, at);
     benchmark::ClobberMemory();
   }
   rate(state, (4 + 2 * reads) * double(d * d * n));

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "simd_fixture.h"
 #include "ttr/status.h"
 
 namespace {
@@ -22,51 +23,12 @@ using ttr::simd;
 using ttr::simd_targets;
 using Size = std::ptrdiff_t;
 
-template <class T>
-constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
-
-/// A rows x cols matrix of normal numbers at an odd address, with a larger leading dimension, in a sea of NaN.
-template <class T>
-struct Matrix {
-  Size rows, cols, ld;
-  std::vector<T> memory;
-  Matrix(Size r, Size c, std::mt19937& rng, T fill = 1)
-      : rows(r), cols(c), ld(c + 3), memory(r * (c + 3) + 9, kNan<T>) {
-    std::normal_distribution<double> normal;
-    for (Size i = 0; i < rows; ++i)
-      for (Size j = 0; j < cols; ++j) at(i, j) = fill * static_cast<T>(normal(rng));
-  }
-  T* data() { return memory.data() + 5; }
-  T& at(Size i, Size j) { return memory[5 + i * ld + j]; }
-  /// True if all that lies outside the matrix is still NaN.
-  bool guards_hold() {
-    std::vector<bool> inside(memory.size(), false);
-    for (Size i = 0; i < rows; ++i)
-      for (Size j = 0; j < cols; ++j) inside[5 + i * ld + j] = true;
-    for (std::size_t m = 0; m < memory.size(); ++m)
-      if (!inside[m] && !std::isnan(memory[m])) return false;
-    return true;
-  }
-};
+using ttr_simd_test::kNan;
+using ttr_simd_test::Matrix;
+using ttr_simd_test::tolerance;
 
 template <class T>
-T tolerance(double magnitude) {
-  return static_cast<T>(8 * std::numeric_limits<T>::epsilon() * (magnitude + 1));
-}
-
-template <class T>
-class SimdTest : public testing::Test {
- protected:
-  std::mt19937 rng{7};
-  template <class F>
-  void for_targets(const F& f) {
-    for (const std::string& name : simd_targets()) {
-      SCOPED_TRACE(name);
-      f(simd<T>(name));
-      if (this->HasFatalFailure()) return;
-    }
-  }
-};
+class SimdTest : public ttr_simd_test::Matrices<T> {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(SimdTest, Types);
 
@@ -125,6 +87,25 @@ TYPED_TEST(SimdTest, GemmAllLayouts) {
             ASSERT_TRUE(nn.guards_hold() && tn.guards_hold() && nt.guards_hold());
           }
         }
+  });
+}
+
+TYPED_TEST(SimdTest, Gram) {
+  using T = TypeParam;
+  this->for_targets([&](const Simd<T>& s) {
+    for (const Size M : {1, 7, 16, 31, 33, 70})
+      for (const Size K : {1, 40, 128, 300}) {
+        Matrix<T> A(M, K, this->rng), C(M, M, this->rng);
+        s.gram(M, K, A.data(), A.ld, C.data(), C.ld);
+        for (Size i = 0; i < M; ++i)
+          for (Size j = 0; j <= i; ++j) {
+            double sum = 0;
+            for (Size p = 0; p < K; ++p) sum += double(A.at(i, p)) * double(A.at(j, p));
+            ASSERT_NEAR(C.at(i, j), sum, tolerance<T>(double(K))) << M << " " << K;
+            ASSERT_EQ(C.at(i, j), C.at(j, i));
+          }
+        ASSERT_TRUE(C.guards_hold());
+      }
   });
 }
 
@@ -377,136 +358,6 @@ TYPED_TEST(SimdTest, SweepsOverAState) {
                         tolerance<T>(8));
         ASSERT_TRUE(one.guards_hold() && r.guards_hold() && p.guards_hold());
       }
-  });
-}
-
-TYPED_TEST(SimdTest, TokensThroughAState) {
-  using T = TypeParam;
-  this->for_targets([&](const Simd<T>& s) {
-    const Size L = s.lanes;
-    for (const Size n : {0, 1, 2, 7, 8, 11})
-      for (const Size K : {1, 2, 17})
-        for (const Size V : {Size{1}, L + 1, 4 * L, 6 * L + 2})
-          for (const bool reads : {false, true})
-            for (const bool queries : {false, true}) {
-              Matrix<T> S(K, V, this->rng), k(n, K, this->rng, T(0.3)), q(n, K, this->rng), v(n, V, this->rng),
-                  o(n, V, this->rng), a(1, n, this->rng), b(1, n, this->rng), beta(1, n, this->rng);
-              for (Size t = 0; t < n; ++t) a.at(0, t) = std::exp(-std::abs(a.at(0, t)));
-              const T scale = T(0.5);
-              Matrix<T> whole = S, place = S, single = S, o_place = o, o_single = o;
-              std::vector<T> panel(Simd<T>::sweep_scratch(K), kNan<T>);
-              const auto sweep = [&](Size t, Size count, Matrix<T>& state, Matrix<T>& out, T* scratch) {
-                s.sweep(count, K, V, a.data() + t, reads ? b.data() + t : nullptr, beta.data() + t, scale,
-                        k.data() + t * k.ld, k.ld, v.data() + t * v.ld, v.ld, queries ? q.data() + t * q.ld : nullptr,
-                        q.ld, state.data(), state.ld, out.data() + t * out.ld, out.ld, scratch);
-              };
-              sweep(0, n, whole, o, panel.data());
-              sweep(0, n, place, o_place, nullptr);
-              for (Size t = 0; t < n; ++t) sweep(t, 1, single, o_single, panel.data());
-              for (Size j = 0; j < V; ++j) {
-                std::vector<double> column(K);
-                for (Size i = 0; i < K; ++i) column[i] = S.at(i, j);
-                for (Size t = 0; t < n; ++t) {
-                  double read = 0, answer = 0;
-                  for (Size i = 0; i < K; ++i) read += double(k.at(t, i)) * column[i];
-                  const double u =
-                      double(beta.at(0, t)) * (double(v.at(t, j)) - (reads ? double(b.at(0, t)) * read : 0));
-                  for (Size i = 0; i < K; ++i) {
-                    column[i] = double(a.at(0, t)) * column[i] + double(k.at(t, i)) * u;
-                    answer += double(scale) * double(q.at(t, i)) * column[i];
-                  }
-                  if (queries) {
-                    ASSERT_NEAR(o.at(t, j), answer, tolerance<T>(200)) << n << " " << K << " " << V;
-                  }
-                  ASSERT_EQ(o.at(t, j), o_place.at(t, j));
-                  ASSERT_EQ(o.at(t, j), o_single.at(t, j));
-                }
-                for (Size i = 0; i < K; ++i) {
-                  ASSERT_NEAR(whole.at(i, j), column[i], tolerance<T>(200)) << n << " " << K << " " << V;
-                  ASSERT_EQ(whole.at(i, j), place.at(i, j));
-                  ASSERT_EQ(whole.at(i, j), single.at(i, j));
-                }
-              }
-              ASSERT_TRUE(o.guards_hold() && whole.guards_hold() && place.guards_hold() && single.guards_hold());
-            }
-  });
-}
-
-// Every combination of parts that a family may ask for, forwards and (negative leading dimensions) backwards in time.
-TYPED_TEST(SimdTest, GatedTokensThroughAState) {
-  using T = TypeParam;
-  struct Parts {
-    bool columns, beta, x, y, q, before, direct;
-  };
-  const Parts all[] = {{0, 0, 0, 0, 0, 0, 0}, {0, 1, 0, 0, 1, 0, 0}, {0, 1, 0, 0, 1, 1, 1}, {1, 0, 0, 0, 0, 0, 0},
-                       {1, 0, 0, 0, 1, 0, 1}, {1, 1, 0, 0, 1, 1, 0}, {0, 1, 1, 0, 0, 0, 0}, {0, 1, 1, 0, 1, 0, 0},
-                       {0, 0, 1, 1, 0, 0, 0}, {0, 1, 1, 1, 1, 0, 0}};
-  this->for_targets([&](const Simd<T>& s) {
-    const Size L = s.lanes;
-    for (const Parts& has : all)
-      for (const Size n : {0, 1, 2, 11})
-        for (const Size K : {1, 2, 17})
-          for (const Size V : {Size{1}, L + 1, 2 * L, 7 * L + 2})
-            for (const bool reversed : {false, true}) {
-              Matrix<T> S(K, V, this->rng), k(n, K, this->rng, T(0.3)), q(n, K, this->rng), v(n, V, this->rng),
-                  o(n, V, this->rng), rows(n, K, this->rng), columns(n, V, this->rng), x(n, K, this->rng, T(0.3)),
-                  y(n, K, this->rng, T(0.3)), beta(1, n, this->rng), direct(1, n, this->rng);
-              for (Size t = 0; t < n; ++t) {
-                for (Size i = 0; i < K; ++i) rows.at(t, i) = std::exp(-std::abs(rows.at(t, i)));
-                for (Size j = 0; j < V; ++j) columns.at(t, j) = std::exp(-std::abs(columns.at(t, j)));
-              }
-              const T scale = T(0.5);
-              const auto line = [&](Size t) { return reversed ? n - 1 - t : t; };
-              const Size sign = reversed ? -1 : 1;
-              const auto sweep = [&](Size t, Size count, Matrix<T>& state, Matrix<T>& out, T* scratch) {
-                const auto at = [&](Matrix<T>& m) { return n == 0 ? m.data() : m.data() + line(t) * m.ld; };
-                typename Simd<T>::Tokens a{.n = count, .K = K, .V = V, .rows = at(rows), .ld_rows = sign * rows.ld};
-                a.k = at(k), a.ldk = sign * k.ld, a.v = at(v), a.ldv = sign * v.ld, a.scale = scale;
-                if (has.columns) a.columns = at(columns), a.ld_columns = sign * columns.ld;
-                if (has.beta) a.beta = beta.data() + t;
-                if (has.x) a.x = at(x), a.ldx = sign * x.ld;
-                if (has.y) a.y = at(y), a.ldy = sign * y.ld;
-                if (has.q) a.q = at(q), a.ldq = sign * q.ld;
-                if (has.direct) a.direct = direct.data() + t;
-                a.before = has.before;
-                s.gated_sweep(a, state.data(), state.ld, at(out), sign * out.ld, scratch);
-              };
-              Matrix<T> whole = S, place = S, single = S, o_place = o, o_single = o;
-              std::vector<T> panel(Simd<T>::sweep_scratch(K), kNan<T>);
-              sweep(0, n, whole, o, panel.data());
-              sweep(0, n, place, o_place, nullptr);
-              for (Size t = 0; t < n; ++t) sweep(t, 1, single, o_single, panel.data());
-              for (Size j = 0; j < V; ++j) {
-                std::vector<double> column(K);
-                for (Size i = 0; i < K; ++i) column[i] = S.at(i, j);
-                for (Size t = 0; t < n; ++t) {
-                  const Size m = line(t);
-                  double read = 0, answer = has.direct ? double(direct.at(0, t)) * double(v.at(m, j)) : 0;
-                  for (Size i = 0; i < K; ++i) {
-                    read += double(x.at(m, i)) * column[i];
-                    if (has.before) answer += double(scale) * double(q.at(m, i)) * column[i];
-                  }
-                  double u = double(v.at(m, j)) - (has.x && !has.y ? read : 0);
-                  if (has.beta) u *= double(beta.at(0, t));
-                  for (Size i = 0; i < K; ++i) {
-                    column[i] *= double(rows.at(m, i)) * (has.columns ? double(columns.at(m, j)) : 1);
-                    column[i] += double(k.at(m, i)) * u + (has.y ? double(y.at(m, i)) * read : 0);
-                    if (!has.before) answer += double(scale) * double(q.at(m, i)) * column[i];
-                  }
-                  if (has.q) {
-                    ASSERT_NEAR(o.at(m, j), answer, tolerance<T>(200)) << n << " " << K << " " << V;
-                  }
-                  ASSERT_EQ(o.at(m, j), o_place.at(m, j));
-                  ASSERT_EQ(o.at(m, j), o_single.at(m, j));
-                }
-                for (Size i = 0; i < K; ++i) {
-                  ASSERT_NEAR(whole.at(i, j), column[i], tolerance<T>(200)) << n << " " << K << " " << V;
-                  ASSERT_EQ(whole.at(i, j), place.at(i, j));
-                  ASSERT_EQ(whole.at(i, j), single.at(i, j));
-                }
-              }
-              ASSERT_TRUE(o.guards_hold() && whole.guards_hold() && place.guards_hold() && single.guards_hold());
-            }
   });
 }
 

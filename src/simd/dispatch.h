@@ -12,8 +12,8 @@
 #include "simd/targets.h"
 
 // A set that targets.h lets through and that has no case below would be a plan without kernels.
-static_assert((HWY_TARGETS & ~(HWY_AVX3 | HWY_AVX2 | HWY_SSE4 | HWY_NEON | HWY_PPC8 | HWY_WASM | HWY_EMU128 |
-                               HWY_SCALAR)) == 0,
+static_assert((HWY_TARGETS &
+               ~(HWY_AVX3 | HWY_AVX2 | HWY_SSE4 | HWY_NEON | HWY_PPC8 | HWY_WASM | HWY_EMU128 | HWY_SCALAR)) == 0,
               "simd/dispatch.h has no case for an instruction set that simd/targets.h lets through");
 
 #define TTR_TARGET_CASE(TARGET, Table) \
@@ -66,25 +66,36 @@ static_assert((HWY_TARGETS & ~(HWY_AVX3 | HWY_AVX2 | HWY_SSE4 | HWY_NEON | HWY_P
   switch (target) {                                                                                              \
     TTR_CASE_AVX3(Table)                                                                                         \
     TTR_CASE_AVX2(Table)                                                                                         \
-    TTR_CASE_SSE4(Table) TTR_CASE_NEON(Table) TTR_CASE_PPC8(Table) TTR_CASE_WASM(Table) TTR_CASE_EMU128(Table)   \
-        TTR_CASE_SCALAR(Table)                                                                                   \
+    TTR_CASE_SSE4(Table)                                                                                         \
+    TTR_CASE_NEON(Table) TTR_CASE_PPC8(Table) TTR_CASE_WASM(Table) TTR_CASE_EMU128(Table) TTR_CASE_SCALAR(Table) \
   }                                                                                                              \
   return ttr::simd_detail::HWY_NAMESPACE::Table<T>();
 
-#define TTR_SIMD_TABLES(Type, Table, function)                            \
-  namespace ttr {                                                         \
-  namespace {                                                             \
-  template <class T>                                                      \
-  const Type<T>* table_for(long long target) noexcept {                   \
-    TTR_TABLE_OF(target, Table)                                           \
-  }                                                                       \
-  }                                                                       \
-  template <>                                                             \
-  const Type<float>& function<float>(const Simd<float>& simd) noexcept {  \
-    return *table_for<float>(simd.target);                                \
-  }                                                                       \
-  template <>                                                             \
+/// Defines simd_detail::function<T>(target), the table Table<T>() of that set: the parts a Simd is made of.
+#define TTR_TARGET_TABLE(Number, Type, Table, function)                               \
+  namespace ttr::simd_detail {                                                        \
+  template <>                                                                         \
+  const Type<Number>& function<Number>(long long target) {                            \
+    using T = Number;                                                                 \
+    const auto find = [](long long of) -> const Type<T>* { TTR_TABLE_OF(of, Table) }; \
+    return *find(target);                                                             \
+  }                                                                                   \
+  }
+
+#define TTR_SIMD_TABLES(Type, Table, function)                              \
+  namespace ttr {                                                           \
+  namespace {                                                               \
+  template <class T>                                                        \
+  const Type<T>* table_for(long long target) noexcept {                     \
+    TTR_TABLE_OF(target, Table)                                             \
+  }                                                                         \
+  }                                                                         \
+  template <>                                                               \
+  const Type<float>& function<float>(const Simd<float>& simd) noexcept {    \
+    return *table_for<float>(simd.target);                                  \
+  }                                                                         \
+  template <>                                                               \
   const Type<double>& function<double>(const Simd<double>& simd) noexcept { \
-    return *table_for<double>(simd.target);                               \
-  }                                                                       \
+    return *table_for<double>(simd.target);                                 \
+  }                                                                         \
   }

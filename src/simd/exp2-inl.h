@@ -9,7 +9,7 @@
 #define TTR_SIMD_EXP2_INL_H_
 #endif
 
-#include "simd/tiles-inl.h"
+#include "simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {

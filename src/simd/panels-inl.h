@@ -1,5 +1,5 @@
 // Passes over panels of a chunk: transposes of whole vectors, the gradient of gates.
-// Compiled once per instruction set (included by vectors-inl.h).
+// Compiled once per instruction set.
 //
 // A transpose loads 128-bit blocks of as many rows as a vector has numbers, puts blocks of rows a block's width apart
 // side by side and interleaves within blocks, so that every store is a whole vector.
@@ -10,12 +10,65 @@
 #define TTR_SIMD_PANELS_INL_H_
 #endif
 
+#include "simd/lanes-inl.h"
 #include "simd/simd.h"
-#include "simd/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
 namespace HWY_NAMESPACE {
+
+// 128-bit blocks are W x W tiles, W = 4 floats or 2 doubles: W rows where d is one block wide; 2 W rows where it is
+// two, the second W in the upper blocks.
+#if HWY_TARGET != HWY_SCALAR
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void TransposeTile(D d, const T* a, Size lda, T* b, Size ldb) {
+  constexpr Size W = 16 / sizeof(T);
+  const hn::FixedTag<T, W> block;
+  const auto load = [&](Size r) HWY_ATTR {
+    if constexpr (hn::MaxLanes(D()) == W) return hn::LoadU(d, a + r * lda);
+    else return hn::Combine(d, hn::LoadU(block, a + (r + W) * lda), hn::LoadU(block, a + r * lda));
+  };
+  const auto r0 = load(0), r1 = load(1);
+  if constexpr (W == 4) {
+    const hn::RepartitionToWide<D> pair;
+    const auto r2 = load(2), r3 = load(3);
+    const auto l01 = hn::BitCast(pair, hn::InterleaveLower(d, r0, r1));
+    const auto l23 = hn::BitCast(pair, hn::InterleaveLower(d, r2, r3));
+    const auto u01 = hn::BitCast(pair, hn::InterleaveUpper(d, r0, r1));
+    const auto u23 = hn::BitCast(pair, hn::InterleaveUpper(d, r2, r3));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, l01, l23)), d, b);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, l01, l23)), d, b + ldb);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pair, u01, u23)), d, b + 2 * ldb);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pair, u01, u23)), d, b + 3 * ldb);
+  } else {
+    hn::StoreU(hn::InterleaveLower(d, r0, r1), d, b);
+    hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, b + ldb);
+  }
+}
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE Size TransposeRows(D d, Size i, Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
+  constexpr Size W = 16 / sizeof(T), R = static_cast<Size>(hn::MaxLanes(D()));
+  for (; i + R <= M; i += R) {
+    Size j = 0;
+    for (; j + W <= N; j += W) TransposeTile(d, A + i * lda + j, lda, B + j * ldb + i, ldb);
+    for (; j < N; ++j)
+      for (Size r = 0; r < R; ++r) B[j * ldb + i + r] = A[(i + r) * lda + j];
+  }
+  return i;
+}
+#endif
+
+template <class T>
+void Transpose(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
+  Size i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (Width<T>() * sizeof(T) >= 32)
+    i = TransposeRows(hn::FixedTag<T, 32 / sizeof(T)>(), i, M, N, A, lda, B, ldb);
+  i = TransposeRows(hn::FixedTag<T, 16 / sizeof(T)>(), i, M, N, A, lda, B, ldb);
+#endif
+  for (; i < M; ++i)
+    for (Size j = 0; j < N; ++j) B[j * ldb + i] = A[i * lda + j];
+}
 
 #if HWY_TARGET != HWY_SCALAR
 // The blocks at p, p + step, p + 2 step, .. as one vector.

@@ -14,7 +14,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "simd/tiles-inl.h"
+#include "simd/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {

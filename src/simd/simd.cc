@@ -31,11 +31,17 @@ std::vector<std::string> simd_targets() {
 
 template <class T>
 const Simd<T>& simd(std::string_view name) {
-  const std::vector<long long> targets = simd_detail::runnable();
-  for (const long long target : targets)
-    if (name.empty() || name == hwy::TargetName(target)) return *simd_detail::table<T>(target);
+  static const std::vector<Simd<T>> tables = [] {
+    std::vector<Simd<T>> all;
+    for (const long long target : simd_detail::runnable())
+      all.push_back(
+          {simd_detail::products<T>(target), simd_detail::vectors<T>(target), hwy::TargetName(target), target});
+    return all;
+  }();
+  for (const Simd<T>& table : tables)
+    if (name.empty() || name == table.name) return table;
   std::string have;
-  for (const long long target : targets) have += (have.empty() ? "" : ", ") + std::string(hwy::TargetName(target));
+  for (const Simd<T>& table : tables) have += (have.empty() ? "" : ", ") + std::string(table.name);
   throw Error("no instruction set '" + std::string(name) + "' on this machine or in this build; there is " + have +
                   ". Leave the target empty for the best",
               "target");

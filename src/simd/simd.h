@@ -10,6 +10,9 @@
 //
 // In gemm-like primitives  C = alpha (product) + beta C ; with beta = 0 the old C is not read (it may hold NaN).
 // C must not overlap A or B.
+//
+// What a family alone needs is not here: it has a table of its own beside it (state_simd.h of the linear families,
+// attention_simd.h, ..), found by the instruction set of a Simd.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +37,10 @@ struct Hints {
   std::ptrdiff_t every = 1, credit = 0;  // rounds of one vector between two strips
 };
 
+/// Products of matrices (tiles-inl.h).
 template <class T>
-struct Simd {
+struct Products {
   using Size = std::ptrdiff_t;
-
-  const char* name;  // as Highway spells it: "AVX3", "AVX2", "SSE4", "EMU128", "SCALAR"
-  long long target;  // the bit of that set, by which other tables of the same set are found (dispatch.h)
-  int lanes;         // numbers per vector
 
   /// C [M,N] = alpha A B + beta C, A [M,K], B [K,N]
   using Gemm = void (*)(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T beta, T* C,
@@ -59,6 +59,31 @@ struct Simd {
   /// X [M,N] <- (I + stril(L))^{-1} X and (I + stril(L))^{-T} X; L is read below its diagonal only.
   using Solve = void (*)(Size M, Size N, const T* L, Size ldl, T* X, Size ldx);
   Solve solve_nn, solve_tn;
+  /// C [M,N] = diag(alpha) A B + diag(beta) C, A stored [K,M]; alpha = null: 1
+  void (*gemm_tn_rows)(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb,
+                       const T* beta, T* C, Size ldc);
+
+  /// C [M,N] = diag(a) A B + b F, A [M,K] (tn: stored [K,M]); a = null: 1. F = null: nothing is added; F may be C.
+  using Onto = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, T b,
+                        const T* F, Size ldf, T* C, Size ldc, Hints* hints);
+  Onto gemm_nn_onto, gemm_tn_onto;
+  /// C [M,N] = diag(a) A B + tril(L) B2, and with tril(L)': A [M,K], L as in trmm, B2 [M,N]; a = null: 1.
+  using Joint = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, const T* L,
+                         Size ldl, const T* B2, Size ldb2, T* C, Size ldc, Hints* hints);
+  Joint gemm_trmm_nn, gemm_trmm_tn;
+  /// gemm_lower with C_ij = alpha D_ij (A B)_ij. D [M,M] may hold anything above its diagonal, but is read there.
+  void (*gemm_lower_gated)(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, const T* D, Size ldd,
+                           T* C, Size ldc);
+  /// C [M,M] = A A' for A [M,K]: one triangle is computed, the other is its mirror image.
+  void (*gram)(Size M, Size K, const T* A, Size lda, T* C, Size ldc);
+};
+
+/// Loops over vectors and over the rows of matrices (vectors-inl.h).
+template <class T>
+struct Vectors {
+  using Size = std::ptrdiff_t;
+
+  int lanes;  // numbers per vector
 
   /// B [N,M] = A' for A [M,N]
   void (*transpose)(Size M, Size N, const T* A, Size lda, T* B, Size ldb);
@@ -91,66 +116,6 @@ struct Simd {
   void (*mat_vec)(Size K, Size V, const T* S, Size lds, const T* x, T* y);
   /// S <- a S + k u'
   void (*rank_one)(Size K, Size V, T a, const T* k, const T* u, T* S, Size lds);
-  /// n tokens through a state S [K,V], one sweep over S per token (the read of the next token rides on the write of
-  /// this one), panel of columns by panel:
-  ///   u_t = beta_t (v_t - b_t S' k_t) ;  S <- a_t S + k_t u_t' ;  o_t = scale S' q_t        row t at k + t ldk, ...
-  /// b = null: u_t = beta_t v_t. q = null: no outputs. One call with n tokens has the bits of n calls with one.
-  /// `panel` is scratch of sweep_scratch(K) numbers that keeps a panel together in L1; null: work in place.
-  void (*sweep)(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk,
-                const T* v, Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel);
-  static constexpr Size sweep_scratch(Size K) { return K * (256 / static_cast<Size>(sizeof(T))); }
-
-  /// Tokens of gated_sweep. Row t of a matrix is at data + t ld (ld may be zero or negative).
-  struct Tokens {
-    Size n = 0, K = 0, V = 0;
-    const T* rows = nullptr;  // factor of the state's rows, [n,K]
-    Size ld_rows = 0;
-    const T* columns = nullptr;  // factor of its columns, [n,V]; null: 1. Not with x.
-    Size ld_columns = 0;
-    const T* beta = nullptr;             // [n]; null: 1
-    const T *x = nullptr, *y = nullptr;  // read and erase keys [n,K]; y only beside x
-    Size ldx = 0, ldy = 0;
-    const T *k = nullptr, *v = nullptr;  // write keys [n,K], values [n,V]
-    Size ldk = 0, ldv = 0;
-    const T* q = nullptr;  // [n,K]; null: no outputs
-    Size ldq = 0;
-    T scale = 1;                // on the outputs
-    bool before = false;        // outputs read the state before the token's write; not with x
-    const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
-  };
-  /// Tokens through a state S [K,V] with a factor for every row and column, one sweep over S per token:
-  ///   r_t = S' x_t ;  S <- diag(rows_t) S diag(columns_t) + k_t u_t' (+ y_t r_t')
-  ///   o_t = scale S' q_t + direct_t v_t
-  /// where u_t = beta_t v_t, or with x and without y  u_t = beta_t (v_t - r_t). Bits and `panel` as in sweep.
-  void (*gated_sweep)(const Tokens&, T* S, Size lds, T* o, Size ldo, T* panel);
-
-  /// Tokens of group_sweep, whose gates are in their rows and factors already. Row t is at data + t ld.
-  struct Group {
-    Size n = 0, K = 0, V = 0;
-    const T *x = nullptr, *y = nullptr;  // read and erase keys [n,K]; y only beside x
-    Size ldx = 0, ldy = 0;
-    const T *k = nullptr, *v = nullptr;  // write keys [n,K], values [n,V]
-    Size ldk = 0, ldv = 0;
-    const T *write = nullptr, *read = nullptr;  // factors of v_t and (without y) of what was read, [n]; null: 1
-    const T* q = nullptr;                       // [n,K]; null: no outputs
-    Size ldq = 0;
-    T scale = 1;                // on the outputs
-    const T* answer = nullptr;  // [n], on the outputs as well; null: 1
-    bool before = false;        // outputs read the state before the token's write; not with x
-    const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
-    const T* late = nullptr;    // factor of row i of the state behind the last token, late[i late_step]; null: 1
-    Size late_step = 1;
-    Hints* hints = nullptr;
-  };
-  /// Tokens through a state S [K,V] without gates, two or four at a time, one sweep over S for each group:
-  ///   r_t = S' x_t ;  S <- S + k_t u_t' (+ y_t r_t') ;  o_t = scale answer_t S' q_t + direct_t v_t
-  /// where u_t = write_t v_t, or with x and without y  u_t = write_t v_t - read_t r_t ; at the end S <- diag(late) S.
-  /// `panel` as in sweep; it is used where rows of S lie so far apart that L1 would not hold a panel of them.
-  void (*group_sweep)(const Group&, T* S, Size lds, T* o, Size ldo, T* panel);
-
-  /// C [M,N] = diag(alpha) A B + diag(beta) C, A stored [K,M]; alpha = null: 1
-  void (*gemm_tn_rows)(Size M, Size N, Size K, const T* alpha, const T* A, Size lda, const T* B, Size ldb,
-                       const T* beta, T* C, Size ldc);
   /// Z_ij = X_ij Y_ij for [M,N]; Z may be X or Y.
   void (*mul_rows)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* Z, Size ldz);
   /// up_i = exp(G_i) and down_i = exp(-G_i), both [C+1,D], for G_0 = 0, G_i = g_1 + .. + g_i. Returns for how many of
@@ -170,38 +135,19 @@ struct Simd {
   /// A hint that the M rows of N numbers will be used soon; no address is wrong.
   void (*prefetch_rows)(Size M, Size N, const T* X, Size ldx);
 
-  /// C [M,N] = diag(a) A B + b F, A [M,K] (tn: stored [K,M]); a = null: 1. F = null: nothing is added; F may be C.
-  using Onto = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, T b,
-                        const T* F, Size ldf, T* C, Size ldc, Hints* hints);
-  Onto gemm_nn_onto, gemm_tn_onto;
-  /// C [M,N] = diag(a) A B + tril(L) B2, and with tril(L)': A [M,K], L as in trmm, B2 [M,N]; a = null: 1.
-  using Joint = void (*)(Size M, Size N, Size K, const T* a, const T* A, Size lda, const T* B, Size ldb, const T* L,
-                         Size ldl, const T* B2, Size ldb2, T* C, Size ldc, Hints* hints);
-  Joint gemm_trmm_nn, gemm_trmm_tn;
-  /// gemm_lower with C_ij = alpha D_ij (A B)_ij. D [M,M] may hold anything above its diagonal, but is read there.
-  void (*gemm_lower_gated)(Size M, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, const T* D, Size ldd,
-                           T* C, Size ldc);
   /// Y_i += a_i X_i + X2_i and dots_i = Z_i . X_i, dots2_i = Z_i . X2_i for rows of length N. Y = null: only
   /// the dots; Z = null: none; X2 = null: zero (dots2 is left alone); a = null: 1.
   void (*add_rows_dots)(Size M, Size N, const T* a, const T* X, Size ldx, const T* X2, Size ldx2, const T* Z,
                         Size ldz, T* Y, Size ldy, T* dots, T* dots2);
-  /// One token of several heads, each with a state of its own: S [heads, K, V]. A row of a matrix is a head, of k and
-  /// q a group of heads; a, b and beta have a number for every head. The bits of a sweep of one token for each.
-  void (*sweep_heads)(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale,
-                      const T* k, Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo);
-  /// The same for gated_sweep, with n heads; a row of x is for x_group heads.
-  void (*gated_heads)(const Tokens&, Size group, Size x_group, T* S, T* o, Size ldo);
+};
 
-  /// One token of several heads with two states, S and Z [heads, K, V]. Row h of v, row h / group of the others.
-  struct Momentum {
-    Size heads = 0, group = 1, K = 0, V = 0;
-    const T *a = nullptr, *f = nullptr, *mu = nullptr, *eta = nullptr, *beta = nullptr;  // [heads]
-    T scale = 1;                                                                         // on the outputs
-    const T *k = nullptr, *p = nullptr, *v = nullptr, *q = nullptr;                      // q = null: no outputs
-    Size ldk = 0, ldp = 0, ldv = 0, ldq = 0;
-  };
-  /// r = v - f S' p ;  Z <- mu Z + k (eta r)' ;  S <- a S + beta Z ;  o = scale S' q
-  void (*momentum_heads)(const Momentum&, T* S, T* Z, T* o, Size ldo);
+/// The primitives of one instruction set.
+template <class T>
+struct Simd : Products<T>, Vectors<T> {
+  using Size = std::ptrdiff_t;
+
+  const char* name;  // as Highway spells it: "AVX3", "AVX2", "SSE4", "EMU128", "SCALAR"
+  long long target;  // the bit of that set, by which other tables of the same set are found (dispatch.h)
 };
 
 /// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.
@@ -212,9 +158,11 @@ const Simd<T>& simd(std::string_view target);
 std::vector<std::string> simd_targets();
 
 namespace simd_detail {
-/// The table compiled for a Highway target bit.
+/// What was compiled for a Highway target bit.
 template <class T>
-const Simd<T>* table(long long target);
+const Products<T>& products(long long target);
+template <class T>
+const Vectors<T>& vectors(long long target);
 /// Highway target bits compiled in and runnable, best first.
 std::vector<long long> runnable();
 }  // namespace simd_detail

@@ -29,6 +29,7 @@
 #include <cstddef>
 
 #include "families/common/scratch.h"
+#include "families/linear/state_simd.h"
 #include "simd/simd.h"
 #include "ttr/view.h"
 
@@ -47,7 +48,7 @@ class Gates {
 
   /// Up to `chunk` tokens; possible: there may be gates at all.
   Gates(const Simd<T>& simd, int dim, Size chunk, bool possible, bool backward, Arena& arena)
-      : s(simd), D(dim), C(chunk) {
+      : s(simd), through(state_simd(simd)), D(dim), C(chunk) {
     moved = arena.take<T>(C * D);
     if (!possible || C == 0) return;
     a = arena.take<T>(std::max((C + 1) * D, 2 * C)), to_block = arena.take<T>(C * D),
@@ -126,10 +127,10 @@ class Gates {
       }
       T* const state = moved + i0;  // [D,n]: column j is y_j, decayed
       for (Size i = 0; i < D; ++i) std::fill_n(state + i * C, n, T(0));
-      typename Simd<T>::Tokens t{.n = n, .K = D, .V = n, .rows = a + i0 * D, .ld_rows = D};
+      typename StateSimd<T>::Tokens t{.n = n, .K = D, .V = n, .rows = a + i0 * D, .ld_rows = D};
       t.k = y + i0 * D, t.ldk = D, t.v = unit, t.ldv = block, t.q = x + i0 * D, t.ldq = D;
       t.before = reader == Reader::before;
-      s.gated_sweep(t, state, C, P + i0 * C + i0, C, nullptr);
+      through.gated_sweep(t, state, C, P + i0 * C + i0, C, nullptr);
       if (i0 > 0 && i0 + n < c) s.scale_rows(D, i0, to_block + (i0 + n - 1) * D, moved, C, moved, C);
     }
     if (strict || reader == Reader::before)
@@ -150,10 +151,10 @@ class Gates {
         for (Size j = 0; j < n; ++j) corner[i * block + j] = j <= i ? P[(i0 + i) * C + i0 + j] : T(0);
       T* const state = moved + i0 * D;  // [n,D]: row j is y_j, decayed
       std::fill_n(state, n * D, T(0));
-      typename Simd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
+      typename StateSimd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
       t.columns = a + i0 * D, t.ld_columns = D, t.k = unit, t.ldk = block, t.v = y + i0 * D, t.ldv = D, t.q = corner,
       t.ldq = block, t.before = reader == Reader::before;
-      s.gated_sweep(t, state, D, rows, D, nullptr);
+      through.gated_sweep(t, state, D, rows, D, nullptr);
       s.axpy(n * D, T(1), rows, out + i0 * D);
       if (i0 + n < c) s.scale_columns(i0, D, to_block + (i0 + n - 1) * D, moved, D, moved, D);
     }
@@ -173,11 +174,11 @@ class Gates {
       T* const state = moved + i0 * D;  // [n,D]: row i is x_i, decayed down to the row that is read
       std::fill_n(state, n * D, T(0));
       const Size top = n - 1;
-      typename Simd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
+      typename StateSimd<T>::Tokens t{.n = n, .K = n, .V = D, .rows = ones, .ld_rows = 0};
       t.columns = a + (reader == Reader::before ? end - 1 : end) * D, t.ld_columns = -D;
       t.k = unit + top * block, t.ldk = -block, t.v = x + (end - 1) * D, t.ldv = -D;
       t.q = corner + top * block, t.ldq = -block, t.before = reader == Reader::before;
-      s.gated_sweep(t, state, D, rows + top * D, -D, nullptr);
+      through.gated_sweep(t, state, D, rows + top * D, -D, nullptr);
       s.axpy(n * D, T(1), rows, out + i0 * D);
       if (i0 > 0) {
         if (reader == Reader::after) s.scale_columns(n, D, a + i0 * D, state, D, state, D);
@@ -257,6 +258,7 @@ class Gates {
   }
 
   const Simd<T>& s;
+  const StateSimd<T>& through;
   Size D, C;
   bool on = false, even = false, calm = false;   // are there gates; one for all channels; gentle
   T* moved;                                      // the other side of a product, decayed to the block at hand

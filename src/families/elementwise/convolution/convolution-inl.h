@@ -1,6 +1,7 @@
-// The short convolution, compiled once per instruction set (included by convolution_f32.cc, convolution_f64.cc).
+// The short convolution, compiled once per instruction set (included by convolution_simd.cc).
 //
-// Widths up to 4 have their taps and their past in registers. Wider ones go tap by tap over a tile of sums.
+// Widths up to 4 have their taps and their past in registers. Wider ones, and all of the baseline, go tap by tap over a tile
+// of sums.
 #if defined(TTR_SIMD_CONVOLUTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_SIMD_CONVOLUTION_INL_H_
 #undef TTR_SIMD_CONVOLUTION_INL_H_
@@ -11,8 +12,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "hwy/cache_control.h"
 #include "families/elementwise/convolution/convolution_simd.h"
+#include "hwy/cache_control.h"
 #include "simd/exp2-inl.h"
 #include "simd/vectors-inl.h"
 
@@ -267,11 +268,13 @@ HWY_INLINE void ForwardOf(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_
 
 template <class T>
 void ConvolutionForward(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
-  if (c.W == 1) ForwardOf<1>(c, y, y_row, y_stride);
-  else if (c.W == 2) ForwardOf<2>(c, y, y_row, y_stride);
-  else if (c.W == 3) ForwardOf<3>(c, y, y_row, y_stride);
-  else if (c.W == 4) ForwardOf<4>(c, y, y_row, y_stride);
-  else ForwardWide(c, y, y_row, y_stride);
+  if constexpr (!kBaseline) {
+    if (c.W == 1) return ForwardOf<1>(c, y, y_row, y_stride);
+    if (c.W == 2) return ForwardOf<2>(c, y, y_row, y_stride);
+    if (c.W == 3) return ForwardOf<3>(c, y, y_row, y_stride);
+    if (c.W == 4) return ForwardOf<4>(c, y, y_row, y_stride);
+  }
+  ForwardWide(c, y, y_row, y_stride);
 }
 
 // Backward of tokens [begin, end): d_w and d_b add up in registers, what flows into an input waits in `open` until no
@@ -363,11 +366,13 @@ HWY_INLINE void BackwardOf(const ConvolutionTask<T>& c, const ConvolutionGradien
 
 template <class T>
 void ConvolutionBackward(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
-  if (c.W == 1) BackwardOf<1>(c, g);
-  else if (c.W == 2) BackwardOf<2>(c, g);
-  else if (c.W == 3) BackwardOf<3>(c, g);
-  else if (c.W == 4) BackwardOf<4>(c, g);
-  else BackwardWide(c, g);
+  if constexpr (!kBaseline) {
+    if (c.W == 1) return BackwardOf<1>(c, g);
+    if (c.W == 2) return BackwardOf<2>(c, g);
+    if (c.W == 3) return BackwardOf<3>(c, g);
+    if (c.W == 4) return BackwardOf<4>(c, g);
+  }
+  BackwardWide(c, g);
 }
 
 template <class T>

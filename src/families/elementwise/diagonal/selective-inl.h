@@ -1,5 +1,4 @@
-// Tokens through a selective state, compiled once per instruction set (included by selective_f32.cc,
-// selective_f64.cc).
+// Tokens through a selective state, compiled once per instruction set (included by selective_simd.cc).
 //
 // A panel is two vectors of columns: its K rows of state and of rates are copied together (1 or 2 KB each), then one
 // token after another walks down the rows. A gate costs 13 operations in float and never leaves its register. Backward
@@ -16,9 +15,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "families/elementwise/diagonal/selective_simd.h"
 #include "hwy/cache_control.h"
 #include "simd/exp2-inl.h"
-#include "families/elementwise/diagonal/selective_simd.h"
 #include "simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -56,9 +55,11 @@ template <class T, class F>
 HWY_INLINE void ForPairs(Size V, const F& f) {
   constexpr Size L = Width<T>();
   Size j = 0;
-  for (; j + 2 * L <= V; j += 2 * L) f(j, L, Columns<2, false>());
-  if (j + L <= V) f(j, L, Columns<1, false>()), j += L;
-  if (j < V) f(j, V - j, Columns<1, true>());
+  if constexpr (!kBaseline)
+    for (; j + 2 * L <= V; j += 2 * L) f(j, L, Columns<2, false>());
+  for (; j + L <= V; j += L) f(j, L, Columns<1, false>());
+  if constexpr (L > 1)
+    if (j < V) f(j, V - j, Columns<1, true>());
 }
 
 // K rows of a panel between a matrix of V columns and a place where they lie together.

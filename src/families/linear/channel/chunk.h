@@ -27,10 +27,11 @@
 #include <cstddef>
 
 #include "families/common/ahead.h"
-#include "families/linear/gates.h"
 #include "families/common/hints.h"
 #include "families/common/scratch.h"
 #include "families/linear/channel/problem.h"
+#include "families/linear/gates.h"
+#include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
@@ -43,6 +44,7 @@ class VectorChunk {
   /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
   VectorChunk(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
       : s(simd),
+        through(state_simd(simd)),
         K(key_dim),
         V(value_dim),
         C(chunk),
@@ -57,7 +59,7 @@ class VectorChunk {
     v = arena.take<T>(C * V), u = arena.take<T>(C * V), o = arena.take<T>((backward ? 1 + with_erase : 1) * C * V);
     key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V), kt = arena.take<T>(K * C);
     P = arena.take<T>(C * C), beta = arena.take<T>(C), own = arena.take<T>(C), w = arena.take<T>(K);
-    swept = arena.take<T>(Simd<T>::sweep_scratch(K));
+    swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (erase == Erase::other) yt = arena.take<T>(K * C), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
     if (!backward) return;
     alone = true;
@@ -513,6 +515,7 @@ class VectorChunk {
   }
 
   const Simd<T>& s;
+  const StateSimd<T>& through;
   int K, V;
   Size C;
   static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T

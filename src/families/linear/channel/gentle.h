@@ -22,7 +22,7 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
                                          bool outputs) {
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
-  typename Simd<T>::Group tokens{.n = c, .K = K, .V = V};
+  typename StateSimd<T>::Group tokens{.n = c, .K = K, .V = V};
   if (outputs && p.bonus && p.v) find_bonus(p, row, begin, c, head), tokens.direct = own;
   scaled(p.k, row, begin, c, key_head, keys.down_rows(), k);
   tokens.k = k, tokens.ldk = K;
@@ -43,7 +43,7 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
   }
   tokens.late = keys.over(c), tokens.hints = hints.get();
   const bool direct = outputs && p.o.stride[3] == 1;
-  s.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
+  through.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
   if (outputs && !direct) unpack(o, row, begin, c, head, V, p.o);
 }
 

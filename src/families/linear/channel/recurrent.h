@@ -16,6 +16,7 @@
 #include "families/common/heads.h"
 #include "families/common/scratch.h"
 #include "families/linear/channel/problem.h"
+#include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
@@ -26,14 +27,18 @@ class VectorRecurrent {
   using Size = std::ptrdiff_t;
 
   VectorRecurrent(const Simd<T>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
+      : s(simd),
+        through(state_simd(simd)),
+        K(key_dim),
+        V(value_dim),
+        most(std::min(block, std::max<Size>(longest, 1))) {
     const Size gates = std::max<Size>(most, heads_at_once);
     q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V),
     o = arena.take<T>(most * V), rows = arena.take<T>(gates * K), columns = arena.take<T>(gates * V);
     beta = arena.take<T>(gates), own = arena.take<T>(gates), w = arena.take<T>(K), product = arena.take<T>(K);
     if (erase != Erase::none) x = arena.take<T>(gates * K);
     if (erase == Erase::other) y = arena.take<T>(most * K);
-    panel = arena.take<T>(Simd<T>::sweep_scratch(K));
+    panel = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (!backward) return;
     u = arena.take<T>(V), d_u = arena.take<T>(V), r = arena.take<T>(V), d_r = arena.take<T>(V);
     d_q = arena.take<T>(K), d_k = arena.take<T>(K), d_x = arena.take<T>(std::max(K, V));
@@ -46,7 +51,7 @@ class VectorRecurrent {
     for (Size n; begin < end; begin += n) {
       n = std::min(most, end - begin);
       load_gates(p, row, begin, n, head);
-      typename Simd<T>::Tokens t{.n = n, .K = K, .V = V, .rows = rows, .ld_rows = p.gk ? K : 0};
+      typename StateSimd<T>::Tokens t{.n = n, .K = K, .V = V, .rows = rows, .ld_rows = p.gk ? K : 0};
       if (p.gv) t.columns = columns, t.ld_columns = V;
       if (p.beta) t.beta = beta;
       t.k = contiguous(s, p.k, row, begin, n, key_head, K, k, &t.ldk);
@@ -70,7 +75,7 @@ class VectorRecurrent {
         t.direct = own;
       }
       const bool direct = output && p.o.stride[3] == 1;
-      s.gated_sweep(t, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, panel);
+      through.gated_sweep(t, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, panel);
       if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
     }
   }
@@ -81,7 +86,7 @@ class VectorRecurrent {
     if (!p.o || !has_rows(p.q) || !has_rows(p.k) || !has_rows(p.o) || (p.v && !has_rows(p.v))) return false;
     if ((p.a && !has_rows(p.a)) || (p.b && !has_rows(p.b))) return false;
     for_head_blocks(p.heads, p.key_heads, [&](const HeadBlock& h) {
-      typename Simd<T>::Tokens token{.n = h.count, .K = K, .V = V, .rows = rows, .ld_rows = p.gk ? K : 0};
+      typename StateSimd<T>::Tokens token{.n = h.count, .K = K, .V = V, .rows = rows, .ld_rows = p.gk ? K : 0};
       if (p.gk) step_gates(p.gk, row, t, h, K, rows);
       else std::fill_n(rows, K, T(1));
       if (p.gv) step_gates(p.gv, row, t, h, V, columns), token.columns = columns, token.ld_columns = V;
@@ -110,7 +115,8 @@ class VectorRecurrent {
         }
         token.direct = own;
       }
-      s.gated_heads(token, h.group, x_group, S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);
+      through.gated_heads(token, h.group, x_group, S + Size{h.first} * K * V, &p.o(row, t, h.first, 0),
+                          p.o.stride[2]);
     });
     return true;
   }
@@ -223,6 +229,7 @@ class VectorRecurrent {
   }
 
   const Simd<T>& s;
+  const StateSimd<T>& through;
   int K, V;
   Size most;
   T *q, *k, *v, *o, *rows, *columns, *beta, *own, *w, *product, *panel;

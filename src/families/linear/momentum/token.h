@@ -9,9 +9,10 @@
 #include <cstddef>
 
 #include "families/common/heads.h"
-#include "families/linear/momentum/momentum.h"
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
+#include "families/linear/momentum/momentum.h"
+#include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families::momentum {
@@ -31,7 +32,8 @@ inline int key_head(const auto& linear, int head) { return head / (linear.heads 
 template <class T>
 class Token {
  public:
-  Token(const Simd<T>& simd, int key_dim, int value_dim, Arena& arena) : s(simd), K(key_dim), V(value_dim) {
+  Token(const Simd<T>& simd, int key_dim, int value_dim, Arena& arena)
+      : s(simd), through(state_simd(simd)), K(key_dim), V(value_dim) {
     q = arena.take<T>(K), k = arena.take<T>(K), p = arena.take<T>(K), r = arena.take<T>(V), o = arena.take<T>(V);
     d_k = arena.take<T>(K), d_r = arena.take<T>(V);
     for (T** x : {&decays, &reads, &momenta, &steps, &rates}) *x = arena.take<T>(heads_at_once);
@@ -40,7 +42,7 @@ class Token {
   void forward(const MomentumProblem<T>& m, Size row, Size t, int head, T* S, T* Z, bool outputs) {
     const LinearProblem<T>& a = m.linear;
     const int shared = key_head(a, head);
-    typename Simd<T>::Momentum x = gates(m, row, t, {head, 1, shared, 1});
+    typename StateSimd<T>::Momentum x = gates(m, row, t, {head, 1, shared, 1});
     const auto rows = [&](const View<const T, 4>& from, int h, int dim, T* buffer) {
       Size ld;
       return contiguous(s, from, row, t, 1, h, dim, buffer, &ld);
@@ -49,7 +51,7 @@ class Token {
     x.p = m.p ? rows(m.p, shared, K, p) : x.k;
     if (outputs) x.q = rows(a.q, shared, K, q);
     const bool direct = outputs && has_rows(a.o);
-    s.momentum_heads(x, S, Z, direct ? &a.o(row, t, head, 0) : o, V);
+    through.momentum_heads(x, S, Z, direct ? &a.o(row, t, head, 0) : o, V);
     if (outputs && !direct) unpack(o, row, t, 1, head, V, a.o);
   }
 
@@ -60,12 +62,12 @@ class Token {
     if (!a.o || !has_rows(a.q) || !has_rows(a.k) || !has_rows(a.v) || !has_rows(a.o) || (m.p && !has_rows(m.p)))
       return false;
     for_head_blocks(a.heads, a.key_heads, [&](const HeadBlock& h) {
-      typename Simd<T>::Momentum x = gates(m, row, t, h);
+      typename StateSimd<T>::Momentum x = gates(m, row, t, h);
       x.k = &a.k(row, t, h.key_head, 0), x.ldk = a.k.stride[2], x.v = &a.v(row, t, h.first, 0), x.ldv = a.v.stride[2];
       x.p = m.p ? &m.p(row, t, h.key_head, 0) : x.k, x.ldp = m.p ? m.p.stride[2] : x.ldk;
       x.q = &a.q(row, t, h.key_head, 0), x.ldq = a.q.stride[2];
       const Size at = Size{h.first} * K * V;
-      s.momentum_heads(x, S + at, Z + at, &a.o(row, t, h.first, 0), a.o.stride[2]);
+      through.momentum_heads(x, S + at, Z + at, &a.o(row, t, h.first, 0), a.o.stride[2]);
     });
     return true;
   }
@@ -111,7 +113,7 @@ class Token {
   }
 
  private:
-  typename Simd<T>::Momentum gates(const MomentumProblem<T>& m, Size row, Size t, const HeadBlock& h) {
+  typename StateSimd<T>::Momentum gates(const MomentumProblem<T>& m, Size row, Size t, const HeadBlock& h) {
     const LinearProblem<T>& a = m.linear;
     for (int i = 0; i < h.count; ++i) {
       const int head = h.first + i;
@@ -145,6 +147,7 @@ class Token {
   }
 
   const Simd<T>& s;
+  const StateSimd<T>& through;
   int K, V;
   T *q, *k, *p, *r, *o, *d_k, *d_r;
   T *decays, *reads, *momenta, *steps, *rates;  // of the heads of a step

@@ -11,8 +11,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/linear/oja/chunk.h"
 #include "families/common/run.h"
+#include "families/linear/oja/chunk.h"
+#include "families/linear/state_simd.h"
 
 namespace ttr::families::oja {
 namespace {
@@ -23,7 +24,11 @@ template <class T>
 class Recurrent {
  public:
   Recurrent(const Simd<T>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
+      : s(simd),
+        through(state_simd(simd)),
+        K(key_dim),
+        V(value_dim),
+        most(std::min(block, std::max<Size>(longest, 1))) {
     q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V);
     o = arena.take<T>(most * V), gate = arena.take<T>(most * V);
     w = arena.take<T>(K), ones = arena.take<T>(K), faded = arena.take<T>(V);
@@ -44,7 +49,7 @@ class Recurrent {
       const T* const values = contiguous(s, p.v, row, begin, n, head, V, v, &ldv);
       const T* const queries = output ? contiguous(s, p.q, row, begin, n, key_head, K, q, &ldq) : nullptr;
       const bool direct = output && p.o.stride[3] == 1;
-      typename Simd<T>::Tokens one{.n = 1, .K = K, .V = V, .rows = ones, .ld_rows = 0};
+      typename StateSimd<T>::Tokens one{.n = 1, .K = K, .V = V, .rows = ones, .ld_rows = 0};
       one.k = w, one.scale = p.scale;
       for (Size i = 0; i < n; ++i) {
         one.v = values + i * ldv;
@@ -54,7 +59,7 @@ class Recurrent {
         const T beta = step(p, row, begin + i, head);
         for (Size j = 0; j < K; ++j) w[j] = beta * (keys[i * ldk + j] - w[j]);
         if (output) one.q = queries + i * ldq;
-        s.gated_sweep(one, S, V, direct ? &p.o(row, begin + i, head, 0) : o + i * V, V, nullptr);
+        through.gated_sweep(one, S, V, direct ? &p.o(row, begin + i, head, 0) : o + i * V, V, nullptr);
       }
       if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
     }
@@ -111,6 +116,7 @@ class Recurrent {
   static T step(const OjaTokens<T>& p, Size row, Size t, int head) { return p.beta ? p.beta(row, t, head) : T(1); }
 
   const Simd<T>& s;
+  const StateSimd<T>& through;
   int K, V;
   Size most;
   T *q, *k, *v, *o, *gate, *w, *ones, *faded;

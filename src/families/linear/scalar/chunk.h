@@ -23,7 +23,7 @@
 // the pass that finds the states again 10 K V + C (3 K + 2 V), delta 16 K V + C (6 K + 5 V). That pass keeps W and N.
 //
 // Forward there is a shorter way as long as the gates are gentle, |G_i| <= 12 since the last cut: tokens go through
-// e^{-G} S, which has no gates, in groups (simd/groups-inl.h). What they write is multiplied by e^{-G_i}, what they
+// e^{-G} S, which has no gates, in groups (groups-inl.h). What they write is multiplied by e^{-G_i}, what they
 // read by e^{G_i}, and the state at the cut by e^{G_c}:
 //
 //   u_i = e^{-G_i} beta_i v_i - beta_i x_i ,  x_i = S' k_i  (undecayed: times e^{-g_i})     o_i = e^{G_i} S' q_i
@@ -37,11 +37,12 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/linear/gates.h"
 #include "families/common/hints.h"
 #include "families/common/linear.h"
-#include "families/linear/scalar/rule.h"
 #include "families/common/scratch.h"
+#include "families/linear/gates.h"
+#include "families/linear/scalar/rule.h"
+#include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
@@ -53,12 +54,18 @@ class ChunkForm {
 
   /// Takes its panels from the arena; C is the largest number of tokens in one chunk.
   ChunkForm(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), C(chunk), hints(simd), sweep_hints(simd, longest_hinted) {
+      : s(simd),
+        through(state_simd(simd)),
+        K(key_dim),
+        V(value_dim),
+        C(chunk),
+        hints(simd),
+        sweep_hints(simd, longest_hinted) {
     const Size stack = reads(rule) ? 2 * C : C;  // queries above reads
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
     D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
     g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C + 1), sums = arena.take<T>(C);
-    factors = arena.take<T>(2 * C), swept = arena.take<T>(Simd<T>::sweep_scratch(K));
+    factors = arena.take<T>(2 * C), swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (reads(rule)) N = arena.take<T>(C * C);
     if (!backward) return;
     y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K);
@@ -204,7 +211,7 @@ class ChunkForm {
         s.exp(n, read, read);
       }
     }
-    typename Simd<T>::Group tokens{.n = n, .K = K, .V = V};
+    typename StateSimd<T>::Group tokens{.n = n, .K = K, .V = V};
     for (Size i = 0; p.beta && i < n; ++i) {
       const T step = p.beta(row, begin + i, head);
       write[i] = p.g ? step * write[i] : step;
@@ -223,7 +230,7 @@ class ChunkForm {
     }
     tokens.hints = sweep_hints.get();
     const bool direct = outputs && p.o.stride[3] == 1;
-    s.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
+    through.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
     if (outputs && !direct) unpack(o, row, begin, n, head, V, p.o);
     return n;
   }
@@ -351,6 +358,7 @@ class ChunkForm {
   }
 
   const Simd<T>& s;
+  const StateSimd<T>& through;
   int K, V;
   Size C;
   RowHints<T> hints, sweep_hints;

@@ -20,8 +20,9 @@
 
 #include "families/common/heads.h"
 #include "families/common/linear.h"
-#include "families/linear/scalar/rule.h"
 #include "families/common/scratch.h"
+#include "families/linear/scalar/rule.h"
+#include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
@@ -32,12 +33,16 @@ class RecurrentForm {
   using Size = std::ptrdiff_t;
 
   RecurrentForm(const Simd<T>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
+      : s(simd),
+        through(state_simd(simd)),
+        K(key_dim),
+        V(value_dim),
+        most(std::min(block, std::max<Size>(longest, 1))) {
     q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V),
     o = arena.take<T>(most * V);
     const Size gates = std::max<Size>(most, heads_at_once);
     a = arena.take<T>(gates), beta = arena.take<T>(gates), ones = arena.take<T>(gates);
-    panel = arena.take<T>(Simd<T>::sweep_scratch(K));
+    panel = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (!backward) return;
     u = arena.take<T>(V), d_u = arena.take<T>(V), r = arena.take<T>(V), d_q = arena.take<T>(K),
     d_k = arena.take<T>(K);
@@ -60,8 +65,8 @@ class RecurrentForm {
       const bool direct = output && p.o.stride[3] == 1;
       T* const answer = direct ? &p.o(row, begin, head, 0) : o;
       const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
-      s.sweep(n, K, V, a, b, beta, p.scale, key, ldk, value, ldv, query, ldq, S, V, answer,
-              direct ? p.o.stride[1] : V, panel);
+      through.sweep(n, K, V, a, b, beta, p.scale, key, ldk, value, ldv, query, ldq, S, V, answer,
+                    direct ? p.o.stride[1] : V, panel);
       if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
     }
   }
@@ -77,9 +82,9 @@ class RecurrentForm {
       }
       s.exp(h.count, a, a);
       const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
-      s.sweep_heads(h.count, h.group, K, V, a, b, beta, p.scale, &p.k(row, t, h.key_head, 0), p.k.stride[2],
-                    &p.v(row, t, h.first, 0), p.v.stride[2], &p.q(row, t, h.key_head, 0), p.q.stride[2],
-                    S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);
+      through.sweep_heads(h.count, h.group, K, V, a, b, beta, p.scale, &p.k(row, t, h.key_head, 0), p.k.stride[2],
+                          &p.v(row, t, h.first, 0), p.v.stride[2], &p.q(row, t, h.key_head, 0), p.q.stride[2],
+                          S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);
     });
     return true;
   }
@@ -134,6 +139,7 @@ class RecurrentForm {
   static constexpr Size block = 64;  // tokens per sweep: their keys and queries stay in cache beside a panel of S
 
   const Simd<T>& s;
+  const StateSimd<T>& through;
   int K, V;
   Size most;
   T *q, *k, *v, *o, *a, *beta, *ones, *panel;

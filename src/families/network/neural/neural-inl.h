@@ -1,4 +1,4 @@
-// Rows of a neural memory, compiled once per instruction set (included by neural_f32.cc, neural_f64.cc).
+// Rows of a neural memory, compiled once per instruction set (included by neural_simd.cc).
 #if defined(TTR_SIMD_NEURAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_SIMD_NEURAL_INL_H_
 #undef TTR_SIMD_NEURAL_INL_H_
@@ -8,8 +8,8 @@
 
 #include <cmath>
 
-#include "families/pairs/attention/attention-inl.h"
 #include "families/network/neural/neural_simd.h"
+#include "families/pairs/attention/attention-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
@@ -389,23 +389,6 @@ void GatePairs(Size n, T plus, const T* gamma, Size ldg, T* X, Size ldx) {
 }
 
 template <class T>
-void Gram(Size M, Size K, const T* A, Size lda, T* C, Size ldc) {
-  constexpr Size L = Width<T>(), kDepth = 128;
-  HWY_ALIGN T buffer[kDepth * 2 * L];
-  for (Size j = 0; j < M; j += 2 * L) {
-    const Size n = std::min(2 * L, M - j);
-    for (Size p = 0; p < K; p += kDepth) {
-      const Size depth = std::min(kDepth, K - p);
-      Transpose<T>(n, depth, A + j * lda + p, lda, buffer, 2 * L);
-      Panels<Op::gemm, false, false>(Product<T>{M - j, depth, T(1), A + j * lda + p, lda, buffer, 2 * L,
-                                                p == 0 ? T(0) : T(1), C + j * ldc + j, ldc},
-                                     n);
-    }
-    Transpose<T>(M - j - n, n, C + (j + n) * ldc + j, ldc, C + j * ldc + j + n, ldc);
-  }
-}
-
-template <class T>
 void Fetch(Size n, Size length, const T* x, Size ld) {
   for (Size i = 0; i < n; ++i) PrefetchRow(x + i * ld, length);
 }
@@ -423,7 +406,6 @@ const NeuralSimd<T>* NeuralTable() {
       .spread = Spread<T>,
       .collect = Collect<T>,
       .gate_pairs = GatePairs<T>,
-      .gram = Gram<T>,
       .fetch = Fetch<T>,
   };
   return &table;

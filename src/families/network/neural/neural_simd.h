@@ -66,8 +66,6 @@ struct NeuralSimd {
   void (*collect)(Size n, Size V, T alpha, const T* factor, const T* x, const T* z, T f, T* y);
   /// X_ij <- gamma_ij (X_ij + plus) for j <= i
   void (*gate_pairs)(Size n, T plus, const T* gamma, Size ldg, T* X, Size ldx);
-  /// C [M,M] = A A' for A [M,K]: one triangle is computed, the other is its mirror image.
-  void (*gram)(Size M, Size K, const T* A, Size lda, T* C, Size ldc);
   /// Into the cache: n rows of `length` numbers, ld apart.
   void (*fetch)(Size n, Size length, const T* x, Size ld);
 };

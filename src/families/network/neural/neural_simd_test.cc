@@ -128,28 +128,6 @@ TYPED_TEST(NeuralSimdTest, NormsAndTheirReverse) {
     }
 }
 
-TYPED_TEST(NeuralSimdTest, Gram) {
-  using T = TypeParam;
-  for (const Size M : {1, 7, 16, 31, 33, 70})
-    for (const Size K : {1, 40, 128, 300}) {
-      const auto A = this->normals(M * K);
-      Doubles want;
-      for (Size i = 0; i < M; ++i)
-        for (Size j = 0; j < M; ++j) {
-          double x = 0;
-          for (Size p = 0; p < K; ++p) x += double(A[i * K + p]) * double(A[j * K + p]);
-          want.push_back(x);
-        }
-      this->for_targets([&](const NeuralSimd<T>& r) {
-        auto S = this->normals(M * M);
-        r.gram(M, K, A.data(), K, S.data(), M);
-        this->expect_near(S, want, 500, "gram");
-        for (Size i = 0; i < M; ++i)
-          for (Size j = 0; j < i; ++j) ASSERT_EQ(S[i * M + j], S[j * M + i]);
-      });
-    }
-}
-
 TYPED_TEST(NeuralSimdTest, RowsAndPairs) {
   using T = TypeParam;
   for (const Size n : {1, 5, 17})

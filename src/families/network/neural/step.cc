@@ -66,8 +66,8 @@ std::ptrdiff_t Steps<T>::turn(const NeuralLayout::Part& p, const T* G, T* X) con
 /// B = X X', BB = c0 + c1 B + c2 B^2
 template <class T>
 void Steps<T>::squared(Size r, Size columns, const T* X, const double* c, T* B, T* BB) const {
-  r_->gram(r, columns, X, columns, B, r);
-  r_->gram(r, r, B, r, BB, r);
+  s.gram(r, columns, X, columns, B, r);
+  s.gram(r, r, B, r, BB, r);
   s.scale(r * r, static_cast<T>(c[2]), BB, BB);
   s.axpy(r * r, static_cast<T>(c[1]), B, BB);
   for (Size i = 0; i < r; ++i) BB[i * r + i] += static_cast<T>(c[0]);

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
 namespace {
@@ -15,6 +16,8 @@ namespace {
 using ttr::Simd;
 using ttr::simd;
 using ttr::simd_targets;
+using ttr::state_simd;
+using ttr::StateSimd;
 using Size = std::ptrdiff_t;
 
 /// Rows of normal numbers with NaN between them.
@@ -94,12 +97,13 @@ TYPED_TEST(HeadsTest, SweepHasTheBitsOfOneHead) {
                    beta = numbers<T>(c.heads, this->rng, 0.5, 0.1);
         auto S = numbers<T>(c.heads * state, this->rng, 0, 1), S_one = S;
         Rows<T> o_one = o;
-        s.sweep_heads(c.heads, c.group, c.K, c.V, a.data(), reads ? b.data() : nullptr, beta.data(), T(0.5), k.row(0),
-                      k.ld, v.row(0), v.ld, asks ? q.row(0) : nullptr, q.ld, S.data(), o.row(0), o.ld);
+        state_simd(s).sweep_heads(c.heads, c.group, c.K, c.V, a.data(), reads ? b.data() : nullptr, beta.data(),
+                                  T(0.5), k.row(0), k.ld, v.row(0), v.ld, asks ? q.row(0) : nullptr, q.ld, S.data(),
+                                  o.row(0), o.ld);
         for (Size h = 0; h < c.heads; ++h)
-          s.sweep(1, c.K, c.V, &a[h], reads ? &b[h] : nullptr, &beta[h], T(0.5), k.row(h / c.group), k.ld, v.row(h),
-                  v.ld, asks ? q.row(h / c.group) : nullptr, q.ld, S_one.data() + h * state, c.V, o_one.row(h),
-                  o_one.ld, nullptr);
+          state_simd(s).sweep(1, c.K, c.V, &a[h], reads ? &b[h] : nullptr, &beta[h], T(0.5), k.row(h / c.group), k.ld,
+                              v.row(h), v.ld, asks ? q.row(h / c.group) : nullptr, q.ld, S_one.data() + h * state,
+                              c.V, o_one.row(h), o_one.ld, nullptr);
         expect_same(S, S_one), expect_same(o.memory, o_one.memory);
       }
   });
@@ -125,7 +129,7 @@ TYPED_TEST(HeadsTest, GatedSweepHasTheBitsOfOneHead) {
       auto S = numbers<T>(c.heads * state, this->rng, 0, 1), S_one = S;
       Rows<T> o_one = o;
       const auto tokens = [&](Size n, Size h) {
-        typename Simd<T>::Tokens t{.n = n, .K = c.K, .V = c.V, .rows = rows.row(h), .ld_rows = rows.ld};
+        typename StateSimd<T>::Tokens t{.n = n, .K = c.K, .V = c.V, .rows = rows.row(h), .ld_rows = rows.ld};
         t.k = k.row(h / c.group), t.ldk = k.ld, t.v = v.row(h), t.ldv = v.ld, t.scale = T(0.5), t.before = has.before;
         if (has.columns) t.columns = columns.row(h), t.ld_columns = columns.ld;
         if (has.beta) t.beta = beta.data() + h;
@@ -135,9 +139,9 @@ TYPED_TEST(HeadsTest, GatedSweepHasTheBitsOfOneHead) {
         if (has.direct) t.direct = direct.data() + h;
         return t;
       };
-      s.gated_heads(tokens(c.heads, 0), c.group, x_group, S.data(), o.row(0), o.ld);
+      state_simd(s).gated_heads(tokens(c.heads, 0), c.group, x_group, S.data(), o.row(0), o.ld);
       for (Size h = 0; h < c.heads; ++h)
-        s.gated_sweep(tokens(1, h), S_one.data() + h * state, c.V, o_one.row(h), o_one.ld, nullptr);
+        state_simd(s).gated_sweep(tokens(1, h), S_one.data() + h * state, c.V, o_one.row(h), o_one.ld, nullptr);
       expect_same(S, S_one), expect_same(o.memory, o_one.memory);
     }
   });
@@ -157,20 +161,20 @@ TYPED_TEST(HeadsTest, MomentumAgainstLoops) {
       auto S = numbers<T>(c.heads * state, this->rng, 0, 1), Z = numbers<T>(c.heads * state, this->rng, 0, 1);
       const auto S_old = S, Z_old = Z;
       const Rows<T> o_old = o;
-      typename Simd<T>::Momentum x{.heads = c.heads, .group = c.group, .K = c.K, .V = c.V};
+      typename StateSimd<T>::Momentum x{.heads = c.heads, .group = c.group, .K = c.K, .V = c.V};
       x.a = a.data(), x.f = f.data(), x.mu = mu.data(), x.eta = eta.data(), x.beta = beta.data(), x.scale = T(0.5);
       x.k = k.row(0), x.ldk = k.ld, x.p = p.row(0), x.ldp = p.ld, x.v = v.row(0), x.ldv = v.ld;
       if (asks) x.q = q.row(0), x.ldq = q.ld;
-      s.momentum_heads(x, S.data(), Z.data(), o.row(0), o.ld);
+      state_simd(s).momentum_heads(x, S.data(), Z.data(), o.row(0), o.ld);
       auto S_one = S_old, Z_one = Z_old;  // head by head: the same bits
       Rows<T> o_one = o_old;
       for (Size h = 0; h < c.heads; ++h) {
-        typename Simd<T>::Momentum y = x;
+        typename StateSimd<T>::Momentum y = x;
         y.heads = y.group = 1;
         y.a += h, y.f += h, y.mu += h, y.eta += h, y.beta += h;
         y.k = k.row(h / c.group), y.p = p.row(h / c.group), y.v = v.row(h);
         if (asks) y.q = q.row(h / c.group);
-        s.momentum_heads(y, S_one.data() + h * state, Z_one.data() + h * state, o_one.row(h), o_one.ld);
+        state_simd(s).momentum_heads(y, S_one.data() + h * state, Z_one.data() + h * state, o_one.row(h), o_one.ld);
       }
       expect_same(S, S_one), expect_same(Z, Z_one), expect_same(o.memory, o_one.memory);
       if (!asks) expect_same(o.memory, o_old.memory);

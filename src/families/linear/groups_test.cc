@@ -7,11 +7,14 @@
 #include <limits>
 #include <vector>
 
+#include "families/linear/state_simd.h"
 #include "simd_fixture.h"
 
 namespace {
 
 using ttr::Simd;
+using ttr::state_simd;
+using ttr::StateSimd;
 using Size = std::ptrdiff_t;
 
 /// Rows of numbers with NaN between them.
@@ -59,10 +62,11 @@ class SimdGroups : public ttr_simd_test::Primitives<T> {
     std::vector<T> write = this->normals(n), read = this->normals(n), answer = this->normals(n),
                    direct = this->normals(n), late = this->normals(K);
     const T scale = T(0.5);
-    std::vector<T> panel(static_cast<std::size_t>(Simd<T>::sweep_scratch(K)), std::numeric_limits<T>::quiet_NaN());
+    std::vector<T> panel(static_cast<std::size_t>(StateSimd<T>::sweep_scratch(K)),
+                         std::numeric_limits<T>::quiet_NaN());
     // Tokens t .. t+count-1 through columns j .. of a state.
     const auto sweep = [&](Size t, Size count, Size j, Size width, Rows<T>& state, Rows<T>& out, T* scratch) {
-      typename Simd<T>::Group a{.n = count, .K = K, .V = width};
+      typename StateSimd<T>::Group a{.n = count, .K = K, .V = width};
       a.k = k.row(t), a.ldk = k.ld, a.v = v.row(t) + j, a.ldv = v.ld, a.scale = scale, a.before = has.before;
       if (has.x) a.x = x.row(t), a.ldx = x.ld;
       if (has.y) a.y = y.row(t), a.ldy = y.ld;
@@ -75,7 +79,7 @@ class SimdGroups : public ttr_simd_test::Primitives<T> {
       ttr::Hints hints;
       hints.pieces[0] = {reinterpret_cast<const char*>(write.data()), 8, 8, n}, hints.count = 1;
       a.hints = scratch ? &hints : nullptr;
-      s.group_sweep(a, state.row(0) + j, state.ld, out.row(t) + j, out.ld, scratch);
+      state_simd(s).group_sweep(a, state.row(0) + j, state.ld, out.row(t) + j, out.ld, scratch);
     };
     Rows<T> whole = S, place = S, single = S, halves = S, o_whole = o, o_place = o, o_single = o, o_halves = o;
     sweep(0, n, 0, V, whole, o_whole, panel.data());

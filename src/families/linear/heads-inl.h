@@ -1,4 +1,4 @@
-// One token through the states of all heads, compiled once per instruction set (included by table-inl.h).
+// One token through the states of all heads, compiled once per instruction set (included by state_simd.cc).
 //
 // The delta rule reads k'S of a column before it writes to it, so a state is touched twice. States that live in L2
 // would be fetched in the first pass and stored in the second, one after the other. Here panels of all heads form one
@@ -7,19 +7,19 @@
 // (measured with 128 KB and 512 KB of states on a machine with 2 MB of L2: 93 % and 83 % of that bandwidth, against
 // 70 % with two passes).
 //
-// Columns that do not fill a panel, and rules without a read, go head by head through the sweeps of vectors-inl.h,
+// Columns that do not fill a panel, and rules without a read, go head by head through the sweeps of state-inl.h,
 // whose bits are the same.
-#if defined(TTR_SIMD_HEADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TTR_SIMD_HEADS_INL_H_
-#undef TTR_SIMD_HEADS_INL_H_
+#if defined(TTR_LINEAR_HEADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_LINEAR_HEADS_INL_H_
+#undef TTR_LINEAR_HEADS_INL_H_
 #else
-#define TTR_SIMD_HEADS_INL_H_
+#define TTR_LINEAR_HEADS_INL_H_
 #endif
 
 #include <type_traits>
 
-#include "simd/simd.h"
-#include "simd/vectors-inl.h"
+#include "families/linear/state-inl.h"
+#include "families/linear/state_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
@@ -29,7 +29,7 @@ namespace HWY_NAMESPACE {
 #if HWY_CAP_GE512
 constexpr int kChained = 2;
 #else
-constexpr int kChained = 4;
+constexpr int kChained = kBaseline ? 1 : 4;
 #endif
 template <class T>
 HWY_INLINE constexpr Size ChainedWidth() {
@@ -74,8 +74,8 @@ HWY_INLINE void ChainedPanel(Size K, Size V, T a, const T* rows, const T* k, con
 
 // x.x is set: the rule reads. Without kRows the factor of the state is a_h and what was read counts b_h.
 template <Erase kErase, bool kRows, class T>
-void ChainedHeads(const typename Simd<T>::Tokens& x, Size group, Size x_group, const T* a, const T* b, T* S, T* o,
-                  Size ldo) {
+void ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_group, const T* a, const T* b, T* S,
+                  T* o, Size ldo) {
   const Tag<T> d;
   constexpr Size L = Width<T>();
   const Size state = x.K * x.V;
@@ -113,7 +113,7 @@ void SweepHeads(Size heads, Size group, Size K, Size V, const T* a, const T* b, 
   const bool chained = b && q;
   const Size done = chained ? V / ChainedWidth<T>() * ChainedWidth<T>() : 0;
   if (done > 0) {
-    typename Simd<T>::Tokens x{.n = heads, .K = K, .V = V};
+    typename StateSimd<T>::Tokens x{.n = heads, .K = K, .V = V};
     x.beta = beta, x.x = x.k = k, x.ldx = x.ldk = ldk, x.v = v, x.ldv = ldv, x.q = q, x.ldq = ldq, x.scale = scale;
     ChainedHeads<Erase::same, false, T>(x, group, group, a, b, S, o, ldo);
   }
@@ -124,13 +124,13 @@ void SweepHeads(Size heads, Size group, Size K, Size V, const T* a, const T* b, 
 }
 
 template <class T>
-void GatedHeads(const typename Simd<T>::Tokens& x, Size group, Size x_group, T* S, T* o, Size ldo) {
+void GatedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_group, T* S, T* o, Size ldo) {
   const bool chained = x.x && x.q;
   const Size done = chained ? x.V / ChainedWidth<T>() * ChainedWidth<T>() : 0;
   if (done > 0 && x.y) ChainedHeads<Erase::other, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo);
   else if (done > 0) ChainedHeads<Erase::same, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo);
   for (Size h = 0; h < x.n && done < x.V; ++h) {
-    typename Simd<T>::Tokens one = x;
+    typename StateSimd<T>::Tokens one = x;
     one.n = 1, one.V = x.V - done, one.rows += h * x.ld_rows;
     if (x.columns) one.columns += h * x.ld_columns + done;
     if (x.beta) one.beta += h;
@@ -145,7 +145,7 @@ void GatedHeads(const typename Simd<T>::Tokens& x, Size group, Size x_group, T* 
 
 // A panel of both states, and the read of the next panel of S.
 template <int NV, bool kPart, bool kLast, class T>
-HWY_INLINE void MomentumPanel(const typename Simd<T>::Momentum& x, Size h, Size j, Size lanes, T* S, T* Z,
+HWY_INLINE void MomentumPanel(const typename StateSimd<T>::Momentum& x, Size h, Size j, Size lanes, T* S, T* Z,
                               const T* p_next, const T* S_next, T* o, Size ldo, Vec<T> (&read)[NV]) {
   const Tag<T> d;
   constexpr Size L = Width<T>();
@@ -178,7 +178,7 @@ HWY_INLINE void MomentumPanel(const typename Simd<T>::Momentum& x, Size h, Size 
 }
 
 template <class T>
-void MomentumHeads(const typename Simd<T>::Momentum& x, T* S, T* Z, T* o, Size ldo) {
+void MomentumHeads(const typename StateSimd<T>::Momentum& x, T* S, T* Z, T* o, Size ldo) {
   constexpr Size L = Width<T>(), W = ChainedWidth<T>();
   if (x.heads < 1) return;
   const Size state = x.K * x.V, done = x.V / W * W;

@@ -1,4 +1,4 @@
-// Tokens through a state a few at a time, compiled once per instruction set (included by table-inl.h).
+// Tokens through a state a few at a time, compiled once per instruction set (included by state_simd.cc).
 //
 // A token that goes through a state alone costs a load and a store for every two or three multiply-adds. Here a row
 // of a panel of columns is loaded, takes the writes of a group of tokens one after the other, answers each of them
@@ -15,15 +15,15 @@
 //
 // So there are 2 K V multiply-adds per token (3 K V and 4 K V with reads) and one load and one store of S per group,
 // no triangle of pairs and no transpose: 78 to 85 % of the peak with AVX-512 (bench/kernels.cc, groups).
-#if defined(TTR_SIMD_GROUPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TTR_SIMD_GROUPS_INL_H_
-#undef TTR_SIMD_GROUPS_INL_H_
+#if defined(TTR_LINEAR_GROUPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_LINEAR_GROUPS_INL_H_
+#undef TTR_LINEAR_GROUPS_INL_H_
 #else
-#define TTR_SIMD_GROUPS_INL_H_
+#define TTR_LINEAR_GROUPS_INL_H_
 #endif
 
-#include "simd/simd.h"
-#include "simd/vectors-inl.h"
+#include "families/linear/state-inl.h"
+#include "families/linear/state_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
@@ -42,7 +42,7 @@ constexpr int GroupTokens() {
 }
 template <Erase kErase>
 constexpr int GroupVectors() {
-  return kErase == Erase::other && !kManyRegisters ? 1 : 2;
+  return kBaseline || (kErase == Erase::other && !kManyRegisters) ? 1 : 2;
 }
 
 // x_{t+1} . k_t and x_{t+1} . y_t of a pair of tokens.
@@ -72,10 +72,12 @@ HWY_INLINE void ReadTwo(Size K, const T* x0, const T* x1, const T* S, Size lds, 
   }
 }
 
-// Tokens t .. t+R-1; `next` comes with what they read and, if kMore, leaves with what the two behind them will.
-template <Erase kErase, Query kQuery, bool kMore, bool kLate, int R, int NV, bool kPart, class T>
-HWY_INLINE void Group(const typename Simd<T>::Group& x, Size t, Size j, Size lanes, Place<T> from, Place<T> to,
-                      Near<T> near, const T* x0, const T* x1, T* o, Size ldo, Vec<T> (&next)[2][NV]) {
+// Tokens t .. t+R-1; `next` comes with what they read and, if kMore, leaves with what the two behind them will. If not,
+// the rows of the state have a factor at the end, late[i late_step].
+template <Erase kErase, Query kQuery, bool kMore, int R, int NV, bool kPart, class T>
+HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Size lanes, Place<T> from, Place<T> to,
+                      Near<T> near, const T* x0, const T* x1, const T* late, Size late_step, T* o, Size ldo,
+                      Vec<T> (&next)[2][NV]) {
   const Tag<T> d;
   constexpr Size L = Width<T>();
   constexpr bool kReads = kErase != Erase::none, kNext = kReads && kMore;
@@ -102,8 +104,8 @@ HWY_INLINE void Group(const typename Simd<T>::Group& x, Size t, Size j, Size lan
   // What the loop needs of x, in registers: the stores to S might change it, for all the compiler knows.
   // Three times a leading dimension has a register of its own, twice is a way to address: a pointer for every token
   // would be more than there are.
-  const Size ldk = x.ldk, ldq = x.ldq, ldy = x.ldy, ldk3 = 3 * ldk, ldq3 = 3 * ldq, late_step = x.late_step;
-  const T *k = x.k + t * ldk, *q = kQuery == Query::none ? nullptr : x.q + t * ldq, *late = x.late;
+  const Size ldk = x.ldk, ldq = x.ldq, ldy = x.ldy, ldk3 = 3 * ldk, ldq3 = 3 * ldq;
+  const T *k = x.k + t * ldk, *q = kQuery == Query::none ? nullptr : x.q + t * ldq;
   const T* y = kErase == Erase::other ? x.y + t * ldy : nullptr;
   const auto rows = [&](Size count) HWY_ATTR {
     for (; count > 0; --count) {
@@ -130,7 +132,7 @@ HWY_INLINE void Group(const typename Simd<T>::Group& x, Size t, Size j, Size lan
         TTR_UNROLL for (int v = 0; v < NV; ++v) next[0][v] = hn::MulAdd(xi0, s[v], next[0][v]);
         TTR_UNROLL for (int v = 0; v < NV; ++v) next[1][v] = hn::MulAdd(xi1, s[v], next[1][v]);
       }
-      if constexpr (kLate) {
+      if constexpr (!kMore) {
         const Vec<T> factor = hn::Set(d, *late);
         TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = hn::Mul(factor, s[v]);
       }
@@ -139,15 +141,17 @@ HWY_INLINE void Group(const typename Simd<T>::Group& x, Size t, Size j, Size lan
       if constexpr (kQuery != Query::none) ++q;
       if constexpr (kErase == Erase::other) ++y;
       if constexpr (kNext) ++x0, ++x1;
-      if constexpr (kLate) late += late_step;
+      if constexpr (!kMore) late += late_step;
     }
   };
-  Size left = x.K;
-  if (R > 1 && x.hints) {
-    constexpr int products = 1 + (kQuery != Query::none) + kNext + (kErase == Erase::other);
-    for (; left >= Hints::round; left -= Hints::round) rows(Hints::round), GiveHints(*x.hints, R * NV * products);
+  constexpr int products = 1 + (kQuery != Query::none) + kNext + (kErase == Erase::other);
+  Hints* const hints = R > 1 ? x.hints : nullptr;
+  for (Size left = x.K; left > 0;) {  // one place for the loop over rows: it is what there is to compile
+    const Size count = hints ? std::min(left, Hints::round) : left;
+    rows(count);
+    left -= count;
+    if (hints && count == Hints::round) GiveHints(*hints, R * NV * products);
   }
-  rows(left);
   if constexpr (kQuery != Query::none) {
     TTR_UNROLL for (int r = 0; r < R; ++r) {
       const Vec<T> scale = hn::Set(d, x.answer ? x.scale * x.answer[t + r] : x.scale);
@@ -164,10 +168,13 @@ HWY_INLINE void Group(const typename Simd<T>::Group& x, Size t, Size j, Size lan
 
 // A panel of S, of which all groups but the last leave their rows in `panel`.
 template <Erase kErase, Query kQuery, int NV, bool kPart, class T>
-HWY_NOINLINE void GroupPanel(const typename Simd<T>::Group& x, Size begin, Size end, Size j, Size lanes, Place<T> S,
-                             Place<T> panel, const Near<T>* near, T* o, Size ldo) {
+HWY_NOINLINE void GroupPanel(const typename StateSimd<T>::Group& x, Size begin, Size end, Size j, Size lanes,
+                             Place<T> S, Place<T> panel, const Near<T>* near, T* o, Size ldo) {
   constexpr int R = GroupTokens<kErase>();
-  const bool late = x.late && end == x.n;
+  const T one = 1;
+  const bool scaled = x.late && end == x.n;
+  const T* const late = scaled ? x.late : &one;
+  const Size late_step = scaled ? x.late_step : 0;
   const auto reader = [&](Size t) { return kErase == Erase::none ? nullptr : x.x + std::min(t, end - 1) * x.ldx; };
   Vec<T> next[2][NV];
   if constexpr (kErase != Erase::none)
@@ -175,27 +182,20 @@ HWY_NOINLINE void GroupPanel(const typename Simd<T>::Group& x, Size begin, Size 
   Place<T> from = S;
   Size t = begin;
   for (; t + R < end; t += R, from = panel)
-    Group<kErase, kQuery, true, false, R, NV, kPart, T>(x, t, j, lanes, from, panel, near[(t - begin) / 2],
-                                                        reader(t + R), reader(t + R + 1), o, ldo, next);
-  if (t + R == end) {
-    const Near<T> last = near[(t - begin) / 2];
-    if (late)
-      return Group<kErase, kQuery, false, true, R, NV, kPart, T>(x, t, j, lanes, from, S, last, nullptr, nullptr, o,
-                                                                 ldo, next);
-    return Group<kErase, kQuery, false, false, R, NV, kPart, T>(x, t, j, lanes, from, S, last, nullptr, nullptr, o,
-                                                                ldo, next);
+    Group<kErase, kQuery, true, R, NV, kPart, T>(x, t, j, lanes, from, panel, near[(t - begin) / 2], reader(t + R),
+                                                 reader(t + R + 1), nullptr, 0, o, ldo, next);
+  if (t + R == end)
+    return Group<kErase, kQuery, false, R, NV, kPart, T>(x, t, j, lanes, from, S, near[(t - begin) / 2], nullptr,
+                                                         nullptr, late, late_step, o, ldo, next);
+  for (; t < end; ++t, from = panel) {  // fewer than a group; where there are reads, one
+    const bool last = t + 1 == end;
+    Group<kErase, kQuery, false, 1, NV, kPart, T>(x, t, j, lanes, from, last ? S : panel, {}, nullptr, nullptr,
+                                                  last ? late : &one, last ? late_step : 0, o, ldo, next);
   }
-  for (; t + 1 < end; ++t, from = panel)  // fewer than a group; where there are reads, one
-    Group<kErase, kQuery, false, false, 1, NV, kPart, T>(x, t, j, lanes, from, panel, {}, nullptr, nullptr, o, ldo,
-                                                         next);
-  if (late)
-    return Group<kErase, kQuery, false, true, 1, NV, kPart, T>(x, t, j, lanes, from, S, {}, nullptr, nullptr, o, ldo,
-                                                               next);
-  Group<kErase, kQuery, false, false, 1, NV, kPart, T>(x, t, j, lanes, from, S, {}, nullptr, nullptr, o, ldo, next);
 }
 
 template <Erase kErase, Query kQuery, class T>
-void GroupSweepOf(const typename Simd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
+void GroupSweepOf(const typename StateSimd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
   constexpr Size L = Width<T>();
   constexpr int NV = GroupVectors<kErase>();
   Near<T> near[kPairsAtOnce];
@@ -218,12 +218,13 @@ void GroupSweepOf(const typename Simd<T>::Group& x, T* S, Size lds, T* o, Size l
     Size j = 0;
     for (; j + NV * L <= x.V; j += NV * L) columns(j, L, Columns<NV, false>());
     if (NV > 1 && j + L <= x.V) columns(j, L, Columns<1, false>()), j += L;
-    if (j < x.V) columns(j, x.V - j, Columns<1, true>());
+    if constexpr (L > 1)
+      if (j < x.V) columns(j, x.V - j, Columns<1, true>());
   }
 }
 
 template <class T>
-void GroupSweep(const typename Simd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
+void GroupSweep(const typename StateSimd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
   if (x.y) {
     if (x.q) GroupSweepOf<Erase::other, Query::after, T>(x, S, lds, o, ldo, panel);
     else GroupSweepOf<Erase::other, Query::none, T>(x, S, lds, o, ldo, panel);

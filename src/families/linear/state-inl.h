@@ -1,0 +1,193 @@
+// Tokens through a state one by one, compiled once per instruction set (included by state_simd.cc).
+//
+// A sweep keeps a panel of up to 4 vectors of columns in registers and walks down the K rows, so a state is fetched
+// once per token. Columns of a state evolve independently: many tokens pass through one panel while it is in L1. The
+// tail of a row is one vector with fewer lanes and goes through the same operations, so an element's bits do not
+// depend on which side of the tail it falls.
+#if defined(TTR_LINEAR_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_LINEAR_STATE_INL_H_
+#undef TTR_LINEAR_STATE_INL_H_
+#else
+#define TTR_LINEAR_STATE_INL_H_
+#endif
+
+#include <cstring>
+
+#include "families/linear/state_simd.h"
+#include "simd/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ttr::simd_detail {
+namespace HWY_NAMESPACE {
+
+template <class T>
+struct Sweeping {
+  Size n, K;
+  const T *a, *b, *beta;
+  T scale;
+  const T* k;
+  Size ldk;
+  const T* v;
+  Size ldv;
+  const T* q;
+  Size ldq;
+  T* o;
+  Size ldo;
+};
+
+template <bool kReads, bool kQuery, int NV, bool kPart, class T>
+HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Size lds) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  Vec<T> u[NV], out[NV], read[NV];
+  if constexpr (kReads) ReadPanel<NV, kPart>(x.K, x.k, S, lds, lanes, read);
+  for (Size t = 0; t < x.n; ++t) {
+    // Rows of one head lie far apart in [B, T, H, D]; no hardware prefetcher follows them.
+    if (const Size ahead = t + 4; ahead < x.n) {
+      PrefetchRow(x.k + ahead * x.ldk, x.K);
+      PrefetchRow(x.v + ahead * x.ldv + j, NV * L);
+      if constexpr (kQuery) {
+        PrefetchRow(x.q + ahead * x.ldq, x.K);
+        PrefetchRow(x.o + ahead * x.ldo + j, NV * L);
+      }
+    }
+    const Vec<T> beta = hn::Set(d, x.beta[t]);
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes);
+      if constexpr (kReads) u[v] = hn::NegMulAdd(hn::Set(d, x.b[t]), read[v], u[v]);
+      u[v] = hn::Mul(beta, u[v]);
+    }
+    const T* const k = x.k + t * x.ldk;
+    const T* const q = kQuery ? x.q + t * x.ldq : nullptr;
+    if (t + 1 < x.n)
+      WritePanel<kQuery, kReads, NV, kPart, T>(x.K, x.a[t], k, u, q, k + x.ldk, S, lds, lanes, out, read);
+    else WritePanel<kQuery, false, NV, kPart, T>(x.K, x.a[t], k, u, q, nullptr, S, lds, lanes, out, read);
+    if constexpr (kQuery) {
+      const Vec<T> scale = hn::Set(d, x.scale);
+      TTR_UNROLL for (int v = 0; v < NV; ++v)
+          StoreMaybe<kPart>(hn::Mul(scale, out[v]), x.o + t * x.ldo + j + v * L, lanes);
+    }
+  }
+}
+
+// f(columns of S, leading dimension, first column, lanes, panel type) panel by panel; with scratch and enough tokens
+// on a copy that lies together.
+template <class T, class F>
+HWY_INLINE void ForMovedPanels(Size n, Size K, Size V, T* S, Size lds, T* panel, const F& f) {
+  constexpr Size kWorthMoving = 8;  // tokens
+  ForPanels<T>(V, [&](Size j, Size lanes, auto c) HWY_ATTR {
+    using P = decltype(c);
+    const bool move = panel && n >= kWorthMoving;
+    const Size width = P::part ? lanes : P::vectors * Width<T>();
+    T* const at = move ? panel : S + j;
+    if (move)
+      for (Size i = 0; i < K; ++i)
+        std::memcpy(panel + i * width, S + i * lds + j, static_cast<size_t>(width) * sizeof(T));
+    f(at, move ? width : lds, j, lanes, c);
+    if (move)
+      for (Size i = 0; i < K; ++i)
+        std::memcpy(S + i * lds + j, panel + i * width, static_cast<size_t>(width) * sizeof(T));
+  });
+}
+
+template <class T>
+void Sweep(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk, const T* v,
+           Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel) {
+  if (n == 0) return;
+  const Sweeping<T> x{n, K, a, b, beta, scale, k, ldk, v, ldv, q, ldq, o, ldo};
+  ForMovedPanels(n, K, V, S, lds, panel, [&](T* at, Size ld, Size j, Size lanes, auto c) HWY_ATTR {
+    using P = decltype(c);
+    if (b && q) SweepPanel<true, true, P::vectors, P::part>(x, j, lanes, at, ld);
+    else if (b) SweepPanel<true, false, P::vectors, P::part>(x, j, lanes, at, ld);
+    else if (q) SweepPanel<false, true, P::vectors, P::part>(x, j, lanes, at, ld);
+    else SweepPanel<false, false, P::vectors, P::part>(x, j, lanes, at, ld);
+  });
+}
+
+enum class Erase { none, same, other };    // the key that takes back what was read: none, the write key, its own
+enum class Query { none, after, before };  // the write
+
+template <Erase kErase, Query kQuery, bool kColumns, int NV, bool kPart, class T>
+HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Size lanes, T* S, Size lds, T* o,
+                             Size ldo) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  Vec<T> u[NV], read[NV], next[NV], out[NV], column[NV];
+  if constexpr (kErase != Erase::none) ReadPanel<NV, kPart>(x.K, x.x, S, lds, lanes, next);
+  for (Size t = 0; t < x.n; ++t) {
+    if (const Size ahead = t + 4; ahead < x.n) {
+      PrefetchRow(x.rows + ahead * x.ld_rows, x.K);
+      PrefetchRow(x.k + ahead * x.ldk, x.K);
+      PrefetchRow(x.v + ahead * x.ldv + j, NV * L);
+      if constexpr (kQuery != Query::none) PrefetchRow(x.q + ahead * x.ldq, x.K);
+    }
+    const Vec<T> beta = hn::Set(d, x.beta ? x.beta[t] : T(1));
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes);
+      if constexpr (kErase == Erase::same) u[v] = hn::Sub(u[v], next[v]);
+      if (x.beta) u[v] = hn::Mul(beta, u[v]);
+      if constexpr (kErase != Erase::none) read[v] = next[v];
+      if constexpr (kColumns) column[v] = LoadMaybe<kPart>(x.columns + t * x.ld_columns + j + v * L, lanes);
+      out[v] = next[v] = hn::Zero(d);
+    }
+    const T *const rows = x.rows + t * x.ld_rows, *const k = x.k + t * x.ldk;
+    const T* const q = kQuery != Query::none ? x.q + t * x.ldq : nullptr;
+    const T* const y = kErase == Erase::other ? x.y + t * x.ldy : nullptr;
+    // The last token's read of itself is not used.
+    const T* const ahead = kErase != Erase::none ? x.x + (t + 1 < x.n ? t + 1 : t) * x.ldx : nullptr;
+    for (Size i = 0; i < x.K; ++i) {
+      const Vec<T> row = hn::Set(d, rows[i]), ki = hn::Set(d, k[i]);
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        T* const at = S + i * lds + v * L;
+        Vec<T> s = LoadMaybe<kPart>(at, lanes);
+        if constexpr (kQuery == Query::before) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
+        s = hn::Mul(row, s);
+        if constexpr (kColumns) s = hn::Mul(column[v], s);
+        s = hn::MulAdd(ki, u[v], s);
+        if constexpr (kErase == Erase::other) s = hn::MulAdd(hn::Set(d, y[i]), read[v], s);
+        StoreMaybe<kPart>(s, at, lanes);
+        if constexpr (kQuery == Query::after) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
+        if constexpr (kErase != Erase::none) next[v] = hn::MulAdd(hn::Set(d, ahead[i]), s, next[v]);
+      }
+    }
+    if constexpr (kQuery != Query::none) {
+      const Vec<T> scale = hn::Set(d, x.scale), direct = hn::Set(d, x.direct ? x.direct[t] : T(0));
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        Vec<T> answer = hn::Mul(scale, out[v]);
+        if (x.direct) answer = hn::MulAdd(direct, LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes), answer);
+        StoreMaybe<kPart>(answer, o + t * ldo + j + v * L, lanes);
+      }
+    }
+  }
+}
+
+template <class T>
+void GatedSweep(const typename StateSimd<T>::Tokens& x, T* S, Size lds, T* o, Size ldo, T* panel) {
+  if (x.n == 0) return;
+  ForMovedPanels(x.n, x.K, x.V, S, lds, panel, [&](T* at, Size ld, Size j, Size lanes, auto c) HWY_ATTR {
+    using P = decltype(c);
+    constexpr int NV = P::vectors;
+    constexpr bool part = P::part;
+    if (x.y) {
+      if (x.q) GatedPanel<Erase::other, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::other, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    } else if (x.x) {
+      if (x.q) GatedPanel<Erase::same, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::same, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    } else if (x.columns) {
+      if (!x.q) GatedPanel<Erase::none, Query::none, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else if (x.before) GatedPanel<Erase::none, Query::before, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::none, Query::after, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    } else {
+      if (!x.q) GatedPanel<Erase::none, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else if (x.before) GatedPanel<Erase::none, Query::before, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      else GatedPanel<Erase::none, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ttr::simd_detail
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard that flips with the target

@@ -1,0 +1,104 @@
+// SIMD kernels of the linear families, compiled once per instruction set like those of simd.h: tokens through a state
+// S [K,V], for which every family brings its own factors and keys.
+//
+//   const StateSimd<float>& s = state_simd(simd<float>(""));      // of the same instruction set
+//
+//   sweep         one factor for the whole state      state-inl.h
+//   gated_sweep   one for every row and column        state-inl.h
+//   group_sweep   none; two or four tokens at a time  groups-inl.h
+//   .._heads      one token of all heads (decoding)   heads-inl.h
+//
+// Nothing outside the named elements is touched; an element's bits do not depend on its place in a row.
+#pragma once
+
+#include <cstddef>
+
+#include "simd/simd.h"
+
+namespace ttr {
+
+template <class T>
+struct StateSimd {
+  using Size = std::ptrdiff_t;
+
+  /// n tokens through a state S [K,V], one sweep over S per token (the read of the next token rides on the write of
+  /// this one), panel of columns by panel:
+  ///   u_t = beta_t (v_t - b_t S' k_t) ;  S <- a_t S + k_t u_t' ;  o_t = scale S' q_t        row t at k + t ldk, ...
+  /// b = null: u_t = beta_t v_t. q = null: no outputs. One call with n tokens has the bits of n calls with one.
+  /// `panel` is scratch of sweep_scratch(K) numbers that keeps a panel together in L1; null: work in place.
+  void (*sweep)(Size n, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k, Size ldk,
+                const T* v, Size ldv, const T* q, Size ldq, T* S, Size lds, T* o, Size ldo, T* panel);
+  static constexpr Size sweep_scratch(Size K) { return K * (256 / static_cast<Size>(sizeof(T))); }
+
+  /// Tokens of gated_sweep. Row t of a matrix is at data + t ld (ld may be zero or negative).
+  struct Tokens {
+    Size n = 0, K = 0, V = 0;
+    const T* rows = nullptr;  // factor of the state's rows, [n,K]
+    Size ld_rows = 0;
+    const T* columns = nullptr;  // factor of its columns, [n,V]; null: 1. Not with x.
+    Size ld_columns = 0;
+    const T* beta = nullptr;             // [n]; null: 1
+    const T *x = nullptr, *y = nullptr;  // read and erase keys [n,K]; y only beside x
+    Size ldx = 0, ldy = 0;
+    const T *k = nullptr, *v = nullptr;  // write keys [n,K], values [n,V]
+    Size ldk = 0, ldv = 0;
+    const T* q = nullptr;  // [n,K]; null: no outputs
+    Size ldq = 0;
+    T scale = 1;                // on the outputs
+    bool before = false;        // outputs read the state before the token's write; not with x
+    const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
+  };
+  /// Tokens through a state S [K,V] with a factor for every row and column, one sweep over S per token:
+  ///   r_t = S' x_t ;  S <- diag(rows_t) S diag(columns_t) + k_t u_t' (+ y_t r_t')
+  ///   o_t = scale S' q_t + direct_t v_t
+  /// where u_t = beta_t v_t, or with x and without y  u_t = beta_t (v_t - r_t). Bits and `panel` as in sweep.
+  void (*gated_sweep)(const Tokens&, T* S, Size lds, T* o, Size ldo, T* panel);
+
+  /// Tokens of group_sweep, whose gates are in their rows and factors already. Row t is at data + t ld.
+  struct Group {
+    Size n = 0, K = 0, V = 0;
+    const T *x = nullptr, *y = nullptr;  // read and erase keys [n,K]; y only beside x
+    Size ldx = 0, ldy = 0;
+    const T *k = nullptr, *v = nullptr;  // write keys [n,K], values [n,V]
+    Size ldk = 0, ldv = 0;
+    const T *write = nullptr, *read = nullptr;  // factors of v_t and (without y) of what was read, [n]; null: 1
+    const T* q = nullptr;                       // [n,K]; null: no outputs
+    Size ldq = 0;
+    T scale = 1;                // on the outputs
+    const T* answer = nullptr;  // [n], on the outputs as well; null: 1
+    bool before = false;        // outputs read the state before the token's write; not with x
+    const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
+    const T* late = nullptr;    // factor of row i of the state behind the last token, late[i late_step]; null: 1
+    Size late_step = 1;
+    Hints* hints = nullptr;
+  };
+  /// Tokens through a state S [K,V] without gates, two or four at a time, one sweep over S for each group:
+  ///   r_t = S' x_t ;  S <- S + k_t u_t' (+ y_t r_t') ;  o_t = scale answer_t S' q_t + direct_t v_t
+  /// where u_t = write_t v_t, or with x and without y  u_t = write_t v_t - read_t r_t ; at the end S <- diag(late) S.
+  /// `panel` as in sweep; it is used where rows of S lie so far apart that L1 would not hold a panel of them.
+  void (*group_sweep)(const Group&, T* S, Size lds, T* o, Size ldo, T* panel);
+
+  /// One token of several heads, each with a state of its own: S [heads, K, V]. A row of a matrix is a head, of k and
+  /// q a group of heads; a, b and beta have a number for every head. The bits of a sweep of one token for each.
+  void (*sweep_heads)(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale,
+                      const T* k, Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo);
+  /// The same for gated_sweep, with n heads; a row of x is for x_group heads.
+  void (*gated_heads)(const Tokens&, Size group, Size x_group, T* S, T* o, Size ldo);
+
+  /// One token of several heads with two states, S and Z [heads, K, V]. Row h of v, row h / group of the others.
+  struct Momentum {
+    Size heads = 0, group = 1, K = 0, V = 0;
+    const T *a = nullptr, *f = nullptr, *mu = nullptr, *eta = nullptr, *beta = nullptr;  // [heads]
+    T scale = 1;                                                                         // on the outputs
+    const T *k = nullptr, *p = nullptr, *v = nullptr, *q = nullptr;                      // q = null: no outputs
+    Size ldk = 0, ldp = 0, ldv = 0, ldq = 0;
+  };
+  /// r = v - f S' p ;  Z <- mu Z + k (eta r)' ;  S <- a S + beta Z ;  o = scale S' q
+  void (*momentum_heads)(const Momentum&, T* S, T* Z, T* o, Size ldo);
+};
+
+/// The table for the instruction set of `simd`. Does not allocate.
+template <class T>
+const StateSimd<T>& state_simd(const Simd<T>& simd) noexcept;
+
+}  // namespace ttr

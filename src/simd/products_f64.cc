@@ -1,0 +1,13 @@
+// The products of simd.h for double, once per instruction set.
+#include "simd/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/products_f64.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+
+#include "hwy/highway.h"
+#include "simd/tiles-inl.h"
+
+#if HWY_ONCE
+#include "simd/dispatch.h"
+TTR_TARGET_TABLE(double, Products, ProductsTable, products)
+#endif
