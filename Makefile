@@ -3,10 +3,11 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 DEPS = build/.dependencies-installed
 
-.PHONY: help demo test build bench bench-kernels count golden asan tsan clang shared neon format format-check install clean
+.PHONY: help configure demo test build bench bench-kernels count golden asan tsan clang shared neon format format-check \
+  install clean
 help:
-	@echo "make demo      install what is missing, build, run the built-in regression, write report.html"
-	@echo "make test      install what is missing, build, run every test"
+	@echo "make demo      install what is missing, build the program, run the built-in regression, write report.html"
+	@echo "make test      install what is missing, build everything, run every test"
 	@echo "make build     the program at build/ttr and the library"
 	@echo "make bench     speed of the standard table beside the machine's limits"
 	@echo "make bench-kernels   micro-benchmarks of kernels, and of products beside other libraries (build-bench/)"
@@ -25,15 +26,19 @@ $(DEPS): scripts/install-dependencies.sh
 	@bash scripts/install-dependencies.sh
 	@mkdir -p build && touch $@
 
-build: $(DEPS)
+configure: $(DEPS)
 	@cmake --preset release > build/configure.log || { cat build/configure.log; exit 1; }
-	@cmake --build --preset release -j $(JOBS)
 
-demo: build
+build: configure
+	@cmake --build --preset release -j $(JOBS) --target ttr ttr_program
+
+demo: configure
+	@cmake --build --preset release -j $(JOBS) --target ttr_program
 	build/ttr regress --report report.html
 	@echo "The report is at $(CURDIR)/report.html: open it in a browser."
 
-test: build
+test: configure
+	@cmake --build --preset release -j $(JOBS)
 	ctest --preset release -j $(JOBS)
 
 bench: build
