@@ -16,19 +16,19 @@ bool is_half(Type type) { return type == Type::bf16 || type == Type::f16; }
 struct Half {
   void* data = nullptr;  // the caller's; of an input it is only read
   Type type = Type::bf16;
-  Axes extent{}, stride{};  // the caller's
+  PerAxis extent{}, stride{};  // the caller's
   int rank = 0;
   int time_axis = -1;  // -1: a parameter
   int pairs = 1;       // rows of the time axis per token
   float* copy = nullptr;
-  Axes copy_stride{};
+  PerAxis copy_stride{};
 };
 
 // Calls row(of the caller, of the copy, numbers) for every row of the tokens. Numbers of the caller lie step_of(..)
 // apart, those of the copy beside each other.
 template <class Row>
 void each_row(const Half& h, std::ptrdiff_t begin, std::ptrdiff_t end, Row&& row) {
-  Axes extent = h.extent;
+  PerAxis extent = h.extent;
   std::uint16_t* data = static_cast<std::uint16_t*>(h.data);
   if (h.time_axis >= 0) {
     const auto d = static_cast<std::size_t>(h.time_axis);

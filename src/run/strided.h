@@ -9,20 +9,22 @@
 
 namespace ttr {
 
-using Axes = std::array<std::ptrdiff_t, max_rank>;
+/// One number per axis of a tensor: its extents, or its strides.
+using PerAxis = std::array<std::ptrdiff_t, max_rank>;
 
 /// Visits N arrays of the same extents in row-major order: visit(offsets, count) for rows of `count` numbers, where
 /// array n goes on in steps of its last stride. Axes without gaps between them, in all arrays, are one row.
 template <std::size_t N, class Visit>
-void for_each_row(int rank, const Axes& extent, const std::array<const Axes*, N>& stride, Visit&& visit) noexcept {
+void for_each_row(int rank, const PerAxis& extent, const std::array<const PerAxis*, N>& stride,
+                  Visit&& visit) noexcept {
   for (int d = 0; d < rank; ++d)
     if (extent[static_cast<std::size_t>(d)] <= 0) return;
   std::size_t last = rank == 0 ? 0 : static_cast<std::size_t>(rank - 1);
   const std::size_t inner = last;
   std::ptrdiff_t count = rank == 0 ? 1 : extent[last];
-  const auto joins = [&](const Axes* s) { return (*s)[last - 1] == count * (*s)[inner]; };
+  const auto joins = [&](const PerAxis* s) { return (*s)[last - 1] == count * (*s)[inner]; };
   for (; last > 0 && std::all_of(stride.begin(), stride.end(), joins); --last) count *= extent[last - 1];
-  Axes at{};
+  PerAxis at{};
   for (;;) {
     std::array<std::ptrdiff_t, N> offset{};
     for (std::size_t n = 0; n < N; ++n)
@@ -35,7 +37,7 @@ void for_each_row(int rank, const Axes& extent, const std::array<const Axes*, N>
 }
 
 /// The step of a row: the last stride.
-inline std::ptrdiff_t step_of(int rank, const Axes& stride) {
+inline std::ptrdiff_t step_of(int rank, const PerAxis& stride) {
   return rank == 0 ? 1 : stride[static_cast<std::size_t>(rank - 1)];
 }
 
