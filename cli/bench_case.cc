@@ -30,13 +30,6 @@ struct Tied {
 };
 constexpr Tied tied[] = {{"iplr", "b", "a", -0.5}, {"momentum-deltanet", "p", "k", 1.0}};
 
-std::vector<char> letters_of(const std::string& shape) {
-  std::vector<char> letters;
-  for (const char c : shape)
-    if (c != ' ') letters.push_back(c);
-  return letters;
-}
-
 bool is_half(Type type) { return type == Type::bf16 || type == Type::f16; }
 
 double rounded_to(Type type, double x) {
@@ -55,15 +48,13 @@ double rounded_to(Type type, double x) {
 // Dense storage of one named tensor.
 struct Array {
   Buffer memory;
-  std::vector<char> letters;
+  Axes axes;
   std::vector<std::ptrdiff_t> extent, stride;
   Type type = Type::f32;
 
   Array() = default;
   Array(const Plan& plan, const std::string& shape, std::int64_t time)
-      : letters(letters_of(shape)),
-        extent(plan.extents(shape, time)),
-        type(plan.options().tensors.value_or(plan.options().type)) {
+      : axes(shape), extent(plan.extents(shape, time)), type(plan.options().tensors.value_or(plan.options().type)) {
     stride.resize(extent.size());
     std::ptrdiff_t step = 1;
     for (std::size_t d = extent.size(); d-- > 0;) stride[d] = step, step *= extent[d];
@@ -95,9 +86,8 @@ struct Array {
     return reinterpret_cast<N*>(memory.data());
   }
   std::ptrdiff_t time_axis() const {
-    for (std::size_t d = 0; d < letters.size(); ++d)
-      if (letters[d] == 'T' || letters[d] == 'P') return static_cast<std::ptrdiff_t>(d);
-    return -1;
+    const std::size_t time = axes.find_any("TP");
+    return time == Axes::npos ? -1 : static_cast<std::ptrdiff_t>(time);
   }
   /// The first `n` tokens if it has a time axis (n < 0: all).
   Tensor tensor(std::int64_t n = -1) const {

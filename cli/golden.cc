@@ -76,9 +76,9 @@ Meaning meaning_of(const GoldenInfo& golden, const std::string& name, std::size_
 
 using Extents = std::map<char, std::int64_t>;
 
-// The numbers in the order of `letters`, from axes that may stand in another order or be joined (HV: heads and value
+// The numbers in the order of the axes `wanted`, from axes that may stand in another order or be joined (HV: heads and value
 // channels as one axis). Letters the file does not have have extent one.
-Numbers in_order(const StoredTensor& tensor, const std::vector<std::string>& axes, const std::string& letters,
+Numbers in_order(const StoredTensor& tensor, const std::vector<std::string>& axes, const Axes& wanted,
                  const Extents& extents) {
   std::map<char, std::int64_t> stride, size;
   std::int64_t step = 1;
@@ -89,17 +89,18 @@ Numbers in_order(const StoredTensor& tensor, const std::vector<std::string>& axe
       step *= size[letter];
     }
   if (step != static_cast<std::int64_t>(tensor.numbers.size()))
-    throw Error(fmt::format("a tensor of {} numbers does not have the axes {}", tensor.numbers.size(), letters));
+    throw Error(
+        fmt::format("a tensor of {} numbers does not have the axes {}", tensor.numbers.size(), wanted.to_string()));
   Numbers result;
   result.reserve(tensor.numbers.size());
-  std::vector<std::int64_t> at(letters.size(), 0);
+  std::vector<std::int64_t> at(wanted.size(), 0);
   for (std::size_t n = 0; n < tensor.numbers.size(); ++n) {
     std::int64_t offset = 0;
-    for (std::size_t i = 0; i < letters.size(); ++i)
-      if (stride.contains(letters[i])) offset += at[i] * stride[letters[i]];
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      if (stride.contains(wanted[i])) offset += at[i] * stride[wanted[i]];
     result.push_back(tensor.numbers[static_cast<std::size_t>(offset)]);
-    for (std::size_t i = letters.size(); i-- > 0;) {
-      if (++at[i] < (size.contains(letters[i]) ? size[letters[i]] : 1)) break;
+    for (std::size_t i = wanted.size(); i-- > 0;) {
+      if (++at[i] < (size.contains(wanted[i]) ? size[wanted[i]] : 1)) break;
       at[i] = 0;
     }
   }
@@ -175,19 +176,18 @@ std::string layer_text(const LayerInfo& layer, const std::string& settings) {
   return settings.empty() ? layer.name : layer.name + ":" + settings;
 }
 
-// Letters of a tensor of the layer, without blanks; empty if it has none of that name.
-std::string letters_of(const Plan& plan, const Meaning& meaning) {
-  std::string letters;
+// The axes of a tensor of the layer; none if it has no tensor of that name.
+Axes axes_of(const Plan& plan, const Meaning& meaning) {
+  Axes axes;
   if (meaning.kind == Meaning::Kind::state) {
     for (const StateInfo& info : plan.states())
-      if (info.name == meaning.name) letters = info.shape;
+      if (info.name == meaning.name) axes = info.shape;
   } else {
     for (const auto infos : {plan.inputs(), plan.outputs()})
       for (const InputInfo& info : infos)
-        if (info.name == meaning.name) letters = info.shape;
+        if (info.name == meaning.name) axes = info.shape;
   }
-  std::erase(letters, ' ');
-  return letters;
+  return axes;
 }
 
 // Extents by letter, from the shapes of the inputs.
@@ -198,11 +198,11 @@ Extents infer_extents(const Plan& plan, const Claim& claim, const TensorFile& fi
     if (!name.starts_with("in.")) continue;
     const Meaning meaning = meaning_of(*claim.golden, name.substr(3), tensor.shape.size());
     if (meaning.reshaped || meaning.spread || meaning.kind == Meaning::Kind::before) continue;
-    const std::string letters = letters_of(plan, meaning);
-    if (letters.empty()) throw Error("the layer " + plan.name() + " has no input for in." + name.substr(3));
+    const Axes own = axes_of(plan, meaning);
+    if (own.empty()) throw Error("the layer " + plan.name() + " has no input for in." + name.substr(3));
     std::vector<std::string> axes = meaning.axes;
     if (axes.empty())
-      for (char letter : letters) axes.emplace_back(1, letter);
+      for (char letter : own) axes.emplace_back(1, letter);
     const std::vector<std::int64_t> shape = meaning.swapped ? swapped_last_axes(tensor).shape : tensor.shape;
     if (axes.size() != shape.size())
       throw Error(fmt::format("{} has {} axes, but {} has {}", name, shape.size(), meaning.name, axes.size()));
@@ -264,9 +264,9 @@ Golden interpret(const Claim& claim, const TensorFile& file) {
   g.time = extents['T'];
   if (!small.options().causal && extents.contains('P')) g.pairs = extents['P'];
   const Plan sized = plan(layer_text(*claim.layer, g.settings), g.shape);  // knows the letters that settings decide
-  const auto complete = [&](const std::string& letters) {
-    for (char letter : letters) extents.emplace(letter, sized.extents(std::string(1, letter), g.time).front());
-    return letters;
+  const auto complete = [&](const Axes& axes) {
+    for (char letter : axes) extents.emplace(letter, sized.extents(std::string(1, letter), g.time).front());
+    return axes;
   };
   for (const auto& [full, stored] : file.tensors) {
     const std::size_t dot = full.find('.');
@@ -275,7 +275,7 @@ Golden interpret(const Claim& claim, const TensorFile& file) {
     const Meaning meaning = meaning_of(*claim.golden, full.substr(dot + 1), stored.shape.size());
     Numbers numbers = meaning.swapped ? swapped_last_axes(stored).numbers
                       : !meaning.axes.empty()
-                          ? in_order(stored, meaning.axes, complete(letters_of(small, meaning)), extents)
+                          ? in_order(stored, meaning.axes, complete(axes_of(small, meaning)), extents)
                           : stored.numbers;
     if (meaning.negated)
       for (double& x : numbers) x = -x;

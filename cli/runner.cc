@@ -68,17 +68,6 @@ Numbers slice(const Numbers& numbers, const std::vector<std::ptrdiff_t>& extent,
   return result;
 }
 
-// Where `letter` stands in a shape such as "B T H K"; -1 if nowhere.
-int axis_of(std::string_view shape, char letter) {
-  int axis = 0;
-  for (char c : shape) {
-    if (c == ' ') continue;
-    if (c == letter) return axis;
-    ++axis;
-  }
-  return -1;
-}
-
 struct StateBuffer {
   std::vector<double> memory;  // doubles, for alignment
   State state() { return {memory.data(), memory.size() * sizeof(double)}; }
@@ -110,7 +99,7 @@ NamedNumbers read_state(const Plan& plan, State state) {
     Numbers numbers(n);
     for (std::size_t i = 0; i < n; ++i)
       numbers[i] = t.type == Type::f32 ? static_cast<const float*>(t.data)[i] : static_cast<const double*>(t.data)[i];
-    if (kept >= 0 && axis_of(info.shape, 'N') == 1)
+    if (kept >= 0 && Axes(info.shape).find('N') == 1)
       numbers = slice(numbers, extent, 1, 0, std::min<std::int64_t>(kept, extent[1]));
     parts[info.name] = std::move(numbers);
   }
@@ -145,17 +134,18 @@ std::size_t count(const Plan& plan, std::string_view letters, std::int64_t time)
 
 Numbers tokens_of(const Plan& plan, const Numbers& numbers, std::string_view shape, std::int64_t time,
                   std::int64_t begin, std::int64_t end) {
-  const int tokens = axis_of(shape, 'T'), pairs = axis_of(shape, 'P');
-  const std::size_t axis = static_cast<std::size_t>(tokens >= 0 ? tokens : pairs);
-  if (tokens < 0 && (pairs < 0 || (begin == 0 && end == time))) return numbers;  // P may be a length of its own
+  const Axes axes(shape);
+  const std::size_t axis = axes.has('T') ? axes.find('T') : axes.find('P');
+  // P may be a length of its own.
+  if (!axes.has('T') && (!axes.has('P') || (begin == 0 && end == time))) return numbers;
   const std::ptrdiff_t per_token = plan.extents(shape, 1)[axis];
   return slice(numbers, plan.extents(shape, time), axis, begin * per_token, end * per_token);
 }
 
 Numbers row_of(const Plan& plan, const Numbers& numbers, std::string_view shape, std::int64_t time, int row) {
-  const int axis = axis_of(shape, 'B');
-  if (axis < 0) return numbers;
-  return slice(numbers, plan.extents(shape, time), static_cast<std::size_t>(axis), row, row + 1);
+  const std::size_t axis = Axes(shape).find('B');
+  if (axis == Axes::npos) return numbers;
+  return slice(numbers, plan.extents(shape, time), axis, row, row + 1);
 }
 
 double relative_error(const Numbers& a, const Numbers& b, double floor) {
@@ -227,7 +217,7 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
       const Numbers piece = buffers.at("-> " + info.name).read();
       const std::vector<std::ptrdiff_t> whole = plan_.extents(info.shape, time_),
                                         part = plan_.extents(info.shape, length);
-      const std::size_t axis = static_cast<std::size_t>(axis_of(info.shape, 'T'));
+      const std::size_t axis = Axes(info.shape).find('T');
       const auto ws = strides_of(whole);
       std::size_t outer = 1;
       for (std::size_t d = 0; d < axis; ++d) outer *= static_cast<std::size_t>(whole[d]);

@@ -28,14 +28,11 @@ struct Numbers {
 
   Numbers() = default;
   Numbers(const Plan& plan, const std::string& shape, std::int64_t time) : extent(plan.extents(shape, time)) {
-    std::ptrdiff_t count = 1, axis = 0;
+    std::ptrdiff_t count = 1;
     for (const std::ptrdiff_t e : extent) count *= e;
     data.assign(static_cast<std::size_t>(count), T(0));
-    for (const char c : shape) {
-      if (c == ' ') continue;
-      if (c == 'T') time_axis = axis;
-      ++axis;
-    }
+    if (const std::size_t axis = Axes(shape).find('T'); axis != Axes::npos)
+      time_axis = static_cast<std::ptrdiff_t>(axis);
   }
   /// Token t, or (t < 0) all.
   Tensor tensor(std::ptrdiff_t t) {

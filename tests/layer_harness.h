@@ -40,10 +40,8 @@ class Held {
     std::vector<std::size_t> order(rank);  // axes from the slowest to the fastest
     for (std::size_t d = 0; d < rank; ++d) order[d] = layout == Layout::first_axis_fastest ? rank - 1 - d : d;
     if (layout == Layout::time_last) {
-      std::string letters(shape);
-      std::erase(letters, ' ');
-      const std::size_t time = letters.find_first_of("TP");
-      if (time != std::string::npos)
+      const std::size_t time = Axes(shape).find_any("TP");
+      if (time != Axes::npos)
         std::rotate(order.begin() + static_cast<std::ptrdiff_t>(time),
                     order.begin() + static_cast<std::ptrdiff_t>(time) + 1, order.end());
     }

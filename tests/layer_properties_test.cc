@@ -35,9 +35,8 @@ TEST(EveryLayer, LeavesItsInputsAlone) {  // the checks are in `run`
 // contiguous rows in another order than over strided ones.
 bool multiplies(const Plan& plan) {
   for (const InputInfo& info : plan.inputs()) {
-    std::string letters = info.shape;
-    std::erase_if(letters, [](char c) { return c == ' ' || c == 'H'; });
-    if (!letters.starts_with('B') && letters.size() > 1) return true;
+    const Axes axes = Axes(info.shape).without('H');
+    if (!axes.has('B') && axes.size() > 1) return true;
   }
   return false;
 }

@@ -1,6 +1,7 @@
 // ttr: test-time regression. This is the only header a user needs.
 #pragma once
 
+#include "ttr/axes.h"
 #include "ttr/half.h"
 #include "ttr/layer.h"
 #include "ttr/plan.h"
