@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "recipe/text_tools.h"
 #include "recipe/words.h"
 #include "ttr/status.h"
 
@@ -193,30 +194,6 @@ void check_against_table(Axis axis, const Term& term) {
     fail_at(term.column, quoted(term.word) + " needs an option: " + list(choices) +
                              (option.written & as_number ? ", " + range_in_words(option) : ""));
   }
-}
-
-std::string nearest_word(std::string_view word, std::span<const std::string> candidates) {
-  std::string best;
-  if (word.size() > 64) return best;
-  std::size_t best_distance = word.size() <= 3 ? 2 : word.size() / 3 + 2;  // found distances must be below
-  for (const std::string& candidate : candidates) {
-    // Edit distance in which two swapped neighbours count once.
-    std::vector<std::size_t> before, last, row(candidate.size() + 1);
-    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= word.size(); ++i) {
-      before = std::exchange(last, row);
-      row[0] = i;
-      for (std::size_t j = 1; j < row.size(); ++j) {
-        row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (word[i - 1] != candidate[j - 1])});
-        const bool swapped = i > 1 && j > 1 && word[i - 1] == candidate[j - 2] && word[i - 2] == candidate[j - 1];
-        if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
-      }
-    }
-    const bool prefix = word.size() >= 3 && candidate.substr(0, word.size()) == word;
-    const std::size_t distance = prefix ? std::min<std::size_t>(row.back(), 1) : row.back();
-    if (distance < best_distance && distance < candidate.size()) best = candidate, best_distance = distance;
-  }
-  return best;
 }
 
 std::vector<std::string> spellings(const OptionInfo& option) {

@@ -53,9 +53,6 @@ std::span<const WordInfo> words();
 /// The word of that axis, or nullptr.
 const WordInfo* find_word(Axis, std::string_view word);
 
-/// The candidate nearest in spelling (at most about a third of the letters wrong), or empty.
-std::string nearest_word(std::string_view word, std::span<const std::string> candidates);
-
 /// The ways to write an option, for documentation and messages: {"beta", "beta=x"}, {"n"}, {"decay(key|value)"}.
 std::vector<std::string> spellings(const OptionInfo&);
 /// The range of its number in words: "a whole number from 1 to 4096"; empty if it takes none.

@@ -1,6 +1,5 @@
 // Values of the settings that belong to a layer and not to its recipe.
-#include <charconv>
-
+#include "recipe/text_tools.h"
 #include "ttr/status.h"
 #include "zoo/zoo.h"
 
@@ -14,12 +13,11 @@ N number_of(const Declaration& d, const Settings& settings, const char* name, N 
   const auto found = settings.find(name);
   if (found == settings.end()) return otherwise;
   const std::string& text = found->second;
-  N number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size())
+  const std::optional<N> number = read_number<N>(text);
+  if (!number)
     throw Error(d.info.name + " takes " + kind + " for " + name + ", not '" + text + "'",
                 "setting " + std::string(name));
-  return number;
+  return *number;
 }
 
 }  // namespace
