@@ -1,11 +1,11 @@
 #include "plan/text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "plan/pipeline.h"
+#include "recipe/text_tools.h"
 #include "ttr/stream.h"
 
 namespace ttr {
@@ -16,29 +16,6 @@ std::string trimmed(std::string_view text) {
   while (!text.empty() && blank(text.front())) text.remove_prefix(1);
   while (!text.empty() && blank(text.back())) text.remove_suffix(1);
   return std::string(text);
-}
-
-std::optional<double> as_number(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
-  return number;
-}
-
-// How many single-letter changes or exchanges of neighbours turn one word into the other.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i)
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  return d[a.size()][b.size()];
 }
 
 Argument word_argument(const std::string& key) { return {key, {}, 0}; }
@@ -54,7 +31,7 @@ void remove(Term& term, std::string_view key) {
 // key=value, or the bare key for the value "input".
 void set(Term& term, const std::string& key, const std::string& value) {
   Argument argument = word_argument(key);
-  if (const auto number = as_number(value)) argument.value = *number;
+  if (const auto number = read_number<double>(value)) argument.value = *number;
   else if (value != "input") argument.value = Term{value, {}, 0};
   if (Argument* old = find(term, key)) *old = argument;
   else term.arguments.push_back(argument);
@@ -71,7 +48,7 @@ Term* fade(Recipe& recipe) {
 
 void set_fade(Recipe& recipe, const std::string& value) {
   Term changed;
-  if (const auto number = as_number(value)) {
+  if (const auto number = read_number<double>(value)) {
     changed.word = "decay";
     changed.arguments.push_back({"", *number, 0});
   } else if (value == "input") {
@@ -88,7 +65,7 @@ void set_fade(Recipe& recipe, const std::string& value) {
 
 void set_window(Recipe& recipe, const std::string& value) {
   std::erase_if(recipe.weights, [](const Term& term) { return term.word == "window"; });
-  const auto number = as_number(value);
+  const auto number = read_number<double>(value);
   if (!number) throw Error("window takes a number of pairs, not '" + value + "'", "setting window");
   if (*number == 0) {
     if (recipe.weights.empty()) recipe.weights.push_back({"equal", {}, 0});
@@ -101,7 +78,7 @@ void set_window(Recipe& recipe, const std::string& value) {
 
 // A solve by n steps instead of exactly: Chebyshev where the ridge is relative to |H|, else conjugate gradients.
 void set_steps(Recipe& recipe, const std::string& value) {
-  const auto number = as_number(value);
+  const auto number = read_number<double>(value);
   Term& solver = recipe.solver;
   if (!number || (solver.word != "exact" && solver.word != "cg" && solver.word != "chebyshev"))
     throw Error("steps takes a whole number, for a recipe that solves; not '" + value + "'", "setting steps");
@@ -112,7 +89,7 @@ void set_steps(Recipe& recipe, const std::string& value) {
 
 // The bare number of a term, as in slots(64).
 void set_count(Term& term, const std::string& word, const std::string& setting, const std::string& value) {
-  const auto number = as_number(value);
+  const auto number = read_number<double>(value);
   if (!number || term.word != word)
     throw Error(setting + " takes a whole number, not '" + value + "'", "setting " + setting);
   std::erase_if(term.arguments, [](const Argument& argument) { return argument.key.empty(); });
@@ -121,7 +98,7 @@ void set_count(Term& term, const std::string& word, const std::string& setting, 
 
 // A memory of so many matrices: one is linear, more are a perceptron; a norm, biases and a residual stay.
 void set_depth(Recipe& recipe, const std::string& value) {
-  const auto number = as_number(value);
+  const auto number = read_number<double>(value);
   if (!number || (*number != std::floor(*number)) || *number < 1 || *number > 16)
     throw Error("depth takes a whole number from 1 to 16, not '" + value + "'", "setting depth");
   Term memory;
@@ -168,7 +145,7 @@ Term& kernel_term(Recipe& recipe, const std::string& setting) {
 }
 
 void set_ridge(Recipe& recipe, const std::string& value) {
-  const auto number = as_number(value);
+  const auto number = read_number<double>(value);
   if (number && *number == 0) {
     for (const char* key : {"ridge", "relative", "frobenius", "fading"}) remove(recipe.solver, key);
   } else if (value == "token" || value == "key") {
@@ -239,11 +216,9 @@ const zoo::Declaration& find_declaration(std::string_view name) {
   const auto all = zoo::declarations();
   for (const zoo::Declaration& d : all)
     if (d.info.name == name) return d;
-  std::string nearest;
-  std::size_t best = name.size() / 2 + 1;
-  for (const zoo::Declaration& d : all)
-    if (const std::size_t distance = edit_distance(name, d.info.name); distance < best)
-      best = distance, nearest = d.info.name;
+  std::vector<std::string> names;
+  for (const zoo::Declaration& d : all) names.push_back(d.info.name);
+  const std::string nearest = nearest_word(name, names);
   throw Error(
       "there is no layer '" + std::string(name) + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
           (nearest.empty() ? "; `ttr layers` lists them, and a recipe such as 'equal / linear / gd(1)' works too"
@@ -340,7 +315,7 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
   }
   if (name == "order") {
     recipe.memory = {"local", {}, 0};
-    const auto number = as_number(value);
+    const auto number = read_number<double>(value);
     if (!number) throw Error("order takes a number, not '" + value + "'", "setting order");
     recipe.memory.arguments.push_back({"", *number, 0});
     return;
@@ -353,7 +328,7 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
   }
   if (name == "scale" || name == "bandwidth" || name == "sink") return set(kernel_term(recipe, name), name, value);
   if (name == "p") {  // apa(p, ...)
-    const auto number = as_number(value);
+    const auto number = read_number<double>(value);
     if (!number) throw Error("p takes a number of pairs, not '" + value + "'", "setting p");
     std::erase_if(recipe.solver.arguments, [](const Argument& argument) { return argument.key.empty(); });
     recipe.solver.arguments.insert(recipe.solver.arguments.begin(), {"", *number, 0});
