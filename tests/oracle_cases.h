@@ -56,29 +56,26 @@ inline Arrays random_inputs(const Design& design, const Sizes& sizes, std::uint6
   Random random(seed);
   Arrays inputs;
   const std::int64_t pairs = sizes.time * (design.solver.kind == Solver::Kind::sgd ? design.solver.pairs : 1);
-  for (const InputSpec& spec : input_specs(design)) {
-    std::vector<std::int64_t> extent;
-    for (char c : spec.letters)
-      if (c != ' ') extent.push_back(c == 'L' ? 6 : extent_of(c, design, sizes, pairs, 0));
-    inputs[spec.name] = make_array(extent, [&] { return draw(spec.name, random); });
-  }
+  const auto extent = [&](char c) { return c == 'L' ? std::int64_t{6} : extent_of(c, design, sizes, pairs, 0); };
+  for (const DesignInput& input : inputs_of(design))
+    inputs[input.name] = make_array(input.axes.extents(extent), [&] { return draw(input.name, random); });
   return inputs;
 }
 
 /// Rows [begin, end) of every input that has a time axis.
 inline Arrays part_of(const Design& design, const Arrays& inputs, std::int64_t begin, std::int64_t end) {
   Arrays part;
-  for (const InputSpec& spec : input_specs(design)) {
-    const auto found = inputs.find(spec.name);
+  for (const DesignInput& input : inputs_of(design)) {
+    const auto found = inputs.find(input.name);
     if (found == inputs.end()) continue;
     Array a = found->second;
-    if (is_timed(spec.letters) && a.extent[0] > 0) {
-      const std::int64_t n = spec.per_pair() && design.solver.kind == Solver::Kind::sgd ? design.solver.pairs : 1;
+    if (input.timed() && a.extent[0] > 0) {
+      const std::int64_t n = input.per_pair() && design.solver.kind == Solver::Kind::sgd ? design.solver.pairs : 1;
       const std::int64_t width = static_cast<std::int64_t>(a.data.size()) / a.extent[0];
       a.data.assign(found->second.data.begin() + begin * n * width, found->second.data.begin() + end * n * width);
       a.extent[0] = (end - begin) * n;
     }
-    part[spec.name] = a;
+    part[input.name] = a;
   }
   return part;
 }
@@ -233,16 +230,14 @@ inline std::vector<Named> all_designs() {
     kernel(d, Kernel::gaussian), sgd(d), d.solver.steps = 2, d.solver.decay_kind = Solver::Decay::leak,
                                          d.solver.decay = input();
   });
-  add("kernel_descend", [](Design& d) {
-    kernel(d, Kernel::exponential), d.solver.kind = K::descend, d.solver.rule = R::automatic, gate(d);
-  });
+  add("kernel_sgd_window", [](Design& d) { kernel(d, Kernel::gaussian), sgd(d), decay(d), d.weights.window = 3; });
   // sgd
   add("sgd", [](Design& d) { sgd(d); });
   add("sgd_decay", [](Design& d) { sgd(d), decay(d); });
   add("sgd_decay_key", [](Design& d) { sgd(d), decay(d, P::key); });
   add("sgd_decay_value", [](Design& d) { sgd(d), decay(d, P::value); });
-  add("sgd_decay_full", [](Design& d) { sgd(d), decay(d, P::full); });
-  add("sgd_steps_importance", [](Design& d) { sgd(d), importance(d), d.solver.steps = 2; });
+  add("sgd_steps_importance",
+      [](Design& d) { sgd(d), importance(d), d.solver.steps = 2, d.solver.step = constant(0.3); });
   add("sgd_nlms", [](Design& d) { sgd(d), d.solver.rule = R::nlms, d.solver.eps = 0.1; });
   add("sgd_longhorn", [](Design& d) { sgd(d), d.solver.rule = R::longhorn; });
   add("sgd_flow", [](Design& d) { sgd(d), d.solver.rule = R::flow; });
@@ -299,9 +294,10 @@ inline std::vector<Named> all_designs() {
     d.solver.muon = true, d.solver.momentum = constant(0.5), d.extras.read_before = true;
   });
   add("descend", [](Design& d) {
-    d.solver.kind = K::descend, d.solver.step = input(), d.solver.momentum = input(), importance(d),
+    d.solver.kind = K::descend, d.solver.step = constant(0.1), d.solver.momentum = input(), importance(d),
     d.weights.window = 3, decay(d);
   });
+  add("descend_step", [](Design& d) { d.solver.kind = K::descend, d.solver.step = input(), d.weights.window = 3; });
   add("descend_auto",
       [](Design& d) { d.solver.kind = K::descend, d.solver.steps = 2, d.solver.rule = R::automatic, gate(d); });
   add("apa",

@@ -142,10 +142,10 @@ TEST_P(EveryDesign, LaterTokensDoNotChangeEarlierOutputs) {
   Sizes sizes = small_sizes(d);
   sizes.time = 6;
   Arrays inputs = cases::random_inputs(d, sizes, 5), other = cases::random_inputs(d, sizes, 6);
-  for (const InputSpec& spec : input_specs(d)) {
-    Array& b = other.at(spec.name);
-    const Array& a = inputs.at(spec.name);
-    const std::size_t same = is_timed(spec.letters) ? a.data.size() * 4 / 6 : a.data.size();  // the first four tokens
+  for (const DesignInput& input : inputs_of(d)) {
+    Array& b = other.at(input.name);
+    const Array& a = inputs.at(input.name);
+    const std::size_t same = input.timed() ? a.data.size() * 4 / 6 : a.data.size();  // the first four tokens
     std::copy(a.data.begin(), a.data.begin() + static_cast<std::ptrdiff_t>(same), b.data.begin());
   }
   Arrays s1 = fresh_state(d, sizes), s2 = s1;

@@ -522,6 +522,31 @@ TEST(OracleNear, CorrectedValues) {
   }
 }
 
+// f = sum over the last n centres: one that leaves the window is no part of the function any more.
+TEST(OracleKernel, StepsForgetTheCentresThatLeaveTheWindow) {
+  constexpr int window = 3;
+  Trial r(make([](Design& d) { cases::kernel(d, Kernel::gaussian), cases::sgd(d), d.weights.window = window; }));
+  r.go();
+  std::vector<Value> c;
+  for (std::int64_t t = 0; t < 9; ++t) {
+    auto f = [&](const auto& x) {
+      Value y{};
+      for (std::int64_t i = std::max<std::int64_t>(0, t - window + 1); i < static_cast<std::int64_t>(c.size()); ++i) {
+        double square = 0;
+        for (int a = 0; a < K; ++a) square += std::pow(r.k(i)[a] - x[a], 2);
+        for (int b = 0; b < V; ++b)
+          y[b] += std::exp(-square / (2 * std::sqrt(3.0))) * c[static_cast<std::size_t>(i)][b];
+      }
+      return y;
+    };
+    const Value before = f(r.k(t));
+    c.push_back({r.x("beta", t) * (r.v(t)[0] - before[0]), r.x("beta", t) * (r.v(t)[1] - before[1])});
+    const Value answer = f(r.q(t));
+    for (int b = 0; b < V; ++b) EXPECT_NEAR(r.o(t, b), answer[b], 1e-13);
+  }
+  EXPECT_EQ(r.state["alpha"].extent.front(), window - 1);  // the next token brings the third
+}
+
 TEST(OracleShape, EmptyCallsAndClearErrors) {
   Trial empty(sgd_design(), 0);
   empty.go();
@@ -550,9 +575,17 @@ TEST(OracleShape, EmptyCallsAndClearErrors) {
   Trial negative(make([](Design& d) { cases::exact(d); }));
   negative.in["ridge"].data[0] = -1;
   EXPECT_NE(message(negative).find("must not be negative"), std::string::npos);
-  EXPECT_THROW(state_shapes(make([](Design& d) { cases::memory(d, C::mlp), d.solver.kind = Kind::exact; })), Error);
-  EXPECT_THROW(state_shapes(make([](Design& d) { d.solver.kind = Kind::exact, d.extras.loss = Extras::Loss::dot; })),
-               Error);
+  // What recipe/combine.cc refuses is an error inside ttr here.
+  for (const Design& d : {make([](Design& x) { cases::memory(x, C::mlp), x.solver.kind = Kind::exact; }),
+                          make([](Design& x) { x.solver.kind = Kind::exact, x.extras.loss = Extras::Loss::dot; })}) {
+    try {
+      state_shapes(d);
+      FAIL() << "accepted";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("did not pass recipe/combine.cc"), std::string::npos) << e.what();
+      EXPECT_EQ(e.where(), "the oracle (an error inside ttr)");
+    }
+  }
 }
 
 TEST(OracleShape, StatesAreListsOrAnswers) {

@@ -40,6 +40,11 @@ ahead=$(awk -F, 'BEGIN { n = 0 } NR > 1 { a[n] = $1; b[n] = $2; y[n++] = $3 } EN
 "$ttr" regress linear.csv --horizon 3 --layer nlms:mu=1 --json >a.json 2>a.err
 check "--horizon 3 agrees with a literal loop ($ahead)" near "$(field mse a.json)" "$ahead" 1e-9
 
+# Kernel LMS: a centre that leaves the window leaves the function, so a stream of any length fits.
+budget=$(awk -F, 'function kappa(i, j) { return exp(-((a[i] - a[j])^2 + (b[i] - b[j])^2) / (2 * sqrt(2))) } NR > 1 { t = NR - 2; a[t] = $1; b[t] = $2; p = q = 0; for (i = t - 16; i < t; i++) if (i >= 0) { p += c[i] * kappa(i, t); if (i > t - 16) q += c[i] * kappa(i, t) } e = $3 - p; s += e * e; c[t] = 0.5 * ($3 - q); n++ } END { printf "%.12g", s / n }' linear.csv)
+"$ttr" regress linear.csv --layer 'window(16) / kernel(gauss) / sgd(beta=0.5)' --json >a.json 2>a.err
+check "kernel LMS in a window agrees with a literal loop ($budget)" near "$(field mse a.json)" "$budget" 1e-9
+
 "$ttr" regress linear.csv >table.txt 2>a.err
 check "default layers: nlms, rls and the naive forecast" sh -c 'grep -q ^nlms table.txt && grep -q ^rls table.txt && grep -q ^naive table.txt'
 check "no report unless asked" test ! -e report.html

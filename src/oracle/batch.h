@@ -145,8 +145,7 @@ Vec<S> gd_answer(const Head<S>& h, int t, const Rows<S>& rows) {
     w.emplace_back(p.in, p.out);
     if (!is_linear_class(h.design.memory)) w.back().data = h.state.at(p.name).data;
   }
-  const S step =
-      step_size(solver, h.quantity(solver.step, step_name(h.design, h.has("rate")), t, 1.0), squares(rows));
+  const S step = step_size(solver, h.quantity(solver.step, step_name(h.design), t, 1.0), squares(rows));
   Parameters<S> z = zeros_like(w);
   for (int n = 0; n < solver.steps; ++n) {
     const Parameters<S> dw = objective_gradient(h, w, rows);
@@ -356,7 +355,7 @@ Vec<S> kernel_answer(const Head<S>& h, int t, int newest, const Rows<S>& rows) {
   if (solver.kind == Solver::Kind::gd) {
     S square = 0.0;
     for (int i = 0; i < n; ++i) square += rows.w[i] * gram(i, i);
-    const S step = step_size(solver, h.quantity(solver.step, step_name(h.design, h.has("rate")), t, 1.0), square);
+    const S step = step_size(solver, h.quantity(solver.step, step_name(h.design), t, 1.0), square);
     for (int s = 0; s < solver.steps; ++s) {
       Matrix<S> next = alpha;
       for (int i = 0; i < n; ++i) {

@@ -22,25 +22,19 @@ enum class Way {
   projection,  // the answer and the last p-1 pairs: apa
   kalman,      // the answer and its covariance
   corrected,   // keys and corrected values: near / constant / sgd
-  functional,  // keys and coefficients: kernel / sgd, kernel / descend
+  functional,  // keys and coefficients: kernel / sgd
   slots,       // two small matrices
 };
 
-struct InputSpec {
-  std::string name, letters;
-  bool optional = false;
-  bool per_pair() const { return letters[0] == 'P'; }
-};
-
-/// Throws Error for a design that means nothing; otherwise says how it is solved.
+/// How a design is solved. Which designs mean something is said by recipe/combine.cc alone; what it refuses has no
+/// business here, and where a loop would not know what to do with it this throws.
 Way way_of(const Design&);
-std::vector<InputSpec> input_specs(const Design&);
 /// Extent of a letter; `pairs` is the extent of P, `kept` of N.
 std::int64_t extent_of(char letter, const Design&, const Sizes&, std::int64_t pairs, std::int64_t kept);
 /// Pairs that must be kept for the next token; -1: all of them.
 std::int64_t pairs_to_keep(const Design&);
 /// The name of the input that holds the solver's step.
-std::string step_name(const Design&, bool rate_given);
+std::string step_name(const Design&);
 /// Checks sizes, presence and extents of everything; throws Error. Returns the extent of P.
 std::int64_t check_call(const Design&, const Sizes&, const Arrays& inputs, const Arrays& state);
 
@@ -52,9 +46,7 @@ struct Tensor {
 template <class S>
 using Tensors = std::map<std::string, Tensor<S>>;
 
-inline bool is_timed(const std::string& letters) {
-  return letters[0] == 'T' || letters[0] == 'P' || letters[0] == 'N';
-}
+inline bool is_timed(const Axes& axes) { return axes.front() == 'T' || axes.front() == 'P' || axes.front() == 'N'; }
 
 /// Row index and width of a head's slice of an array: rows are tokens (one row if the array has no time axis).
 struct Slice {
@@ -63,8 +55,8 @@ struct Slice {
     return (static_cast<std::size_t>(row) * heads + head) * width + column;
   }
 };
-inline Slice slice_of(const std::vector<std::int64_t>& extent, const std::string& letters) {
-  const std::size_t axis = is_timed(letters) ? 1 : 0;
+inline Slice slice_of(const std::vector<std::int64_t>& extent, const Axes& axes) {
+  const std::size_t axis = is_timed(axes) ? 1 : 0;
   Slice s{axis ? static_cast<int>(extent[0]) : 1, static_cast<int>(extent[axis]), 1};
   for (std::size_t d = axis + 1; d < extent.size(); ++d) s.width *= static_cast<int>(extent[d]);
   return s;
@@ -72,8 +64,8 @@ inline Slice slice_of(const std::vector<std::int64_t>& extent, const std::string
 inline int head_of_group(int head, const Sizes& sizes, int heads) { return head / (sizes.heads / heads); }
 
 template <class S>
-Matrix<S> slice(const Tensor<S>& array, const std::string& letters, const Sizes& sizes, int head) {
-  const Slice s = slice_of(array.extent, letters);
+Matrix<S> slice(const Tensor<S>& array, const Axes& axes, const Sizes& sizes, int head) {
+  const Slice s = slice_of(array.extent, axes);
   Matrix<S> m(s.rows, s.width);
   const int h = head_of_group(head, sizes, s.heads);
   for (int r = 0; r < s.rows; ++r)
@@ -160,27 +152,27 @@ Head<S> make_head(const Design& design, const Sizes& sizes, int head, std::int64
   h.time = static_cast<int>(sizes.time);
   for (const StateShape& shape : state_shapes(design)) {
     const Tensor<S>& array = state.at(shape.name);
-    if (shape.letters[0] == 'N') h.kept = static_cast<int>(array.extent[0]);
-    h.state[shape.name] = slice(array, shape.letters, sizes, head);
+    if (shape.history()) h.kept = static_cast<int>(array.extent[0]);
+    h.state[shape.name] = slice(array, shape.axes(), sizes, head);
   }
   h.pairs = h.kept + static_cast<int>(pairs);
-  for (const InputSpec& spec : input_specs(design)) {
-    const auto found = inputs.find(spec.name);
+  for (const DesignInput& input : inputs_of(design)) {
+    const auto found = inputs.find(input.name);
     if (found == inputs.end()) continue;
-    Matrix<S> now = slice(found->second, spec.letters, sizes, head);
-    h.timed[spec.name] = is_timed(spec.letters);
-    if (spec.per_pair()) {
+    Matrix<S> now = slice(found->second, input.axes, sizes, head);
+    h.timed[input.name] = input.timed();
+    if (input.per_pair()) {
       Matrix<S> all = now;
-      const auto past = h.state.find(spec.name);
+      const auto past = h.state.find(input.name);
       if (past != h.state.end()) {
         all = Matrix<S>(past->second.rows + now.rows, now.cols);
         std::copy(past->second.data.begin(), past->second.data.end(), all.data.begin());
         std::copy(now.data.begin(), now.data.end(),
                   all.data.begin() + static_cast<std::ptrdiff_t>(past->second.data.size()));
       }
-      h.pair[spec.name] = std::move(all);
+      h.pair[input.name] = std::move(all);
     }
-    h.call[spec.name] = std::move(now);
+    h.call[input.name] = std::move(now);
   }
   const Extras::Keys norm = design.extras.keys;
   if (h.has("q"))
@@ -197,7 +189,7 @@ void keep_pairs(Head<S>& h) {
   const std::int64_t limit = pairs_to_keep(h.design);
   const int keep = limit < 0 ? h.pairs : static_cast<int>(std::min<std::int64_t>(limit, h.pairs));
   for (const StateShape& shape : state_shapes(h.design)) {
-    if (shape.letters[0] != 'N') continue;
+    if (!shape.history()) continue;
     const Matrix<S>& all = h.pair.at(shape.name);
     Matrix<S> newest(keep, all.cols);
     std::copy(all.data.end() - std::ptrdiff_t(keep) * all.cols, all.data.end(), newest.data.begin());

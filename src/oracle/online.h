@@ -20,7 +20,7 @@
 //   apa(p)    S += mu K'(K K' + eps)^-1 (V - K S) over the last p pairs
 //   kalman    P += process I ; gain = P k / (noise + k'P k) ; S += gain (v - S'k)' ; P -= gain (P k)'
 //   near / constant / sgd    u_t = v_t - step * mean_{i<t} u_i ; o_t = mean_{i<=t} u_i, means weighted by q_t
-//   kernel / sgd             alpha_t = step (v_t - f(k_t)), f = sum alpha_i kappa(k_i, .)
+//   kernel / sgd             alpha_t = step (v_t - f(k_t)), f = sum alpha_i kappa(k_i, .) over the window, or all
 //   slots     Km <- Km diag(e^gs) + k s' ; Vm <- diag(e^gs) Vm + s v' ; o = Vm' softmax(Km' q)
 #pragma once
 
@@ -62,10 +62,6 @@ S decay_factor(const Head<S>& h, int t, int a, int b) {
       return exp(h.call.at("gk")(t, a));
     case P::value:
       return exp(h.call.at("gv")(t, b));
-    case P::key_value:
-      return exp(h.call.at("gk")(t, a) + h.call.at("gv")(t, b));
-    case P::full:
-      return exp(h.call.at("gkv")(t, a * h.sizes.value_dim + b));
     default:
       return exp(h.at("g", t));
   }
@@ -127,7 +123,7 @@ Matrix<S> linear_update(Head<S>& h, int t, int i, const Matrix<S>& point, const 
   const Solver& solver = d.solver;
   const int row = i - h.kept;
   const Vec<S> x = d.memory.reverse ? h.value(i) : h.pair_vector(i, t);
-  const S step = step_size(solver, h.quantity(solver.step, step_name(d, h.has("rate")), row, 1.0), dot(x, x));
+  const S step = step_size(solver, h.quantity(solver.step, step_name(d), row, 1.0), dot(x, x));
   const S weight = newest_weight(h, i, t);
   Matrix<S> update(point.rows, point.cols);
   if (solver.dplr) {
@@ -195,17 +191,17 @@ void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Par
   S step = 1.0;
   if (solver.kind == Solver::Kind::descend) {
     const Rows<S> rows = make_rows(h, t, i, false);
-    step = step_size(solver, h.quantity(solver.step, step_name(d, h.has("rate")), t, 1.0), squares(rows));
+    step = step_size(solver, h.quantity(solver.step, step_name(d), t, 1.0), squares(rows));
     update = objective_gradient(h, in_use(d, point), rows);
     for (Matrix<S>& m : update)
       for (S& e : m.data) e *= -step;
   } else if (is_linear_class(d.memory)) {
     const Vec<S> x = d.memory.reverse ? h.value(i) : h.pair_vector(i, t);
-    step = step_size(solver, h.quantity(solver.step, step_name(d, h.has("rate")), i - h.kept, 1.0), dot(x, x));
+    step = step_size(solver, h.quantity(solver.step, step_name(d), i - h.kept, 1.0), dot(x, x));
     update = {linear_update(h, t, i, point[0], first && !block_start ? undecayed[0] : point[0])};
   } else {
     const Vec<S>& x = h.keys[i];
-    step = step_size(solver, h.quantity(solver.step, step_name(d, h.has("rate")), i - h.kept, 1.0), dot(x, x));
+    step = step_size(solver, h.quantity(solver.step, step_name(d), i - h.kept, 1.0), dot(x, x));
     update = zeros_like(w);
     add_pair_gradient(h, in_use(d, point), x, h.value(i), loss_parameter(h, i), newest_weight(h, i, t), update);
     for (Matrix<S>& m : update)
@@ -297,7 +293,7 @@ void run_projection(Head<S>& h) {
     } else {
       change = least_squares(keys, residual);
     }
-    const S mu = h.quantity(d.solver.step, step_name(d, h.has("rate")), t, 1.0);
+    const S mu = h.quantity(d.solver.step, step_name(d), t, 1.0);
     for (std::size_t c = 0; c < change.data.size(); ++c) w[0].data[c] += mu * change.data[c];
     if (!d.extras.read_before) write_output(h, t, predict(d.memory, w, h.read_vector(t)));
   }
@@ -372,7 +368,7 @@ void run_corrected(Head<S>& h) {
   for (int t = 0; t < h.time; ++t) {
     const int i = h.kept + t;
     const Vec<S> before = weighted_mean(h, t, i, false, u);
-    const S step = h.quantity(solver.step, step_name(h.design, h.has("rate")), t, 1.0);
+    const S step = h.quantity(solver.step, step_name(h.design), t, 1.0);
     for (int b = 0; b < u.cols; ++b) u(i, b) = h.call.at("v")(t, b) - step * before[b];
     write_output(h, t, h.design.extras.read_before ? before : weighted_mean(h, t, i, true, u));
   }
@@ -386,9 +382,11 @@ void run_functional(Head<S>& h) {
   const Solver& solver = d.solver;
   const int V = h.sizes.value_dim;
   Matrix<S> alpha = grown(h, "alpha");
+  const int window = d.weights.window;
+  // What left the window is no part of the function any more (the truncation of NORMA).
   auto answer = [&](const Vec<S>& x, int count) {
     Vec<S> y(V, S(0.0));
-    for (int i = 0; i < count; ++i) {
+    for (int i = window > 0 ? std::max(0, count - window) : 0; i < count; ++i) {
       const S kappa = h.kernel(h.keys[i], x);
       for (int b = 0; b < V; ++b) y[b] += kappa * alpha(i, b);
     }
@@ -396,40 +394,23 @@ void run_functional(Head<S>& h) {
   };
   for (int t = 0; t < h.time; ++t) {
     const int i = h.kept + t;
-    if (d.extras.read_before) write_output(h, t, answer(h.queries[t], i));
-    const S s = h.quantity(solver.step, step_name(d, h.has("rate")), t, 1.0);
+    const S s = h.quantity(solver.step, step_name(d), t, 1.0);
     Parameters<S> list{alpha};
     if (solver.decay_kind == Solver::Decay::before) decay_before(h, t, list), alpha = list[0];
     const Quantity decay = solver.decay.given() ? solver.decay : Quantity{Quantity::From::input, 0};
-    if (solver.kind == Solver::Kind::sgd) {
-      const S own = h.kernel(h.keys[i], h.keys[i]), step = step_size(solver, s, own), weight = newest_weight(h, i, t);
-      for (int n = 0; n < solver.steps; ++n) {
-        const Vec<S> dy =
-            d_loss(d.extras, answer(h.keys[i], i + 1), h.call.at("v").row(t),
-                   d.extras.loss_parameter.is_input() ? h.call.at("c")(t, 0) : S(d.extras.loss_parameter.value));
-        S factor = 1.0;
-        if (solver.decay_kind == Solver::Decay::leak) factor = S(1.0) - step * h.quantity(decay, "lam", t, 0.0);
-        if (solver.decay_kind == Solver::Decay::shrink && n == 0) factor = S(1.0) - h.quantity(decay, "lam", t, 0.0);
-        if (solver.decay_kind == Solver::Decay::leak || solver.decay_kind == Solver::Decay::shrink)
-          for (S& e : alpha.data) e *= factor;
-        for (int b = 0; b < V; ++b) alpha(i, b) -= step * weight * dy[b];
-      }
-    } else {
-      const Rows<S> rows = make_rows(h, t, i, false);
-      S square = 0.0;
-      for (int j = 0; j < rows.weights.count; ++j) square += rows.w[j] * h.kernel(rows.x[j], rows.x[j]);
-      const S step = step_size(solver, s, square);
-      for (int n = 0; n < solver.steps; ++n) {
-        Matrix<S> next = alpha;
-        for (int j = 0; j < rows.weights.count; ++j) {
-          const int pair = rows.weights.first + j;
-          const Vec<S> dy = d_loss(d.extras, answer(rows.x[j], i + 1), rows.v[j], loss_parameter(h, pair));
-          for (int b = 0; b < V; ++b) next(pair, b) -= step * rows.w[j] * dy[b];
-        }
-        alpha = next;
-      }
+    const S own = h.kernel(h.keys[i], h.keys[i]), step = step_size(solver, s, own), weight = newest_weight(h, i, t);
+    for (int n = 0; n < solver.steps; ++n) {
+      const Vec<S> dy =
+          d_loss(d.extras, answer(h.keys[i], i + 1), h.call.at("v").row(t),
+                 d.extras.loss_parameter.is_input() ? h.call.at("c")(t, 0) : S(d.extras.loss_parameter.value));
+      S factor = 1.0;
+      if (solver.decay_kind == Solver::Decay::leak) factor = S(1.0) - step * h.quantity(decay, "lam", t, 0.0);
+      if (solver.decay_kind == Solver::Decay::shrink && n == 0) factor = S(1.0) - h.quantity(decay, "lam", t, 0.0);
+      if (solver.decay_kind == Solver::Decay::leak || solver.decay_kind == Solver::Decay::shrink)
+        for (S& e : alpha.data) e *= factor;
+      for (int b = 0; b < V; ++b) alpha(i, b) -= step * weight * dy[b];
     }
-    if (!d.extras.read_before) write_output(h, t, answer(h.queries[t], i + 1));
+    write_output(h, t, answer(h.queries[t], i + 1));
   }
   h.pair["alpha"] = alpha;
   keep_pairs(h);

@@ -33,23 +33,17 @@ class Normal {
   std::uint64_t state_;
 };
 
-Array zeros(const Design& design, const Sizes& sizes, const std::string& letters) {
-  Array array;
-  std::int64_t count = 1;
-  for (char c : letters)
-    if (c != ' ') {
-      array.extent.push_back(extent_of(c, design, sizes, 0, 0));
-      count *= array.extent.back();
-    }
-  array.data.assign(static_cast<std::size_t>(count), 0.0);
-  return array;
+/// A list of pairs holds none.
+Array zeros(const Design& design, const Sizes& sizes, const Axes& axes) {
+  const auto extent = [&](char letter) { return extent_of(letter, design, sizes, 0, 0); };
+  return {axes.extents(extent), std::vector<double>(static_cast<std::size_t>(axes.count(extent)), 0.0)};
 }
 
 }  // namespace
 
 Arrays fresh_state(const Design& design, const Sizes& sizes) {
   Arrays state;
-  for (const StateShape& shape : state_shapes(design)) state[shape.name] = zeros(design, sizes, shape.letters);
+  for (const StateShape& shape : state_shapes(design)) state[shape.name] = zeros(design, sizes, shape.axes());
   if (state.count("P")) {
     Array& p = state["P"];
     const std::int64_t F = p.extent[1];
@@ -103,12 +97,12 @@ Arrays forward(const Design& design, const Sizes& sizes, const Arrays& inputs, A
     for (const StateShape& shape : shapes) {
       Array& array = state[shape.name];
       const Matrix<double>& now = head.state.at(shape.name);
-      if (h == 0 && shape.letters[0] == 'N') {
-        array = zeros(design, sizes, "1" + shape.letters.substr(1));
+      if (h == 0 && shape.history()) {
+        array = zeros(design, sizes, shape.axes().replaced('N', '1'));
         array.extent[0] = now.rows;
         array.data.assign(array.data.size() * static_cast<std::size_t>(now.rows), 0.0);
       }
-      const Slice s = slice_of(array.extent, shape.letters);
+      const Slice s = slice_of(array.extent, shape.axes());
       const int g = head_of_group(h, sizes, s.heads);
       for (int r = 0; r < s.rows; ++r)
         for (int c = 0; c < s.width; ++c)

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "recipe/design.h"
+#include "recipe/schema.h"
 
 namespace ttr::oracle {
 
@@ -22,7 +22,7 @@ struct Array {
 };
 using Arrays = std::map<std::string, Array>;
 
-/// One sequence (no batch axis), all heads. Inputs are canonical (recipe/design.h) without the B axis: q [T, G, K].
+/// One sequence (no batch axis), all heads. Inputs are those of recipe/schema.h, without the B axis: q [T, G, K].
 struct Sizes {
   int heads = 1, key_heads = 1, key_dim = 1, value_dim = 1;
   std::int64_t time = 0;
@@ -40,14 +40,15 @@ struct StateShape {
   std::string letters;  // "H K V"; "N ..." for a history of N pairs.
                         // Besides B T H G K V M: F features, D hidden width, 1
   std::string meaning;
+  Axes axes() const { return letters; }
+  bool history() const { return axes().front() == 'N'; }
 };
 std::vector<StateShape> state_shapes(const Design&);
 
 /// True if the state is a list of past pairs that grows (up to weights.window, if there is one).
 bool keeps_history(const Design&);
 
-/// Whether an input belongs to pairs, not to queries: without causality there may be more or fewer of them.
-bool is_of_pairs(const Design&, const std::string& input);
+using ttr::is_of_pairs;
 
 /// A state with no pairs seen.
 Arrays fresh_state(const Design&, const Sizes&);

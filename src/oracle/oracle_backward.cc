@@ -53,7 +53,7 @@ void segment_backward(const Design& design, const Sizes& sizes, std::int64_t pai
       const auto found = d_state.find(shape.name);
       if (found == d_state.end()) continue;
       const Matrix<Var>& now = head.state.at(shape.name);
-      const Slice s = slice_of(found->second.extent, shape.letters);
+      const Slice s = slice_of(found->second.extent, shape.axes());
       const std::size_t count = static_cast<std::size_t>(s.rows) * s.width;
       if (count != now.data.size())
         throw Error("the gradient of state " + shape.name + " holds " + std::to_string(count) +
@@ -80,7 +80,7 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
   if (d_o.data.size() != row * static_cast<std::size_t>(sizes.time))
     throw Error("the gradient of o holds " + std::to_string(d_o.data.size()) + " numbers but o has " +
                 std::to_string(row * static_cast<std::size_t>(sizes.time)));
-  const std::vector<InputSpec> specs = input_specs(design);
+  const std::vector<DesignInput> expected = inputs_of(design);
   const std::vector<StateShape> shapes = state_shapes(design);
   const std::int64_t per_token = design.solver.kind == Solver::Kind::sgd ? design.solver.pairs : 1;
   constexpr std::int64_t most_copies = 256;
@@ -94,9 +94,9 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
     Sizes sizes;
     Arrays inputs, start;
   };
-  auto rows_of = [&](const InputSpec& spec, std::int64_t begin,
+  auto rows_of = [&](const DesignInput& input, std::int64_t begin,
                      std::int64_t count) {  // first row and rows of a segment
-    const std::int64_t n = spec.per_pair() ? per_token : 1;
+    const std::int64_t n = input.per_pair() ? per_token : 1;
     return std::pair<std::int64_t, std::int64_t>(begin * n, count * n);
   };
   std::vector<Segment> segments;
@@ -105,18 +105,18 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
   for (std::int64_t begin = 0; begin < sizes.time; begin += length) {
     Segment s{begin, sizes, {}, state};
     s.sizes.time = std::min(length, sizes.time - begin);
-    for (const InputSpec& spec : specs) {
-      const auto found = inputs.find(spec.name);
+    for (const DesignInput& input : expected) {
+      const auto found = inputs.find(input.name);
       if (found == inputs.end()) continue;
       Array part = found->second;
-      if (sizes.causal && is_timed(spec.letters)) {
-        const auto [first, count] = rows_of(spec, begin, s.sizes.time);
+      if (sizes.causal && input.timed()) {
+        const auto [first, count] = rows_of(input, begin, s.sizes.time);
         const std::size_t width = part.data.size() / static_cast<std::size_t>(part.extent[0]);
         part.data.assign(found->second.data.begin() + first * static_cast<std::ptrdiff_t>(width),
                          found->second.data.begin() + (first + count) * static_cast<std::ptrdiff_t>(width));
         part.extent[0] = count;
       }
-      s.inputs[spec.name] = std::move(part);
+      s.inputs[input.name] = std::move(part);
     }
     forward(design, s.sizes, s.inputs, state);
     segments.push_back(std::move(s));
@@ -141,14 +141,14 @@ Arrays backward(const Design& design, const Sizes& sizes, const Arrays& inputs, 
     const std::int64_t pairs = check_call(design, s.sizes, s.inputs, s.start);
     segment_backward(design, s.sizes, pairs, s.inputs, s.start,
                      d_o.data.data() + static_cast<std::size_t>(s.begin) * row, d_final, d_in, d_start);
-    for (const InputSpec& spec : specs) {
-      const auto found = d_in.find(spec.name);
+    for (const DesignInput& input : expected) {
+      const auto found = d_in.find(input.name);
       if (found == d_in.end()) continue;
       std::size_t offset = 0;
-      if (sizes.causal && is_timed(spec.letters) && found->second.extent[0] > 0)
-        offset = static_cast<std::size_t>(rows_of(spec, s.begin, 0).first) *
+      if (sizes.causal && input.timed() && found->second.extent[0] > 0)
+        offset = static_cast<std::size_t>(rows_of(input, s.begin, 0).first) *
                  (found->second.data.size() / static_cast<std::size_t>(found->second.extent[0]));
-      add_to(gradients[spec.name], found->second, offset);
+      add_to(gradients[input.name], found->second, offset);
     }
     d_final = std::move(d_start);
     s = Segment{};

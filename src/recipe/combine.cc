@@ -7,6 +7,7 @@
 //   constant    gd, sgd, exact                              levels, gate(full), complex, trapezoid: linear gd(1)
 //   gate(key), gate(value)  weights that differ between channels: gd(1) (or exact where each channel is its own mean)
 //   importance  solvers that see every pair; for the others the importance of the newest pair *is* the step
+//   window      everything; kernel / sgd drops the centres that leave it
 //   losses      huber and lp: gradient steps; dot: gradient steps (it has no minimum)
 #include "recipe/combine.h"
 
@@ -389,16 +390,19 @@ bool sees_newest_only(const Design& d) {
          kind == Kind::kalman;
 }
 
+bool forgets_by_window(const Design& d) { return !sees_newest_only(d) || d.memory.kind == Class::kernel; }
+
 void check_combination(const Recipe& recipe, const Design& design) { Check(recipe, design).run(); }
 
 std::vector<std::string> remarks_on(const Recipe& recipe, const Design& d) {
   std::vector<std::string> out;
   const Weights& w = d.weights;
   const Solver& s = d.solver;
-  const bool fades = w.fade != Weights::Fade::equal || w.window > 0;
-  if (fades && sees_newest_only(d)) {
+  const Term* const window = term_of(recipe.weights, {"window"});
+  const bool idle_window = window != nullptr && !forgets_by_window(d);
+  if (sees_newest_only(d) && (w.fade != Weights::Fade::equal || idle_window)) {
     Recipe plain = recipe;
-    plain.weights = {Term{"equal", {}, 0}};
+    plain.weights = {window != nullptr && !idle_window ? *window : Term{"equal", {}, 0}};
     std::string text =
         std::string(s.kind == Kind::minibatch ? "minibatch steps see only the pairs of their block"
                     : s.kind == Kind::apa     ? "affine projection sees only the newest pairs"

@@ -17,6 +17,9 @@ std::vector<std::string> remarks_on(const Recipe&, const Design&);
 /// True for solvers that look at the newest pair (or block) only, so that older weights do not matter.
 bool sees_newest_only(const Design&);
 
+/// True if a window changes anything: for solvers that see older pairs, and for memories that are a list of pairs.
+bool forgets_by_window(const Design&);
+
 /// near(..) / constant / sgd(beta): the delta rule among weighted means.
 bool is_deltaformer(const Design&);
 

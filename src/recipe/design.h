@@ -1,44 +1,9 @@
 // Design: the meaning of a recipe, as small structs. `interpret` is the only place that turns words into
 // these; the oracle, the planner and `derive` read nothing else.
 //
-// A quantity is absent, a constant, or an *input*: a tensor the caller supplies under a canonical name.
-// Canonical inputs, their shapes (B batch, T time, H heads, G key heads, K key_dim, V value_dim, M slots) and
-// what asks for them:
-//
-//   q, k         B T G K    always (near(..) and kernel(..) memories: q B T H K, k B T G K, v B T G V); optional for
-//                           memories that read no keys: vector, and constant without near
-//   v            B T H V    always
-//   g            B T H      gate: natural log of the factor on older pairs;  sgd(decay): of the factor on the state
-//   g            H          decay(g): the same log factor for every token
-//   gk           B T H K    gate(key), sgd(decay(key)) ;  gate(key, complex): magnitude, with phase theta B T H K
-//   gv           B T H V    gate(value), sgd(decay(value)) ;  gate(value, complex): with phase theta B T H V
-//   gkv          B T H K V  gate(full)
-//   gs, s        B T H M    slots: log gate and write strength per slot
-//   beta         B T H      importance of a pair (gate(beta), equal(beta), ...) or the step of sgd, gd, descend
-//   i            B T H      gate(exponential): the log of the importance (mLSTM); B T H V with constant(channel)
-//   trap, dt     B T H      gate(trapezoid): share of the write at its own token before the sigmoid, its size (Mamba-3)
-//   mu           B T H      step of sgd(nlms) and apa
-//   delta        B T H      step of sgd(longhorn)
-//   lam          B T H      sgd(leak), sgd(shrink): weight decay coefficient
-//   momentum     B T H      factor on the previous update (0..1)
-//   gain         B T H      sgd(momentum, gain): how much of the update is added
-//   p            B T G K    sgd(feedback): the key the residual is read with
-//   erase, write B T H K, B T H V   sgd(split): erase gate on the key, write gate on the value
-//   a, b         B T H K    sgd(dplr): read key and erase key
-//   g_atk, beta_atk B T H   sgd(precondition): log gate of the sum of squared keys, share of the newest
-//   log_atk_scale H         sgd(precondition): log of the sum at which a key is unchanged
-//   ridge        H          exact(ridge), cg(.., ridge) ;  ridge(key): H K ;  ridge(token): B T H
-//   bandwidth    H          near(gauss, bandwidth)
-//   sink         H          near(exp, sink)
-//   levels       B T H L    levels: scale of each level of the log-linear hierarchy
-//   w_t, beta_t  B T G K, B T G   near(exp, transport): Householder vectors and steps (PaTH)
-//   r            B T H K    given: the learned slope of parallax
-//   bonus        H K        read(before, bonus) (H V with constant(channel))
-//   process, noise B T H    kalman
-//   blend        B T H      blend: o reads q + blend (x - q)
-//   c            B T H      huber(c)
-//   rate         B T H      minibatch(b, rate): step per token (minibatch(b) alone: step 1)
-//   W0, b0, ...             initial weights of mlp memories (state)
+// A quantity is absent, a constant, or an *input*: a tensor the caller supplies under a canonical name. Their names, shapes
+// and meanings, and what asks for them, are one table: recipe/schema.cc, printed in docs/recipes.md under "Inputs". The
+// initial weights of networks (W0, b0, ...) are state.
 #pragma once
 
 #include <string>
@@ -165,7 +130,7 @@ struct Design {
 /// The meaning of a recipe; throws Error at the word that has none.
 Design interpret(const Recipe&);
 
-/// The inputs a design asks for, in the order of the table above.
+/// The inputs a design asks for, in the order of the table of recipe/schema.cc.
 std::vector<InputInfo> canonical_inputs(const Design&);
 
 }  // namespace ttr

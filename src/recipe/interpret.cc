@@ -342,6 +342,7 @@ Design interpret(const Recipe& recipe) {
   design.extras = read_extras(recipe.extras);
   if (design.memory.kind == Memory::Class::slots) design.weights.per = Weights::Per::slot;
   check_combination(recipe, design);
+  if (!forgets_by_window(design)) design.weights.window = 0;  // nobody looks through it, which is a remark
   return design;
 }
 

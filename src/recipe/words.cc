@@ -323,7 +323,7 @@ constexpr WordInfo kWords[] = {
     {Axis::extra, "squared", "|v - m(k)|^2 / 2", "loss: the default", {}},
     {Axis::extra, "dot", "-v.m(k)", "loss: negative inner product", {}},
     {Axis::extra, "huber", "rho_c(|v - m(k)|)", "loss: linear for large residuals", kHuber},
-    {Axis::extra, "lp", "sum_d |v - m(k)|^p / p", "loss: another power", kLp},
+    {Axis::extra, "lp", "sum_d |v - m(k)|^p", "loss: another power", kLp},
     {Axis::extra, "normalise", "o / norm", "read-out: divides the output", kNormalise},
     {Axis::extra, "read", "o_t = m_{t-1}(q_t)", "read-out: which state is read", kRead},
     {Axis::extra,
