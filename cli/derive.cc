@@ -41,8 +41,9 @@ int run_derive(const DeriveOptions& options) {
     throw Error(
         options.recipe + " is an operation on one tensor: it solves no regression, so there is nothing to derive",
         options.recipe);
-  const Recipe recipe = is_recipe ? parse_recipe(options.recipe) : plan(options.recipe, Shape{}).recipe();
-  const Derivation d = derive(recipe, options.latex ? Notation::latex : Notation::plain);
+  const Notation notation = options.latex ? Notation::latex : Notation::plain;
+  const Derivation d = is_recipe ? derive(parse_recipe(options.recipe), notation)
+                                 : derive(plan(options.recipe, {.heads = 1, .key_dim = 4, .value_dim = 4}), notation);
   if (options.json) {
     Json j = Json::object();
     j.set("recipe", d.recipe)

@@ -188,7 +188,7 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
     print_traps(info);
     return;
   }
-  const Derivation d = derive(p.recipe());
+  const Derivation d = derive(p);
   fmt::print("\n## Derivation\n\n");
   for (const auto& [label, text] : {std::pair{"objective", d.objective},
                                     {"gradient", d.gradient},

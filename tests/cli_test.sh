@@ -193,16 +193,20 @@ derives() {  # derives RECIPE TEXT...
 }
 derives 'equal / linear / gd(1)' "equals      linear-attention" "S_t = S_{t-1} + k_t v_t'"
 derives 'equal / linear / sgd(beta, decay)' "equals      gated-deltanet" "deltanet (solver: sgd(beta))" "cost        4KV"
-derives 'near(exp) / constant / exact' "equals      softmax-attention" "no chunk:"
+derives 'near(exp) / constant / exact' "equals      softmax-attention" "no scan: the state is the list of pairs"
 derives 'equal / kernel(exp) / exact(ridge)' "equals      kernel-regression"
 derives 'equal / linear / gd(4, step=auto)' "equals      no named layer" "K^2 + KV"
 derives 'decay(0.98) / linear / exact(ridge=0.01)' "equals      no named layer" "0.98 H_{t-1}"
 derives 'gate(key, beta) / linear / gd(1)' "equals      no named layer" "mamba-2 (weights: gate(beta))"
-derives 'equal / mlp(2) / sgd(beta) | huber(c)' "equals      no named layer" "nonlinear in the weights"
+derives 'equal / mlp(2) / sgd(beta) | huber(c)' "equals      no named layer" "no scan: the memory is no linear function of its past"
 derives 'near(exp) / local(2) / exact(ridge)' "equals      no named layer"
 derives 'window(64) / linear / exact(ridge=0.001)' "equals      no named layer"
 derives 'equal / linear / sgd(beta, momentum, nesterov)' "equals      no named layer"
 derives 'equal / linear / kalman(process, noise)' "equals      kalman"
+derives 'decay(0.98) / linear / exact' "equals      no named layer" "kappa_t = P_{t-1} k_t/(0.98 + k_t' P_{t-1} k_t)" \
+    "cost        2K^2 + 3KV"
+run 0 derive intention
+has out "recurrence  None: every query sees all N pairs of its call" "state       none" "forms       parallel" "no scan:"
 run 0 derive 'equal/linear/sgd( beta ,decay )'
 has out "recipe      equal / linear / sgd(beta, decay)"
 run 0 derive 'gate / linear / sgd(beta)'

@@ -188,4 +188,8 @@ Plan plan(const Recipe&, const Shape&, const Options& = {});
 /// A layer name ("nlms"), a name with settings ("rls:decay=0.99,ridge=1e-3") or a recipe ("equal / linear / gd(1)").
 Plan plan(std::string_view layer_or_recipe, const Shape&, const Options& = {});
 
+/// The plan's recipe worked out on paper, with the forms of the plan; of one that is not causal, without state and
+/// recurrence.
+Derivation derive(const Plan&, Notation = Notation::plain);
+
 }  // namespace ttr

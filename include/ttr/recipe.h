@@ -69,12 +69,13 @@ struct Derivation {
   std::string readout;                  // the output
   std::string state_size;               // numbers of state per head, in K and V
   std::string cost_per_token;           // multiplications per token and head, in K and V
-  std::vector<std::string> forms;       // exact forms: step, recurrent, chunk, parallel, scan
+  std::vector<std::string> forms;       // those a plan of it has (all exact), and "no chunk: why there is none"
   std::vector<std::string> equals;      // named layers with this recipe
   std::vector<std::string> neighbours;  // named layers that differ by one choice: "retnet (weights: decay(g))"
   std::vector<std::string> remarks;     // from validate()
 };
 enum class Notation { plain, latex };
+/// Of a causal plan of the recipe; ttr/plan.h has the same for any plan.
 Derivation derive(const Recipe&, Notation = Notation::plain);
 
 }  // namespace ttr

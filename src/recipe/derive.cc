@@ -12,7 +12,11 @@ namespace {
 
 /// The design without the choices that have no effect, so that equal layers compare equal.
 Design simplest(Design d) {
-  if (sees_newest_only(d)) d.weights = Weights{};
+  if (sees_newest_only(d)) {
+    const int window = d.weights.window;  // 0 unless it matters: interpret sees to that
+    d.weights = Weights{};
+    d.weights.window = window;
+  }
   if (d.weights.fade == Weights::Fade::decay && d.weights.decay.is_constant() && d.weights.decay.value == 1) {
     d.weights.fade = Weights::Fade::equal;
     d.weights.decay = {};
@@ -35,8 +39,10 @@ std::string term_text(const Term& term) {
 }
 
 /// How `other` differs from `mine` if it does by exactly one choice: "weights: decay(g)"; "" if equal; "-" if more.
-std::string difference(const Design& mine, const Design& other, const Recipe& other_recipe) {
+std::string difference(const Design& mine, bool causal, const Design& other, bool other_causal,
+                       const Recipe& other_recipe) {
   std::vector<std::string> found;
+  if (causal != other_causal) found.push_back(other_causal ? "causal" : "not causal");
   if (!(mine.weights == other.weights)) {
     std::string text;
     for (const Term& term : other_recipe.weights) text += (text.empty() ? "" : " * ") + term_text(term);
@@ -67,10 +73,10 @@ std::string difference(const Design& mine, const Design& other, const Recipe& ot
 
 }  // namespace
 
-Derivation derive(const Recipe& recipe, Notation notation,
-                  std::span<const std::pair<std::string, std::string>> named) {
+Derivation derive(const Recipe& recipe, Notation notation, const PlanFacts& facts,
+                  std::span<const NamedRecipe> named) {
   const Design design = interpret(recipe);
-  const derivation::Symbols symbols(design);
+  const derivation::Symbols symbols(design, facts.causal);
   Derivation out;
   const std::string text = to_string(recipe);
   out.recipe = notation == Notation::latex ? prose("`" + text + "`", notation) : text;
@@ -80,11 +86,12 @@ Derivation derive(const Recipe& recipe, Notation notation,
   out.readout = render(derivation::readout(symbols), notation);
   out.state_size = render(derivation::state_size(symbols), notation);
   out.cost_per_token = render(derivation::cost(symbols), notation);
-  for (const std::string& form : derivation::forms(symbols)) out.forms.push_back(render(form, notation));
+  for (const std::string& form : facts.forms) out.forms.push_back(prose(form, notation));
+  for (const std::string& absent : facts.absent_forms) out.forms.push_back(prose("no " + absent, notation));
   const Design mine = simplest(design);
-  for (const auto& [name, other_text] : named) {
+  for (const auto& [name, other_text, other_causal] : named) {
     const Recipe other = parse_recipe(other_text);
-    const std::string what = difference(mine, simplest(interpret(other)), other);
+    const std::string what = difference(mine, facts.causal, simplest(interpret(other)), other_causal, other);
     if (what.empty()) out.equals.push_back(prose(name, notation));
     else if (what != "-") out.neighbours.push_back(prose(name + " (" + what + ")", notation));
   }

@@ -1,16 +1,28 @@
-// A recipe worked out on paper: objective, gradient, recurrence, read-out, sizes and forms, composed from the parts
-// of its design (recipe/derive_parts.h), never from a table of layers.
+// A recipe worked out on paper: objective, gradient, recurrence, read-out and sizes, composed from the parts of its
+// design (recipe/derive_parts.h), never from a table of layers. What the program has for the recipe - its forms, and
+// whether its plan is causal - is told by the one who plans it: nothing here knows kernels.
 #pragma once
 
 #include <span>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "ttr/recipe.h"
 
 namespace ttr {
 
-/// `named` is a list of (layer name, recipe text), searched for equal recipes and for recipes one choice away.
-Derivation derive(const Recipe&, Notation, std::span<const std::pair<std::string, std::string>> named);
+struct PlanFacts {
+  bool causal = true;                     // false: every query sees all pairs of its call
+  std::vector<std::string> forms;         // "step", "recurrent", ...
+  std::vector<std::string> absent_forms;  // "chunk: why there is none"
+};
+
+struct NamedRecipe {
+  std::string name, recipe;
+  bool causal = true;
+};
+
+/// `named` is searched for equal recipes and for recipes one choice away.
+Derivation derive(const Recipe&, Notation, const PlanFacts&, std::span<const NamedRecipe> named);
 
 }  // namespace ttr

@@ -18,8 +18,9 @@ std::string transposed(const std::string& e);
 
 /// Symbols shared by all pieces.
 struct Symbols {
-  explicit Symbols(const Design&);
+  Symbols(const Design&, bool causal);
   const Design& d;
+  const bool causal;  // false: every query sees all N pairs of its call
 
   std::string key(const std::string& index) const;         // k_i, \phi(k_i) or 1
   std::string query() const;                               // q_t, \phi(q_t) or 1
@@ -31,13 +32,17 @@ struct Symbols {
   std::string w(const std::string& index) const;                                    // w_i(t) as a factor, empty for 1
   std::string faded(const std::string& state) const;       // e^{g_t} S_{t-1}: what the weights do to a stored sum
   std::string importance(const std::string& index) const;  // \beta_i, empty for 1
-  std::string range() const;                               // i \le t
+  std::string range() const;                               // i \le t; i if every query sees all pairs
+  std::string now(const std::string& sum) const;           // H_t; H if there is one for all queries
   std::string ridge() const;                               // \lambda written out; empty if there is none
+  std::string ridge_matrix() const;                        // \lambda\, I, or the diagonal of ridge(key)
   std::string step(const std::string& key) const;          // step size of the solver
   bool fades() const;                                      // the weights change with age
   bool one_step() const;                                   // gd(1)
   bool affine() const;                                     // per-pair rules: the new state is affine in the old one
   bool closed_sums() const;                                // batch solvers: H and F say all there is to know
+  bool has_ridge() const;                                  // one that is not the number zero
+  bool rank_one_inverse() const;  // exact: the inverse moves on by one pair, whose ridge (if any) fades with it
   bool by_query() const { return d.weights.near != Kernel::none; }
 };
 
@@ -47,6 +52,9 @@ std::string recurrence(const Symbols&);
 std::string readout(const Symbols&);
 std::string state_size(const Symbols&);
 std::string cost(const Symbols&);
-std::vector<std::string> forms(const Symbols&);
+
+/// The same where every query sees all pairs of its call (recipe/derive_whole.cc).
+std::string whole_solution(const Symbols&);
+std::string whole_cost(const Symbols&);
 
 }  // namespace ttr::derivation

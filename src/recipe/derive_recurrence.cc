@@ -199,15 +199,11 @@ std::string exact_solution(const Symbols& y) {
   const Design& d = y.d;
   const Solver& s = d.solver;
   const std::string x = y.key("t"), ridge = y.ridge();
-  const std::string lambda =
-      ridge.empty() ? "" : " + " + ridge + (s.ridge_per == Solver::RidgePer::key ? "" : "\\, I");
+  const std::string lambda = ridge.empty() ? "" : " + " + y.ridge_matrix();
   const std::string inverse = lambda.empty() ? "H_t^{-1}" : "(H_t" + lambda + ")^{-1}";
   std::string out = hf_recurrences(y) + ", $S_t = " + inverse + " F_t$" +
                     (ridge.empty() ? " (the least-norm solution while $H_t$ is singular)" : "");
-  const bool initial =
-      s.ridge_kind == Solver::RidgeKind::fading || (!y.fades() && s.ridge_kind == Solver::RidgeKind::absolute);
-  const bool woodbury = initial && s.ridge_per != Solver::RidgePer::token;
-  if (!woodbury)
+  if (!y.rank_one_inverse())
     return out +
            ". The ridge is not a sum over pairs that fades with them, so no rank-one update of the inverse exists: "
            "each token solves.";
@@ -238,15 +234,15 @@ std::string exact_solution(const Symbols& y) {
 
 std::string regular_inverse(const Symbols& y) {
   const std::string ridge = y.ridge();
-  if (ridge.empty()) return "H_t^{-1} ";
-  return "(H_t + " + ridge + (y.d.solver.ridge_per == Solver::RidgePer::key ? "" : "\\, I") + ")^{-1} ";
+  if (ridge.empty()) return y.now("H") + "^{-1} ";
+  return "(" + y.now("H") + " + " + y.ridge_matrix() + ")^{-1} ";
 }
 
 /// The covariance of the keys around their mean, with its ridge: weights that sum to one divide an absolute ridge.
 std::string local_inverse(const Symbols& y) {
   const Solver& s = y.d.solver;
   const std::string covariance = "\\operatorname{Cov}_p(k,k)";
-  if (!s.ridge.given()) return covariance + "^{-1}";
+  if (!y.has_ridge()) return covariance + "^{-1}";
   const std::string lambda = number_or(s.ridge, s.ridge_per == Solver::RidgePer::token ? "\\lambda_t" : "\\lambda");
   return "(" + covariance + " + " + lambda +
          (s.ridge_kind == Solver::RidgeKind::relative ? "\\, I" : "/\\sum_j w_j(t)\\, I") + ")^{-1}";
@@ -281,6 +277,7 @@ std::string per_query(const Symbols& y) {
 std::string recurrence(const Symbols& y) {
   const Design& d = y.d;
   const Solver& s = d.solver;
+  if (!y.causal) return whole_solution(y);
   if (y.by_query()) return per_query(y);
   switch (d.memory.kind) {
     case Class::slots: {
@@ -298,7 +295,9 @@ std::string recurrence(const Symbols& y) {
     case Class::kernel:
       if (s.kind == Kind::sgd)
         return "The function is a list of centres: append $(k_t, c_t)$ with $c_t = " + times(y.step("k_t")) +
-               y.error("t", "f_{t-1}(k_t)") + "$, $f_{t-1}(x) = \\sum_{i<t} c_i\\, \\kappa(k_i,x)$" +
+               y.error("t", "f_{t-1}(k_t)") + "$, $f_{t-1}(x) = \\sum_{" +
+               (d.weights.window > 0 ? "t-" + std::to_string(d.weights.window) + "<" : std::string()) +
+               "i<t} c_i\\, \\kappa(k_i,x)$" +
                (s.decay_kind == Solver::Decay::none ? std::string(".")
                                                     : "; before (decay) or besides (leak, shrink) the step all $c_i$ "
                                                       "shrink by the factor of the recipe.");
@@ -315,7 +314,7 @@ std::string recurrence(const Symbols& y) {
       return "Append $(k_t, v_t)$ and a row to the Cholesky factor of $G$ plus its ridge: $l = "
              "L^{-1}\\kappa(K,k_t)$, $l_{tt} = \\sqrt{\\kappa(k_t,k_t) + " +
              (y.ridge().empty() ? std::string("0") : number_or(s.ridge, "\\lambda")) + " - \\lVert l\\rVert^2}$" +
-             (y.fades() && s.ridge.given()
+             (y.fades() && y.has_ridge()
                   ? "; weights that fade change the whole diagonal, so the factor is made anew."
                   : ".");
     case Class::constant:
@@ -382,9 +381,7 @@ std::string recurrence(const Symbols& y) {
     case Kind::chebyshev:
       return hf_recurrences(y) + "; no inverse is kept: each token takes " + std::to_string(s.steps) +
              (s.kind == Kind::cg ? " conjugate gradient" : " Chebyshev") + " steps on $(H_t" +
-             (y.ridge().empty() ? std::string()
-                                : " + " + y.ridge() + (s.ridge_per == Solver::RidgePer::key ? "" : "\\, I")) +
-             ")\\, x = " + y.query() + "$.";
+             (y.has_ridge() ? " + " + y.ridge_matrix() : std::string()) + ")\\, x = " + y.query() + "$.";
     case Kind::apa:
       return "$S_t = S_{t-1} + " + times(y.step("k_t")) + "K_w^\\top (K_w K_w^\\top" +
              (s.eps > 0 ? " + " + numeral(s.eps) + " I" : "") +
@@ -407,6 +404,7 @@ std::string readout(const Symbols& y) {
   const Design& d = y.d;
   const Solver& s = d.solver;
   const std::string at = d.extras.read_before ? "t-1" : "t", q = y.query();
+  const auto state = [&](const std::string& name) { return y.causal ? name + "_{" + at + "}" : name; };
   std::string out;
   if (is_deltaformer(d)) out = "\\sum_{i\\le t} w_i(t)\\, u_i/\\sum_{i\\le t} w_i(t)";
   else if (y.by_query() && d.memory.kind == Class::constant && s.kind == Kind::gd)
@@ -424,19 +422,19 @@ std::string readout(const Symbols& y) {
                               : "b_0, \\text{ the constant term}";
   else if (y.by_query()) out = "S(q_t)^\\top " + q;
   else if (d.memory.kind == Class::slots) out = "Vm_t^\\top \\operatorname{softmax}(Km_t^\\top q_t)";
-  else if (d.memory.kind == Class::vector)
-    out = d.weights.complex ? "\\operatorname{Re} h_{" + at + "}" : "h_{" + at + "}";
+  else if (d.memory.kind == Class::vector) out = d.weights.complex ? "\\operatorname{Re} " + state("h") : state("h");
   else if (d.memory.kind == Class::kernel)
     out = s.kind == Kind::exact && y.ridge().empty() ? "V^\\top G^{-1} \\kappa(K,q_t)"
                                                      : "\\sum_i c_i\\, \\kappa(k_i,q_t)";
-  else if (d.memory.kind == Class::constant) out = "y_{" + at + "}";
-  else if (is_network(d.memory)) out = "m_{W_{" + at + "}}(q_t)";
+  else if (d.memory.kind == Class::constant) out = state("y");
+  else if (is_network(d.memory)) out = "m_{" + state("W") + "}(q_t)";
   else if (d.weights.levels) out = "\\sum_{\\ell} \\lambda_t^{(\\ell)} S_t^{(\\ell)\\top} " + q;
   else if (s.kind == Kind::cg || s.kind == Kind::chebyshev || d.extras.blend)
-    out = d.extras.blend ? "F_t^\\top (" + q + " + \\alpha_t (x_t - " + q + ")),\\; x_t = " + regular_inverse(y) + q
-                         : "F_{" + at + "}^\\top x_{" + at + "}";
-  else if (d.weights.complex) out = "\\operatorname{Re}(S_{" + at + "})^\\top " + q;
-  else out = "S_{" + at + "}^\\top " + q;
+    out = d.extras.blend
+              ? y.now("F") + "^\\top (" + q + " + \\alpha_t (x_t - " + q + ")),\\; x_t = " + regular_inverse(y) + q
+              : state("F") + "^\\top x_{" + at + "}";
+  else if (d.weights.complex) out = "\\operatorname{Re}(" + state("S") + ")^\\top " + q;
+  else out = state("S") + "^\\top " + q;
   if (d.extras.bonus)
     out += d.memory.per_channel ? "\\text{ with token } t \\text{ added at weight } e^{\\mathrm{bonus} + \\iota_t}"
                                 : " + (\\sum_c q_{tc}\\, \\mathrm{bonus}_c\\, k_{tc})\\, v_t";

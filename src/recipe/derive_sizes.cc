@@ -1,5 +1,5 @@
-// Numbers of state and multiplications per token and head, and the exact forms with the reasons for those that do
-// not exist. t is the number of pairs kept, n the steps, L the live levels, P the weights of a network.
+// Numbers of state and multiplications per token and head. t is the number of pairs kept, n the steps, L the live
+// levels, P the weights of a network. A number in front of a number is multiplied out: 32 (K + V), not 2 16 (K + V).
 #include "recipe/combine.h"
 #include "recipe/derive_parts.h"
 
@@ -14,6 +14,18 @@ namespace {
 
 /// Pairs a design keeps: all of them or a window.
 std::string kept(const Design& d) { return d.weights.window > 0 ? std::to_string(d.weights.window) : "t"; }
+
+/// n times that number, in front of a letter or a parenthesis: 2t, or 32 with a space behind it.
+std::string times_kept(const Design& d, long long n = 1) {
+  if (d.weights.window > 0) return std::to_string(n * d.weights.window) + "\\,";
+  return (n == 1 ? "" : std::to_string(n)) + "t";
+}
+
+/// n times its square.
+std::string times_kept_squared(const Design& d, long long n = 1) {
+  if (d.weights.window > 0) return std::to_string(n * d.weights.window * d.weights.window);
+  return (n == 1 ? "" : std::to_string(n)) + "t^2";
+}
 
 /// A coefficient in front of a letter: 1 is not written.
 std::string coefficient(int n) { return n == 1 ? "" : std::to_string(n); }
@@ -38,23 +50,19 @@ bool keeps_pairs_for_descent(const Symbols& y) {
   return (kind == Kind::gd || kind == Kind::descend) && !y.one_step() && !y.closed_sums();
 }
 
-bool rank_one_inverse(const Symbols& y) {
-  const Solver& s = y.d.solver;
-  return s.ridge_per != Solver::RidgePer::token &&
-         (s.ridge_kind == Solver::RidgeKind::fading || (!y.fades() && s.ridge_kind == Solver::RidgeKind::absolute));
-}
-
 }  // namespace
 
 std::string state_size(const Symbols& y) {
   const Design& d = y.d;
   const Solver& s = d.solver;
+  if (!y.causal) return "none: nothing is carried from call to call";
   const std::string f = y.features(), matrix = f + "V", t = kept(d);
-  const std::string pairs = t + (t == "t" ? "" : "\\,") + "(K + V)";
+  const std::string pairs = times_kept(d) + "(K + V)";
   if (y.by_query()) {
     std::string extra;
-    if (d.weights.fade == Weights::Fade::gate) extra += " + " + t + (d.weights.per == Weights::Per::key ? "K" : "");
-    if (d.weights.transport) extra += " + " + t + "(K + 1)";
+    if (d.weights.fade == Weights::Fade::gate)
+      extra += " + " + (d.weights.per == Weights::Per::key ? times_kept(d) + "K" : t);
+    if (d.weights.transport) extra += " + " + times_kept(d) + "(K + 1)";
     return "$" + pairs + extra + "$ (the pairs themselves)";
   }
   switch (d.memory.kind) {
@@ -67,7 +75,7 @@ std::string state_size(const Symbols& y) {
                                    : "$" + pairs + "$ (the pairs themselves)";
     case Class::constant: {
       if (s.kind == Kind::sgd) return s.momentum.given() ? "$2V$" : "$V$";
-      if (keeps_pairs_for_descent(y)) return "$tV$ (the values themselves)";
+      if (keeps_pairs_for_descent(y)) return "$" + times_kept(d) + "V$ (the values themselves)";
       const std::string window = d.weights.window > 0 ? " + " + t + "\\,V" : "";
       return d.memory.per_channel ? "$3V" + window + "$ (two sums and a running maximum per channel)"
                                   : "$V + 1" + window + "$";
@@ -120,15 +128,14 @@ std::string state_size(const Symbols& y) {
 std::string cost(const Symbols& y) {
   const Design& d = y.d;
   const Solver& s = d.solver;
+  if (!y.causal) return whole_cost(y);
   const std::string f = y.features(), matrix = f + "V", t = kept(d), n = std::to_string(s.steps);
-  const std::string t_times = t == "t" ? "t" : t + "\\,";
-  const std::string twice_steps =
-      t == "t" ? std::to_string(2LL * s.steps) + "t" : std::to_string(2LL * s.steps * d.weights.window) + "\\,";
+  const std::string t_times = times_kept(d), twice_steps = times_kept(d, 2LL * s.steps);
   if (y.by_query()) {
     if (is_deltaformer(d)) return "$2t(K + V)$";
     if (d.memory.kind == Class::constant || s.kind == Kind::given || d.memory.order == 0) {
       const std::string slope = s.kind == Kind::given ? " + " + t_times + "(K + V)" : "";
-      const std::string carried = d.weights.transport ? " + 2" + t_times + "K" : "";
+      const std::string carried = d.weights.transport ? " + " + times_kept(d, 2) + "K" : "";
       if (d.memory.kind != Class::linear) return "$" + t_times + "(K + V)" + slope + carried + "$";
     }
     const std::string m = d.memory.kind == Class::local
@@ -146,13 +153,14 @@ std::string cost(const Symbols& y) {
       return d.weights.complex ? "$4V$" : y.fades() ? "$V$" : "$0$ (additions only)";
     case Class::kernel:
       if (s.kind == Kind::gd && s.steps == 1) return "$" + t_times + "(K + V)$";
-      if (s.kind == Kind::sgd) return "$2" + t_times + (s.steps > 1 ? "(K + " + n + "\\,V)" : "(K + V)") + "$";
+      if (s.kind == Kind::sgd)
+        return "$" + times_kept(d, 2) + (s.steps > 1 ? "(K + " + n + "\\,V)" : "(K + V)") + "$";
       if (s.kind == Kind::exact)
-        return y.fades() && s.ridge.given() ? "$" + t + "^3/6 + " + t_times + "(K + V)$"
-                                            : "$" + t + "^2 + " + t_times + "(2K + V)$";
-      return "$" + n + "\\," + t + "^2 + " + t_times + "(2K + V)$";
+        return y.fades() && y.has_ridge() ? "$" + t + "^3/6 + " + t_times + "(K + V)$"
+                                          : "$" + times_kept_squared(d) + " + " + t_times + "(2K + V)$";
+      return "$" + times_kept_squared(d, s.steps) + " + " + t_times + "(2K + V)$";
     case Class::constant:
-      if (keeps_pairs_for_descent(y)) return "$" + n + "\\," + t_times + "V$";
+      if (keeps_pairs_for_descent(y)) return "$" + times_kept(d, s.steps) + "V$";
       return s.kind == Kind::sgd ? s.steps > 1 ? "$" + n + "V$" : "$V$" : "$2V$";
     case Class::linear:
       break;
@@ -195,7 +203,7 @@ std::string cost(const Symbols& y) {
       return "$" + std::to_string(s.momentum.given() ? 4 : 3) + matrix + "$" +
              (s.muon ? ", and five Newton-Schulz products per block" : "");
     case Kind::exact:
-      if (rank_one_inverse(y))
+      if (y.rank_one_inverse())
         return "$2" + f + "^2 + 3" + matrix + "$" + (d.weights.window > 0 ? ", twice for the pair that leaves" : "");
       return "$" + f + "^3/6 + 2" + f + "^2 + 3" + matrix + "$ (a factorisation per token)";
     case Kind::cg:
@@ -210,98 +218,6 @@ std::string cost(const Symbols& y) {
     default:
       return "$2" + f + "^2 + 3" + matrix + "$";
   }
-}
-
-std::vector<std::string> forms(const Symbols& y) {
-  const Design& d = y.d;
-  const Solver& s = d.solver;
-  std::vector<std::string> out = {"step", "recurrent"};
-  const auto all = [&out] { out.insert(out.end(), {"chunk", "parallel", "scan"}); };
-  const auto lack = [&out](std::initializer_list<const char*> names, const std::string& reason) {
-    for (const char* name : names) out.push_back("no " + std::string(name) + ": " + reason);
-  };
-  if (y.by_query() || d.memory.kind == Class::local || d.memory.kind == Class::kernel) {
-    out.push_back("parallel");
-    lack({"chunk", "scan"}, "the state is the list of pairs, which no fixed-size map stands for");
-    return out;
-  }
-  if (is_network(d.memory)) {
-    const std::string reason = "the update is nonlinear in the weights";
-    if (s.kind == Kind::minibatch) {
-      out.push_back("chunk");
-      lack({"parallel", "scan"}, reason);
-    } else {
-      lack({"chunk", "parallel", "scan"}, reason);
-    }
-    return out;
-  }
-  if (d.memory.kind == Class::slots) {
-    all();
-    return out;
-  }
-  const bool newest = sees_newest_only(d);
-  if (!newest && d.weights.window > 0) {
-    if (y.one_step()) out.push_back("parallel");
-    else lack({"parallel"}, "every token solves a problem of its own");
-    lack({"chunk", "scan"}, "pairs leave the window, which a map of the state alone cannot know");
-    return out;
-  }
-  if (d.memory.kind == Class::vector || d.weights.per == Weights::Per::full) {
-    out.push_back("scan");
-    if (d.memory.kind == Class::vector)
-      lack({"chunk", "parallel"}, "the state is elementwise: there is no key to make a matrix product with");
-    else
-      lack({"chunk", "parallel"},
-           "the gate is not a product of a key and a value factor that a matrix product could carry");
-    return out;
-  }
-  if (d.weights.levels) {
-    out.insert(out.end(), {"chunk", "parallel"});
-    lack({"scan"}, "the level of a pair depends on the position of the token");
-    return out;
-  }
-  if (newest || s.kind == Kind::descend) {
-    if (!y.affine() || (s.kind == Kind::descend && keeps_pairs_for_descent(y))) {
-      const std::string reason = d.extras.loss != Loss::squared && d.extras.loss != Loss::dot
-                                     ? "the clipped or powered residual is nonlinear in the state"
-                                     : "orthogonalising or rescaling the update is nonlinear in the state";
-      if (s.kind == Kind::minibatch) {
-        out.push_back("chunk");
-        lack({"parallel", "scan"}, reason);
-      } else {
-        lack({"chunk", "parallel", "scan"}, reason);
-      }
-      return out;
-    }
-    switch (s.kind) {
-      case Kind::kalman:
-        lack({"chunk", "parallel", "scan"}, "the gain depends on a covariance that is not a sum over pairs");
-        return out;
-      case Kind::apa:
-      case Kind::descend:
-        out.push_back("scan");
-        lack({"chunk", "parallel"}, "each token multiplies the state by a dense map of its own");
-        return out;
-      case Kind::minibatch:
-        out.insert(out.end(), {"chunk", "scan"});
-        lack({"parallel"}, "gradients belong to the start of their block, so blocks follow one another");
-        return out;
-      default:
-        all();
-        return out;
-    }
-  }
-  if (keeps_pairs_for_descent(y)) {
-    lack({"chunk", "parallel", "scan"}, "the loss is not quadratic, so sums over pairs do not hold the gradient");
-    return out;
-  }
-  if (s.kind == Kind::exact && d.memory.kind == Class::linear) {
-    out.insert(out.end(), {"chunk", "scan"});
-    lack({"parallel"}, "every row needs a solve with its own matrix");
-    return out;
-  }
-  all();
-  return out;
 }
 
 }  // namespace ttr::derivation

@@ -85,7 +85,7 @@ std::string transposed(const std::string& e) {
   return (enclosed || single ? e : "(" + e + ")") + "^\\top";
 }
 
-Symbols::Symbols(const Design& design) : d(design) {}
+Symbols::Symbols(const Design& design, bool all_before) : d(design), causal(all_before) {}
 
 std::string Symbols::key(const std::string& i) const {
   if (d.memory.kind == Class::constant) return "1";
@@ -188,13 +188,14 @@ std::string Symbols::importance(const std::string& i) const {
 std::string Symbols::weight() const {
   const Weights& w = d.weights;
   std::string out = importance("i");
+  const std::string last = causal ? "t" : "N";  // from where the age of a pair is counted
   if (w.fade == Weights::Fade::decay)
-    out += w.decay.is_constant() ? numeral(w.decay.value) + "^{t-i}\\," : "e^{g (t-i)}\\,";
+    out += w.decay.is_constant() ? numeral(w.decay.value) + "^{" + last + "-i}\\," : "e^{g (" + last + "-i)}\\,";
   const bool inside = w.near != Kernel::none && w.per == Per::key;  // the key fades inside the similarity
-  if (w.fade == Weights::Fade::gate && !inside) out += "\\prod_{j=i+1}^{t} a_j\\,";
+  if (w.fade == Weights::Fade::gate && !inside) out += "\\prod_{j=i+1}^{" + last + "} a_j\\,";
   if (w.near != Kernel::none) {
     const std::string k = w.transport ? "H_t \\cdots H_{i+1} k_i"
-                          : inside    ? "(k_i\\odot\\prod_{j=i+1}^{t} a_j)"
+                          : inside    ? "(k_i\\odot\\prod_{j=i+1}^{" + last + "} a_j)"
                                       : "k_i";
     out += similarity(w.near, w.near_scale, w.bandwidth, 2, "q_t", k) + "\\,";
   }
@@ -228,25 +229,32 @@ std::string Symbols::faded(const std::string& state) const {
 }
 
 std::string Symbols::range() const {
+  if (!causal) return d.weights.window > 0 ? "i>N-" + std::to_string(d.weights.window) : "i";
   return d.weights.window > 0 ? "t-" + std::to_string(d.weights.window) + "<i\\le t" : "i\\le t";
 }
 
+std::string Symbols::now(const std::string& sum) const { return causal ? sum + "_t" : sum; }
+
 std::string Symbols::ridge() const {
   const Solver& s = d.solver;
-  if (!s.ridge.given()) return "";
+  if (!has_ridge()) return "";
   std::string value = number_or(s.ridge, s.ridge_per == Solver::RidgePer::token ? "\\lambda_t" : "\\lambda");
   if (s.ridge_per == Solver::RidgePer::key) value = "\\operatorname{diag}(\\lambda)";
   switch (s.ridge_kind) {
     case Solver::RidgeKind::relative:
       return value + "\\sum_i w_i(t)";
     case Solver::RidgeKind::frobenius:
-      return value + "\\lVert H_t\\rVert_F";
+      return value + "\\lVert " + now("H") + "\\rVert_F";
     case Solver::RidgeKind::fading:
       return fades() ? value + "\\prod_{j\\le t} a_j" : value;
     case Solver::RidgeKind::absolute:
       break;
   }
   return value;
+}
+
+std::string Symbols::ridge_matrix() const {
+  return ridge() + (d.solver.ridge_per == Solver::RidgePer::key ? "" : "\\, I");
 }
 
 std::string Symbols::step(const std::string& k) const {
@@ -282,6 +290,18 @@ bool Symbols::affine() const {
   const bool linear_class = d.memory.kind == Class::linear || d.memory.kind == Class::constant;
   return linear_class && (d.extras.loss == Loss::squared || d.extras.loss == Loss::dot) && !s.muon && !s.row_norm &&
          s.q_norm == 0;
+}
+
+bool Symbols::has_ridge() const {
+  return d.solver.ridge.given() && !(d.solver.ridge.is_constant() && d.solver.ridge.value == 0);
+}
+
+bool Symbols::rank_one_inverse() const {
+  const Solver& s = d.solver;
+  if (!has_ridge()) return true;
+  const bool initial =
+      s.ridge_kind == Solver::RidgeKind::fading || (!fades() && s.ridge_kind == Solver::RidgeKind::absolute);
+  return initial && s.ridge_per != Solver::RidgePer::token;
 }
 
 bool Symbols::closed_sums() const {
@@ -400,9 +420,8 @@ std::string gradient(const Symbols& y) {
   const std::string weight = sees_newest_only(d) ? "" : y.w("i");
   const std::string sum = "\\sum_{" + y.range() + "} " + weight;
   const std::string x = y.key("i");
-  const std::string ridge =
-      y.ridge().empty() ? "" : " + " + y.ridge() + (s.ridge_per == Solver::RidgePer::key ? "" : "\\, I");
-  const std::string hf = "$H_t = " + sum + x + " " + x + "^\\top$, $F_t = " + sum + x + " v_i^\\top$";
+  const std::string ridge = y.has_ridge() ? " + " + y.ridge_matrix() : "", H = y.now("H"), F = y.now("F");
+  const std::string hf = "$" + H + " = " + sum + x + " " + x + "^\\top$, $" + F + " = " + sum + x + " v_i^\\top$";
   switch (d.memory.kind) {
     case Class::slots:
       return "$\\nabla_{Km} = -\\sum_i k_i w_i(t)^\\top$ and $\\nabla_{Vm} = -\\sum_i w_i(t) v_i^\\top$: one step "
@@ -468,14 +487,16 @@ std::string gradient(const Symbols& y) {
            (s.feedback ? ", with the residual read by $p_t$." : ".");
   }
   if (s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev)
-    return "Normal equations $" + (ridge.empty() ? "H_t S" : "(H_t" + ridge + ")\\, S") + " = F_t$, " + hf + ".";
-  if (d.extras.loss == Loss::dot) return "$\\nabla_S = -F_t$ whatever $S$, $F_t = " + sum + x + " v_i^\\top$.";
+    return "Normal equations $" + (ridge.empty() ? H + " S" : "(" + H + ridge + ")\\, S") + " = " + F + "$, " + hf +
+           ".";
+  if (d.extras.loss == Loss::dot)
+    return "$\\nabla_S = -" + F + "$ whatever $S$, $" + F + " = " + sum + x + " v_i^\\top$.";
   if (d.extras.loss != Loss::squared)
     return "$\\nabla_S = -" + sum + x + "\\, " + transposed(y.error("i", "S^\\top " + x)) + "$.";
   if (y.one_step())
-    return "$\\nabla_S = -" + sum + x + "(v_i - S^\\top " + x + ")^\\top$; at $S = 0$ it is $-F_t = -" + sum + x +
-           " v_i^\\top$.";
-  return "$\\nabla_S = H_t S - F_t$, " + hf + ".";
+    return "$\\nabla_S = -" + sum + x + "(v_i - S^\\top " + x + ")^\\top$; at $S = 0$ it is $-" + F + " = -" + sum +
+           x + " v_i^\\top$.";
+  return "$\\nabla_S = " + H + " S - " + F + "$, " + hf + ".";
 }
 
 }  // namespace ttr::derivation
