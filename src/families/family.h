@@ -17,6 +17,7 @@
 
 #include "families/common/choice.h"
 #include "families/common/scratch.h"
+#include "ttr/axes.h"
 #include "ttr/plan.h"
 
 namespace ttr {
@@ -76,7 +77,7 @@ struct Family {
   Traits traits = {};
   bool (*claim)(const Design&, bool causal) = nullptr;  // null: layers and other families ask for it
   int (*build)(Builder&, double scale) = nullptr;       // the value that is the answer; null: only as a stage
-  int (*stage)(Builder&, const zoo::Stage&, const std::vector<int>& operands, std::string axes) = nullptr;
+  int (*stage)(Builder&, const zoo::Stage&, const std::vector<int>& operands, Axes axes) = nullptr;
   KernelCalls<float> f32 = {};  // empty: the steps are those of other families
   KernelCalls<double> f64 = {};
   std::optional<families::Chooser> (*tuning)(const Step&) = nullptr;  // its row in the table of measured forms

@@ -6,7 +6,7 @@
 //     return b.add(b.kernel(decay_family, scale, q, k, v, b.log_fade(), b.importance()), "BTHV", {b.memory_part(k, v)});
 //   }
 //
-// A value is known by its index; below zero there is none. Axes are letters without spaces.
+// A value is known by its index; below zero there is none.
 #pragma once
 
 #include <map>
@@ -42,20 +42,20 @@ class Builder {
   bool produced(const std::string& name) const;  // whether the layer makes this canonical input itself
   int add_value(Value);
   int constant(double number) { return add_value({"", "", Value::From::constant, -1, {number}}); }
-  const std::string& axes(int value) const { return p_.values[static_cast<std::size_t>(value)].axes; }
+  const Axes& axes(int value) const { return p_.values[static_cast<std::size_t>(value)].axes; }
   int extent(char letter) const;
   int width(int value) const;  // of its last axis
   int per_head(int value);     // q and k of a group, written out for every head
 
   // Steps.
-  int operation(prepare::Op, std::vector<int> operands, std::string axes, double number = 0, std::string name = {});
+  int operation(prepare::Op, std::vector<int> operands, Axes axes, double number = 0, std::string name = {});
   /// A step of the family with its first operands; `slots` counts those and its own.
   static Step kernel(const Family&, double scale, int q, int k, int v, int g = -1, int beta = -1,
                      std::size_t slots = Slot::own);
   /// Adds a kernel whose result has these axes; the states are its own.
-  int add(Step, std::string axes, std::vector<StatePart> states);
+  int add(Step, Axes axes, std::vector<StatePart> states);
   /// A second result of a kernel, by which the layer's read-out and the caller may call it.
-  int second_result(Step&, const std::string& name, std::string axes);
+  int second_result(Step&, const std::string& name, Axes axes);
 
   // Quantities of the design that several families ask for (quantities.cc).
   int quantity(const Quantity&, const std::string& input);  // absent (-1), a constant, or an input
@@ -74,11 +74,11 @@ class Builder {
   void give_pairs_their_own_time();
   const InputInfo* canonical_info(const std::string& name) const;
   int canonical_value(const InputInfo&);
-  int stage_result(const std::string& name, std::string axes);
-  int run_stage(const zoo::Stage&, std::string axes);
+  int stage_result(const std::string& name, Axes axes);
+  int run_stage(const zoo::Stage&, Axes axes);
   int features(int value);
   void finish(int answer);
-  std::string axes_of(const std::string& name) const;
+  Axes axes_of(const std::string& name) const;
   void drop_unused_inputs();
   void make_operation_layer();
 

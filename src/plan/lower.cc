@@ -12,13 +12,6 @@ namespace {
 
 using prepare::Op;
 
-std::string without_spaces(const std::string& letters) {
-  std::string axes;
-  for (char c : letters)
-    if (c != ' ') axes += c;
-  return axes;
-}
-
 bool as_number(const std::string& text, double& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size();
@@ -42,14 +35,13 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
     if (const InputInfo* info = canonical_info(p_.inputs[i].name);
         layer && info && !produced(info->name) && p_.inputs[i].shape != info->shape)
       p_.inputs[i].shape = info->shape;  // a setting changed it: ridge=token
-    add_value({p_.inputs[i].name, without_spaces(p_.inputs[i].shape), Value::From::input, static_cast<int>(i), {}});
+    add_value({p_.inputs[i].name, Axes(p_.inputs[i].shape), Value::From::input, static_cast<int>(i), {}});
   }
   // A setting may ask for an input the layer's table does not have (sink=input on another kernel, ...).
   for (const InputInfo& info : p_.canonical_info)
     if (layer && !produced(info.name) && !has(info.name)) {
       p_.inputs.push_back(info);
-      add_value(
-          {info.name, without_spaces(info.shape), Value::From::input, static_cast<int>(p_.inputs.size()) - 1, {}});
+      add_value({info.name, Axes(info.shape), Value::From::input, static_cast<int>(p_.inputs.size()) - 1, {}});
     }
   p_.outputs = layer ? layer->info.outputs : std::vector<InputInfo>{zoo::output()};
 }
@@ -64,6 +56,9 @@ Pipeline Builder::build(double scale) {
     finish(family.build(*this, scale));
   }
   drop_unused_inputs();
+  for (Value& value : p_.values) value.places = places_of(value.axes);
+  for (const InputInfo& info : p_.inputs) p_.input_axes.emplace_back(info.shape);
+  for (const InputInfo& info : p_.outputs) p_.output_axes.emplace_back(info.shape);
   if (p_.noncausal) p_.states.clear(), p_.history = false;  // a call is a whole
   return std::move(p_);
 }
@@ -130,8 +125,8 @@ int Builder::add_value(Value value) {
   return static_cast<int>(p_.values.size()) - 1;
 }
 
-int Builder::operation(Op op, std::vector<int> operands, std::string axes, double number, std::string name) {
-  const int to = add_value({std::move(name), std::move(axes), Value::From::step, -1, {}});
+int Builder::operation(Op op, std::vector<int> operands, Axes axes, double number, std::string name) {
+  const int to = add_value({std::move(name), axes, Value::From::step, -1, {}});
   Step step;
   step.op = op, step.number = number, step.operands = std::move(operands), step.result = to;
   p_.steps.push_back(std::move(step));
@@ -147,16 +142,13 @@ int Builder::extent(char letter) const {
 }
 
 int Builder::width(int value) const {
-  const std::string& letters = axes(value);
-  return letters.empty() || !is_inner(letters.back()) ? 1 : extent(letters.back());
+  const Axes& own = axes(value);
+  return own.empty() || !Axes::is_inner(own.back()) ? 1 : extent(own.back());
 }
 
 int Builder::per_head(int value) {
-  std::string letters = axes(value);
-  const std::size_t group = letters.find('G');
-  if (group == std::string::npos || shape_.key_heads == shape_.heads) return value;
-  letters[group] = 'H';
-  return operation(Op::multiply, {value, constant(1)}, letters);
+  if (!axes(value).has('G') || shape_.key_heads == shape_.heads) return value;
+  return operation(Op::multiply, {value, constant(1)}, axes(value).replaced('G', 'H'));
 }
 
 int Builder::canonical(const std::string& name) {
@@ -174,7 +166,7 @@ int Builder::canonical_value(const InputInfo& info) {
           {"g", "H", Value::From::table, -1, layer_->log_decay_of_head(shape_.heads, options_.settings)});
     for (const auto& [fed, name] : layer_->feeds)
       if (fed == info.name) return operand(name);
-    if (const int result = stage_result(info.name, without_spaces(info.shape)); result >= 0) return result;
+    if (const int result = stage_result(info.name, Axes(info.shape)); result >= 0) return result;
   }
   return index_of(info.name);
 }
@@ -192,20 +184,20 @@ int Builder::operand(const std::string& name) {
 }
 
 // The result of the stage that makes `name`, run once; -1 if there is none.
-int Builder::stage_result(const std::string& name, std::string axes) {
+int Builder::stage_result(const std::string& name, Axes axes) {
   if (const auto found = stage_results_.find(name); found != stage_results_.end()) return found->second;
   for (const zoo::Stage& stage : layer_->prepare)
     if (stage.to == name) {
       if (axes.empty())
-        if (const InputInfo* info = canonical_info(name)) axes = without_spaces(info->shape);
+        if (const InputInfo* info = canonical_info(name)) axes = Axes(info->shape);
       return stage_results_[name] = run_stage(stage, axes);
     }
   return -1;
 }
 
 // Without axes, those of the first operand.
-int Builder::run_stage(const zoo::Stage& stage, std::string axes) {
-  if (!stage.shape.empty()) axes = without_spaces(stage.shape);
+int Builder::run_stage(const zoo::Stage& stage, Axes axes) {
+  if (!stage.shape.empty()) axes = Axes(stage.shape);
   std::vector<int> from;
   for (const std::string& name : stage.from) from.push_back(operand(name));
   if (axes.empty()) axes = this->axes(from.front());
@@ -222,19 +214,19 @@ Step Builder::kernel(const Family& family, double scale, int q, int k, int v, in
   return step;
 }
 
-int Builder::add(Step step, std::string axes, std::vector<StatePart> states) {
-  step.result = add_value({"", std::move(axes), Value::From::step, -1, {}});
+int Builder::add(Step step, Axes axes, std::vector<StatePart> states) {
+  step.result = add_value({"", axes, Value::From::step, -1, {}});
   step.state = static_cast<int>(p_.states.size());
   for (StatePart& part : states) {
-    part.axes = without_spaces(part.info.shape);
+    part.axes = Axes(part.info.shape);
     p_.states.push_back(std::move(part));
   }
   p_.steps.push_back(step);
   return step.result;
 }
 
-int Builder::second_result(Step& step, const std::string& name, std::string axes) {
-  step.second_result = add_value({name, std::move(axes), Value::From::step, -1, {}});
+int Builder::second_result(Step& step, const std::string& name, Axes axes) {
+  step.second_result = add_value({name, axes, Value::From::step, -1, {}});
   if (!name.empty()) stage_results_[name] = step.second_result;
   return step.second_result;
 }
@@ -270,9 +262,9 @@ void Builder::make_operation_layer() {
 }
 
 // Letters of an output, or of a result on the way to one.
-std::string Builder::axes_of(const std::string& name) const {
+Axes Builder::axes_of(const std::string& name) const {
   for (const InputInfo& output : p_.outputs)
-    if (output.name == name) return without_spaces(output.shape);
+    if (output.name == name) return Axes(output.shape);
   return layer_->is_operation() ? "" : "BTHV";
 }
 
@@ -289,6 +281,33 @@ void Builder::drop_unused_inputs() {
   for (Value& value : p_.values)
     if (value.from == Value::From::input) value.input = renumbered[static_cast<std::size_t>(value.input)];
   p_.inputs = std::move(kept);
+}
+
+AxisPlaces places_of(const Axes& axes) {
+  AxisPlaces places;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const auto at = static_cast<signed char>(i);
+    switch (axes[i]) {
+      case 'B':
+        places.batch = at;
+        break;
+      case 'P':
+        places.of_pairs = true;
+        [[fallthrough]];
+      case 'T':
+        places.time = at;
+        break;
+      case 'G':
+        places.grouped = true;
+        [[fallthrough]];
+      case 'H':
+        places.head = at;
+        break;
+      default:
+        places.outer = places.inner, places.inner = at;
+    }
+  }
+  return places;
 }
 
 Pipeline lower(const Design& design, const zoo::Declaration* layer, const Shape& shape, const Options& options,

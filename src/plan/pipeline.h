@@ -16,22 +16,29 @@
 #include "prepare/operations.h"
 #include "recipe/design.h"
 #include "simd/simd.h"
+#include "ttr/axes.h"
 #include "ttr/plan.h"
 #include "zoo/zoo.h"
 
 namespace ttr {
 
+/// Where a value has its axes by what they are for; below zero: it has none. The last inner axis is the row, the one
+/// before it makes the value a matrix (W [F, K]).
+struct AxisPlaces {
+  signed char batch = -1, time = -1, head = -1, inner = -1, outer = -1;
+  bool of_pairs = false;  // its time is that of pairs
+  bool grouped = false;   // its heads are key heads
+};
+AxisPlaces places_of(const Axes&);
+
 struct Value {
   std::string name;
-  std::string axes;  // letters without spaces: "BTGK"
+  Axes axes;
   enum class From { input, constant, table, step } from = From::input;
   int input = -1;               // From::input: index into Pipeline::inputs
   std::vector<double> numbers;  // From::constant: one; From::table: one per head
+  AxisPlaces places = {};       // where its axes are; filled in when the pipeline is complete
 };
-
-/// Letters of a row: all but batch, time (of tokens or pairs) and heads. The last is the row, the one before it makes
-/// the value a matrix (W [F, K]).
-inline bool is_inner(char letter) { return std::string_view("BTPHG").find(letter) == std::string_view::npos; }
 
 /// The first operands of every kernel; those of a family's own follow (`enum : std::size_t { gk = Slot::own, gv };`).
 struct Slot {
@@ -72,7 +79,7 @@ struct StatePart {
   std::vector<double> fresh_numbers = {};  // or this, for every sequence
   bool identity = false;                   // reset writes `fresh` on the diagonal of a matrix per head
   bool literal = false;                    // of the oracle, which knows itself what is fresh
-  std::string axes = {};                   // letters of info.shape without spaces; filled in with the step
+  Axes axes = {};                          // of info.shape; filled in with the step
 };
 
 /// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.
@@ -84,6 +91,7 @@ struct StatePlace {
 struct Pipeline {
   Design design;
   std::vector<InputInfo> inputs, outputs;
+  std::vector<Axes> input_axes, output_axes;  // of their shapes
   std::vector<Value> values;
   std::vector<Step> steps;
   std::vector<StatePart> states;
@@ -134,8 +142,7 @@ struct Plan::Body {
 
   /// `pairs` is the extent of P where that is a length of its own; below zero: that of T.
   std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;
-  std::size_t elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
-                       std::ptrdiff_t pairs = -1) const;
+  std::size_t elements(const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;
   /// Bytes of a state that has room for `time` tokens.
   std::size_t state_bytes(std::int64_t time) const;
   StatePlace state_place(std::size_t bytes, int index) const;
@@ -159,12 +166,12 @@ struct Call {
   State d_initial{};
   Workspace workspace{};
   Form form = Form::best;
+  std::ptrdiff_t time = -1, pairs = -1;  // by measure(); below zero: no input has a time
 };
 
-/// Extent of axis `letter` (T or P) of the inputs; below zero if none has it.
-std::ptrdiff_t length_of(const Plan::Body&, const Inputs&, char letter) noexcept;
-/// Pairs of a call: P of the inputs where it is a length of its own and an input has it, else pairs per token times T.
-std::ptrdiff_t pairs_of(const Plan::Body&, const Inputs&) noexcept;
+/// Finds the tokens and pairs of a call: P of the inputs where it is a length of its own and an input has it, else pairs
+/// per token times T.
+void measure(const Plan::Body&, Call&) noexcept;
 Fault check_call(const Plan::Body&, const Call&) noexcept;
 std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, std::int64_t pairs, Form, bool backward);
 Status run_forward(const Plan::Body&, const Call&) noexcept;

@@ -249,7 +249,7 @@ std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdif
   }
 }
 
-std::size_t Plan::Body::elements(const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
+std::size_t Plan::Body::elements(const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
                                  std::ptrdiff_t pairs) const {
   std::size_t count = 1;
   for (char axis : axes) count *= static_cast<std::size_t>(extent(axis, batch, time, pairs));
@@ -458,6 +458,7 @@ Status Plan::forward(const Inputs& inputs, State state, const Outputs& outputs, 
   Call call;
   call.inputs = &inputs, call.outputs = &outputs, call.state = state, call.workspace = workspace;
   call.form = form;
+  measure(*body_, call);
   if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
   return run_forward(*body_, call);
 }
@@ -469,6 +470,7 @@ Status Plan::backward(const Inputs& inputs, ConstState initial, const Inputs& d_
   call.state = {const_cast<void*>(initial.data), initial.bytes};  // only read
   call.d_final = d_final, call.d_initial = d_initial, call.workspace = workspace;
   call.form = form;
+  measure(*body_, call);
   if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
   return run_backward(*body_, call);
 }
@@ -479,6 +481,7 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
   call.inputs = &inputs, call.outputs = &outputs, call.workspace = workspace;
   call.state = {const_cast<void*>(state.data), state.bytes};
   call.form = form;
+  measure(*body_, call);
   for (const std::string_view given : inputs.names()) {
     const auto& known = body_->pipeline.inputs;
     if (std::none_of(known.begin(), known.end(), [&](const InputInfo& info) { return info.name == given; })) {

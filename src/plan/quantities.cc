@@ -25,10 +25,10 @@ int Builder::keys(const std::string& name) {
 int Builder::features(int value) {
   const Memory& memory = p_.design.memory;
   const auto map = [&](Op op, double number = 0) {
-    std::string letters = axes(value);
     const auto wide = prepare::feature_width(op, width(value), 0, number);
-    if (wide != width(value)) letters.back() = 'F', p_.letters['F'] = static_cast<int>(wide);
-    return operation(op, {value}, letters, number);
+    if (wide == width(value)) return operation(op, {value}, axes(value), number);
+    p_.letters['F'] = static_cast<int>(wide);
+    return operation(op, {value}, axes(value).replaced(axes(value).back(), 'F'), number);
   };
   switch (memory.feature) {
     case Memory::Feature::identity:
@@ -98,14 +98,14 @@ int Builder::step_size(int k) {
 
 StatePart Builder::memory_part(int k, int v, std::string name, std::string meaning) const {
   const auto letter = [&](int value) {
-    return axes(value).empty() || !is_inner(axes(value).back()) ? '1' : axes(value).back();
+    return axes(value).empty() || !Axes::is_inner(axes(value).back()) ? '1' : axes(value).back();
   };
   const std::string shape = std::string("B H ") + letter(k) + " " + letter(v);
   return {{std::move(name), shape, std::move(meaning)}, {shape_.heads, width(k), width(v)}, type_};
 }
 
 StatePart Builder::vector_part(int k, std::string name, std::string meaning) const {
-  const bool inner = !axes(k).empty() && is_inner(axes(k).back());
+  const bool inner = !axes(k).empty() && Axes::is_inner(axes(k).back());
   const std::string shape = std::string("B H ") + (inner ? axes(k).back() : '1');
   return {{std::move(name), shape, std::move(meaning)}, {shape_.heads, width(k)}, type_};
 }

@@ -31,24 +31,9 @@ struct AxisStrides {
   std::ptrdiff_t batch = 0, time = 0, head = 0, inner = 0, outer = 0;
 };
 
-inline AxisStrides axis_strides(const std::string& axes, const std::array<std::ptrdiff_t, max_rank>& stride) {
-  AxisStrides s;
-  for (std::size_t i = 0; i < axes.size(); ++i) switch (axes[i]) {
-      case 'B':
-        s.batch = stride[i];
-        break;
-      case 'T':
-      case 'P':
-        s.time = stride[i];
-        break;
-      case 'H':
-      case 'G':
-        s.head = stride[i];
-        break;
-      default:
-        s.outer = s.inner, s.inner = stride[i];
-    }
-  return s;
+inline AxisStrides axis_strides(const AxisPlaces& places, const std::array<std::ptrdiff_t, max_rank>& stride) {
+  const auto at = [&](signed char place) { return place < 0 ? 0 : stride[static_cast<std::size_t>(place)]; };
+  return {at(places.batch), at(places.time), at(places.head), at(places.inner), at(places.outer)};
 }
 
 template <class T>
@@ -76,26 +61,24 @@ inline const Value& value(const Plan::Body& body, int index) {
 
 /// Extent of the last axis of a value, if it is one a row runs along; else 1.
 inline int width(const Plan::Body& body, int index) {
-  const std::string& axes = value(body, index).axes;
-  return axes.empty() || !is_inner(axes.back()) ? 1 : static_cast<int>(body.extent(axes.back(), 1, 1));
+  const Axes& axes = value(body, index).axes;
+  return axes.empty() || !Axes::is_inner(axes.back()) ? 1 : static_cast<int>(body.extent(axes.back(), 1, 1));
 }
 /// Extent of the last axis but one of a matrix; 1 for rows.
 inline int height(const Plan::Body& body, int index) {
-  const std::string& axes = value(body, index).axes;
+  const Axes& axes = value(body, index).axes;
   const std::size_t n = axes.size();
-  return n < 2 || !is_inner(axes[n - 1]) || !is_inner(axes[n - 2]) ? 1
-                                                                   : static_cast<int>(body.extent(axes[n - 2], 1, 1));
+  const bool matrix = n >= 2 && Axes::is_inner(axes[n - 1]) && Axes::is_inner(axes[n - 2]);
+  return matrix ? static_cast<int>(body.extent(axes[n - 2], 1, 1)) : 1;
 }
 
 /// Heads of a value: H, G, or (constants) those of the plan.
 inline int heads_of(const Plan::Body& body, int index) {
-  for (char axis : value(body, index).axes)
-    if (axis == 'H' || axis == 'G') return static_cast<int>(body.extent(axis, 1, 1));
-  return body.shape.heads;
+  return value(body, index).places.grouped ? body.shape.key_heads : body.shape.heads;
 }
 
 /// Contiguous strides for the axes of a value.
-inline void contiguous(const Plan::Body& body, const std::string& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
+inline void contiguous(const Plan::Body& body, const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
                        std::ptrdiff_t pairs, std::array<std::ptrdiff_t, max_rank>& extent,
                        std::array<std::ptrdiff_t, max_rank>& stride) {
   std::ptrdiff_t step = 1;

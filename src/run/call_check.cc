@@ -11,21 +11,19 @@ namespace {
 bool is_free(const Plan::Body& body, char letter) { return letter == 'L' && !body.pipeline.letters.contains('L'); }
 
 template <class AnyTensor>
-Fault check_tensor(const Plan::Body& body, const InputInfo& info, const AnyTensor& tensor, std::ptrdiff_t batch,
-                   std::ptrdiff_t time, std::ptrdiff_t pairs) noexcept {
+Fault check_tensor(const Plan::Body& body, std::string_view name, const Axes& axes, const AnyTensor& tensor,
+                   std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs) noexcept {
   if (tensor.type != body.options.type && tensor.type != body.options.tensors)
-    return {Status::bad_type, info.name, 0, static_cast<std::ptrdiff_t>(tensor.type), 0};
-  int rank = 0;
-  for (char letter : info.shape) {
-    if (letter == ' ') continue;
-    if (rank < tensor.rank && !is_free(body, letter)) {
-      const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(rank)],
-                           want = body.extent(letter, batch, time, pairs);
-      if (got != want) return {Status::bad_shape, info.name, letter, got, want};
-    }
-    ++rank;
+    return {Status::bad_type, name, 0, static_cast<std::ptrdiff_t>(tensor.type), 0};
+  const int rank = static_cast<int>(axes.size());
+  for (int i = 0; i < std::min(rank, tensor.rank); ++i) {
+    const char letter = axes[static_cast<std::size_t>(i)];
+    if (is_free(body, letter)) continue;
+    const std::ptrdiff_t got = tensor.extent[static_cast<std::size_t>(i)],
+                         want = body.extent(letter, batch, time, pairs);
+    if (got != want) return {Status::bad_shape, name, letter, got, want};
   }
-  if (tensor.rank != rank) return {Status::bad_shape, info.name, 0, tensor.rank, rank};
+  if (tensor.rank != rank) return {Status::bad_shape, name, 0, tensor.rank, rank};
   return {};
 }
 
@@ -50,40 +48,42 @@ Fault check_packing(const Plan::Body& body, std::string_view name, std::span<con
 
 }  // namespace
 
+namespace {
+
+// Extent of axis `letter` (T or P) of the inputs; below zero if none has it.
 std::ptrdiff_t length_of(const Plan::Body& body, const Inputs& inputs, char letter) noexcept {
-  int likely = 0;
-  for (const InputInfo& info : body.pipeline.inputs) {
-    const ConstTensor* const tensor = inputs.find(info.name, likely++);
-    if (!tensor) continue;
-    int axis = 0;
-    for (char c : info.shape) {
-      if (c == ' ') continue;
-      if (c == letter && axis < tensor->rank) return tensor->extent[static_cast<std::size_t>(axis)];
-      ++axis;
-    }
+  for (std::size_t i = 0; i < body.pipeline.inputs.size(); ++i) {
+    const std::size_t axis = body.pipeline.input_axes[i].find(letter);
+    if (axis == Axes::npos) continue;
+    const ConstTensor* const tensor = inputs.find(body.pipeline.inputs[i].name, static_cast<int>(i));
+    if (tensor && static_cast<int>(axis) < tensor->rank) return tensor->extent[axis];
   }
   return -1;
 }
 
-std::ptrdiff_t pairs_of(const Plan::Body& body, const Inputs& inputs) noexcept {
-  const std::ptrdiff_t own = body.pipeline.noncausal ? length_of(body, inputs, 'P') : -1;
-  return own >= 0 ? own : length_of(body, inputs, 'T') * body.pipeline.pairs;
+}  // namespace
+
+void measure(const Plan::Body& body, Call& call) noexcept {
+  call.time = length_of(body, *call.inputs, 'T');
+  const std::ptrdiff_t own = body.pipeline.noncausal ? length_of(body, *call.inputs, 'P') : -1;
+  call.pairs = own >= 0 ? own : call.time * body.pipeline.pairs;
 }
 
 Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   const auto cu = call.inputs->cu_seqlens, pair_cu = call.inputs->cu_seqlens_pairs;
   if (cu.empty() && !pair_cu.empty()) return {Status::missing_input, "cu_seqlens", 0, 0, 0};
-  const std::ptrdiff_t time = length_of(body, *call.inputs, 'T');
-  const std::ptrdiff_t pairs = pairs_of(body, *call.inputs);
+  const std::ptrdiff_t time = call.time, pairs = call.pairs;
   const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
   static constexpr ConstTensor absent;
-  int likely = 0;
-  for (const InputInfo& info : body.pipeline.inputs) {
-    const ConstTensor* const found = call.inputs->find(info.name, likely++);
+  const Pipeline& p = body.pipeline;
+  for (std::size_t i = 0; i < p.inputs.size(); ++i) {
+    const InputInfo& info = p.inputs[i];
+    const ConstTensor* const found = call.inputs->find(info.name, static_cast<int>(i));
     const ConstTensor& tensor = found ? *found : absent;
     if (tensor.rank == 0 && info.optional) continue;
     if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
-    if (const Fault fault = check_tensor(body, info, tensor, batch, std::max<std::ptrdiff_t>(time, 0), pairs);
+    if (const Fault fault =
+            check_tensor(body, info.name, p.input_axes[i], tensor, batch, std::max<std::ptrdiff_t>(time, 0), pairs);
         fault.status != Status::ok)
       return fault;
     std::ptrdiff_t count = 1;
@@ -98,18 +98,24 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
           f.status != Status::ok)
         return f;
   }
-  for (const InputInfo& output : body.pipeline.outputs) {
+  for (std::size_t i = 0; i < p.outputs.size(); ++i) {
+    const std::string& name = p.outputs[i].name;
     if (call.outputs)
-      if (const Tensor tensor = call.outputs->get(output.name))
-        if (const Fault f = check_tensor(body, output, tensor, batch, time, pairs); f.status != Status::ok) return f;
+      if (const Tensor* const tensor = call.outputs->find(name, static_cast<int>(i)); tensor && *tensor)
+        if (const Fault f = check_tensor(body, name, p.output_axes[i], *tensor, batch, time, pairs);
+            f.status != Status::ok)
+          return f;
     if (call.d_outputs)
-      if (const ConstTensor tensor = call.d_outputs->get(output.name))
-        if (const Fault f = check_tensor(body, output, tensor, batch, time, pairs); f.status != Status::ok) return f;
+      if (const ConstTensor* const tensor = call.d_outputs->find(name, static_cast<int>(i)); tensor && *tensor)
+        if (const Fault f = check_tensor(body, name, p.output_axes[i], *tensor, batch, time, pairs);
+            f.status != Status::ok)
+          return f;
   }
-  if (call.d_inputs)
-    for (const InputInfo& info : body.pipeline.inputs)
-      if (const Tensor tensor = call.d_inputs->get(info.name))
-        if (const Fault f = check_tensor(body, info, tensor, batch, time, pairs); f.status != Status::ok) return f;
+  for (std::size_t i = 0; call.d_inputs && i < p.inputs.size(); ++i)
+    if (const Tensor* const tensor = call.d_inputs->find(p.inputs[i].name, static_cast<int>(i)); tensor && *tensor)
+      if (const Fault f = check_tensor(body, p.inputs[i].name, p.input_axes[i], *tensor, batch, time, pairs);
+          f.status != Status::ok)
+        return f;
 
   const std::size_t state_needed = body.state_bytes(0);
   if (!call.state.data || call.state.bytes < state_needed)

@@ -60,22 +60,12 @@ void narrow(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::p
   });
 }
 
-// Letters of a tensor, without the spaces.
-std::string_view axes_of(const InputInfo& info, std::array<char, max_rank>& letters) {
-  std::size_t n = 0;
-  for (char c : info.shape)
-    if (c != ' ' && n < letters.size()) letters[n++] = c;
-  return {letters.data(), n};
-}
-
 // A tensor of the caller as a call on tokens begin .. end-1 sees it: a view of these tokens, of a half type a view of
 // the copy. `length` tokens have room in the copy.
 template <class AnyTensor>
-AnyTensor part_of(const Plan::Body& body, const InputInfo& info, AnyTensor tensor, std::ptrdiff_t begin,
+AnyTensor part_of(const Plan::Body& body, const Axes& axes, AnyTensor tensor, std::ptrdiff_t begin,
                   std::ptrdiff_t end, std::ptrdiff_t length, Arena& arena, Half* half) noexcept {
   using Byte = std::conditional_t<std::is_same_v<AnyTensor, ConstTensor>, const std::byte, std::byte>;
-  std::array<char, max_rank> letters{};
-  const std::string_view axes = axes_of(info, letters);
   *half = {};
   half->rank = tensor.rank, half->type = tensor.type, half->extent = tensor.extent, half->stride = tensor.stride;
   for (std::size_t d = 0; d < axes.size() && static_cast<int>(d) < tensor.rank; ++d) {
@@ -105,8 +95,8 @@ AnyTensor part_of(const Plan::Body& body, const InputInfo& info, AnyTensor tenso
 
 // The levels of a log-linear weight on the oracle: as many as the caller's tensor has. 64 are enough for any number of
 // tokens; with more a call finds its workspace too small.
-bool has_free_extent(const Plan::Body& body, const std::string& axes) {
-  return axes.find('L') != std::string::npos && !body.pipeline.letters.contains('L');
+bool has_free_extent(const Plan::Body& body, const Axes& axes) {
+  return axes.has('L') && !body.pipeline.letters.contains('L');
 }
 constexpr std::ptrdiff_t most_free = 64;
 
@@ -129,22 +119,20 @@ std::size_t half_tensor_bytes(const Plan::Body& body, std::int64_t length, std::
   Arena arena;
   arena.take<std::int64_t>(body.shape.batch + 1);
   arena.take<families::Sequence>(body.shape.batch);
-  const auto copies = [&](const std::vector<InputInfo>& list, int times) {
-    for (const InputInfo& info : list) {
-      std::string axes = info.shape;
-      std::erase(axes, ' ');
+  const auto copies = [&](const std::vector<Axes>& list, int times) {
+    for (const Axes& axes : list) {
       auto count = static_cast<std::ptrdiff_t>(body.elements(axes, body.shape.batch, length, pairs));
       if (has_free_extent(body, axes)) count *= most_free;
       for (int i = 0; i < times; ++i) arena.take<float>(count);
     }
   };
-  copies(body.pipeline.inputs, backward ? 2 : 1), copies(body.pipeline.outputs, 1);
+  copies(body.pipeline.input_axes, backward ? 2 : 1), copies(body.pipeline.output_axes, 1);
   return arena.bytes();
 }
 
 Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
   const Simd<float>& simd = *body.simd_f32;
-  const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
+  const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, call.time);
   const bool packed = !call.inputs->cu_seqlens.empty();
   const std::size_t N = static_cast<std::size_t>(body.shape.batch);
   const std::ptrdiff_t length = goes_in_blocks(body, call.form) ? std::min(time, block_length(body)) : time;
@@ -162,19 +150,21 @@ Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
     Call part = call;
     part.inputs = &in, part.outputs = &out;
     std::array<Half, Inputs::capacity> written{};
-    for (const InputInfo& info : body.pipeline.inputs) {
-      const ConstTensor tensor = call.inputs->get(info.name);
+    const Pipeline& p = body.pipeline;
+    for (std::size_t i = 0; i < p.inputs.size(); ++i) {
+      const ConstTensor tensor = call.inputs->get(p.inputs[i].name);
       if (tensor.rank == 0 && !tensor) continue;  // left out
       Half half;
-      in[info.name] = part_of(body, info, tensor, begin, end, length, own, &half);
+      in[p.inputs[i].name] = part_of(body, p.input_axes[i], tensor, begin, end, length, own, &half);
       if (!own.rest().data) return Status::small_workspace;
       if (half.copy && half.data) widen(half, simd, begin, end);
     }
     std::size_t count = 0;
-    for (const InputInfo& info : body.pipeline.outputs) {
-      const Tensor tensor = call.outputs->get(info.name);
-      if (tensor) out[info.name] = part_of(body, info, tensor, begin, end, length, own, &written[count++]);
-    }
+    for (std::size_t i = 0; i < p.outputs.size(); ++i)
+      if (const Tensor tensor = call.outputs->get(p.outputs[i].name))
+        out[p.outputs[i].name] = part_of(body, p.output_axes[i], tensor, begin, end, length, own, &written[count++]);
+    part.time = end - begin;
+    if (!p.noncausal) part.pairs = part.time * p.pairs;
     in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
     if (packed) {
       cu[0] = 0;
@@ -192,7 +182,7 @@ Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
 
 Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
   const Simd<float>& simd = *body.simd_f32;
-  const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
+  const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, call.time);
   Arena arena(call.workspace);
   Inputs in, d_out;
   Outputs d_in;
@@ -200,22 +190,24 @@ Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept 
   part.inputs = &in, part.d_outputs = &d_out, part.d_inputs = &d_in;
   std::array<Half, Inputs::capacity> written{};
   std::size_t count = 0;
-  const auto read = [&](const std::vector<InputInfo>& list, const Inputs& from, Inputs& to) {
-    for (const InputInfo& info : list) {
-      const ConstTensor tensor = from.get(info.name);
+  const Pipeline& p = body.pipeline;
+  const auto read = [&](const std::vector<InputInfo>& list, const std::vector<Axes>& axes, const Inputs& from,
+                        Inputs& to) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const ConstTensor tensor = from.get(list[i].name);
       if (tensor.rank == 0 && !tensor) continue;
       Half half;
-      to[info.name] = part_of(body, info, tensor, 0, time, time, arena, &half);
+      to[list[i].name] = part_of(body, axes[i], tensor, 0, time, time, arena, &half);
       if (!arena.rest().data) return false;
       if (half.copy && half.data) widen(half, simd, 0, time);
     }
     return true;
   };
-  if (!read(body.pipeline.inputs, *call.inputs, in) || !read(body.pipeline.outputs, *call.d_outputs, d_out))
+  if (!read(p.inputs, p.input_axes, *call.inputs, in) || !read(p.outputs, p.output_axes, *call.d_outputs, d_out))
     return Status::small_workspace;
-  for (const InputInfo& info : body.pipeline.inputs)
-    if (const Tensor tensor = call.d_inputs->get(info.name))
-      d_in[info.name] = part_of(body, info, tensor, 0, time, time, arena, &written[count++]);
+  for (std::size_t i = 0; i < p.inputs.size(); ++i)
+    if (const Tensor tensor = call.d_inputs->get(p.inputs[i].name))
+      d_in[p.inputs[i].name] = part_of(body, p.input_axes[i], tensor, 0, time, time, arena, &written[count++]);
   in.cu_seqlens = call.inputs->cu_seqlens, in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
   part.workspace = arena.rest();
   if (!part.workspace.data) return Status::small_workspace;

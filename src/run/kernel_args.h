@@ -33,7 +33,7 @@ class KernelArgs {
         heads_(groups_ * (body.shape.heads / body.shape.key_heads)) {}
 
   int value_of(std::size_t r) const { return step_.operands[r]; }
-  const std::string& axes(std::size_t r) const { return value(body_, value_of(r)).axes; }
+  const Axes& axes(std::size_t r) const { return value(body_, value_of(r)).axes; }
   bool has(std::size_t r) const { return value_of(r) >= 0; }
   int key_dim() const { return width_of(Slot::k); }
   int value_dim() const { return width_of(Slot::v); }
@@ -184,7 +184,7 @@ class KernelArgs {
   View<T, 4> output(int index) const {
     if (index < 0) return {};
     const Bound<T>& to = b_.values[static_cast<std::size_t>(index)];
-    const AxisStrides s = axis_strides(value(body_, index).axes, to.stride);
+    const AxisStrides s = axis_strides(value(body_, index).places, to.stride);
     return {at(index, to.writable, to.stride),
             {b_.batch, time_, heads_of_value(index), width_of_value(index)},
             {s.batch, s.time, s.head, s.inner}};
@@ -192,7 +192,7 @@ class KernelArgs {
   View<const T, 4> d_output(int index) const {
     if (index < 0) return {};
     const Bound<T>& to = b_.values[static_cast<std::size_t>(index)];
-    const AxisStrides s = axis_strides(value(body_, index).axes, to.gradient_stride);
+    const AxisStrides s = axis_strides(value(body_, index).places, to.gradient_stride);
     return {at(index, to.gradient_in, to.gradient_stride),
             {b_.batch, time_, heads_of_value(index), width_of_value(index)},
             {s.batch, s.time, s.head, s.inner}};
@@ -204,7 +204,7 @@ class KernelArgs {
   std::span<const Sequence> sequences() const { return shared(step_.pairs > 1 ? b_.pair_sequences : b_.sequences); }
   // Of the keys and values, which may have a length of their own.
   std::span<const Sequence> pair_sequences() const {
-    return shared(axes(Slot::k).find('P') == std::string::npos ? b_.sequences : b_.pair_sequences);
+    return shared(places(Slot::k).of_pairs ? b_.pair_sequences : b_.sequences);
   }
   const Plan::Body& body() const { return body_; }
   const Step& step() const { return step_; }
@@ -222,38 +222,34 @@ class KernelArgs {
   }
 
  private:
-  std::ptrdiff_t time(std::size_t r) const { return axes(r).find('P') == std::string::npos ? time_ : b_.pairs; }
+  const AxisPlaces& places(std::size_t r) const { return value(body_, value_of(r)).places; }
+  std::ptrdiff_t time(std::size_t r) const { return places(r).of_pairs ? b_.pairs : time_; }
   template <class N>
   static N* offset(N* data, std::ptrdiff_t by) {
     return data ? data + by : nullptr;
   }
   template <class N>
   View<N, 3> matrix(std::size_t r, N* data, const std::array<std::ptrdiff_t, max_rank>& stride) const {
-    const std::string& axes = value(body_, value_of(r)).axes;
     const auto along = [&](char letter) {
-      const std::size_t at = axes.find(letter);
-      return at == std::string::npos ? std::ptrdiff_t{0} : stride[at];
+      const std::size_t at = axes(r).find(letter);
+      return at == Axes::npos ? std::ptrdiff_t{0} : stride[at];
     };
     return {data, {heads_, body_.shape.key_dim, dim()}, {along('H'), along('K'), along('V')}};
   }
   std::span<const Sequence> shared(std::span<const Sequence> all) const {
     return shard_.sequences ? all.subspan(shard_.first_sequence, shard_.sequences) : all;
   }
-  int heads_of_value(int index) const {
-    for (char axis : value(body_, index).axes)
-      if (axis == 'G') return groups_;
-    return heads_;
-  }
+  int heads_of_value(int index) const { return value(body_, index).places.grouped ? groups_ : heads_; }
   int width_of_value(int index) const {
-    const std::string& letters = value(body_, index).axes;
+    const Axes& letters = value(body_, index).axes;
     return shard_.columns && !letters.empty() && letters.back() == 'V' ? shard_.columns : width(body_, index);
   }
   int width_of(std::size_t r) const { return width_of_value(value_of(r)); }
   // Where the share of a value begins.
   template <class N>
   N* at(int index, N* whole, const std::array<std::ptrdiff_t, max_rank>& stride) const {
-    if (!whole) return nullptr;
-    const std::string& letters = value(body_, index).axes;
+    if (!whole || (shard_.first_group == 0 && shard_.first_column == 0)) return whole;
+    const Axes& letters = value(body_, index).axes;
     const std::ptrdiff_t first_head = shard_.first_group * (body_.shape.heads / body_.shape.key_heads);
     for (std::size_t i = 0; i < letters.size(); ++i) {
       if (letters[i] == 'G') whole += shard_.first_group * stride[i];
@@ -265,9 +261,9 @@ class KernelArgs {
   const T* data(std::size_t r) const { return at(value_of(r), bound(r).data, bound(r).stride); }
   T* gradient_data(std::size_t r) const { return at(value_of(r), bound(r).gradient, bound(r).gradient_stride); }
   const Bound<T>& bound(std::size_t r) const { return b_.values[static_cast<std::size_t>(value_of(r))]; }
-  AxisStrides strides(std::size_t r) const { return axis_strides(value(body_, value_of(r)).axes, bound(r).stride); }
+  AxisStrides strides(std::size_t r) const { return axis_strides(value(body_, value_of(r)).places, bound(r).stride); }
   AxisStrides d_strides(std::size_t r) const {
-    return axis_strides(value(body_, value_of(r)).axes, bound(r).gradient_stride);
+    return axis_strides(value(body_, value_of(r)).places, bound(r).gradient_stride);
   }
   View<const T, 4> rows(std::size_t r, int heads, int channels) const {
     const AxisStrides s = strides(r);

@@ -14,7 +14,7 @@ namespace {
 template <class N, class T>
 prepare::Rows<N> rows_at(const Plan::Body& body, int index, N* data,
                          const std::array<std::ptrdiff_t, max_rank>& stride, std::ptrdiff_t heads) {
-  const AxisStrides s = axis_strides(value(body, index).axes, stride);
+  const AxisStrides s = axis_strides(value(body, index).places, stride);
   const int group = std::max(1, static_cast<int>(heads / heads_of(body, index)));
   return {data, s.batch, s.time, s.head, s.inner, group, width(body, index), s.outer, height(body, index)};
 }
@@ -32,22 +32,18 @@ prepare::Rows<T> gradient_rows(const Plan::Body& body, const Binding<T>& b, int 
 // The extent of an operation is that of its result; parameters have no batch and no time.
 template <class T>
 prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, const Step& step) {
-  const std::string& axes = value(body, step.result).axes;
-  const auto has = [&](char letter) { return axes.find(letter) != std::string::npos; };
-  const bool heads = has('H') || has('G');
-  return {has('B') ? b.batch : 1,
-          has('P')   ? b.pairs
-          : has('T') ? b.time
-                     : 1,
-          heads ? heads_of(body, step.result) : 1};
+  const AxisPlaces& places = value(body, step.result).places;
+  const std::ptrdiff_t time = places.of_pairs ? b.pairs : b.time;
+  return {places.batch < 0 ? 1 : b.batch, places.time < 0 ? 1 : time,
+          places.head < 0 ? 1 : heads_of(body, step.result)};
 }
 
 // A matrix operand whose axes stand the other way round than those of a matrix result.
 template <class N>
 prepare::Rows<N> turned_like(const Plan::Body& body, int to, int index, prepare::Rows<N> rows) {
-  const std::string &result = value(body, to).axes, &own = value(body, index).axes;
+  const Axes &result = value(body, to).axes, &own = value(body, index).axes;
   const std::size_t n = result.size(), m = own.size();
-  if (n < 2 || m < 2 || !is_inner(result[n - 2]) || result[n - 2] != own[m - 1] || result[n - 1] != own[m - 2])
+  if (n < 2 || m < 2 || !Axes::is_inner(result[n - 2]) || result[n - 2] != own[m - 1] || result[n - 1] != own[m - 2])
     return rows;
   std::swap(rows.inner, rows.outer), std::swap(rows.width, rows.height);
   return rows;

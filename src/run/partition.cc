@@ -11,7 +11,7 @@ namespace ttr {
 namespace {
 
 bool has_axis(const Plan::Body& body, int index, std::string_view letters) {
-  return value(body, index).axes.find_first_of(letters) != std::string::npos;
+  return value(body, index).axes.has_any(letters);
 }
 
 // Not where heads see each other, nor where a part of the state does not begin with the heads.

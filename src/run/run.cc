@@ -45,8 +45,8 @@ template <class T>
 void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_t length, Arena& arena,
           Binding<T>& b) noexcept {
   const auto cu = call.inputs->cu_seqlens;
-  b.time = std::max<std::ptrdiff_t>(0, length_of(body, *call.inputs, 'T'));
-  b.pairs = std::max<std::ptrdiff_t>(0, pairs_of(body, *call.inputs));
+  b.time = std::max<std::ptrdiff_t>(0, call.time);
+  b.pairs = std::max<std::ptrdiff_t>(0, call.pairs);
   b.batch = cu.empty() ? body.shape.batch : 1;
 
   const std::size_t n = static_cast<std::size_t>(body.shape.batch);
@@ -162,12 +162,12 @@ void bind_block(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t 
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     Bound<T>& bound = piece.values[i] = whole.values[i];
     if (!bound.of_caller || !bound.data) continue;
-    const std::string& axes = body.pipeline.values[i].axes;
-    for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-      const std::ptrdiff_t skip = axes[axis] == 'T' ? begin : axes[axis] == 'P' ? begin * pairs : 0;
-      bound.data += skip * bound.stride[axis];
-      if (bound.writable) bound.writable += skip * bound.stride[axis];
-    }
+    const AxisPlaces& places = body.pipeline.values[i].places;
+    if (places.time < 0) continue;
+    const std::ptrdiff_t first = places.of_pairs ? begin * pairs : begin;
+    const std::ptrdiff_t skip = first * bound.stride[static_cast<std::size_t>(places.time)];
+    bound.data += skip;
+    if (bound.writable) bound.writable += skip;
   }
 }
 
@@ -319,11 +319,11 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
 }
 
 Status run_forward(const Plan::Body& body, const Call& call) noexcept {
-  if (has_half_tensors(call)) return forward_half_tensors(body, call);
+  if (body.options.tensors && has_half_tensors(call)) return forward_half_tensors(body, call);
   return body.options.type == Type::f32 ? forward_typed<float>(body, call) : forward_typed<double>(body, call);
 }
 Status run_backward(const Plan::Body& body, const Call& call) noexcept {
-  if (has_half_tensors(call)) return backward_half_tensors(body, call);
+  if (body.options.tensors && has_half_tensors(call)) return backward_half_tensors(body, call);
   return body.options.type == Type::f32 ? backward_typed<float>(body, call) : backward_typed<double>(body, call);
 }
 

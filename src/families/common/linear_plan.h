@@ -20,8 +20,8 @@ class GateGradient {
     target_ = operands.d_scalars(slot);
     if (!target_.data) return;
     const std::ptrdiff_t B = target_.extent[0], T_ = target_.extent[1], H = target_.extent[2];
-    const std::string& axes = operands.axes(slot);
-    if (axes == "BTH" || axes == "BPH") {
+    const Axes& axes = operands.axes(slot);
+    if (axes == Axes("BTH") || axes == Axes("BPH")) {
       view_ = target_;
       return;
     }

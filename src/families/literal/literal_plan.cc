@@ -15,7 +15,7 @@ using oracle::Arrays;
 // Visits every element of one sequence of a value: axis B is fixed to the sequence's row, axis T runs over its tokens
 // and P over its pairs. visit(offset, flat index) is called in row-major order.
 template <class Visit>
-void for_each(const std::string& axes, const std::array<std::ptrdiff_t, max_rank>& extent,
+void for_each(const Axes& axes, const std::array<std::ptrdiff_t, max_rank>& extent,
               const std::array<std::ptrdiff_t, max_rank>& stride, const Sequence& sequence, const Sequence& pairs,
               Visit&& visit) {
   std::array<std::ptrdiff_t, max_rank> low{}, high{}, at{};
@@ -42,28 +42,22 @@ void for_each(const std::string& axes, const std::array<std::ptrdiff_t, max_rank
 // A value along the letters of a canonical input: axes it does not have (a gate that is the same for every token)
 // have stride zero.
 struct Along {
-  std::string axes;
+  Axes axes;
   std::array<std::ptrdiff_t, max_rank> extent{}, stride{}, gradient_stride{};
 };
 template <class T>
 Along along(const Plan::Body& body, const Binding<T>& b, std::size_t canonical) {
   const int index = body.pipeline.canonical[canonical];
-  const std::string& own = body.pipeline.values[static_cast<std::size_t>(index)].axes;
+  const Axes& own = body.pipeline.values[static_cast<std::size_t>(index)].axes;
   const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
   Along a;
-  const bool same_rank = [&] {
-    std::size_t rank = 0;
-    for (char letter : body.pipeline.canonical_info[canonical].shape) rank += letter != ' ';
-    return rank == own.size();
-  }();
-  for (char letter : body.pipeline.canonical_info[canonical].shape) {
-    if (letter == ' ') continue;
-    const std::size_t i = a.axes.size();
+  a.axes = Axes(body.pipeline.canonical_info[canonical].shape);
+  const bool same_rank = a.axes.size() == own.size();
+  for (std::size_t i = 0; i < a.axes.size(); ++i) {
     // The same axis may go by another letter: features for keys, heads for key heads.
-    const std::size_t at = same_rank ? i : own.find(letter);
-    a.axes += letter;
-    if (at == std::string::npos) {
-      a.extent[i] = body.extent(letter, b.batch, b.time, b.pairs);
+    const std::size_t at = same_rank ? i : own.find(a.axes[i]);
+    if (at == Axes::npos) {
+      a.extent[i] = body.extent(a.axes[i], b.batch, b.time, b.pairs);
       continue;
     }
     a.extent[i] = bound.extent[at], a.stride[i] = bound.stride[at], a.gradient_stride[i] = bound.gradient_stride[at];
@@ -267,7 +261,7 @@ int build(Builder& b, double scale) {
   sizes.key_dim = b.shape().key_dim, sizes.value_dim = b.shape().value_dim;
   if (const int k = b.canonical("k"); k >= 0) {  // a layer may have mapped its keys to features of another width
     sizes.key_dim = b.width(k);
-    if (b.axes(k).find('H') != std::string::npos) sizes.key_heads = b.shape().heads;
+    if (b.axes(k).has('H')) sizes.key_heads = b.shape().heads;
   }
   sizes.causal = b.options().causal;
   const bool in_kernel = p.design.keeps_pairs();  // the scale of near(..) and kernel(..) sits inside the kernel

@@ -5,10 +5,10 @@
 namespace ttr::families {
 namespace {
 
-int stage(Builder& b, const zoo::Stage& stage, const std::vector<int>& operands, std::string axes) {
+int stage(Builder& b, const zoo::Stage& stage, const std::vector<int>& operands, Axes axes) {
   Step step = b.kernel(carry_family, 1, -1, -1, operands.empty() ? -1 : operands[0]);
   step.set_options(static_cast<Carry>(stage.option));
-  return add_running(b, std::move(step), stage, std::move(axes));
+  return add_running(b, std::move(step), stage, axes);
 }
 
 // The same for every form: one loop over time.

@@ -10,11 +10,11 @@ struct Own {
   enum : std::size_t { taps = Slot::own, bias, count };
 };
 
-int stage(Builder& b, const zoo::Stage& stage, const std::vector<int>& operands, std::string axes) {
+int stage(Builder& b, const zoo::Stage& stage, const std::vector<int>& operands, Axes axes) {
   Step step = b.kernel(convolution_family, 1, -1, -1, operands[0], -1, -1, Own::count);
   step.operands[Own::taps] = operands[1], step.operands[Own::bias] = operands.size() > 2 ? operands[2] : -1;
   step.set_options(static_cast<ConvolutionActivation>(stage.option));
-  return add_running(b, std::move(step), stage, std::move(axes));
+  return add_running(b, std::move(step), stage, axes);
 }
 
 template <class T>

@@ -100,9 +100,7 @@ bool claim_delta(const Design& design, bool causal) {
 
 // n pairs per token are n tokens: the decay acts before the first of them, the query reads after the last.
 int build_product(Builder& b, int n, int q, int k, int v, int g, int beta, double scale) {
-  std::string letters = b.axes(q);
-  letters[letters.find('T')] = 'P';
-  const int spread_q = b.operation(Op::spread_last, {q}, letters, n);
+  const int spread_q = b.operation(Op::spread_last, {q}, b.axes(q).replaced('T', 'P'), n);
   const int spread_g = g < 0 ? -1 : b.operation(Op::spread_first, {g}, "BPH", n);
   Step step = b.kernel(delta_family, scale, spread_q, k, v, spread_g, beta);
   step.set_options(DeltaOptions{});

@@ -23,11 +23,7 @@ int build(Builder& b, double scale) {
   int late = b.operation(Op::multiply, {opposite, dt}, "BTH");
   if (g >= 0) late = b.operation(Op::multiply, {late, b.operation(Op::exp, {g}, "BTH")}, "BTH");
   b.pipeline().pairs = 2;
-  const auto in_pairs = [&](int value) {
-    std::string letters = b.axes(value);
-    letters[letters.find('T')] = 'P';
-    return letters;
-  };
+  const auto in_pairs = [&](int value) { return b.axes(value).replaced('T', 'P'); };
   const auto last = [&](int value, const char* name, const char* meaning) {
     const std::string heads(1, b.axes(value)[2]), letter(1, b.axes(value).back());
     const zoo::Stage delay{.family = &carry_family,

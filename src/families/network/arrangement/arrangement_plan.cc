@@ -48,7 +48,7 @@ int build(Builder& b, double scale) {
   model.kind = kind;
   model.memory = model_of(step);
   model.heads = b.shape().heads;
-  model.memory_key_heads = b.axes(q).find('G') != std::string::npos ? b.shape().key_heads : b.shape().heads;
+  model.memory_key_heads = b.axes(q).has('G') ? b.shape().key_heads : b.shape().heads;
   model.pair_heads = layer ? b.shape().heads : b.shape().key_heads;
   model.key_dim = b.shape().key_dim;
   model.window = b.extent('W'), model.persistent = b.extent('M');

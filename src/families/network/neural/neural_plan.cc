@@ -123,7 +123,7 @@ std::vector<StatePart> network_parts(Builder& b, const NeuralModel& model, int k
   if (places.history >= 0) {
     const int n = model.window - 1;
     b.pipeline().letters['W'] = n;
-    const bool grouped = b.axes(k).find('G') != std::string::npos;
+    const bool grouped = b.axes(k).has('G');
     parts.push_back(
         {{"k", (grouped ? "B W G " : "B W H ") + key_letter, "keys of the window, oldest first", Range::fresh},
          {n, grouped ? b.shape().key_heads : b.shape().heads, b.width(k)},

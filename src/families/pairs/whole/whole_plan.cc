@@ -28,10 +28,10 @@ int build(Builder& b, double scale) {
 }
 
 // (K'K + ridge)^-1 q from q, k and ridge, without a state.
-int solved_queries(Builder& b, const zoo::Stage&, const std::vector<int>& operands, std::string axes) {
+int solved_queries(Builder& b, const zoo::Stage&, const std::vector<int>& operands, Axes axes) {
   Step step = b.kernel(whole_family, 1, operands[0], operands[1], -1, -1, -1, Own::count);
   step.operands[Own::ridge] = operands[2];
-  return b.add(std::move(step), std::move(axes), {});
+  return b.add(std::move(step), axes, {});
 }
 
 template <class T>

@@ -29,7 +29,7 @@ int build(Builder& b, double scale) {
   b.pipeline().counted = true;
   const std::ptrdiff_t W = b.design().weights.window, H = b.shape().heads;
   b.pipeline().letters['W'] = static_cast<int>(W);
-  const bool grouped = b.axes(k).find('G') != std::string::npos;
+  const bool grouped = b.axes(k).has('G');
   const std::string letter(1, b.axes(k).back());
   std::vector<StatePart> parts = {
       {{"k", (grouped ? "B W G " : "B W H ") + letter, "keys, token n in slot n mod W"},
