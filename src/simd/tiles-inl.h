@@ -88,7 +88,7 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
         }
       }
     };
-    if constexpr (op != Op::solve && R == kRows && NV == 2) {
+    if constexpr (op != Op::solve && R == kRows && NV == kWide) {
       Hints* const hints = x.hints;
       for (; hints && terms >= Hints::round; terms -= Hints::round) add(Hints::round), GiveHints(*hints, R * NV);
     }

@@ -42,12 +42,13 @@ HWY_INLINE void ForVectors(Size n, const F& f) {
 template <class T, class F>
 HWY_INLINE void ForVectorsUnrolled(Size n, const F& f) {
   constexpr Size L = Width<T>();
-  if constexpr (kBaseline) return ForVectors<T>(n, f);
   Size i = 0;
-  for (; i + 4 * L <= n; i += 4 * L)
-    f(i, L, Whole()), f(i + L, L, Whole()), f(i + 2 * L, L, Whole()), f(i + 3 * L, L, Whole());
+  if constexpr (!kBaseline)
+    for (; i + 4 * L <= n; i += 4 * L)
+      f(i, L, Whole()), f(i + L, L, Whole()), f(i + 2 * L, L, Whole()), f(i + 3 * L, L, Whole());
   for (; i + L <= n; i += L) f(i, L, Whole());
-  if (i < n) f(i, n - i, Tail());
+  if constexpr (L > 1)
+    if (i < n) f(i, n - i, Tail());
 }
 
 template <class T>
