@@ -82,20 +82,16 @@ static_assert((HWY_TARGETS &
   }                                                                                   \
   }
 
-#define TTR_SIMD_TABLES(Type, Table, function)                              \
-  namespace ttr {                                                           \
-  namespace {                                                               \
-  template <class T>                                                        \
-  const Type<T>* table_for(long long target) noexcept {                     \
-    TTR_TABLE_OF(target, Table)                                             \
-  }                                                                         \
-  }                                                                         \
-  template <>                                                               \
-  const Type<float>& function<float>(const Simd<float>& simd) noexcept {    \
-    return *table_for<float>(simd.target);                                  \
-  }                                                                         \
-  template <>                                                               \
-  const Type<double>& function<double>(const Simd<double>& simd) noexcept { \
-    return *table_for<double>(simd.target);                                 \
-  }                                                                         \
+/// What the example above defines, for one type: where both types in one file would take too long to compile.
+#define TTR_SIMD_TABLE(Number, Type, Table, function)                                 \
+  namespace ttr {                                                                     \
+  template <>                                                                         \
+  const Type<Number>& function<Number>(const Simd<Number>& simd) noexcept {           \
+    using T = Number;                                                                 \
+    const auto find = [](long long of) -> const Type<T>* { TTR_TABLE_OF(of, Table) }; \
+    return *find(simd.target);                                                        \
+  }                                                                                   \
   }
+#define TTR_SIMD_TABLES(Type, Table, function) \
+  TTR_SIMD_TABLE(float, Type, Table, function) \
+  TTR_SIMD_TABLE(double, Type, Table, function)

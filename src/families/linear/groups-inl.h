@@ -1,4 +1,4 @@
-// Tokens through a state a few at a time, compiled once per instruction set (included by state_simd.cc).
+// Tokens through a state a few at a time, compiled once per instruction set (included by state_table-inl.h).
 //
 // A token that goes through a state alone costs a load and a store for every two or three multiply-adds. Here a row
 // of a panel of columns is loaded, takes the writes of a group of tokens one after the other, answers each of them

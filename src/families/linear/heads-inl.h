@@ -1,4 +1,4 @@
-// One token through the states of all heads, compiled once per instruction set (included by state_simd.cc).
+// One token through the states of all heads, compiled once per instruction set (included by state_table-inl.h).
 //
 // The delta rule reads k'S of a column before it writes to it, so a state is touched twice. States that live in L2
 // would be fetched in the first pass and stored in the second, one after the other. Here panels of all heads form one

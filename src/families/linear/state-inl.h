@@ -1,4 +1,4 @@
-// Tokens through a state one by one, compiled once per instruction set (included by state_simd.cc).
+// Tokens through a state one by one, compiled once per instruction set (included by state_table-inl.h).
 //
 // A sweep keeps a panel of up to 4 vectors of columns in registers and walks down the K rows, so a state is fetched
 // once per token. Columns of a state evolve independently: many tokens pass through one panel while it is in L1. The

@@ -1,13 +1,14 @@
-// The table of state_simd.h, compiled once per instruction set.
-#include "simd/targets.h"
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "families/linear/state_simd.cc"
-#include "hwy/foreach_target.h"  // must come before highway.h
+// The table of state_simd.h, compiled once per instruction set (included by state_f32_simd.cc, state_f64_simd.cc).
+#if defined(TTR_LINEAR_STATE_TABLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_LINEAR_STATE_TABLE_INL_H_
+#undef TTR_LINEAR_STATE_TABLE_INL_H_
+#else
+#define TTR_LINEAR_STATE_TABLE_INL_H_
+#endif
 
 #include "families/linear/groups-inl.h"
 #include "families/linear/heads-inl.h"
 #include "families/linear/state-inl.h"
-#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
@@ -30,7 +31,4 @@ const StateSimd<T>* StateTable() {
 }  // namespace ttr::simd_detail
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-#include "simd/dispatch.h"
-TTR_SIMD_TABLES(StateSimd, StateTable, state_simd)
-#endif
+#endif  // include guard that flips with the target

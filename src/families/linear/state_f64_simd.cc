@@ -1,0 +1,13 @@
+// The table of state_simd.h for double, compiled once per instruction set.
+#include "simd/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "families/linear/state_f64_simd.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+
+#include "families/linear/state_table-inl.h"
+#include "hwy/highway.h"
+
+#if HWY_ONCE
+#include "simd/dispatch.h"
+TTR_SIMD_TABLE(double, StateSimd, StateTable, state_simd)
+#endif
