@@ -16,17 +16,18 @@ enum class Chooser { decay, delta, gated, gated_delta, dplr, oja, momentum, stab
 inline constexpr int choosers = 8;
 const char* to_string(Chooser) noexcept;
 
+/// Shorter sequences are recurrent.
+inline constexpr std::ptrdiff_t shortest_chunked = 8;
+
 struct Choice {
-  Form form;  // recurrent or chunk
-  int chunk;  // tokens of a chunk, also where Form::chunk is asked for
+  Form form;                               // recurrent or chunk
+  int chunk;                               // tokens of a chunk, also where Form::chunk is asked for
+  std::ptrdiff_t from = shortest_chunked;  // tokens from which on `form` is taken
 };
 
 /// `vector_bytes` of the instruction set in use: one of these, or less.
 inline constexpr int vector_sizes[] = {16, 32, 64};
 Choice choice(Chooser, int vector_bytes, int key_dim, int value_dim, bool backward) noexcept;
-
-/// Shorter sequences are recurrent.
-inline constexpr std::ptrdiff_t shortest_chunked = 8;
 
 /// Whether the table decides about a call of `time` tokens: not about a few, nor what the caller has decided.
 constexpr bool chooses(Form form, int chunk, std::ptrdiff_t time) {

@@ -1,24 +1,21 @@
 // Going back through a recurrence that cannot be undone (a gate may be 0): states are kept at segment borders, the
 // states inside one segment are recomputed. Memory for 2 sqrt(T) states instead of T.
 //
-// A state is P arrays ("parts": S, or Re and Im, or S and Z), so that the caller's own arrays can be walked in place.
-// Also here: rows of strided views as contiguous numbers, and the checks every family makes.
+// A state is P arrays (parts.h), so that the caller's own arrays can be read in place.
+// Also here: the segments of a scan, and rows of strided views as contiguous numbers.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <span>
 
+#include "families/common/check.h"
 #include "families/common/linear.h"
+#include "families/common/parts.h"
 #include "families/common/scratch.h"
-#include "ttr/status.h"
 
 namespace ttr::families {
-
-template <class T, std::size_t P>
-using Parts = std::array<T*, P>;
 
 template <class T, std::size_t P>
 class Replay {
@@ -27,11 +24,10 @@ class Replay {
   using Sizes = std::array<Size, P>;
 
   /// For up to `longest` steps; spacing <= 0 keeps a state every sqrt(longest) steps.
-  Replay(const Sizes& sizes, Size longest, Size spacing, Arena& arena) : sizes_(sizes) {
+  Replay(const Sizes& sizes, Size longest, Size spacing, Arena& arena) : sizes_{sizes}, total_(sizes_.total()) {
     const auto root = static_cast<Size>(std::ceil(std::sqrt(static_cast<double>(longest))));
     segment_ = std::clamp<Size>(spacing > 0 ? spacing : root, 1, std::max<Size>(longest, 1));
-    for (const Size n : sizes) total_ += n;
-    borders_ = arena.take<T>((longest + segment_ - 1) / segment_ * total_);
+    borders_ = arena.take<T>(std::max<Size>((longest - 1) / segment_, 0) * total_);
     inside_ = arena.take<T>((segment_ + 1) * total_);
   }
 
@@ -39,39 +35,36 @@ class Replay {
   /// the states around step i.
   template <class Step, class Back>
   void run(Size steps, const Parts<const T, P>& initial, Step&& step, Back&& back) {
-    for (std::size_t p = 0; p < P; ++p) std::copy_n(initial[p], sizes_[p], at(inside_, 0)[p]);
+    const auto advance = [&](Size first, Size end, const Parts<T, P>& state) {
+      for (Size i = first; i < end; ++i) step(i, state);
+    };
+    run_ranges(steps, initial, advance, back);
+  }
+
+  /// The same where advance(first, end, state) moves a state over steps first .. end-1.
+  template <class Advance, class Back>
+  void run_ranges(Size steps, const Parts<const T, P>& initial, Advance&& advance, Back&& back) {
+    sizes_.gather(initial, inside_);
     const Size count = (steps + segment_ - 1) / segment_;
-    for (Size i = 0; i < count; ++i) {
+    for (Size i = 0; i + 1 < count; ++i) {
       std::copy_n(inside_, total_, borders_ + i * total_);
-      if (i + 1 < count)
-        for (Size j = 0; j < segment_; ++j) step(i * segment_ + j, at(inside_, 0));
+      advance(i * segment_, (i + 1) * segment_, sizes_.at(inside_));
     }
     for (Size i = count; i-- > 0;) {
       const Size begin = i * segment_, length = std::min(segment_, steps - begin);
-      std::copy_n(borders_ + i * total_, total_, inside_);
+      if (i + 1 < count) std::copy_n(borders_ + i * total_, total_, inside_);
       for (Size j = 0; j < length; ++j) {
         std::copy_n(inside_ + j * total_, total_, inside_ + (j + 1) * total_);
-        step(begin + j, at(inside_, j + 1));
+        advance(begin + j, begin + j + 1, sizes_.at(inside_, j + 1));
       }
-      for (Size j = length; j-- > 0;) back(begin + j, constant(at(inside_, j)), constant(at(inside_, j + 1)));
+      for (Size j = length; j-- > 0;)
+        back(begin + j, constant(sizes_.at(inside_, j)), constant(sizes_.at(inside_, j + 1)));
     }
   }
 
  private:
-  Parts<T, P> at(T* base, Size index) const {
-    Parts<T, P> parts;
-    base += index * total_;
-    for (std::size_t p = 0; p < P; ++p) parts[p] = base, base += sizes_[p];
-    return parts;
-  }
-  static Parts<const T, P> constant(const Parts<T, P>& x) {
-    Parts<const T, P> y;
-    for (std::size_t p = 0; p < P; ++p) y[p] = x[p];
-    return y;
-  }
-
-  Sizes sizes_;
-  Size segment_ = 1, total_ = 0;
+  PartSizes<P> sizes_;
+  Size total_, segment_ = 1;
   T *borders_, *inside_;
 };
 
@@ -104,16 +97,6 @@ template <class T>
 void copy_or_clear(const T* from, std::ptrdiff_t n, T* to) {
   if (from) std::copy_n(from, n, to);
   else std::fill_n(to, n, T(0));
-}
-
-/// The length of the longest sequence, -1 if one ends before it begins.
-inline std::ptrdiff_t longest_of(std::span<const Sequence> sequences) {
-  std::ptrdiff_t longest = 0;
-  for (const Sequence& n : sequences) {
-    if (n.end < n.begin) return -1;
-    longest = std::max(longest, n.end - n.begin);
-  }
-  return longest;
 }
 
 }  // namespace ttr::families

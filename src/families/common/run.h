@@ -4,17 +4,17 @@
 // treated by itself - even its form is chosen from its own length - so its bits do not depend on its neighbours in
 // the batch.
 //
-// The backward pass keeps the states at segment borders: every chunk in the chunk form; in the recurrent form every
-// `chunk` tokens (default: the square root of the length), with the states inside one segment recomputed.
+// The backward pass keeps the states at segment borders: every chunk in the chunk form, or some of them; in the
+// recurrent form every `chunk` tokens (default: the square root of the length), with the states inside one segment
+// recomputed (replay.h).
 //
-// A Family names its problem, its gradient, its two forms for one head, and the map of a segment (scan.h):
-//   struct Family { chooser; using Number, Problem, Gradient, Chunk, Recurrent, Map; }
+// What a Family says of itself: schedule.h.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
+#include "families/common/check.h"
 #include "families/common/choice.h"
 #include "families/common/linear.h"
 #include "families/common/scan.h"
@@ -26,19 +26,18 @@
 namespace ttr::families {
 
 template <class Family>
-std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
-                      int chosen_by = 0) noexcept {
+std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
   static constexpr Simd<typename Family::Number> none{};
   const auto bytes = [&](std::ptrdiff_t time) {
     std::size_t most = 0;
     for (const int vector_bytes : vector_sizes) {  // of any instruction set
       Arena arena;
-      const Schedule plan =
-          schedule(choice(Family::chooser, vector_bytes, K, chosen_by ? chosen_by : V, backward), form, chunk, time);
-      if (form == Form::scan) ScanRun<Family>(none, K, V, plan, time, backward, arena);
-      else
-        HeadRun<Family>(none, K, V, plan, time, backward, arena,
-                        heads_together<typename Family::Chunk>(plan, K, V, time));
+      const Schedule plan = schedule<Family>(shape, vector_bytes, form, chunk, time, backward);
+      if constexpr (present<typename Family::Map>)
+        if (plan.scan > 0) ScanRun<Family>(none, shape, plan, time, backward, arena);
+      if (plan.scan == 0)
+        HeadRun<Family>(none, shape, plan, time, backward, arena,
+                        heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time));
       most = std::max(most, arena.bytes());
       if (!chooses(form, chunk, time)) break;
     }
@@ -49,85 +48,92 @@ std::size_t run_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk
   return longest < shortest_chunked ? bytes(longest) : std::max(bytes(longest), bytes(shortest_chunked - 1));
 }
 
-template <class Family, class Problem, class Simd>
-Choice choice_of(const Problem& p, const Simd& s, bool backward) noexcept {
-  const int vector_bytes = s.lanes * static_cast<int>(sizeof(typename Family::Number));
-  return choice(Family::chooser, vector_bytes, p.key_dim, p.value_dim_of_choice(), backward);
+template <class Family>
+Status check(const typename Family::Problem& p, bool queries, Form form, int chunk, bool backward,
+             Workspace work) noexcept {
+  if (form == Form::scan && !present<typename Family::Map>) return Status::not_supported;
+  if ((form == Form::chunk || form == Form::parallel) && !present<typename Family::Chunk>)
+    return Status::not_supported;
+  const auto& a = linear_of(p);
+  const Shape shape = Family::shape(p);
+  const auto bytes = [&](std::ptrdiff_t longest) { return run_bytes<Family>(shape, longest, form, chunk, backward); };
+  const Status status =
+      check_common(a.sequences, a.heads, a.key_heads, {shape.key_dim, shape.value_dim, shape.depth}, work, bytes);
+  if (status != Status::ok || a.sequences.empty()) return status;
+  for (const auto* part : Family::state(p))
+    if (!part) return Status::missing_input;
+  if (longest_of(a.sequences) > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
+  return Status::ok;
 }
 
-template <class Family>
-Status check(const LinearProblem<typename Family::Number>& p, bool queries, Form form, int chunk, bool backward,
-             Workspace work) noexcept {
-  if (p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 || p.heads % p.key_heads != 0)
-    return Status::bad_shape;
-  std::ptrdiff_t longest = 0;
-  for (const Sequence& n : p.sequences) {
-    if (n.end < n.begin) return Status::bad_shape;
-    longest = std::max(longest, n.end - n.begin);
+/// each(index, sequence, schedule, heads that go together, run): run is the ScanRun or the HeadRun of the sequence.
+template <class Family, class Each>
+void for_sequences(const typename Family::Problem& p, Form form, int chunk, bool backward,
+                   const Simd<typename Family::Number>& s, Workspace work, Each&& each) {
+  const Shape shape = Family::shape(p);
+  const int vector_bytes = s.lanes * static_cast<int>(sizeof(typename Family::Number));
+  const auto& sequences = linear_of(p).sequences;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    Arena arena(work);
+    const std::ptrdiff_t time = sequences[i].end - sequences[i].begin;
+    const Schedule plan = schedule<Family>(shape, vector_bytes, form, chunk, time, backward);
+    if constexpr (present<typename Family::Map>)
+      if (plan.scan > 0) {
+        ScanRun<Family> run(s, shape, plan, time, backward, arena);
+        each(static_cast<std::ptrdiff_t>(i), sequences[i], plan, 1, run);
+      }
+    if (plan.scan > 0) continue;
+    const int together = heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time);
+    const int group = backward ? std::min(together, linear_of(p).heads) : 1;
+    HeadRun<Family> run(s, shape, plan, time, backward, arena, group);
+    each(static_cast<std::ptrdiff_t>(i), sequences[i], plan, group, run);
   }
-  if (!p.state && !p.sequences.empty()) return Status::missing_input;
-  if (longest > 0 && (!p.k || !p.v || (queries && !p.q))) return Status::missing_input;
-  if (!work.data ||
-      work.bytes < run_bytes<Family>(p.key_dim, p.value_dim, longest, form, chunk, backward, p.chosen_by))
-    return Status::small_workspace;
-  return Status::ok;
 }
 
 template <class Family, class Simd = Simd<typename Family::Number>>
 Status run_forward(const typename Family::Problem& p, Form form, int chunk, const Simd& s, Workspace work) noexcept {
-  if (const Status status = check<Family>(p, static_cast<bool>(p.o), form, chunk, false, work); status != Status::ok)
-    return status;
+  const bool outputs = Family::has_outputs(p);
+  if (const Status bad = check<Family>(p, outputs, form, chunk, false, work); bad != Status::ok) return bad;
   const FlushDenormals flush;
-  auto* S = p.state;
-  for (const Sequence& n : p.sequences) {
-    Arena arena(work);
-    const std::ptrdiff_t time = n.end - n.begin;
-    const std::ptrdiff_t state = std::ptrdiff_t{p.key_dim} * p.value_dim;
-    const Schedule plan = schedule(choice_of<Family>(p, s, false), form, chunk, time);
-    if (form == Form::scan) {
-      ScanRun<Family> run(s, p.key_dim, p.value_dim, plan, time, false, arena);
-      for (int h = 0; h < p.heads; ++h) run.forward(p, n, h, S + h * state);
-    } else {
-      HeadRun<Family> run(s, p.key_dim, p.value_dim, plan, time, false, arena);
-      const std::ptrdiff_t block = plan.chunked ? plan.segment : plan.block();
-      const bool done = run.step(p, n, S);
-      for (std::ptrdiff_t t = n.begin; t < n.end && !done; t += block)
-        for (int h = 0; h < p.heads; ++h) run.forward(p, {n.row, t, std::min(t + block, n.end)}, h, S + h * state);
-    }
-    S += p.heads * state;
-  }
-  return Status::ok;
+  const PartSizes<Family::parts> sizes{Family::sizes(Family::shape(p))};
+  const int heads = linear_of(p).heads;
+  Status status = Status::ok;
+  const auto all_heads = [&](std::ptrdiff_t index, const Sequence& n, const Schedule& plan, int, auto& run) {
+    const auto& own = of_sequence<Family>(index, p, p);
+    const auto state = [&](int h) { return sizes.of(Family::state(p), index * heads + h); };
+    if constexpr (requires { run.step(own, n, state(0)); })
+      if (run.step(own, n, state(0))) return;
+    std::ptrdiff_t block = plan.chunked ? plan.segment : plan.block();
+    if (plan.scan > 0 || HasPieces<typename Family::Chunk>) block = n.end - n.begin;
+    for (std::ptrdiff_t t = n.begin; t < n.end; t += block)
+      for (int h = 0; h < heads; ++h) run.forward(own, {n.row, t, std::min(t + block, n.end)}, h, state(h), outputs);
+    if (run.status() != Status::ok) status = run.status();
+  };
+  for_sequences<Family>(p, form, chunk, false, s, work, all_heads);
+  return status;
 }
 
 template <class Family, class Simd = Simd<typename Family::Number>>
 Status run_backward(const typename Family::Problem& p, const typename Family::Gradient& d, Form form, int chunk,
                     const Simd& s, Workspace work) noexcept {
-  if (const Status status = check<Family>(p, static_cast<bool>(d.d_o), form, chunk, true, work); status != Status::ok)
-    return status;
+  if (const Status bad = check<Family>(p, Family::has_d_outputs(d), form, chunk, true, work); bad != Status::ok)
+    return bad;
   const FlushDenormals flush;
-  std::ptrdiff_t at = 0;
-  for (const Sequence& n : p.sequences) {
-    Arena arena(work);
-    const std::ptrdiff_t time = n.end - n.begin;
-    const Schedule plan = schedule(choice_of<Family>(p, s, true), form, chunk, time);
-    const auto heads = [&](int group, auto&& run) {
-      for (int h = 0; h < p.heads; h += group) {
-        const int count = std::min(group, p.heads - h);
-        run(h, count, p.state + at, d.d_final ? d.d_final + at : nullptr, d.d_initial ? d.d_initial + at : nullptr);
-        at += count * std::ptrdiff_t{p.key_dim} * p.value_dim;
-      }
-    };
-    if (form == Form::scan) {
-      ScanRun<Family> run(s, p.key_dim, p.value_dim, plan, time, true, arena);
-      heads(1, [&](int h, int, auto* S, auto* d_S, auto* to) { run.backward(p, d, n, h, S, d_S, to); });
-    } else {
-      const int group = std::min(heads_together<typename Family::Chunk>(plan, p.key_dim, p.value_dim, time), p.heads);
-      HeadRun<Family> run(s, p.key_dim, p.value_dim, plan, time, true, arena, group);
-      heads(group,
-            [&](int h, int count, auto* S, auto* d_S, auto* to) { run.backward(p, d, n, h, S, d_S, to, count); });
+  const PartSizes<Family::parts> sizes{Family::sizes(Family::shape(p))};
+  const int heads = linear_of(p).heads;
+  Status status = Status::ok;
+  const auto all_heads = [&](std::ptrdiff_t index, const Sequence& n, const Schedule&, int group, auto& run) {
+    const auto& own = of_sequence<Family>(index, p, p);
+    const auto& own_d = of_sequence<Family>(index, p, d);
+    for (int h = 0; h < heads; h += group) {
+      const std::ptrdiff_t at = index * heads + h;
+      run.backward(own, own_d, n, h, sizes.of(constant(Family::state(p)), at), sizes.of(Family::d_final(d), at),
+                   sizes.of(Family::d_initial(d), at), std::min(group, heads - h));
     }
-  }
-  return Status::ok;
+    if (run.status() != Status::ok) status = run.status();
+  };
+  for_sequences<Family>(p, form, chunk, true, s, work, all_heads);
+  return status;
 }
 
 }  // namespace ttr::families

@@ -8,7 +8,7 @@
 //
 // B_j is the segment run from a zero state. A_j is carried as a log where it is a number (ScalarMap) or diagonal
 // (DiagonalMap); where it is dense it is the segment run on the identity without values (DenseMap), which is the
-// family's own block algebra: never an inverse. The order of composition is fixed, so the bits do not depend on who
+// family's own algebra: never an inverse. A state of several parts is one column [S; Z]. The order of composition is fixed, so the bits do not depend on who
 // computes which segment. At most `parts` maps are held at a time; longer lists of segments go through in rounds.
 #pragma once
 
@@ -27,8 +27,7 @@ template <class T>
 class ScalarMap {
  public:
   using Size = std::ptrdiff_t;
-  ScalarMap(const Simd<T>& simd, int key_dim, int value_dim, Size /*chunk*/, Arena&)
-      : s(simd), state(Size{key_dim} * value_dim) {}
+  ScalarMap(const Simd<T>& simd, const Shape& x, Schedule, Arena&) : s(simd), state(Size{x.key_dim} * x.value_dim) {}
   Size size() const { return 1; }
   template <class Problem>
   void make(const Problem& p, const Sequence& n, int head, T* A) {
@@ -55,8 +54,8 @@ template <class T>
 class DiagonalMap {
  public:
   using Size = std::ptrdiff_t;
-  DiagonalMap(const Simd<T>& simd, int key_dim, int value_dim, Size /*chunk*/, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), factors(arena.take<T>(size())), row(arena.take<T>(V)) {}
+  DiagonalMap(const Simd<T>& simd, const Shape& x, Schedule, Arena& arena)
+      : s(simd), K(x.key_dim), V(x.value_dim), factors(arena.take<T>(size())), row(arena.take<T>(V)) {}
   Size size() const { return K + V; }
   template <class Problem>
   void make(const Problem& p, const Sequence& n, int head, T* A) {
@@ -85,29 +84,45 @@ class DiagonalMap {
   T *factors, *row;
 };
 
-/// A [K,K], by the chunk form on the identity.
-template <class T, class Chunk>
+/// A [P K, P K] of P parts [K, V] each: the unit vectors as P K values through the recurrence, with v = 0. `v` without
+/// data is zero to the forms of a family with such a map.
+template <class Family>
 class DenseMap {
  public:
+  using T = typename Family::Number;
   using Size = std::ptrdiff_t;
-  DenseMap(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), length(chunk), form(simd, key_dim, key_dim, chunk, false, arena) {}
-  Size size() const { return K * K; }
+  DenseMap(const Simd<T>& simd, const Shape& x, Schedule plan, Arena& arena)
+      : s(simd),
+        K(x.key_dim),
+        V(x.value_dim),
+        n(P * K),
+        parts{Family::sizes(wide(x))},
+        run(simd, wide(x), plan, plan.scan, false, arena) {}
+  Size size() const { return n * n; }
   template <class Problem>
-  void make(Problem p, const Sequence& n, int head, T* A) {
-    p.v = {}, p.o = {};
-    std::fill_n(A, K * K, T(0));
-    for (Size i = 0; i < K; ++i) A[i * K + i] = T(1);
-    for (Size t = n.begin; t < n.end; t += length)
-      form.forward(p, n.row, t, std::min(length, n.end - t), head, A, false);
+  void make(Problem p, const Sequence& tokens, int head, T* A) {
+    linear_of(p).v = {};
+    std::fill_n(A, n * n, T(0));
+    for (Size i = 0; i < n; ++i) A[i * n + i] = T(1);
+    run.forward(p, tokens, head, parts.at(A), false);
   }
-  void apply(const T* A, const T* S, T* out) { s.gemm_nn(K, V, K, T(1), A, K, S, V, T(1), out, V); }
-  void apply_transposed(const T* A, const T* S, T* out) { s.gemm_tn(K, V, K, T(1), A, K, S, V, T(1), out, V); }
+  void apply(const T* A, const T* S, T* out) {
+    for (Size j = 0; j < P; ++j) s.gemm_nn(n, V, K, T(1), A + j * K, n, S + j * K * V, V, T(1), out, V);
+  }
+  void apply_transposed(const T* A, const T* S, T* out) {
+    for (Size j = 0; j < P; ++j) s.gemm_tn(n, V, K, T(1), A + j * K * n, n, S + j * K * V, V, T(1), out, V);
+  }
 
  private:
+  static constexpr Size P = Family::parts;
+  static Shape wide(Shape x) {
+    x.value_dim = static_cast<int>(P) * x.key_dim;
+    return x;
+  }
   const Simd<T>& s;
-  Size K, V, length;
-  Chunk form;
+  Size K, V, n;
+  PartSizes<Family::parts> parts;
+  HeadRun<Family> run;
 };
 
 template <class Family>
@@ -117,66 +132,69 @@ class ScanRun {
   using Problem = typename Family::Problem;
   using Gradient = typename Family::Gradient;
   using Size = std::ptrdiff_t;
+  using State = typename HeadRun<Family>::State;
+  using Kept = typename HeadRun<Family>::Kept;
 
-  ScanRun(const Simd<T>& simd, int key_dim, int value_dim, Schedule plan, Size time, bool backward, Arena& arena)
+  ScanRun(const Simd<T>& simd, const Shape& shape, Schedule plan, Size time, bool backward, Arena& arena)
       : length(plan.scan),
-        state(Size{key_dim} * value_dim),
-        run(simd, key_dim, value_dim, plan, plan.scan, backward, arena),
-        map(simd, key_dim, value_dim, plan.segment, arena) {
-    A = arena.take<T>(parts * map.size()), B = arena.take<T>(parts * state), S_run = arena.take<T>(state);
+        sizes{Family::sizes(shape)},
+        state(sizes.total()),
+        run(simd, shape, plan, plan.scan, backward, arena),
+        map(simd, shape, plan, arena) {
+    const Size held = std::clamp<Size>(time, 1, parts);  // no more segments than tokens
+    A = arena.take<T>(held * map.size()), B = arena.take<T>(held * state), S_run = arena.take<T>(state);
     // A short sequence may have more segments than a longer one has, but no more than `parts`.
     if (backward) starts = arena.take<T>((std::max(parts, (time + length - 1) / length) + 1) * state);
+    else starts = arena.take<T>(state);
   }
 
-  void forward(const Problem& p, const Sequence& n, int head, T* S) {
-    Problem quiet = p;
-    quiet.o = {};
+  void forward(const Problem& p, const Sequence& n, int head, const State& S, bool outputs) {
     const Size count = segments(n);
+    sizes.gather(S, starts);
     for (Size first = 0; first < count; first += parts) {
       const Size end = std::min(first + parts, count);
-      for (Size j = first; j < end; ++j) make(quiet, cut(n, j), head, A_of(j - first), B_of(j - first));
-      for (Size j = first; j < end; ++j)
-        map.apply(A_of(j - first), j > first ? B_of(j - first - 1) : S, B_of(j - first));
-      for (Size j = first; p.o && j < end; ++j) {
-        std::copy_n(j > first ? B_of(j - first - 1) : S, state, S_run);
-        run.forward(p, cut(n, j), head, S_run);
+      const auto start_of = [&](Size j) { return j > first ? B_of(j - first - 1) : starts; };
+      for (Size j = first; j < end; ++j) make(p, cut(n, j), head, A_of(j - first), B_of(j - first));
+      for (Size j = first; j < end; ++j) map.apply(A_of(j - first), start_of(j), B_of(j - first));
+      for (Size j = first; outputs && j < end; ++j) {
+        std::copy_n(start_of(j), state, S_run);
+        run.forward(p, cut(n, j), head, sizes.at(S_run), true);
       }
-      std::copy_n(B_of(end - first - 1), state, S);
+      std::copy_n(B_of(end - first - 1), state, starts);
     }
+    sizes.scatter(starts, S);
   }
 
-  void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const T* initial, const T* d_final,
-                T* d_initial) {
-    Problem quiet = p;
-    quiet.o = {};
+  void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const Kept& initial,
+                const Kept& d_final, const State& d_initial, int /*heads: one at a time*/ = 1) {
     Gradient outputs_only;
-    outputs_only.d_o = d.d_o;
+    linear_of(outputs_only).d_o = linear_of(d).d_o;
     const Size count = segments(n);
-    std::copy_n(initial, state, starts);
+    const auto start_of = [&](Size j) { return sizes.at(static_cast<const T*>(starts), j); };
+    sizes.gather(initial, starts);
     for (Size j = 0; j < count; ++j) {
-      make(quiet, cut(n, j), head, A, starts + (j + 1) * state);
+      make(p, cut(n, j), head, A, starts + (j + 1) * state);
       map.apply(A, starts + j * state, starts + (j + 1) * state);
     }
-    if (d_final) std::copy_n(d_final, state, S_run);
-    else std::fill_n(S_run, state, T(0));
+    sizes.gather(d_final, S_run);
     for (Size end = count; end > 0;) {
       const Size first = std::max<Size>(0, end - parts);
+      const auto d_end_of = [&](Size j) -> const T* { return j + 1 < end ? B_of(j - first + 1) : S_run; };
       for (Size j = first; j < end; ++j) {
-        map.make(quiet, cut(n, j), head, A_of(j - first));
+        map.make(p, cut(n, j), head, A_of(j - first));
         std::fill_n(B_of(j - first), state, T(0));
-        run.backward(quiet, outputs_only, cut(n, j), head, starts + j * state, nullptr, B_of(j - first));
+        run.backward(p, outputs_only, cut(n, j), head, start_of(j), {}, sizes.at(B_of(j - first)));
       }
-      for (Size j = end; j-- > first;)
-        map.apply_transposed(A_of(j - first), j + 1 < end ? B_of(j - first + 1) : S_run, B_of(j - first));
-      for (Size j = end; j-- > first;)
-        run.backward(quiet, d, cut(n, j), head, starts + j * state, j + 1 < end ? B_of(j - first + 1) : S_run,
-                     nullptr);
+      for (Size j = end; j-- > first;) map.apply_transposed(A_of(j - first), d_end_of(j), B_of(j - first));
+      for (Size j = end; j-- > first;) run.backward(p, d, cut(n, j), head, start_of(j), sizes.at(d_end_of(j)), {});
       std::copy_n(B_of(0), state, S_run);
       end = first;
     }
-    if (d_initial)
-      for (Size i = 0; i < state; ++i) d_initial[i] += S_run[i];
+    for (std::size_t part = 0; part < Family::parts; ++part)
+      for (Size i = 0; d_initial[part] && i < sizes.size[part]; ++i) d_initial[part][i] += sizes.at(S_run)[part][i];
   }
+
+  Status status() const { return run.status(); }
 
  private:
   static constexpr Size parts = scan_parts;
@@ -187,16 +205,18 @@ class ScanRun {
   }
   T* A_of(Size j) const { return A + j * map.size(); }
   T* B_of(Size j) const { return B + j * state; }
-  void make(const Problem& quiet, const Sequence& n, int head, T* a, T* b) {
-    map.make(quiet, n, head, a);
+  void make(const Problem& p, const Sequence& n, int head, T* a, T* b) {
+    map.make(p, n, head, a);
     std::fill_n(b, state, T(0));
-    run.forward(quiet, n, head, b);
+    run.forward(p, n, head, sizes.at(b), false);
   }
 
-  Size length, state;
+  Size length;
+  PartSizes<Family::parts> sizes;
+  Size state;
   HeadRun<Family> run;
   typename Family::Map map;
-  T *A, *B, *S_run, *starts = nullptr;
+  T *A, *B, *S_run, *starts;  // starts: of all segments; forwards of the next
 };
 
 }  // namespace ttr::families

@@ -1,18 +1,87 @@
-// How a sequence is cut, and one head of it from start to end and back.
+// What a family says of itself, how a sequence is cut, and one head of it from start to end and back.
+//
+// A Family names its problem, its gradient, the parts of its state (parts.h), its two forms for one head, and the map
+// of a segment (scan.h). Absent: it has no such form. A family with a state S [K, V] inherits the rest (LinearState).
+//
+//   struct Family { Number, Problem, Gradient, Chunk, Recurrent, Map; chooser, or best; parts, sizes, state, .. }
+//
+//   Chunk(simd, K, V, most tokens, backward, arena)       or (simd, Shape, ..)
+//     forward(problem, row, begin, tokens, head, S, outputs)            S moves on in place
+//     backward(problem, gradient, row, begin, tokens, head, S_0, S_end, dS)
+//     piece(problem, begin, end)      where not every length will do: tokens of the chunk at `begin`
+//     close(problem, dS)              after the first chunk backwards: what is no gradient of the start is cleared
+//     replay, kept, start             instead of forward in the backward pass: see Replays and GroupsHeads
+//   Recurrent(simd, K, V, longest, backward, arena)       or (simd, Shape, ..)
+//     forward(problem, row, begin, end, head, S, outputs)               the same bits as token by token
+//     backward(problem, gradient, row, t, head, S_old, S_new, dS)
+//     step(problem, row, t, S)        one token of all heads, if it can
+//     status()                        ok, or what to return where a token had no answer
+//
+// S is a pointer, or the Parts where there are several. Without Recurrent a token is a chunk of one.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
+#include <type_traits>
 
 #include "families/common/choice.h"
 #include "families/common/linear.h"
+#include "families/common/parts.h"
+#include "families/common/replay.h"
 #include "families/common/scratch.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
 
 inline constexpr std::ptrdiff_t scan_parts = 8;  // segments of Form::scan, unless their length is given
+
+struct Absent {};
+template <class Form>
+inline constexpr bool present = !std::is_same_v<Form, Absent>;
+
+/// The tensors that all linear memories share: a base of the problem (gradient), or its member `linear`.
+template <class Problem>
+auto& linear_of(Problem& p) {
+  if constexpr (requires { p.linear; }) return p.linear;
+  else return p;
+}
+
+/// What the scratch memory of a family depends on besides the time.
+struct Shape {
+  int key_dim, value_dim;
+  int depth = 1;      // levels of log-linear attention, window of affine projection
+  int chosen_by = 0;  // columns by which form and chunk are chosen; 0: value_dim
+};
+
+/// What a family with one state S [K, V] says of it; others hide what differs.
+template <class T>
+struct LinearState {
+  using Number = T;
+  using Size = std::ptrdiff_t;
+  static constexpr std::size_t parts = 1;
+  static constexpr bool keeps_borders = true;  // backward, the states of all chunks; else of some (replay.h)
+  static constexpr bool scans_tokens = false;  // Form::scan token by token, and not backwards
+  static std::array<Size, 1> sizes(const Shape& x) { return {Size{x.key_dim} * x.value_dim}; }
+  static Shape shape(const auto& p) {
+    const auto& a = linear_of(p);
+    return {a.key_dim, a.value_dim, 1, a.chosen_by};
+  }
+  static Parts<T, 1> state(const auto& p) { return {linear_of(p).state}; }
+  static Parts<const T, 1> d_final(const auto& d) { return {linear_of(d).d_final}; }
+  static Parts<T, 1> d_initial(const auto& d) { return {linear_of(d).d_initial}; }
+  /// Whether queries are needed: forwards, and backwards.
+  static bool has_outputs(const auto& p) { return static_cast<bool>(linear_of(p).o); }
+  static bool has_d_outputs(const auto& d) { return static_cast<bool>(linear_of(d).d_o); }
+};
+
+/// The problem or gradient x of sequence `index`, where a family must know which it is; else x, that of all.
+template <class Family, class Problem, class X>
+decltype(auto) of_sequence(std::ptrdiff_t index, const Problem& p, const X& x) {
+  if constexpr (requires { Family::of_sequence(index, p, x); }) return Family::of_sequence(index, p, x);
+  else return static_cast<const X&>(x);
+}
 
 struct Schedule {
   bool chunked;
@@ -23,19 +92,25 @@ struct Schedule {
   std::ptrdiff_t block() const { return std::max<std::ptrdiff_t>(1, 256 / segment) * segment; }
 };
 
-inline Schedule schedule(const Choice& best, Form form, int chunk, std::ptrdiff_t time) {
+template <class Family>
+Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::ptrdiff_t time, bool backward) {
+  const Choice best = [&] {
+    if constexpr (requires { Family::chooser; })
+      return choice(Family::chooser, vector_bytes, x.key_dim, x.chosen_by ? x.chosen_by : x.value_dim, backward);
+    else return Family::best;
+  }();
   time = std::max<std::ptrdiff_t>(time, 1);
-  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
+  if (form == Form::best) form = time < best.from ? Form::recurrent : best.form;
   if (form == Form::parallel) return {true, time, 0, true};
   if (form == Form::chunk)
     return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : best.chunk, time), 0, chunk >= time};
-  if (form == Form::scan) {
+  if (form == Form::scan && Family::scans_tokens && !backward) return {false, 1, scan_segment(time, chunk)};
+  if (form == Form::scan && !Family::scans_tokens) {
     const std::ptrdiff_t inner = best.chunk, share = (time + scan_parts - 1) / scan_parts;
     const std::ptrdiff_t length = std::min(chunk > 0 ? chunk : (share + inner - 1) / inner * inner, time);
     return {true, std::min(inner, length), length};
   }
-  const auto root = static_cast<std::ptrdiff_t>(std::ceil(std::sqrt(static_cast<double>(time))));
-  return {false, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : root, time)};
+  return {false, scan_segment(time, chunk)};
 }
 
 /// A chunk form whose backward pass keeps more than the states: replay() takes the place of forward().
@@ -57,124 +132,166 @@ int heads_together(const Schedule& plan, int K, int V, std::ptrdiff_t time) {
   return several ? std::clamp(256 / std::max(K, V), 1, 8) : 1;
 }
 
-/// One head of one sequence, start to end and back.
+/// One whose chunks are not all of one length.
+template <class Chunk>
+concept HasPieces = requires {
+  &Chunk::piece;
+};
+
+/// One head of one sequence, start to end and back. A step is a chunk or a token.
 template <class Family>
 class HeadRun {
  public:
   using T = typename Family::Number;
   using Problem = typename Family::Problem;
   using Gradient = typename Family::Gradient;
+  using Chunk = typename Family::Chunk;
+  using Recurrent = typename Family::Recurrent;
   using Size = std::ptrdiff_t;
+  static constexpr std::size_t P = Family::parts;
+  using State = Parts<T, P>;
+  using Kept = Parts<const T, P>;
 
-  HeadRun(const Simd<T>& s, int key_dim, int value_dim, Schedule plan, Size time, bool backward, Arena& arena,
+  HeadRun(const Simd<T>& s, const Shape& shape, Schedule plan, Size time, bool backward, Arena& arena,
           Size together = 1)
       : simd(s),
-        state(Size{key_dim} * value_dim),
-        segment(plan.segment),
-        chunked(plan.chunked),
-        chunk(s, key_dim, value_dim, plan.chunked ? plan.segment : 0, backward, arena),
-        recurrent(s, key_dim, value_dim, plan.chunked ? 0 : time, backward, arena) {
-    if constexpr (requires { chunk.by_products(); })
-      if (plan.whole) chunk.by_products();
+        sizes{Family::sizes(shape)},
+        state(sizes.total()),
+        by_chunks(plan.chunked || !present<Recurrent>),
+        step_tokens(plan.chunked ? plan.segment : 1) {
+    if (by_chunks) make(chunk, s, shape, step_tokens, backward, arena);
+    else make(recurrent, s, shape, time, backward, arena);
+    if constexpr (requires { chunk->by_products(); })
+      if (plan.whole) chunk->by_products();
     if (!backward) return;
-    if (!chunked) together = 1, inside = arena.take<T>((segment + 1) * state);
-    const Size count = (time + segment - 1) / segment;
-    all_borders = (count + 1) * state;
-    if constexpr (replays) kept = chunked ? Family::Chunk::kept(value_dim, segment) : 0, all_kept = count * kept;
-    d_state = arena.take<T>(together * state), borders = arena.take<T>(together * all_borders);
-    keep = arena.take<T>(together * all_kept);
+    const Size count = HasPieces<Chunk> ? time : (time + step_tokens - 1) / step_tokens;
+    d_state = arena.take<T>(together * state);
+    if constexpr (Replays<Chunk>)
+      if (by_chunks) {
+        kept = Chunk::kept(shape.value_dim, step_tokens), all_kept = count * kept, all_borders = (count + 1) * state;
+        borders = arena.take<T>(together * all_borders), keep = arena.take<T>(together * all_kept);
+        return;
+      }
+    if (HasPieces<Chunk>) begins = arena.take<Size>(count + 1);
+    replay.emplace(sizes.size, count, !plan.chunked ? plan.segment : Family::keeps_borders ? count : 0, arena);
   }
 
-  void forward(const Problem& p, const Sequence& n, int head, T* S) {
-    const bool outputs = static_cast<bool>(p.o);
-    if (!chunked) return recurrent.forward(p, n.row, n.begin, n.end, head, S, outputs);
-    for (Size t = n.begin; t < n.end; t += segment) advance(p, n, t, head, S, outputs);
+  void forward(const Problem& p, const Sequence& n, int head, const State& S, bool outputs) {
+    advance(p, n.row, n.begin, n.end, head, S, outputs);
   }
 
-  /// One token of all heads at once, S [heads, K, V], where the family can; false: nothing was done.
-  bool step([[maybe_unused]] const Problem& p, [[maybe_unused]] const Sequence& n, [[maybe_unused]] T* S) {
-    if constexpr (requires { recurrent.step(p, n.row, n.begin, S); })
-      return !chunked && n.end - n.begin == 1 && recurrent.step(p, n.row, n.begin, S);
+  /// One token of all heads at once, S [heads, ..], where the family can; false: nothing was done.
+  bool step([[maybe_unused]] const Problem& p, [[maybe_unused]] const Sequence& n, [[maybe_unused]] const State& S) {
+    if constexpr (requires { recurrent->step(p, n.row, n.begin, argument(S)); })
+      return !by_chunks && n.end - n.begin == 1 && recurrent->step(p, n.row, n.begin, argument(S));
     return false;
   }
 
   /// `heads` of them from `head` on, no more than were said to go together; the states of a head follow each other.
-  void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const T* initial, const T* d_final,
-                T* d_initial, int heads = 1) {
-    if (d_final) std::copy_n(d_final, heads * state, d_state);
-    else std::fill_n(d_state, heads * state, T(0));
-    const Size count = (n.end - n.begin + segment - 1) / segment;
-    if constexpr (replays) {
-      if (chunked) replay_and_back(p, d, n, head, heads, count, initial);
-      else through(p, d, n, head, count, initial);
-    } else {
-      through(p, d, n, head, count, initial);
+  void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const Kept& initial,
+                const Kept& d_final, const State& d_initial, int heads = 1) {
+    for (int h = 0; h < heads; ++h) sizes.gather(sizes.of(d_final, h), d_state + h * state);
+    bool done = false;
+    if constexpr (Replays<Chunk>)
+      if (by_chunks) keep_and_back(p, d, n, head, heads, initial[0]), done = true;
+    if (!done) replay_and_back(p, d, n, head, initial);
+    for (int h = 0; h < heads; ++h) {
+      const State from = sizes.at(d_state, h), to = sizes.of(d_initial, h);
+      for (std::size_t part = 0; part < P; ++part)
+        if (to[part]) simd.axpy(sizes.size[part], T(1), from[part], to[part]);
     }
-    if (d_initial) simd.axpy(heads * state, T(1), d_state, d_initial);
+  }
+
+  Status status() const {
+    if constexpr (requires { recurrent->status(); }) return recurrent->status();
+    return Status::ok;
   }
 
  private:
-  static constexpr bool replays = Replays<typename Family::Chunk>;
-
-  void through(const Problem& p, const Gradient& d, const Sequence& n, int head, Size count, const T* initial) {
-    std::copy_n(initial, state, borders);
-    for (Size i = 0; i < count; ++i) {
-      T* const next = borders + (i + 1) * state;
-      std::copy_n(next - state, state, next);
-      advance(p, n, n.begin + i * segment, head, next, false);
-    }
-    for (Size i = count; i-- > 0;) {
-      const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
-      const T* const start = borders + i * state;
-      if constexpr (!replays) {
-        if (chunked) {
-          chunk.backward(p, d, n.row, begin, length, head, start, start + state, d_state);
-          continue;
-        }
-      }
-      std::copy_n(start, state, inside);
-      for (Size j = 0; j < length; ++j) {
-        std::copy_n(inside + j * state, state, inside + (j + 1) * state);
-        recurrent.forward(p, n.row, begin + j, begin + j + 1, head, inside + (j + 1) * state, false);
-      }
-      for (Size j = length; j-- > 0;)
-        recurrent.backward(p, d, n.row, begin + j, head, inside + j * state, inside + (j + 1) * state, d_state);
-    }
+  template <class Form>
+  static void make(std::optional<Form>& form, const Simd<T>& s, const Shape& x, Size most, bool backward,
+                   Arena& arena) {
+    if constexpr (std::is_constructible_v<Form, const Simd<T>&, const Shape&, Size, bool, Arena&>)
+      form.emplace(s, x, most, backward, arena);
+    else if constexpr (present<Form>) form.emplace(s, x.key_dim, x.value_dim, most, backward, arena);
   }
 
-  void replay_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, Size count,
-                       const T* initial) {
+  void advance(const Problem& p, Size row, Size begin, Size end, int head, const State& S, bool outputs) {
+    if constexpr (present<Chunk>)
+      for (Size c; by_chunks && begin < end; begin += c) {
+        c = tokens_at(p, begin, end);
+        chunk->forward(p, row, begin, c, head, argument(S), outputs);
+      }
+    if constexpr (present<Recurrent>)
+      if (!by_chunks) recurrent->forward(p, row, begin, end, head, argument(S), outputs);
+  }
+
+  Size tokens_at([[maybe_unused]] const Problem& p, Size begin, Size end) const {
+    if constexpr (HasPieces<Chunk>) return chunk->piece(p, begin, end);
+    else return std::min(step_tokens, end - begin);
+  }
+
+  void replay_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, const Kept& initial) {
+    Size count = (n.end - n.begin + step_tokens - 1) / step_tokens;
+    if constexpr (HasPieces<Chunk>) {
+      count = 0;
+      for (Size t = n.begin; t < n.end; t += tokens_at(p, t, n.end)) begins[count++] = t;
+      begins[count] = n.end;
+    }
+    const auto begin_of = [&](Size i) {
+      return HasPieces<Chunk> ? begins[i] : std::min(n.begin + i * step_tokens, n.end);
+    };
+    const State d_S = sizes.at(d_state);
+    replay->run_ranges(
+        count, initial,
+        [&](Size first, Size end, const State& S) {
+          advance(p, n.row, begin_of(first), begin_of(end), head, S, false);
+        },
+        [&](Size i, const Kept& old, const Kept& now) {
+          const Size begin = begin_of(i);
+          if constexpr (present<Chunk> && !Replays<Chunk>)
+            if (by_chunks)
+              chunk->backward(p, d, n.row, begin, begin_of(i + 1) - begin, head, argument(old), argument(now),
+                              argument(d_S));
+          if constexpr (present<Recurrent>)
+            if (!by_chunks)
+              recurrent->backward(p, d, n.row, begin, head, argument(old), argument(now), argument(d_S));
+        });
+    if constexpr (requires { chunk->close(p, argument(d_S)); })
+      if (count > 0) chunk->close(p, argument(d_S));
+  }
+
+  void keep_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial) {
     for (int h = 0; h < heads; ++h) {
-      if constexpr (GroupsHeads<typename Family::Chunk>) chunk.start(initial + h * state, borders + h * all_borders);
+      if constexpr (GroupsHeads<Chunk>) chunk->start(initial + h * state, borders + h * all_borders);
       else std::copy_n(initial + h * state, state, borders + h * all_borders);
     }
     const auto border = [&](Size i, int h) { return borders + h * all_borders + i * state; };
     const auto kept_of = [&](Size i, int h) { return keep + h * all_kept + i * kept; };
+    const Size count = (n.end - n.begin + step_tokens - 1) / step_tokens;
     for (Size i = 0; i < count; ++i)
       for (int h = 0; h < heads; ++h) {
-        const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
-        chunk.replay(p, n.row, begin, length, head + h, border(i, h), border(i + 1, h), kept_of(i, h));
+        const Size begin = n.begin + i * step_tokens, length = std::min(step_tokens, n.end - begin);
+        chunk->replay(p, n.row, begin, length, head + h, border(i, h), border(i + 1, h), kept_of(i, h));
       }
     for (Size i = count; i-- > 0;)
       for (int h = 0; h < heads; ++h) {
-        const Size begin = n.begin + i * segment, length = std::min(segment, n.end - begin);
-        chunk.backward(p, d, n.row, begin, length, head + h, border(i, h), border(i + 1, h), d_state + h * state,
-                       kept_of(i, h));
+        const Size begin = n.begin + i * step_tokens, length = std::min(step_tokens, n.end - begin);
+        chunk->backward(p, d, n.row, begin, length, head + h, border(i, h), border(i + 1, h), d_state + h * state,
+                        kept_of(i, h));
       }
   }
 
-  void advance(const Problem& p, const Sequence& n, Size begin, int head, T* S, bool outputs) {
-    const Size length = std::min(segment, n.end - begin);
-    if (chunked) return chunk.forward(p, n.row, begin, length, head, S, outputs);
-    recurrent.forward(p, n.row, begin, begin + length, head, S, outputs);
-  }
-
   const Simd<T>& simd;
-  Size state, segment;
-  bool chunked;
-  typename Family::Chunk chunk;
-  typename Family::Recurrent recurrent;
-  T *d_state = nullptr, *borders = nullptr, *inside = nullptr, *keep = nullptr;
+  PartSizes<P> sizes;
+  Size state;
+  bool by_chunks;
+  Size step_tokens;
+  std::optional<Chunk> chunk;
+  std::optional<Recurrent> recurrent;
+  std::optional<Replay<T, P>> replay;
+  T *d_state = nullptr, *borders = nullptr, *keep = nullptr;
+  Size* begins = nullptr;
   Size kept = 0, all_kept = 0, all_borders = 0;
 };
 

@@ -14,8 +14,8 @@ VectorProblem<T> widened(const DplrProblem<T>& p) {
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return std::max(run_bytes<VectorFamily<T, Erase::same>>(K, V, longest, form, chunk, backward),
-                  run_bytes<VectorFamily<T, Erase::other>>(K, V, longest, form, chunk, backward));
+  return std::max(run_bytes<VectorFamily<T, Erase::same>>({K, V}, longest, form, chunk, backward),
+                  run_bytes<VectorFamily<T, Erase::other>>({K, V}, longest, form, chunk, backward));
 }
 
 template <class T>

@@ -4,23 +4,22 @@
 #include <type_traits>
 
 #include "families/common/run.h"
-#include "families/linear/channel/problem.h"
 #include "families/linear/channel/chunk.h"
+#include "families/linear/channel/problem.h"
 #include "families/linear/channel/recurrent.h"
 
 namespace ttr::families {
 
 template <class T, Erase erase>
-struct VectorFamily {
+struct VectorFamily : LinearState<T> {
   static constexpr Chooser chooser = erase == Erase::none   ? Chooser::gated
                                      : erase == Erase::same ? Chooser::gated_delta
                                                             : Chooser::dplr;
-  using Number = T;
   using Problem = VectorProblem<T>;
   using Gradient = VectorGradient<T>;
   using Chunk = VectorChunk<T, erase>;
   using Recurrent = VectorRecurrent<T, erase>;
-  using Map = std::conditional_t<erase == Erase::none, DiagonalMap<T>, DenseMap<T, Chunk>>;
+  using Map = std::conditional_t<erase == Erase::none, DiagonalMap<T>, DenseMap<VectorFamily>>;
 };
 
 }  // namespace ttr::families

@@ -19,7 +19,7 @@ Status check(const GatedProblem<T>& p) {
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<VectorFamily<T, Erase::none>>(K, V, longest, form, chunk, backward);
+  return run_bytes<VectorFamily<T, Erase::none>>({K, V}, longest, form, chunk, backward);
 }
 
 template <class T>

@@ -8,13 +8,12 @@
 #include "families/linear/log_linear/log_linear.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
-#include "families/common/replay.h"
-#include "simd/denormals.h"
+#include "families/common/run.h"
 
 namespace ttr::families::log_linear {
 namespace {
@@ -24,27 +23,22 @@ using Size = std::ptrdiff_t;
 bool live(std::int64_t count, int slot) { return (count >> slot) & 1; }
 int level_of(Size i, Size s) { return std::bit_width(static_cast<std::uint64_t>(i ^ s)); }  // 0 on the diagonal
 
-Size largest_piece(Form form, int chunk, Size longest) {
-  if (form == Form::step || form == Form::recurrent) return 1;
-  const Size limit = form == Form::parallel ? longest : chunk > 0 ? chunk : 32;
-  return static_cast<Size>(
-      std::bit_floor(static_cast<std::uint64_t>(std::clamp<Size>(limit, 1, std::max<Size>(longest, 1)))));
-}
-
-/// The tokens of the next piece after `count`, `left` tokens before the end.
-Size next_piece(std::int64_t count, Size left, Size largest) {
-  Size c = std::min(largest, static_cast<Size>(std::bit_floor(static_cast<std::uint64_t>(left))));
-  while (count % c != 0) c /= 2;
-  return c;
-}
-
-/// One head. `S` is [L, K, V] throughout.
+/// The problem is that of one sequence (Family::of_sequence): tokens seen before token t of it.
 template <class T>
-class Head {
+std::int64_t seen(const LogLinearProblem<T>& p, Size t) {
+  return *p.count + t - p.linear.sequences[0].begin;
+}
+
+/// Pieces of one head; a state S is [L, K, V] throughout.
+template <class T>
+class Chunk {
  public:
-  Head(const Simd<T>& simd, int key_dim, int value_dim, int levels, Size largest, Size longest, bool backward,
-       Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), L(levels), C(largest), state(Size{L} * K * V) {
+  Chunk(const Simd<T>& simd, const Shape& x, Size most, bool backward, Arena& arena)
+      : s(simd),
+        K(x.key_dim),
+        V(x.value_dim),
+        L(x.depth),
+        C(static_cast<Size>(std::bit_floor(static_cast<std::uint64_t>(most)))) {
     q = arena.take<T>(C * K), k = arena.take<T>(C * K), scaled = arena.take<T>(C * K);
     v = arena.take<T>(C * V), u = arena.take<T>(C * V), o = arena.take<T>(C * V), kt = arena.take<T>(K * C);
     lambda = arena.take<T>(C * L), D = arena.take<T>(C * C), E = arena.take<T>(C * C), spare = arena.take<T>(C);
@@ -52,90 +46,17 @@ class Head {
     if (!backward) return;
     d_q = arena.take<T>(C * K), d_k = arena.take<T>(C * K), d_u = arena.take<T>(C * V), ut = arena.take<T>(V * C);
     st = arena.take<T>(V * K), X = arena.take<T>(C * C), d_lambda = arena.take<T>(C * L), delta = arena.take<T>(C);
-    d_state = arena.take<T>(state);
-    begins = arena.take<Size>(longest + 1);
-  }
-  Size state_size() const { return state; }
-
-  void forward(const LogLinearProblem<T>& p, const Sequence& n, int head, std::int64_t count, T* S) {
-    for (Size t = n.begin; t < n.end;) {
-      const Size c = next_piece(count, n.end - t, C);
-      piece(p, n.row, t, c, head, count, S, static_cast<bool>(p.linear.o));
-      t += c, count += c;
-    }
-    for (int j = 0; n.begin < n.end && j < L; ++j)
-      if (!live(count, j)) std::fill_n(slot(S, j), K * V, T(0));
   }
 
-  void backward(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, const Sequence& n, int head,
-                std::int64_t count, const T* initial, const T* d_final, T* d_initial, Replay<T, 1>& replay) {
-    Size pieces = 0;
-    for (Size t = n.begin; t < n.end; ++pieces)
-      begins[pieces] = t, t += next_piece(count + t - n.begin, n.end - t, C);
-    begins[pieces] = n.end;
-    copy_or_clear(d_final, state, d_state);
-    const auto length = [&](Size i) { return begins[i + 1] - begins[i]; };
-    replay.run(
-        pieces, {initial},
-        [&](Size i, const Parts<T, 1>& S) {
-          piece(p, n.row, begins[i], length(i), head, count + begins[i] - n.begin, S[0], false);
-        },
-        [&](Size i, const Parts<const T, 1>& old, const Parts<const T, 1>& now) {
-          piece_back(p, d, n.row, begins[i], length(i), head, count + begins[i] - n.begin, old[0], now[0]);
-        });
-    if (!d_initial) return;
-    for (int j = 0; j < L; ++j)  // no tokens: the identity, on dead slots as well
-      if (pieces == 0 || live(count, j)) s.axpy(K * V, T(1), slot(d_state, j), slot(d_initial, j));
+  /// The tokens of the piece at `begin`: as many as fit before `end` and divide the count.
+  Size piece(const LogLinearProblem<T>& p, Size begin, Size end) const {
+    Size c = std::min(C, static_cast<Size>(std::bit_floor(static_cast<std::uint64_t>(end - begin))));
+    while (seen(p, begin) % c != 0) c /= 2;
+    return c;
   }
 
- private:
-  T* slot(T* S, int j) const { return S + Size{j} * K * V; }
-  const T* slot(const T* S, int j) const { return S + Size{j} * K * V; }
-
-  // Where a bucket of c tokens that follows `count` tokens ends up: the first dead slot from its own size on.
-  static int destination(std::int64_t count, Size c) {
-    int j = std::countr_zero(static_cast<std::uint64_t>(c));
-    while (live(count, j)) ++j;
-    return j;
-  }
-
-  void load(const LogLinearProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
-    const LinearProblem<T>& a = p.linear;
-    const int shared = head / (a.heads / a.key_heads);
-    if (queries) {
-      pack(s, a.q, row, begin, c, shared, K, a.scale, q);
-      pack(s, p.level_scales, row, begin, c, head, L, T(1), lambda);
-    }
-    pack(s, a.k, row, begin, c, shared, K, T(1), k);
-    pack(s, a.v, row, begin, c, head, V, T(1), v);
-    s.transpose(c, K, k, K, kt, C);
-    T sum = 0;
-    for (Size i = 0; i < c; ++i) {
-      beta[i] = a.beta ? a.beta(row, begin + i, head) : T(1);
-      g[i] = a.g ? a.g(row, begin + i, head) : T(0);
-      e[i] = sum += g[i];
-    }
-    s.exp(c, e, e);
-    s.gate_matrix(c, g, sums, D, C);
-    s.scale_rows(c, V, beta, v, V, u, V);
-  }
-
-  // E = tril(Q K' * D), and in `to` the same with the scale of each pair's level.
-  void pairs(Size c, T* to) {
-    s.gemm_lower(c, K, T(1), q, K, kt, C, E, C);
-    s.gate_lower(c, false, 0, nullptr, D, C, E, C);
-    for (Size i = 0; i < c; ++i)
-      for (Size r = 0; r <= i; ++r) to[i * C + r] = E[i * C + r] * lambda[i * L + level_of(i, r)];
-  }
-
-  // diag(lambda[j+1] e^G) for the rows of a piece.
-  const T* slot_weights(Size c, int j) {
-    for (Size i = 0; i < c; ++i) spare[i] = lambda[i * L + j + 1] * e[i];
-    return spare;
-  }
-
-  void piece(const LogLinearProblem<T>& p, Size row, Size begin, Size c, int head, std::int64_t count, T* S,
-             bool outputs) {
+  void forward(const LogLinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    const std::int64_t count = seen(p, begin);
     load(p, row, begin, c, head, outputs);
     if (outputs) {
       pairs(c, E);
@@ -157,8 +78,9 @@ class Head {
     }
   }
 
-  void piece_back(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, Size row, Size begin, Size c, int head,
-                  std::int64_t count, const T* old, const T* now) {
+  void backward(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, Size row, Size begin, Size c, int head,
+                const T* old, const T* now, T* d_state) {
+    const std::int64_t count = seen(p, begin);
     const LinearProblem<T>& a = p.linear;
     const LinearGradient<T>& out = d.linear;
     const bool answers = static_cast<bool>(out.d_o);
@@ -226,33 +148,95 @@ class Head {
     if (out.d_v) add_rows(s, T(1), d_u, row, begin, c, head, V, out.d_v);
   }
 
+  /// Dead slots of the start have no gradient.
+  void close(const LogLinearProblem<T>& p, T* d_state) const {
+    for (int j = 0; j < L; ++j)
+      if (!live(*p.count, j)) std::fill_n(slot(d_state, j), K * V, T(0));
+  }
+
+ private:
+  T* slot(T* S, int j) const { return S + Size{j} * K * V; }
+  const T* slot(const T* S, int j) const { return S + Size{j} * K * V; }
+
+  // Where a bucket of c tokens that follows `count` tokens ends up: the first dead slot from its own size on.
+  static int destination(std::int64_t count, Size c) {
+    int j = std::countr_zero(static_cast<std::uint64_t>(c));
+    while (live(count, j)) ++j;
+    return j;
+  }
+
+  void load(const LogLinearProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
+    const LinearProblem<T>& a = p.linear;
+    const int shared = head / (a.heads / a.key_heads);
+    if (queries) {
+      pack(s, a.q, row, begin, c, shared, K, a.scale, q);
+      pack(s, p.level_scales, row, begin, c, head, L, T(1), lambda);
+    }
+    pack(s, a.k, row, begin, c, shared, K, T(1), k);
+    pack(s, a.v, row, begin, c, head, V, T(1), v);
+    s.transpose(c, K, k, K, kt, C);
+    T sum = 0;
+    for (Size i = 0; i < c; ++i) {
+      beta[i] = a.beta ? a.beta(row, begin + i, head) : T(1);
+      g[i] = a.g ? a.g(row, begin + i, head) : T(0);
+      e[i] = sum += g[i];
+    }
+    s.exp(c, e, e);
+    s.gate_matrix(c, g, sums, D, C);
+    s.scale_rows(c, V, beta, v, V, u, V);
+  }
+
+  // E = tril(Q K' * D), and in `to` the same with the scale of each pair's level.
+  void pairs(Size c, T* to) {
+    s.gemm_lower(c, K, T(1), q, K, kt, C, E, C);
+    s.gate_lower(c, false, 0, nullptr, D, C, E, C);
+    for (Size i = 0; i < c; ++i)
+      for (Size r = 0; r <= i; ++r) to[i * C + r] = E[i * C + r] * lambda[i * L + level_of(i, r)];
+  }
+
+  // diag(lambda[j+1] e^G) for the rows of a piece.
+  const T* slot_weights(Size c, int j) {
+    for (Size i = 0; i < c; ++i) spare[i] = lambda[i * L + j + 1] * e[i];
+    return spare;
+  }
+
   const Simd<T>& s;
   int K, V, L;
-  Size C, state;
+  Size C;
   T *q, *k, *scaled, *v, *u, *o, *kt, *lambda, *D, *E, *spare, *g, *beta, *e, *sums;
   T *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *ut = nullptr, *st = nullptr, *X = nullptr, *d_lambda = nullptr,
-    *delta = nullptr, *d_state = nullptr;
-  Size* begins = nullptr;
+    *delta = nullptr;
 };
 
 template <class T>
-Status check(const LogLinearProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work) {
+struct Family : LinearState<T> {
+  static constexpr Choice best{Form::chunk, 32, 1};
+  static constexpr bool keeps_borders = false;
+  using Problem = LogLinearProblem<T>;
+  using Gradient = LogLinearGradient<T>;
+  using Chunk = log_linear::Chunk<T>;
+  using Recurrent = Absent;
+  using Map = Absent;
+  static std::array<Size, 1> sizes(const Shape& x) { return {Size{x.depth} * x.key_dim * x.value_dim}; }
+  static Shape shape(const Problem& p) { return {p.linear.key_dim, p.linear.value_dim, p.levels}; }
+  static Problem of_sequence(Size index, const Problem&, Problem p) {
+    p.linear.sequences = p.linear.sequences.subspan(static_cast<std::size_t>(index), 1), p.count += index;
+    return p;
+  }
+};
+
+template <class T>
+Status check_own(const LogLinearProblem<T>& p, bool queries) {
   const LinearProblem<T>& a = p.linear;
-  if (form == Form::scan) return Status::not_supported;
-  const Size longest = longest_of(a.sequences);
-  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 ||
-      a.heads % a.key_heads != 0 || p.levels < 1 || p.levels > 62)
-    return Status::bad_shape;
-  if (!a.sequences.empty() && (!a.state || !p.count)) return Status::missing_input;
-  if (longest > 0 && (!a.k || !a.v || (queries && (!a.q || !p.level_scales)))) return Status::missing_input;
+  if (p.levels < 1 || p.levels > 62) return Status::bad_shape;
+  if (!a.sequences.empty() && !p.count) return Status::missing_input;
+  if (longest_of(a.sequences) > 0 && queries && !p.level_scales) return Status::missing_input;
   const std::int64_t room = std::int64_t{1} << (p.levels - 1);
   for (std::size_t n = 0; n < a.sequences.size(); ++n) {
     if (p.count[n] < 0) return Status::out_of_domain;
     if (p.count[n] > room || p.count[n] + (a.sequences[n].end - a.sequences[n].begin) > room)
       return Status::state_full;
   }
-  if (!work.data || work.bytes < workspace_bytes<T>(a.key_dim, a.value_dim, p.levels, longest, form, chunk, backward))
-    return Status::small_workspace;
   return Status::ok;
 }
 
@@ -261,26 +245,21 @@ Status check(const LogLinearProblem<T>& p, bool queries, Form form, int chunk, b
 template <class T>
 std::size_t workspace_bytes(int K, int V, int levels, std::ptrdiff_t longest, Form form, int chunk,
                             bool backward) noexcept {
-  static constexpr Simd<T> none{};
-  Arena arena;
-  Head<T> head(none, K, V, levels, largest_piece(form, chunk, longest), longest, backward, arena);
-  if (backward) Replay<T, 1> replay({head.state_size()}, longest, 0, arena);
-  return arena.bytes();
+  return run_bytes<Family<T>>({K, V, levels}, longest, form, chunk, backward);
 }
 
 template <class T>
 Status forward(const LogLinearProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
   const LinearProblem<T>& a = p.linear;
-  if (const Status status = check(p, static_cast<bool>(a.o), form, chunk, false, work); status != Status::ok)
-    return status;
-  const FlushDenormals flush;
-  const Size longest = longest_of(a.sequences);
-  Arena arena(work);
-  Head<T> run(s, a.key_dim, a.value_dim, p.levels, largest_piece(form, chunk, longest), longest, false, arena);
+  if (const Status status = check_own(p, static_cast<bool>(a.o)); status != Status::ok) return status;
+  if (const Status status = run_forward<Family<T>>(p, form, chunk, s, work); status != Status::ok) return status;
+  const Size slot = Size{a.key_dim} * a.value_dim;
   T* S = a.state;
   for (std::size_t n = 0; n < a.sequences.size(); ++n) {
-    for (int h = 0; h < a.heads; ++h, S += run.state_size()) run.forward(p, a.sequences[n], h, p.count[n], S);
-    p.count[n] += a.sequences[n].end - a.sequences[n].begin;
+    const Size tokens = a.sequences[n].end - a.sequences[n].begin;
+    p.count[n] += tokens;
+    for (Size i = 0; i < Size{a.heads} * p.levels; ++i, S += slot)
+      if (tokens > 0 && !live(p.count[n], static_cast<int>(i % p.levels))) std::fill_n(S, slot, T(0));
   }
   return Status::ok;
 }
@@ -288,21 +267,8 @@ Status forward(const LogLinearProblem<T>& p, Form form, int chunk, const Simd<T>
 template <class T>
 Status backward(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, Form form, int chunk, const Simd<T>& s,
                 Workspace work) noexcept {
-  const LinearProblem<T>& a = p.linear;
-  if (const Status status = check(p, static_cast<bool>(d.linear.d_o), form, chunk, true, work); status != Status::ok)
-    return status;
-  const FlushDenormals flush;
-  const Size longest = longest_of(a.sequences);
-  Arena arena(work);
-  Head<T> run(s, a.key_dim, a.value_dim, p.levels, largest_piece(form, chunk, longest), longest, true, arena);
-  Replay<T, 1> replay({run.state_size()}, longest, 0, arena);
-  Size at = 0;
-  for (std::size_t n = 0; n < a.sequences.size(); ++n)
-    for (int h = 0; h < a.heads; ++h, at += run.state_size())
-      run.backward(p, d, a.sequences[n], h, p.count[n], a.state + at,
-                   d.linear.d_final ? d.linear.d_final + at : nullptr,
-                   d.linear.d_initial ? d.linear.d_initial + at : nullptr, replay);
-  return Status::ok;
+  if (const Status status = check_own(p, static_cast<bool>(d.linear.d_o)); status != Status::ok) return status;
+  return run_backward<Family<T>>(p, d, form, chunk, s, work);
 }
 
 #define TTR_INSTANTIATE(T)                                                                                     \

@@ -9,13 +9,11 @@
 #include "families/linear/momentum/momentum.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <cstddef>
 
-#include "families/common/choice.h"
+#include "families/common/run.h"
 #include "families/linear/momentum/token.h"
-#include "families/common/replay.h"
-#include "simd/denormals.h"
 
 namespace ttr::families::momentum {
 namespace {
@@ -40,7 +38,9 @@ class Chunk {
     for (T** x : {&d_f, &d_ap, &d_bp, &d_a, &d_mu, &d_beta, &d_eta, &x_row}) *x = arena.take<T>(C);
   }
 
-  void forward(const MomentumProblem<T>& problem, Size row, Size begin, Size c, int head, T* S, T* Z, bool outputs) {
+  void forward(const MomentumProblem<T>& problem, Size row, Size begin, Size c, int head, const Parts<T, 2>& state,
+               bool outputs) {
+    const auto [S, Z] = state;
     load(problem, row, begin, c, head, outputs);
     solve(c, S, Z);
     if (outputs) {
@@ -61,7 +61,9 @@ class Chunk {
   }
 
   void backward(const MomentumProblem<T>& problem, const MomentumGradient<T>& d, Size row, Size begin, Size c,
-                int head, const T* S, const T* Z, T* dS, T* dZ) {
+                int head, const Parts<const T, 2>& old, const Parts<const T, 2>&, const Parts<T, 2>& d_state) {
+    const auto [S, Z] = old;
+    const auto [dS, dZ] = d_state;
     const LinearGradient<T>& out = d.linear;
     const bool answers = static_cast<bool>(out.d_o);
     const Size n = Size{K} * V;
@@ -260,229 +262,40 @@ class Chunk {
   T* x_row = nullptr;
 };
 
-struct Schedule {
-  bool chunked;
-  Size segment;  // tokens per chunk; for the recurrent form 1
+template <class T>
+struct Family : LinearState<T> {
+  static constexpr Chooser chooser = Chooser::momentum;
+  static constexpr bool keeps_borders = false, scans_tokens = true;
+  using Problem = MomentumProblem<T>;
+  using Gradient = MomentumGradient<T>;
+  using Chunk = momentum::Chunk<T>;
+  using Recurrent = Token<T>;
+  using Map = DenseMap<Family>;
+  static constexpr std::size_t parts = 2;
+  static std::array<Size, 2> sizes(const Shape& x) {
+    return {Size{x.key_dim} * x.value_dim, Size{x.key_dim} * x.value_dim};
+  }
+  static Parts<T, 2> state(const Problem& p) { return {p.linear.state, p.momentum}; }
+  static Parts<const T, 2> d_final(const Gradient& d) { return {d.linear.d_final, d.d_final_momentum}; }
+  static Parts<T, 2> d_initial(const Gradient& d) { return {d.linear.d_initial, d.d_initial_momentum}; }
 };
-
-Schedule schedule(const Choice& best, Form form, int chunk, Size time) {
-  time = std::max<Size>(time, 1);
-  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
-  if (form == Form::parallel) return {true, time};
-  if (form == Form::chunk) return {true, std::min<Size>(chunk > 0 ? chunk : best.chunk, time)};
-  return {false, 1};
-}
-
-/// One head of one sequence; a step is a chunk or a token.
-template <class T>
-class Head {
- public:
-  Head(const Simd<T>& s, int key_dim, int value_dim, Schedule plan, int spacing, Size longest, bool backward,
-       Arena& arena)
-      : simd(s),
-        state(Size{key_dim} * value_dim),
-        segment(plan.segment),
-        chunked(plan.chunked),
-        d_S(arena.take<T>(backward ? 2 * state : 0)),
-        chunk(s, key_dim, value_dim, plan.chunked ? plan.segment : 0, backward, arena),
-        token(s, key_dim, value_dim, arena),
-        replay({state, state}, backward ? steps(longest) : 0, plan.chunked ? 0 : spacing, arena) {}
-
-  void forward(const MomentumProblem<T>& p, const Sequence& n, int head, T* S, T* Z) {
-    for (Size i = 0; i < steps(n.end - n.begin); ++i) advance(p, n, i, head, S, Z, static_cast<bool>(p.linear.o));
-  }
-
-  bool step(const MomentumProblem<T>& p, const Sequence& n, T* S, T* Z) {
-    return !chunked && n.end - n.begin == 1 && token.step(p, n.row, n.begin, S, Z);
-  }
-
-  void backward(const MomentumProblem<T>& p, const MomentumGradient<T>& d, const Sequence& n, int head, Size at) {
-    const LinearGradient<T>& out = d.linear;
-    T* const d_Z = d_S + state;
-    copy_or_clear(out.d_final ? out.d_final + at : nullptr, state, d_S);
-    copy_or_clear(d.d_final_momentum ? d.d_final_momentum + at : nullptr, state, d_Z);
-    replay.run(
-        steps(n.end - n.begin), {p.linear.state + at, p.momentum + at},
-        [&](Size i, const Parts<T, 2>& S) { advance(p, n, i, head, S[0], S[1], false); },
-        [&](Size i, const Parts<const T, 2>& old, const Parts<const T, 2>& now) {
-          const Size begin = n.begin + i * segment;
-          if (!chunked) return token.backward(p, d, n.row, begin, head, old, now, d_S, d_Z);
-          chunk.backward(p, d, n.row, begin, std::min(segment, n.end - begin), head, old[0], old[1], d_S, d_Z);
-        });
-    if (out.d_initial) simd.axpy(state, T(1), d_S, out.d_initial + at);
-    if (d.d_initial_momentum) simd.axpy(state, T(1), d_Z, d.d_initial_momentum + at);
-  }
-
- private:
-  Size steps(Size time) const { return (time + segment - 1) / segment; }
-  void advance(const MomentumProblem<T>& p, const Sequence& n, Size i, int head, T* S, T* Z, bool outputs) {
-    const Size begin = n.begin + i * segment;
-    if (chunked) chunk.forward(p, n.row, begin, std::min(segment, n.end - begin), head, S, Z, outputs);
-    else token.forward(p, n.row, begin, head, S, Z, outputs);
-  }
-
-  const Simd<T>& simd;
-  Size state, segment;
-  bool chunked;
-  T* d_S;
-  Chunk<T> chunk;
-  Token<T> token;
-  Replay<T, 2> replay;
-};
-
-/// The scan form for one head: the map [S; Z] -> A [S; Z] + B of every segment, composed in order, then every segment
-/// from its own start. A is found by sending the unit vectors through the recurrence as 2K values, with v = 0.
-template <class T>
-class Scan {
- public:
-  Scan(const Simd<T>& simd, int key_dim, int value_dim, int chunk, Size time, Arena& arena)
-      : s(simd),
-        K(key_dim),
-        V(value_dim),
-        segment(scan_segment(time, chunk)),
-        token(simd, key_dim, value_dim, arena),
-        wide(simd, key_dim, 2 * key_dim, arena) {
-    const Size count = scan_segments(time, chunk);
-    maps = arena.take<T>(count * 4 * K * K), ends = arena.take<T>(count * 2 * K * V);
-    next = arena.take<T>(2 * K * V);
-  }
-
-  void forward(const MomentumProblem<T>& p, const Sequence& n, int head, T* S, T* Z) {
-    static constexpr T zero = 0;
-    const Size count = (n.end - n.begin + segment - 1) / segment, square = 2 * K * K, state = K * V;
-    MomentumProblem<T> unit = p;
-    unit.linear.value_dim = static_cast<int>(2 * K), unit.linear.v = {&zero, {}, {}}, unit.linear.o = {};
-    for (Size i = 0; i < count; ++i) {
-      T *const A = maps + 2 * i * square, *const B = ends + 2 * i * state;
-      std::fill_n(A, 2 * square, T(0)), std::fill_n(B, 2 * state, T(0));
-      for (Size j = 0; j < K; ++j) A[2 * j * K + j] = A[square + (2 * j + 1) * K + j] = 1;
-      each_token(n, i, [&](Size t) {
-        wide.forward(unit, n.row, t, head, A, A + square, false);
-        token.forward(p, n.row, t, head, B, B + state, false);
-      });
-    }
-    for (Size i = 0; i < count; ++i) {  // the start of segment i is left in `ends`
-      const T* const A = maps + 2 * i * square;
-      T* const B = ends + 2 * i * state;
-      std::copy_n(B, 2 * state, next);
-      s.gemm_nn(2 * K, V, K, T(1), A, 2 * K, S, V, T(1), next, V);
-      s.gemm_nn(2 * K, V, K, T(1), A + K, 2 * K, Z, V, T(1), next, V);
-      std::copy_n(S, state, B), std::copy_n(Z, state, B + state);
-      std::copy_n(next, state, S), std::copy_n(next + state, state, Z);
-    }
-    if (!p.linear.o) return;
-    for (Size i = 0; i < count; ++i)
-      each_token(n, i, [&](Size t) {
-        T* const start = ends + 2 * i * state;
-        token.forward(p, n.row, t, head, start, start + state, true);
-      });
-  }
-
- private:
-  template <class Each>
-  void each_token(const Sequence& n, Size i, Each&& each) const {
-    const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
-    for (Size t = begin; t < end; ++t) each(t);
-  }
-
-  const Simd<T>& s;
-  Size K, V, segment;
-  Token<T> token, wide;
-  T *maps, *ends, *next;
-};
-
-// `chosen_by`: the columns by which form and chunk are chosen.
-template <class T>
-std::size_t bytes_of(int K, int V, int chosen_by, Size longest, Form form, int chunk, bool backward) noexcept {
-  static constexpr Simd<T> none{};
-  const auto bytes = [&](Size time) {
-    Arena scanned;
-    if (form == Form::scan && !backward) {
-      Scan<T> scan(none, K, V, chunk, time, scanned);
-      return scanned.bytes();
-    }
-    std::size_t most = 0;
-    for (const int vector_bytes : vector_sizes) {  // of any instruction set
-      Arena arena;
-      const Schedule plan =
-          schedule(choice(Chooser::momentum, vector_bytes, K, chosen_by, backward), form, chunk, time);
-      Head<T> head(none, K, V, plan, chunk, time, backward, arena);
-      most = std::max(most, arena.bytes());
-      if (!chooses(form, chunk, time)) break;
-    }
-    return most;
-  };
-  // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
-  return std::max(bytes(longest), bytes(std::min(longest, shortest_chunked - 1)));
-}
-
-template <class T>
-Status check(const MomentumProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work,
-             Size longest) {
-  const LinearProblem<T>& a = p.linear;
-  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
-    return Status::bad_shape;
-  if (!a.sequences.empty() && (!a.state || !p.momentum)) return Status::missing_input;
-  if (longest > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
-  if (!work.data ||
-      work.bytes < bytes_of<T>(a.key_dim, a.value_dim, a.value_dim_of_choice(), longest, form, chunk, backward))
-    return Status::small_workspace;
-  return Status::ok;
-}
 
 }  // namespace
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return bytes_of<T>(K, V, V, longest, form, chunk, backward);
+  return run_bytes<Family<T>>({K, V}, longest, form, chunk, backward);
 }
 
 template <class T>
 Status forward(const MomentumProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
-  const LinearProblem<T>& a = p.linear;
-  const Size longest = longest_of(a.sequences);
-  if (const Status status = check(p, static_cast<bool>(a.o), form, chunk, false, work, longest); status != Status::ok)
-    return status;
-  const FlushDenormals flush;
-  const Size state = Size{a.key_dim} * a.value_dim;
-  Size at = 0;
-  for (const Sequence& n : a.sequences) {
-    Arena arena(work);
-    const Size time = n.end - n.begin;
-    if (form == Form::scan) {
-      Scan<T> scan(s, a.key_dim, a.value_dim, chunk, time, arena);
-      for (int h = 0; h < a.heads; ++h, at += state) scan.forward(p, n, h, a.state + at, p.momentum + at);
-      continue;
-    }
-    const Choice best =
-        choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim_of_choice(), false);
-    Head<T> run(s, a.key_dim, a.value_dim, schedule(best, form, chunk, time), chunk, time, false, arena);
-    if (run.step(p, n, a.state + at, p.momentum + at)) at += a.heads * state;
-    else
-      for (int h = 0; h < a.heads; ++h, at += state) run.forward(p, n, h, a.state + at, p.momentum + at);
-  }
-  return Status::ok;
+  return run_forward<Family<T>>(p, form, chunk, s, work);
 }
 
 template <class T>
 Status backward(const MomentumProblem<T>& p, const MomentumGradient<T>& d, Form form, int chunk, const Simd<T>& s,
                 Workspace work) noexcept {
-  const LinearProblem<T>& a = p.linear;
-  const Size longest = longest_of(a.sequences);
-  if (const Status status = check(p, static_cast<bool>(d.linear.d_o), form, chunk, true, work, longest);
-      status != Status::ok)
-    return status;
-  const FlushDenormals flush;
-  const Size state = Size{a.key_dim} * a.value_dim;
-  Size at = 0;
-  for (const Sequence& n : a.sequences) {
-    Arena arena(work);
-    const Size time = n.end - n.begin;
-    const Choice best = choice(Chooser::momentum, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim_of_choice(), true);
-    Head<T> run(s, a.key_dim, a.value_dim, schedule(best, form, chunk, time), chunk, time, true, arena);
-    for (int h = 0; h < a.heads; ++h, at += state) run.backward(p, d, n, h, at);
-  }
-  return Status::ok;
+  return run_backward<Family<T>>(p, d, form, chunk, s, work);
 }
 
 #define TTR_INSTANTIATE(T)                                                                                   \

@@ -25,8 +25,8 @@
 
 #include <cstddef>
 
-#include "families/linear/scalar/delta.h"
 #include "families/common/linear.h"
+#include "families/linear/scalar/delta.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"

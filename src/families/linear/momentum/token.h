@@ -5,11 +5,12 @@
 //   dg_mu = <mu dZ, Z_old> ;  dS <- a dS - f p dr' ;  dZ <- mu dZ
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "families/common/heads.h"
-#include "families/common/replay.h"
+#include "families/common/parts.h"
 #include "families/common/scratch.h"
 #include "families/linear/momentum/momentum.h"
 #include "families/linear/state_simd.h"
@@ -32,32 +33,36 @@ inline int key_head(const auto& linear, int head) { return head / (linear.heads 
 template <class T>
 class Token {
  public:
-  Token(const Simd<T>& simd, int key_dim, int value_dim, Arena& arena)
+  Token(const Simd<T>& simd, int key_dim, int value_dim, Size /*longest*/, bool /*backward*/, Arena& arena)
       : s(simd), through(state_simd(simd)), K(key_dim), V(value_dim) {
     q = arena.take<T>(K), k = arena.take<T>(K), p = arena.take<T>(K), r = arena.take<T>(V), o = arena.take<T>(V);
     d_k = arena.take<T>(K), d_r = arena.take<T>(V);
     for (T** x : {&decays, &reads, &momenta, &steps, &rates}) *x = arena.take<T>(heads_at_once);
   }
 
-  void forward(const MomentumProblem<T>& m, Size row, Size t, int head, T* S, T* Z, bool outputs) {
+  /// Tokens begin .. end-1: the state {S, Z} moves on. v without data = 0.
+  void forward(const MomentumProblem<T>& m, Size row, Size begin, Size end, int head, const Parts<T, 2>& state,
+               bool outputs) {
     const LinearProblem<T>& a = m.linear;
     const int shared = key_head(a, head);
-    typename StateSimd<T>::Momentum x = gates(m, row, t, {head, 1, shared, 1});
-    const auto rows = [&](const View<const T, 4>& from, int h, int dim, T* buffer) {
-      Size ld;
-      return contiguous(s, from, row, t, 1, h, dim, buffer, &ld);
-    };
-    x.k = rows(a.k, shared, K, k), x.v = rows(a.v, head, V, r);
-    x.p = m.p ? rows(m.p, shared, K, p) : x.k;
-    if (outputs) x.q = rows(a.q, shared, K, q);
     const bool direct = outputs && has_rows(a.o);
-    through.momentum_heads(x, S, Z, direct ? &a.o(row, t, head, 0) : o, V);
-    if (outputs && !direct) unpack(o, row, t, 1, head, V, a.o);
+    for (Size t = begin; t < end; ++t) {
+      typename StateSimd<T>::Momentum x = gates(m, row, t, {head, 1, shared, 1});
+      const auto rows = [&](const View<const T, 4>& from, int h, int dim, T* buffer) {
+        Size ld;
+        return contiguous(s, from, row, t, 1, h, dim, buffer, &ld);
+      };
+      x.k = rows(a.k, shared, K, k), x.v = a.v ? rows(a.v, head, V, r) : std::fill_n(r, V, T(0)) - V;
+      x.p = m.p ? rows(m.p, shared, K, p) : x.k;
+      if (outputs) x.q = rows(a.q, shared, K, q);
+      through.momentum_heads(x, state[0], state[1], direct ? &a.o(row, t, head, 0) : o, V);
+      if (outputs && !direct) unpack(o, row, t, 1, head, V, a.o);
+    }
   }
 
   /// One token of all heads, with the bits of forward. False, and nothing done, where rows of the caller's tensors are
   /// not contiguous or no outputs are wanted.
-  bool step(const MomentumProblem<T>& m, Size row, Size t, T* S, T* Z) {
+  bool step(const MomentumProblem<T>& m, Size row, Size t, const Parts<T, 2>& state) {
     const LinearProblem<T>& a = m.linear;
     if (!a.o || !has_rows(a.q) || !has_rows(a.k) || !has_rows(a.v) || !has_rows(a.o) || (m.p && !has_rows(m.p)))
       return false;
@@ -67,13 +72,14 @@ class Token {
       x.p = m.p ? &m.p(row, t, h.key_head, 0) : x.k, x.ldp = m.p ? m.p.stride[2] : x.ldk;
       x.q = &a.q(row, t, h.key_head, 0), x.ldq = a.q.stride[2];
       const Size at = Size{h.first} * K * V;
-      through.momentum_heads(x, S + at, Z + at, &a.o(row, t, h.first, 0), a.o.stride[2]);
+      through.momentum_heads(x, state[0] + at, state[1] + at, &a.o(row, t, h.first, 0), a.o.stride[2]);
     });
     return true;
   }
 
   void backward(const MomentumProblem<T>& m, const MomentumGradient<T>& d, Size row, Size t, int head,
-                const Parts<const T, 2>& old, const Parts<const T, 2>& now, T* dS, T* dZ) {
+                const Parts<const T, 2>& old, const Parts<const T, 2>& now, const Parts<T, 2>& d_state) {
+    const auto [dS, dZ] = d_state;
     const LinearProblem<T>& a = m.linear;
     const LinearGradient<T>& out = d.linear;
     const Size n = Size{K} * V;

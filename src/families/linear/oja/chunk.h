@@ -19,22 +19,13 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/linear/gates.h"
 #include "families/common/linear.h"
 #include "families/common/scratch.h"
+#include "families/linear/gates.h"
+#include "families/linear/oja/oja.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
-
-/// OjaProblem and OjaGradient with the linear part as their base, as run.h wants them.
-template <class T>
-struct OjaTokens : LinearProblem<T> {
-  View<const T, 4> gv;
-};
-template <class T>
-struct OjaTokensGradient : LinearGradient<T> {
-  View<T, 4> d_gv;
-};
 
 template <class T>
 class OjaChunk {
@@ -53,23 +44,23 @@ class OjaChunk {
   }
 
   /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
-  void forward(const OjaTokens<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+  void forward(const OjaProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
     load(p, row, begin, c, head, outputs);
     solve_writes(c, S);
     if (outputs) {
       ask(c);
       read(c, S, o);
-      unpack(o, row, begin, c, head, V, p.o);
+      unpack(o, row, begin, c, head, V, p.linear.o);
     }
     decay_state(c, S);
     s.gemm_tn(K, V, c, T(1), w, K, values.to_end(c, v, value_rows), V, T(1), S, V);
   }
 
   /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0.
-  void backward(const OjaTokens<T>& p, const OjaTokensGradient<T>& d, Size row, Size begin, Size c, int head,
-                const T* S_0, const T* S_end, T* dS) {
-    const bool answers = static_cast<bool>(d.d_o);
-    const int key_head = head / (p.heads / p.key_heads);
+  void backward(const OjaProblem<T>& p, const OjaGradient<T>& d, Size row, Size begin, Size c, int head, const T* S_0,
+                const T* S_end, T* dS) {
+    const bool answers = static_cast<bool>(d.linear.d_o);
+    const int key_head = head / (p.linear.heads / p.linear.key_heads);
     load(p, row, begin, c, head, answers);
     solve_writes(c, S_0);
     if (d.d_gv) values.clear_gradient(c);
@@ -79,7 +70,7 @@ class OjaChunk {
     values.to_end_in_place(c, d_y);
     const T* asked = nullptr;
     if (answers) {
-      pack(s, d.d_o, row, begin, c, head, V, T(1), o);
+      pack(s, d.linear.d_o, row, begin, c, head, V, T(1), o);
       ask(c);
       values.apply_transposed(c, Reader::after, P, o, d_y);
       if (d.d_gv) read(c, S_0, answer), values.add_reader(c, Reader::after, o, answer);
@@ -88,17 +79,17 @@ class OjaChunk {
       s.gemm_nt(c, K, V, T(1), asked, V, S_0, V, T(0), d_q, K);
       s.trmm_nn(c, K, T(1), P, C, w, K, T(1), d_q, K);
       s.trmm_tn(c, K, T(1), P, C, q, K, T(1), d_w, K);
-      if (d.d_q) add_rows(s, p.scale, d_q, row, begin, c, key_head, K, d.d_q);
+      if (d.linear.d_q) add_rows(s, p.linear.scale, d_q, row, begin, c, key_head, K, d.linear.d_q);
     }
 
     s.solve_tn(c, K, A, C, d_w, K);
-    if (d.d_beta) {
+    if (d.linear.d_beta) {
       s.trmm_nn(c, K, T(-1), N, C, w, K, T(1), r, K);
       s.row_dots(c, K, d_w, K, r, K, dots);
-      for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
+      for (Size i = 0; i < c; ++i) d.linear.d_beta(row, begin + i, head) += dots[i];
     }
     s.scale_rows(c, K, beta, d_w, K, d_w, K);  // from here on dK
-    if (d.d_k) add_rows(s, T(1), d_w, row, begin, c, key_head, K, d.d_k);
+    if (d.linear.d_k) add_rows(s, T(1), d_w, row, begin, c, key_head, K, d.linear.d_k);
 
     s.transpose(c, K, w, K, wt, C);
     s.gemm_lower(c, K, T(-1), d_w, K, wt, C, N, C);
@@ -107,9 +98,9 @@ class OjaChunk {
     values.to_start_in_place(c, Reader::after, d_x);
     values.apply(c, Reader::after, N, v, d_x);
     values.apply_transposed(c, Reader::after, N, v, d_y);
-    if (d.d_v) {
-      add_rows(s, T(1), d_x, row, begin, c, head, V, d.d_v);
-      add_rows(s, T(1), d_y, row, begin, c, head, V, d.d_v);
+    if (d.linear.d_v) {
+      add_rows(s, T(1), d_x, row, begin, c, head, V, d.linear.d_v);
+      add_rows(s, T(1), d_y, row, begin, c, head, V, d.linear.d_v);
     }
     if (d.d_gv) {
       values.add_reader(c, Reader::after, v, d_x);
@@ -125,13 +116,13 @@ class OjaChunk {
   }
 
  private:
-  void load(const OjaTokens<T>& p, Size row, Size begin, Size c, int head, bool queries) {
-    const int key_head = head / (p.heads / p.key_heads);
-    if (queries) pack(s, p.q, row, begin, c, key_head, K, p.scale, q);
-    if (p.k) pack(s, p.k, row, begin, c, key_head, K, T(1), r);
+  void load(const OjaProblem<T>& p, Size row, Size begin, Size c, int head, bool queries) {
+    const int key_head = head / (p.linear.heads / p.linear.key_heads);
+    if (queries) pack(s, p.linear.q, row, begin, c, key_head, K, p.linear.scale, q);
+    if (p.linear.k) pack(s, p.linear.k, row, begin, c, key_head, K, T(1), r);
     else std::fill_n(r, c * K, T(0));
-    pack(s, p.v, row, begin, c, head, V, T(1), v);
-    for (Size i = 0; i < c; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
+    pack(s, p.linear.v, row, begin, c, head, V, T(1), v);
+    for (Size i = 0; i < c; ++i) beta[i] = p.linear.beta ? p.linear.beta(row, begin + i, head) : T(1);
     values.load(p.gv, row, begin, c, head);
   }
 

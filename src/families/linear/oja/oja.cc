@@ -24,11 +24,7 @@ template <class T>
 class Recurrent {
  public:
   Recurrent(const Simd<T>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
-      : s(simd),
-        through(state_simd(simd)),
-        K(key_dim),
-        V(value_dim),
-        most(std::min(block, std::max<Size>(longest, 1))) {
+      : s(simd), through(state_simd(simd)), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
     q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V);
     o = arena.take<T>(most * V), gate = arena.take<T>(most * V);
     w = arena.take<T>(K), ones = arena.take<T>(K), faded = arena.take<T>(V);
@@ -38,19 +34,19 @@ class Recurrent {
   }
 
   /// Tokens begin .. end-1: S [K,V] moves on, their outputs are written if `output`.
-  void forward(const OjaTokens<T>& p, Size row, Size begin, Size end, int head, T* S, bool output) {
-    const int key_head = head / (p.heads / p.key_heads);
+  void forward(const OjaProblem<T>& p, Size row, Size begin, Size end, int head, T* S, bool output) {
+    const int key_head = head / (p.linear.heads / p.linear.key_heads);
     std::fill_n(ones, K, T(1));
     for (Size n; begin < end; begin += n) {
       n = std::min(most, end - begin);
       load_gates(p, row, begin, n, head);
       Size ldk, ldv, ldq = 0;
-      const T* const keys = contiguous(s, p.k, row, begin, n, key_head, K, k, &ldk);
-      const T* const values = contiguous(s, p.v, row, begin, n, head, V, v, &ldv);
-      const T* const queries = output ? contiguous(s, p.q, row, begin, n, key_head, K, q, &ldq) : nullptr;
-      const bool direct = output && p.o.stride[3] == 1;
+      const T* const keys = contiguous(s, p.linear.k, row, begin, n, key_head, K, k, &ldk);
+      const T* const values = contiguous(s, p.linear.v, row, begin, n, head, V, v, &ldv);
+      const T* const queries = output ? contiguous(s, p.linear.q, row, begin, n, key_head, K, q, &ldq) : nullptr;
+      const bool direct = output && p.linear.o.stride[3] == 1;
       typename StateSimd<T>::Tokens one{.n = 1, .K = K, .V = V, .rows = ones, .ld_rows = 0};
-      one.k = w, one.scale = p.scale;
+      one.k = w, one.scale = p.linear.scale;
       for (Size i = 0; i < n; ++i) {
         one.v = values + i * ldv;
         const T* reader = one.v;
@@ -59,43 +55,43 @@ class Recurrent {
         const T beta = step(p, row, begin + i, head);
         for (Size j = 0; j < K; ++j) w[j] = beta * (keys[i * ldk + j] - w[j]);
         if (output) one.q = queries + i * ldq;
-        through.gated_sweep(one, S, V, direct ? &p.o(row, begin + i, head, 0) : o + i * V, V, nullptr);
+        through.gated_sweep(one, S, V, direct ? &p.linear.o(row, begin + i, head, 0) : o + i * V, V, nullptr);
       }
-      if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
+      if (output && !direct) unpack(o, row, begin, n, head, V, p.linear.o);
     }
   }
 
   /// One token backwards: S_old = S_{t-1}, S_new = S_t, dS [K,V] from the gradient of S_t to that of S_{t-1}.
-  void backward(const OjaTokens<T>& p, const OjaTokensGradient<T>& d, Size row, Size t, int head, const T* S_old,
+  void backward(const OjaProblem<T>& p, const OjaGradient<T>& d, Size row, Size t, int head, const T* S_old,
                 const T* S_new, T* dS) {
-    const int key_head = head / (p.heads / p.key_heads);
+    const int key_head = head / (p.linear.heads / p.linear.key_heads);
     Size ld;
     load_gates(p, row, t, 1, head);
-    const T* const key = contiguous(s, p.k, row, t, 1, key_head, K, k, &ld);
-    const T* const value = contiguous(s, p.v, row, t, 1, head, V, v, &ld);
+    const T* const key = contiguous(s, p.linear.k, row, t, 1, key_head, K, k, &ld);
+    const T* const value = contiguous(s, p.linear.v, row, t, 1, head, V, v, &ld);
     const T* kept = S_old;
     if (p.gv) s.scale_columns(K, V, gate, S_old, V, decayed, V), kept = decayed;
-    if (d.d_o) {
-      pack(s, p.q, row, t, 1, key_head, K, p.scale, q);
-      const T* const asked = contiguous(s, d.d_o, row, t, 1, head, V, o, &ld);
+    if (d.linear.d_o) {
+      pack(s, p.linear.q, row, t, 1, key_head, K, p.linear.scale, q);
+      const T* const asked = contiguous(s, d.linear.d_o, row, t, 1, head, V, o, &ld);
       s.rank_one(K, V, T(1), q, asked, dS, V);
-      if (d.d_q) {
+      if (d.linear.d_q) {
         s.mat_vec(K, V, S_new, V, asked, d_q);
-        add_rows(s, p.scale, d_q, row, t, 1, key_head, K, d.d_q);
+        add_rows(s, p.linear.scale, d_q, row, t, 1, key_head, K, d.linear.d_q);
       }
     }
     const T beta = step(p, row, t, head);
     s.mat_vec(K, V, kept, V, value, r);
     for (Size j = 0; j < K; ++j) r[j] = key[j] - r[j];
     s.mat_vec(K, V, dS, V, value, d_k);
-    if (d.d_beta) d.d_beta(row, t, head) += s.dot(K, d_k, r);
+    if (d.linear.d_beta) d.linear.d_beta(row, t, head) += s.dot(K, d_k, r);
     s.scale(K, beta, r, w), s.scale(K, beta, d_k, d_k);
-    if (d.d_k) add_rows(s, T(1), d_k, row, t, 1, key_head, K, d.d_k);
-    if (d.d_v) {
+    if (d.linear.d_k) add_rows(s, T(1), d_k, row, t, 1, key_head, K, d.linear.d_k);
+    if (d.linear.d_v) {
       s.vec_mat(K, V, w, dS, V, d_v);
       s.vec_mat(K, V, d_k, kept, V, faded);
       s.axpy(V, T(-1), faded, d_v);
-      add_rows(s, T(1), d_v, row, t, 1, head, V, d.d_v);
+      add_rows(s, T(1), d_v, row, t, 1, head, V, d.linear.d_v);
     }
     s.scale(K, T(-1), d_k, d_k);
     s.rank_one(K, V, T(1), d_k, value, dS, V);
@@ -110,10 +106,12 @@ class Recurrent {
  private:
   static constexpr Size block = 64;  // tokens whose gates are exponentiated at once
 
-  void load_gates(const OjaTokens<T>& p, Size row, Size begin, Size n, int head) {
+  void load_gates(const OjaProblem<T>& p, Size row, Size begin, Size n, int head) {
     if (p.gv) pack(s, p.gv, row, begin, n, head, V, T(1), gate), s.exp(n * V, gate, gate);
   }
-  static T step(const OjaTokens<T>& p, Size row, Size t, int head) { return p.beta ? p.beta(row, t, head) : T(1); }
+  static T step(const OjaProblem<T>& p, Size row, Size t, int head) {
+    return p.linear.beta ? p.linear.beta(row, t, head) : T(1);
+  }
 
   const Simd<T>& s;
   const StateSimd<T>& through;
@@ -127,11 +125,15 @@ class Recurrent {
 template <class T>
 class RightMap {
  public:
-  RightMap(const Simd<T>& simd, int key_dim, int value_dim, Size chunk, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), length(chunk), form(simd, value_dim, value_dim, chunk, false, arena) {}
+  RightMap(const Simd<T>& simd, const Shape& x, Schedule plan, Arena& arena)
+      : s(simd),
+        K(x.key_dim),
+        V(x.value_dim),
+        length(plan.segment),
+        form(simd, x.value_dim, x.value_dim, length, false, arena) {}
   Size size() const { return V * V; }
-  void make(OjaTokens<T> p, const Sequence& n, int head, T* A) {
-    p.k = {}, p.o = {};
+  void make(OjaProblem<T> p, const Sequence& n, int head, T* A) {
+    p.linear.k = {};
     std::fill_n(A, V * V, T(0));
     for (Size i = 0; i < V; ++i) A[i * V + i] = T(1);
     for (Size t = n.begin; t < n.end; t += length)
@@ -147,11 +149,10 @@ class RightMap {
 };
 
 template <class T>
-struct Family {
+struct Family : LinearState<T> {
   static constexpr Chooser chooser = Chooser::oja;
-  using Number = T;
-  using Problem = OjaTokens<T>;
-  using Gradient = OjaTokensGradient<T>;
+  using Problem = OjaProblem<T>;
+  using Gradient = OjaGradient<T>;
   using Chunk = OjaChunk<T>;
   using Recurrent = oja::Recurrent<T>;
   using Map = RightMap<T>;
@@ -161,20 +162,20 @@ struct Family {
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<Family<T>>(K, V, longest, form, chunk, backward);
+  return run_bytes<Family<T>>({K, V}, longest, form, chunk, backward);
 }
 
 template <class T>
 Status forward(const OjaProblem<T>& p, Form form, int chunk, const Simd<T>& simd, Workspace work) noexcept {
   if (p.linear.g) return Status::not_supported;
-  return run_forward<Family<T>>({p.linear, p.gv}, form, chunk, simd, work);
+  return run_forward<Family<T>>(p, form, chunk, simd, work);
 }
 
 template <class T>
 Status backward(const OjaProblem<T>& p, const OjaGradient<T>& d, Form form, int chunk, const Simd<T>& simd,
                 Workspace work) noexcept {
   if (p.linear.g) return Status::not_supported;
-  return run_backward<Family<T>>({p.linear, p.gv}, {d.linear, d.d_gv}, form, chunk, simd, work);
+  return run_backward<Family<T>>(p, d, form, chunk, simd, work);
 }
 
 #define TTR_INSTANTIATE(T)                                                                         \

@@ -8,7 +8,7 @@ namespace decay {
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<ScalarFamily<T, Rule::add>>(K, V, longest, form, chunk, backward);
+  return run_bytes<ScalarFamily<T, Rule::add>>({K, V}, longest, form, chunk, backward);
 }
 
 template <class T>

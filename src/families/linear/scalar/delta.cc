@@ -6,7 +6,7 @@ namespace ttr::families::delta {
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<ScalarFamily<T, Rule::delta>>(K, V, longest, form, chunk,
+  return run_bytes<ScalarFamily<T, Rule::delta>>({K, V}, longest, form, chunk,
                                                  backward);  // the same for both residuals
 }
 

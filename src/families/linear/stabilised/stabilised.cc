@@ -16,12 +16,11 @@
 #include "families/linear/stabilised/stabilised.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 
-#include "families/common/choice.h"
-#include "families/common/replay.h"
-#include "simd/denormals.h"
+#include "families/common/run.h"
 
 namespace ttr::families::stabilised {
 namespace {
@@ -50,15 +49,15 @@ class Chunk {
   }
 
   void forward(const StabilisedProblem<T>& p, Size row, Size begin, Size c, int head, const State<T>& state,
-               bool outputs, bool denominators) {
-    if (c == 1) return token(p, row, begin, head, state, outputs, denominators);
-    load(p, row, begin, c, head, outputs || denominators, *state[2]);
+               bool outputs) {
+    if (c == 1) return token(p, row, begin, head, state, outputs);
+    load(p, row, begin, c, head, outputs, *state[2]);
     gather(state[0], state[1], S);
-    if (outputs || denominators) {
+    if (outputs) {
       answers(p, c);
       for (Size i = 0; i < c; ++i) s.scale(V, 1 / denom[i], o + i * U, o + i * U);
-      if (outputs) store(p, row, begin, c, head);
-      for (Size i = 0; denominators && i < c; ++i) p.denom(row, begin + i, head) = denom[i];
+      if (p.linear.o) store(p, row, begin, c, head);
+      for (Size i = 0; p.denom && i < c; ++i) p.denom(row, begin + i, head) = denom[i];
     }
     s.scale_rows(c, K, W + (c - 1) * C, k, K, scaled, K);
     s.gemm_tn(K, U, c, T(1), scaled, K, v, U, e[c - 1], S, U);
@@ -128,18 +127,17 @@ class Chunk {
 
  private:
   // One token in place: the state is not copied.
-  void token(const StabilisedProblem<T>& p, Size row, Size t, int head, const State<T>& state, bool outputs,
-             bool denominators) {
-    load(p, row, t, 1, head, outputs || denominators, *state[2]);
+  void token(const StabilisedProblem<T>& p, Size row, Size t, int head, const State<T>& state, bool outputs) {
+    load(p, row, t, 1, head, outputs, *state[2]);
     s.scale(K, W[0], k, scaled);
     s.rank_one(K, V, e[0], scaled, v, state[0], V);
     s.scale(K, e[0], state[1], state[1]);
     s.axpy(K, T(1), scaled, state[1]);
     *state[2] = m[1];
-    if (!outputs && !denominators) return;
-    const T divisor = std::max(std::abs(s.dot(K, q, state[1])), std::exp(-m[1])) + p.eps;
-    if (denominators) p.denom(row, t, head) = divisor;
     if (!outputs) return;
+    const T divisor = std::max(std::abs(s.dot(K, q, state[1])), std::exp(-m[1])) + p.eps;
+    if (p.denom) p.denom(row, t, head) = divisor;
+    if (!p.linear.o) return;
     s.vec_mat(K, V, q, state[0], V, o);
     s.scale(V, 1 / divisor, o, o);
     store(p, row, t, 1, head);
@@ -235,136 +233,52 @@ class Chunk {
   T *d_m = nullptr, *d_f = nullptr, *d_in = nullptr, *from_start = nullptr;
 };
 
-Size segment_of(const Choice& best, Form form, int chunk, Size time) {
-  time = std::max<Size>(time, 1);
-  if (form == Form::best) form = time < shortest_chunked ? Form::recurrent : best.form;
-  if (form == Form::parallel) return time;
-  if (form == Form::chunk) return std::min<Size>(chunk > 0 ? chunk : best.chunk, time);
-  return 1;
-}
-
-/// One head of one sequence.
 template <class T>
-class Head {
- public:
-  Head(const Simd<T>& s, int key_dim, int value_dim, Size tokens, int spacing, Size longest, bool backward,
-       Arena& arena)
-      : simd(s),
-        K(key_dim),
-        state(K * value_dim),
-        segment(tokens),
-        d_state(arena.take<T>(backward ? state + K + 1 : 0)),
-        chunk(s, key_dim, value_dim, segment, backward, arena),
-        replay({state, K, 1}, backward ? steps(longest) : 0, segment > 1 ? 0 : spacing, arena) {}
-
-  void forward(const StabilisedProblem<T>& p, const Sequence& n, int head, Size lane) {
-    const State<T> S{p.linear.state + lane * state, p.normaliser + lane * K, p.maximum + lane};
-    for (Size i = 0; i < steps(n.end - n.begin); ++i)
-      advance(p, n, i, head, S, static_cast<bool>(p.linear.o), static_cast<bool>(p.denom));
+struct Family : LinearState<T> {
+  static constexpr Chooser chooser = Chooser::stabilised;
+  static constexpr bool keeps_borders = false;
+  using Problem = StabilisedProblem<T>;
+  using Gradient = StabilisedGradient<T>;
+  using Chunk = stabilised::Chunk<T>;
+  using Recurrent = Absent;
+  using Map = Absent;
+  static constexpr std::size_t parts = 3;
+  static std::array<Size, 3> sizes(const Shape& x) { return {Size{x.key_dim} * x.value_dim, x.key_dim, 1}; }
+  static State<T> state(const Problem& p) { return {p.linear.state, p.normaliser, p.maximum}; }
+  static Parts<const T, 3> d_final(const Gradient& d) {
+    return {d.linear.d_final, d.d_final_normaliser, d.d_final_maximum};
   }
-
-  void backward(const StabilisedProblem<T>& p, const StabilisedGradient<T>& d, const Sequence& n, int head,
-                Size lane) {
-    const LinearGradient<T>& out = d.linear;
-    const State<T> dS{d_state, d_state + state, d_state + state + K};
-    const auto pick = [&](const T* from, Size size, T* to) {
-      copy_or_clear(from ? from + lane * size : nullptr, size, to);
-    };
-    pick(out.d_final, state, dS[0]), pick(d.d_final_normaliser, K, dS[1]), pick(d.d_final_maximum, 1, dS[2]);
-    replay.run(
-        steps(n.end - n.begin), {p.linear.state + lane * state, p.normaliser + lane * K, p.maximum + lane},
-        [&](Size i, const State<T>& S) { advance(p, n, i, head, S, false, false); },
-        [&](Size i, const Parts<const T, 3>& old, const Parts<const T, 3>& now) {
-          const Size begin = n.begin + i * segment;
-          chunk.backward(p, d, n.row, begin, std::min(segment, n.end - begin), head, old, now, dS);
-        });
-    if (out.d_initial) simd.axpy(state, T(1), dS[0], out.d_initial + lane * state);
-    if (d.d_initial_normaliser) simd.axpy(K, T(1), dS[1], d.d_initial_normaliser + lane * K);
-    if (d.d_initial_maximum) d.d_initial_maximum[lane] += *dS[2];
+  static State<T> d_initial(const Gradient& d) {
+    return {d.linear.d_initial, d.d_initial_normaliser, d.d_initial_maximum};
   }
-
- private:
-  Size steps(Size time) const { return (time + segment - 1) / segment; }
-  void advance(const StabilisedProblem<T>& p, const Sequence& n, Size i, int head, const State<T>& S, bool outputs,
-               bool denominators) {
-    const Size begin = n.begin + i * segment;
-    chunk.forward(p, n.row, begin, std::min(segment, n.end - begin), head, S, outputs, denominators);
-  }
-
-  const Simd<T>& simd;
-  Size K, state, segment;
-  T* d_state;
-  Chunk<T> chunk;
-  Replay<T, 3> replay;
+  static bool has_outputs(const Problem& p) { return p.linear.o || p.denom; }
+  static bool has_d_outputs(const Gradient& d) { return d.linear.d_o || d.d_denom; }
 };
 
 template <class T>
-Status check(const StabilisedProblem<T>& p, bool queries, Form form, int chunk, bool backward, Workspace work) {
-  const LinearProblem<T>& a = p.linear;
-  const Size longest = longest_of(a.sequences);
-  if (form == Form::scan || a.beta) return Status::not_supported;
-  if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
-    return Status::bad_shape;
-  if (!a.sequences.empty() && (!a.state || !p.normaliser || !p.maximum)) return Status::missing_input;
-  if (longest > 0 && (!a.k || !a.v || !p.input || (queries && !a.q))) return Status::missing_input;
-  if (!work.data || work.bytes < workspace_bytes<T>(a.key_dim, a.value_dim, longest, form, chunk, backward))
-    return Status::small_workspace;
-  return Status::ok;
-}
-
-/// each(run, sequence, head, lane) for every head of every sequence, in the sequence's own schedule.
-template <class T, class Each>
-void for_heads(const LinearProblem<T>& a, Form form, int chunk, bool backward, const Simd<T>& s, Workspace work,
-               Each&& each) {
-  Size lane = 0;
-  for (const Sequence& n : a.sequences) {
-    Arena arena(work);
-    const Size time = n.end - n.begin;
-    const Choice best = choice(Chooser::stabilised, s.lanes * int{sizeof(T)}, a.key_dim, a.value_dim, backward);
-    Head<T> run(s, a.key_dim, a.value_dim, segment_of(best, form, chunk, time), chunk, time, backward, arena);
-    for (int h = 0; h < a.heads; ++h, ++lane) each(run, n, h, lane);
-  }
+Status check_own(const StabilisedProblem<T>& p) {
+  if (p.linear.beta) return Status::not_supported;
+  return longest_of(p.linear.sequences) > 0 && !p.input ? Status::missing_input : Status::ok;
 }
 
 }  // namespace
 
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  static constexpr Simd<T> none{};
-  const auto bytes = [&](Size time) {
-    std::size_t most = 0;
-    for (const int vector_bytes : vector_sizes) {  // of any instruction set
-      Arena arena;
-      const Size segment = segment_of(choice(Chooser::stabilised, vector_bytes, K, V, backward), form, chunk, time);
-      Head<T> head(none, K, V, segment, chunk, time, backward, arena);
-      most = std::max(most, arena.bytes());
-      if (!chooses(form, chunk, time)) break;
-    }
-    return most;
-  };
-  // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
-  return std::max(bytes(longest), bytes(std::min(longest, shortest_chunked - 1)));
+  return run_bytes<Family<T>>({K, V}, longest, form, chunk, backward);
 }
 
 template <class T>
 Status forward(const StabilisedProblem<T>& p, Form form, int chunk, const Simd<T>& s, Workspace work) noexcept {
-  if (const Status status = check(p, p.linear.o || p.denom, form, chunk, false, work); status != Status::ok)
-    return status;
-  const FlushDenormals flush;
-  for_heads(p.linear, form, chunk, false, s, work,
-            [&](Head<T>& run, const Sequence& n, int head, Size lane) { run.forward(p, n, head, lane); });
-  return Status::ok;
+  if (const Status status = check_own(p); status != Status::ok) return status;
+  return run_forward<Family<T>>(p, form, chunk, s, work);
 }
 
 template <class T>
 Status backward(const StabilisedProblem<T>& p, const StabilisedGradient<T>& d, Form form, int chunk, const Simd<T>& s,
                 Workspace work) noexcept {
-  if (const Status status = check(p, d.linear.d_o || d.d_denom, form, chunk, true, work); status != Status::ok)
-    return status;
-  const FlushDenormals flush;
-  for_heads(p.linear, form, chunk, true, s, work,
-            [&](Head<T>& run, const Sequence& n, int head, Size lane) { run.backward(p, d, n, head, lane); });
-  return Status::ok;
+  if (const Status status = check_own(p); status != Status::ok) return status;
+  return run_backward<Family<T>>(p, d, form, chunk, s, work);
 }
 
 #define TTR_INSTANTIATE(T)                                                                                       \
