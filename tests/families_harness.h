@@ -65,15 +65,22 @@ inline Values draw(const std::vector<Spec>& specs, unsigned seed) {
   return v;
 }
 
-/// One tensor in memory; strided: every dimension has gaps, and the gaps are NaN.
+/// [B, T, H, ..] as it is; with gaps of NaN in every dimension; or with the heads before the time.
+enum Layout { in_order, with_gaps, head_major };
+
+/// One tensor in memory.
 template <class T>
 struct Held {
   std::vector<T> memory;
   std::vector<Size> extent, stride;
   Held() = default;
-  Held(const std::vector<Size>& e, bool strided) : extent(e), stride(e.size()) {
-    Size step = strided ? 2 : 1;
-    for (std::size_t d = e.size(); d-- > 0;) stride[d] = step, step = step * e[d] + (strided ? 1 : 0);
+  Held(const std::vector<Size>& e, int layout) : extent(e), stride(e.size()) {
+    const bool gaps = layout == with_gaps;
+    Size step = gaps ? 2 : 1;
+    for (std::size_t i = e.size(); i-- > 0;) {
+      const std::size_t d = layout == head_major && (i == 1 || i == 2) ? 3 - i : i;
+      stride[d] = step, step = step * e[d] + (gaps ? 1 : 0);
+    }
     memory.assign(static_cast<std::size_t>(step + 1), std::numeric_limits<T>::quiet_NaN());
   }
   T& at(Size i) {
@@ -96,9 +103,9 @@ struct Bound {
   std::map<std::string, Held<T>> held;
   std::vector<std::int64_t> counts;
 
-  Bound(const std::vector<Spec>& specs, const Values* values, bool strided) {
+  Bound(const std::vector<Spec>& specs, const Values* values, int layout) {
     for (const Spec& s : specs) {
-      Held<T>& h = held[s.name] = Held<T>(s.extent, strided && !s.contiguous());
+      Held<T>& h = held[s.name] = Held<T>(s.extent, s.contiguous() ? in_order : layout);
       h.set(values && values->count(s.name) ? values->at(s.name) : Doubles(count_of(s.extent), 0.0));
     }
   }
@@ -118,9 +125,10 @@ struct Bound {
 struct Call {
   Form form = Form::recurrent;
   int chunk = 0;
-  bool strided = false;
+  int layout = in_order;
   std::vector<Size> cuts = {};  // the call is split before these tokens
   std::string target = "";
+  double scratch = std::numeric_limits<double>::quiet_NaN();  // what the workspace holds before the call
 };
 
 /// Sequences clipped to tokens [begin, end): others are empty, as in a streaming call.
@@ -136,7 +144,8 @@ inline std::vector<Sequence> clipped(const std::vector<Sequence>& all, Size begi
 template <class T>
 struct Scratch {
   std::vector<T> memory;
-  explicit Scratch(std::size_t bytes) : memory(bytes / sizeof(T) + 1, std::numeric_limits<T>::quiet_NaN()) {
+  explicit Scratch(std::size_t bytes, double holds = std::numeric_limits<double>::quiet_NaN())
+      : memory(bytes / sizeof(T) + 1, static_cast<T>(holds)) {
     memory.push_back(T(123));
   }
   Workspace workspace() { return {memory.data(), (memory.size() - 1) * sizeof(T)}; }
@@ -150,16 +159,22 @@ inline std::vector<Size> ranges(const Call& call, Size time) {
   return borders;
 }
 
+/// Equal, where NaN equals NaN.
+inline bool same_numbers(const Doubles& x, const Doubles& y) {
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); });
+}
+
 /// Outputs and final states of the kernel.
 template <class T, class Family>
 Values run_forward(const Family& f, const Values& in, const Call& call) {
   const auto specs = f.specs();
-  Bound<T> x(specs, &in, call.strided);
+  Bound<T> x(specs, &in, call.layout);
   x.counts = f.counts();
   const std::vector<Size> borders = ranges(call, f.T);
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     const auto list = clipped(f.sequences(), borders[i], borders[i + 1]);
-    Scratch<T> scratch(f.template bytes<T>(borders[i + 1] - borders[i], call.form, call.chunk, false));
+    Scratch<T> scratch(f.template bytes<T>(borders[i + 1] - borders[i], call.form, call.chunk, false), call.scratch);
     EXPECT_EQ(f.template forward<T>(x, list, call.form, call.chunk, ttr::simd<T>(call.target), scratch.workspace()),
               Status::ok);
     EXPECT_TRUE(scratch.intact());
@@ -168,7 +183,7 @@ Values run_forward(const Family& f, const Values& in, const Call& call) {
   for (const Spec& s : specs) {
     const Doubles now = x.held[s.name].get();
     if (s.role == Role::output || s.role == Role::state || f.is_state(s.name)) out[s.name] = now;
-    else EXPECT_TRUE(now == in.at(s.name)) << s.name << " was modified";
+    else EXPECT_TRUE(same_numbers(now, in.at(s.name))) << s.name << " was modified";
   }
   return out;
 }
@@ -177,22 +192,22 @@ Values run_forward(const Family& f, const Values& in, const Call& call) {
 template <class T, class Family>
 Values run_backward(const Family& f, const Values& in, const Values& d, const Call& call) {
   const auto specs = f.specs();
-  Bound<T> x(specs, &in, call.strided);
+  Bound<T> x(specs, &in, call.layout);
   x.counts = f.counts();
   const std::vector<Size> borders = ranges(call, f.T);
   std::vector<Bound<T>> starts;
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     starts.push_back(x);
     const auto list = clipped(f.sequences(), borders[i], borders[i + 1]);
-    Scratch<T> scratch(f.template bytes<T>(borders[i + 1] - borders[i], call.form, call.chunk, false));
+    Scratch<T> scratch(f.template bytes<T>(borders[i + 1] - borders[i], call.form, call.chunk, false), call.scratch);
     EXPECT_EQ(f.template forward<T>(x, list, call.form, call.chunk, ttr::simd<T>(call.target), scratch.workspace()),
               Status::ok);
   }
   // `gradient` takes d(inputs) and d(initial), `given` has d(outputs) and d(final).
-  Bound<T> gradient(specs, nullptr, call.strided), given(specs, &d, call.strided);
+  Bound<T> gradient(specs, nullptr, call.layout), given(specs, &d, call.layout);
   for (std::size_t i = borders.size() - 1; i-- > 0;) {
     const auto list = clipped(f.sequences(), borders[i], borders[i + 1]);
-    Scratch<T> scratch(f.template bytes<T>(borders[i + 1] - borders[i], call.form, call.chunk, true));
+    Scratch<T> scratch(f.template bytes<T>(borders[i + 1] - borders[i], call.form, call.chunk, true), call.scratch);
     for (const Spec& s : specs)
       if (s.role == Role::state) gradient.held[s.name].set(Doubles(count_of(s.extent), 0.0));
     Bound<T> start = starts[i];
@@ -296,10 +311,10 @@ void check_family(const Family& f, const std::vector<FormCall>& forms, bool grad
     expect_near(run_forward<float>(f, in, call), want, float_tolerance, what + " float");
     expect_near(run_backward<float>(f, in, d, call), want_d, 5 * float_tolerance, what + " float gradient");
 
-    call.strided = true;
+    call.layout = with_gaps;
     EXPECT_TRUE(run_forward<double>(f, in, call) == out) << what << " strided";
     expect_near(run_backward<double>(f, in, d, call), grad, 1e-14, what + " strided");
-    call.strided = false;
+    call.layout = in_order;
     for (Size cut = 0; cut <= f.T; cut += std::max<Size>(1, f.T / 5)) {
       call.cuts = {cut};
       expect_near(run_forward<double>(f, in, call), want, 1e-11, what + " cut");
