@@ -37,10 +37,10 @@ struct LogLinear : FamilyBase {
   // Slots as a list of (level's first token, size, matrix): read by the definition of a level, merged by the counter.
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * H * V)}, {"S", in.at("S")}};
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane) {
-        const auto slot = [&](int j) { return &out["S"][(lane * L + j) * K * V]; };
+      for (int h = 0; h < H; ++h, ++seq_head) {
+        const auto slot = [&](int j) { return &out["S"][(seq_head * L + j) * K * V]; };
         std::int64_t count = seen;
         for (Size t = n.begin; t < n.end; ++t, ++count) {
           const Size token = (n.row * T + t) * H + h, key = ((n.row * T + t) * G + h / (H / G)) * K;

@@ -41,16 +41,16 @@ struct Momentum : FamilyBase {
   }
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * H * V)}, {"S", in.at("S")}, {"Z", in.at("Z")}};
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane)
+      for (int h = 0; h < H; ++h, ++seq_head)
         for (Size t = n.begin; t < n.end; ++t) {
           const Size token = (n.row * T + t) * H + h, key = ((n.row * T + t) * G + h / (H / G)) * K;
           const double a = gates ? std::exp(in.at("g")[token]) : 1, mu = gates ? std::exp(in.at("g_mu")[token]) : 1;
           const double beta = weights ? in.at("beta")[token] : 1, eta = weights ? in.at("eta")[token] : 1;
           const double* const p = &in.at(read_key ? "p" : "k")[key];
           for (Size j = 0; j < V; ++j) {
-            double *const S = &out["S"][lane * K * V + j], *const Z = &out["Z"][lane * K * V + j];
+            double *const S = &out["S"][seq_head * K * V + j], *const Z = &out["Z"][seq_head * K * V + j];
             double r = in.at("v")[token * V + j];
             for (Size i = 0; i < K; ++i) r -= (residual == Residual::decayed ? a : 1) * S[i * V] * p[i];
             for (Size i = 0; i < K; ++i) {

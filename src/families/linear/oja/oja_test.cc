@@ -54,14 +54,14 @@ struct Oja : FamilyBase {
     Doubles &o = out["o"], &states = out["S"];
     const auto gates = gate == Gate::none ? Doubles() : in.at("gv");
     const auto steps = weights ? in.at("beta") : Doubles(B * T * H, 1.0);
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane)
+      for (int h = 0; h < H; ++h, ++seq_head)
         for (Size t = n.begin; t < n.end; ++t) {
           const Size token = (n.row * T + t) * H + h, key = ((n.row * T + t) * G + h / (H / G)) * K;
           const Size at = gate == Gate::constant ? n.row * H + h : token;
           for (Size i = 0; i < K; ++i) {
-            double* const S = &states[(lane * K + i) * V];
+            double* const S = &states[(seq_head * K + i) * V];
             double r = k[key + i];
             for (Size j = 0; j < V; ++j) {
               if (gate != Gate::none) S[j] *= std::exp(gate == Gate::per_head ? gates[at] : gates[at * V + j]);

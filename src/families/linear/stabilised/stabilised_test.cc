@@ -46,10 +46,10 @@ struct Stabilised : FamilyBase {
                   {"C", in.at("C")},
                   {"n", in.at("n")},
                   {"m", in.at("m")}};
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane) {
-        double *const C = &out["C"][lane * K * V], *const nn = &out["n"][lane * K], &m = out["m"][lane];
+      for (int h = 0; h < H; ++h, ++seq_head) {
+        double *const C = &out["C"][seq_head * K * V], *const nn = &out["n"][seq_head * K], &m = out["m"][seq_head];
         for (Size t = n.begin; t < n.end; ++t) {
           const Size token = (n.row * T + t) * H + h, key = ((n.row * T + t) * G + h / (H / G)) * K;
           const double f = forget ? in.at("f")[token] : 0, i = in.at("i")[token], top = std::max(f + m, i);
