@@ -1,6 +1,6 @@
 // Sequences and heads around the forms: checks, choice of form, state traffic. The heads of a token are neighbours in
 // memory, so all heads go through a block of tokens before the next block: one chunk, whose rows for all heads were
-// asked for while the chunk before was at work (ahead.h, hints.h); or, token by token, a few hundred. A sequence is
+// asked for while the chunk before was at work (prefetch.h); or, token by token, a few hundred. A sequence is
 // treated by itself - even its form is chosen from its own length - so its bits do not depend on its neighbours in
 // the batch.
 //

@@ -26,8 +26,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/common/ahead.h"
-#include "families/common/hints.h"
+#include "families/common/prefetch.h"
 #include "families/common/scratch.h"
 #include "families/linear/channel/problem.h"
 #include "families/linear/gates.h"
@@ -49,7 +48,7 @@ class VectorChunk {
         V(value_dim),
         C(chunk),
         ahead(simd),
-        hints(simd, longest_hinted),
+        hints(simd, longest_in_sweeps),
         keys(simd, key_dim, chunk, true, backward, arena),
         values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
     constexpr Size with_read = erase == Erase::none ? 1 : 2, with_erase = erase == Erase::other ? 2 : 1;
@@ -295,7 +294,7 @@ class VectorChunk {
     if (sweep) {
       add_next(hints, p, row, begin, c, head, outputs);
       const Size products = 1 + outputs + (erase == Erase::none ? 0 : erase == Erase::same ? 1 : 2);
-      return hints.spread(products * c * K * V);
+      return hints.spread_over(products * c * K * V);
     }
     add_next(ahead, p, row, begin, c, head, outputs);
     const Size reads = (outputs ? 1 : 0) + (erase == Erase::none ? 0 : 1);
@@ -520,8 +519,7 @@ class VectorChunk {
   Size C;
   static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T
   static constexpr Size most_pieces = 4;       // of a chunk on its way back, whose states are held at the same time
-  Ahead<T> ahead;
-  RowHints<T> hints;
+  Prefetch<T> ahead, hints;  // between products, and while a sweep is at work
   bool sweeps = true;
   Reader ask = Reader::after, look = Reader::before;
   Gates<T> keys, values;

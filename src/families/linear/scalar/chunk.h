@@ -37,8 +37,8 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/common/hints.h"
 #include "families/common/linear.h"
+#include "families/common/prefetch.h"
 #include "families/common/scratch.h"
 #include "families/linear/gates.h"
 #include "families/linear/scalar/rule.h"
@@ -59,8 +59,8 @@ class ChunkForm {
         K(key_dim),
         V(value_dim),
         C(chunk),
-        hints(simd),
-        sweep_hints(simd, longest_hinted) {
+        hints(simd, longest_in_products),
+        sweep_hints(simd, longest_in_sweeps) {
     const Size stack = reads(rule) ? 2 * C : C;  // queries above reads
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
     D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
@@ -85,13 +85,13 @@ class ChunkForm {
   /// without data = 0.
   void forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
     const int key_head = head / (p.heads / p.key_heads);
-    const auto hint = [&](RowHints<T>& next) {
+    const auto hint = [&](Prefetch<T>& next) {
       next.begin();
       next.add_share(p.k, row, begin, c, key_head, p.key_heads, K);
       next.add_share(p.v, row, begin, c, head, p.heads, V);
       if (outputs) next.add_share(p.q, row, begin, c, key_head, p.key_heads, K);
       if (outputs) next.add_share(p.o, row, begin, c, head, p.heads, V);
-      next.spread((outputs + 1 + reads(rule)) * c * K * V);
+      next.spread_over((outputs + 1 + reads(rule)) * c * K * V);
     };
     hint(hints);
     if (sweeps && forgets(p, row, begin, head)) {
@@ -114,7 +114,7 @@ class ChunkForm {
     hints.begin();
     hints.add(p.k, row, begin + c, C, key_head, 1, K);
     hints.add(p.v, row, begin + c, C, head, 1, V);
-    hints.spread((1 + reads(rule)) * c * K * V);
+    hints.spread_over((1 + reads(rule)) * c * K * V);
     if constexpr (reads(rule)) return advance(p, row, begin, c, head, S_0, S_end, keep, keep + C * V, false);
     load_gates(p, row, begin, c, head, false);
     const T* const write = fold_beta(p, c, false);
@@ -280,7 +280,7 @@ class ChunkForm {
       hints.add(d.d_v, row, from, C, head, 1, V);
       hints.add(d.d_q, row, from, C, key_head, 1, K), hints.add(d.d_k, row, from, C, key_head, 1, K);
     }
-    hints.spread((reads(rule) ? 6 : 4) * C * K * V);
+    hints.spread_over((reads(rule) ? 6 : 4) * C * K * V);
   }
 
   // Queries (scaled), keys and the gradient of the outputs; without that gradient there are no queries either.
@@ -361,7 +361,7 @@ class ChunkForm {
   const StateSimd<T>& through;
   int K, V;
   Size C;
-  RowHints<T> hints, sweep_hints;
+  Prefetch<T> hints, sweep_hints;
   bool sweeps = true;
   bool gated = false;
   T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *factors, *swept;

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/common/ahead.h"
+#include "families/common/prefetch.h"
 #include "families/pairs/attention/attention.h"
 #include "families/common/scratch.h"
 #include "families/pairs/attention/attention_simd.h"
@@ -187,7 +187,7 @@ class Stream {
   T *k, *kt, *v, *S, *factor, *row, *suffix, *D, *answer;
   double *between, *total;
   bool finite = true;  // of the packed values
-  Ahead<T> ahead;      // of the next block of pairs, whose rows lie far apart
+  Prefetch<T> ahead;   // of the next block of pairs, whose rows lie far apart
 };
 
 extern template class Stream<float>;
