@@ -225,16 +225,16 @@ void fail_at(int column, const std::string& message) {
 }
 
 std::string quoted(std::string_view word) {
-  constexpr std::size_t kLongest = 40;
-  const bool cut = word.size() > kLongest;
+  constexpr std::size_t longest = 40;
+  const bool cut = word.size() > longest;
   std::string out = "`";
-  for (const char c : word.substr(0, kLongest)) {
+  for (const char c : word.substr(0, longest)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte < 0x7f) {
       out += c;
     } else {
-      constexpr std::string_view kHex = "0123456789abcdef";
-      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+      constexpr std::string_view hex = "0123456789abcdef";
+      out += {'\\', 'x', hex[byte >> 4], hex[byte & 15]};
     }
   }
   return out + (cut ? "...`" : "`");

@@ -45,8 +45,8 @@ std::string network(const Memory& m) {
   } else if (m.kind == Class::layernorm_linear) {
     inner = m.bias ? "S^\\top x + b" : "S^\\top x";
   } else {
-    constexpr const char* kNames[] = {"gelu", "gelu", "relu", "silu", "tanh"};
-    const std::string act = kNames[static_cast<int>(m.activation)];
+    constexpr const char* names[] = {"gelu", "gelu", "relu", "silu", "tanh"};
+    const std::string act = names[static_cast<int>(m.activation)];
     inner = "x";
     for (int layer = 0; layer < m.depth; ++layer) {
       if (m.depth > 3 && layer == 1) {
@@ -342,9 +342,9 @@ std::string where(const Symbols& y) {
         kernel_note(d.memory.kernel, d.memory.kernel_scale, d.memory.bandwidth));
   if (is_network(d.memory)) say("$m_W(x) = " + network(d.memory) + "$");
   if (d.memory.feature != Feature::identity) {
-    constexpr const char* kNames[] = {"identity", "elu + 1", "ReLU", "SiLU", "second-order Taylor",
-                                      "monomial", "DPFP"};
-    say("$\\phi$ the " + std::string(kNames[static_cast<int>(d.memory.feature)]) + " feature map");
+    constexpr const char* names[] = {"identity", "elu + 1", "ReLU", "SiLU", "second-order Taylor",
+                                     "monomial", "DPFP"};
+    say("$\\phi$ the " + std::string(names[static_cast<int>(d.memory.feature)]) + " feature map");
   }
   if (d.extras.loss == Loss::huber || d.extras.loss == Loss::huber_coordinate)
     say("$\\rho_c(e) = e^2/2$ for $|e|\\le c$, else $c|e| - c^2/2$");

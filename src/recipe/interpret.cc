@@ -31,7 +31,7 @@ int count(const Term& term, std::string_view key, int otherwise) {
 }
 
 /// The number without a name, which is the argument with the empty key.
-constexpr std::string_view kBare = "";
+constexpr std::string_view unnamed = "";
 
 /// The word in the parentheses of `key(word)`, or empty.
 std::string_view choice(const Term& term, std::string_view key) {
@@ -63,7 +63,7 @@ Kernel kernel_of(const Term& term) {
 void read_fade(const Term& term, Weights& w) {
   if (term.word == "decay") {
     w.fade = Weights::Fade::decay;
-    w.decay = term.has(kBare) ? quantity(term, kBare) : Quantity{Quantity::From::input, 0};
+    w.decay = term.has(unnamed) ? quantity(term, unnamed) : Quantity{Quantity::From::input, 0};
   } else if (term.word == "gate") {
     w.fade = Weights::Fade::gate;
     w.decay = {Quantity::From::input, 0};
@@ -109,11 +109,11 @@ Weights read_weights(const std::vector<Term>& terms) {
       if (terms[j].word == term.word)
         fail_at(term.column, quoted(term.word) + " stands twice in the weights; give it once");
     if (term.word == "window") {
-      w.window = count(term, kBare, 1);
+      w.window = count(term, unnamed, 1);
     } else if (term.word == "near") {
       read_near(term, w);
     } else if (term.word == "levels") {
-      w.levels = true, w.level_count = count(term, kBare, 0);
+      w.levels = true, w.level_count = count(term, unnamed, 0);
     } else {
       if (fade != nullptr)
         fail_at(term.column,
@@ -135,10 +135,10 @@ Memory read_memory(const Term& term) {
   using Activation = Memory::Activation;
   if (term.word == "linear") {
     only_with(term, "degree", {"polynomial", "dpfp"});
-    constexpr std::pair<std::string_view, Feature> kFeatures[] = {
+    constexpr std::pair<std::string_view, Feature> features[] = {
         {"elu1", Feature::elu1},       {"relu", Feature::relu}, {"silu", Feature::silu},
         {"taylor2", Feature::taylor2}, {"dpfp", Feature::dpfp}, {"polynomial", Feature::polynomial}};
-    for (const auto& [word, feature] : kFeatures)
+    for (const auto& [word, feature] : features)
       if (term.has(word)) m.feature = feature;
     m.degree = count(term, "degree", 2);
     m.reverse = term.has("reverse");
@@ -150,7 +150,7 @@ Memory read_memory(const Term& term) {
     m.per_channel = term.has("channel");
   } else if (term.word == "local") {
     m.kind = Class::local;
-    m.order = count(term, kBare, 0);
+    m.order = count(term, unnamed, 0);
   } else if (term.word == "kernel") {
     only_with(term, "scale", {"exp"});
     only_with(term, "bandwidth", {"gauss"});
@@ -161,15 +161,15 @@ Memory read_memory(const Term& term) {
     m.bandwidth = quantity(term, "bandwidth");
     m.degree = count(term, "degree", 2);
   } else if (term.word == "mlp") {
-    constexpr std::pair<std::string_view, Activation> kActivations[] = {{"gelu", Activation::gelu},
-                                                                        {"gelu_tanh", Activation::gelu_tanh},
-                                                                        {"relu", Activation::relu},
-                                                                        {"silu", Activation::silu},
-                                                                        {"tanh", Activation::tanh}};
+    constexpr std::pair<std::string_view, Activation> activations[] = {{"gelu", Activation::gelu},
+                                                                       {"gelu_tanh", Activation::gelu_tanh},
+                                                                       {"relu", Activation::relu},
+                                                                       {"silu", Activation::silu},
+                                                                       {"tanh", Activation::tanh}};
     m.kind = Class::mlp;
-    m.depth = count(term, kBare, 2);
+    m.depth = count(term, unnamed, 2);
     m.width = count(term, "width", 0);
-    for (const auto& [word, activation] : kActivations)
+    for (const auto& [word, activation] : activations)
       if (term.has(word)) m.activation = activation;
     m.bias = term.has("bias"), m.residual = term.has("residual"), m.layernorm = term.has("layernorm");
   } else if (term.word == "swiglu") {
@@ -182,7 +182,7 @@ Memory read_memory(const Term& term) {
     m.bias = term.has("bias"), m.residual = term.has("residual"), m.layernorm = true;
   } else if (term.word == "slots") {
     m.kind = Class::slots;
-    m.slots = count(term, kBare, 1);
+    m.slots = count(term, unnamed, 1);
   } else {
     m.kind = Class::vector;
   }
@@ -194,11 +194,11 @@ void read_step(const Term& term, Solver& s) {
     s.rule = Solver::Rule::automatic;
     return;
   }
-  constexpr std::pair<std::string_view, Solver::Rule> kRules[] = {
+  constexpr std::pair<std::string_view, Solver::Rule> rules[] = {
       {"step", Solver::Rule::plain}, {"beta", Solver::Rule::plain}, {"rate", Solver::Rule::plain},
       {"mu", Solver::Rule::plain},   {"nlms", Solver::Rule::nlms},  {"longhorn", Solver::Rule::longhorn},
       {"flow", Solver::Rule::flow}};
-  for (const auto& [word, rule] : kRules)
+  for (const auto& [word, rule] : rules)
     if (term.has(word)) s.rule = rule, s.step = quantity(term, word);
 }
 
@@ -259,14 +259,14 @@ Solver read_solver(const Term& term) {
   check_against_table(Axis::solver, term);
   Solver s;
   using Kind = Solver::Kind;
-  constexpr std::pair<std::string_view, Kind> kKinds[] = {
+  constexpr std::pair<std::string_view, Kind> kinds[] = {
       {"gd", Kind::gd},       {"descend", Kind::descend},     {"sgd", Kind::sgd},
       {"exact", Kind::exact}, {"minibatch", Kind::minibatch}, {"cg", Kind::cg},
       {"apa", Kind::apa},     {"chebyshev", Kind::chebyshev}, {"kalman", Kind::kalman},
       {"given", Kind::given}};
-  for (const auto& [word, kind] : kKinds)
+  for (const auto& [word, kind] : kinds)
     if (term.word == word) s.kind = kind;
-  const int bare = count(term, kBare, 1);
+  const int bare = count(term, unnamed, 1);
   (s.kind == Kind::minibatch || s.kind == Kind::apa ? s.batch : s.steps) = bare;
   read_step(term, s);
   if (s.kind == Kind::sgd || s.kind == Kind::minibatch || s.kind == Kind::descend) read_descent(term, s);
@@ -277,11 +277,11 @@ Solver read_solver(const Term& term) {
     s.ridge = quantity(term, "ridge");
     if (choice(term, "ridge") == "key") s.ridge_per = Solver::RidgePer::key;
     if (choice(term, "ridge") == "token") s.ridge_per = Solver::RidgePer::token;
-    constexpr std::pair<std::string_view, Solver::RidgeKind> kRidgeKinds[] = {
+    constexpr std::pair<std::string_view, Solver::RidgeKind> ridge_kinds[] = {
         {"relative", Solver::RidgeKind::relative},
         {"frobenius", Solver::RidgeKind::frobenius},
         {"fading", Solver::RidgeKind::fading}};
-    for (const auto& [word, kind] : kRidgeKinds) {
+    for (const auto& [word, kind] : ridge_kinds) {
       only_with(term, word, {"ridge"});
       if (term.has(word)) s.ridge_kind = kind;
     }
@@ -320,7 +320,7 @@ Extras read_extras(const std::vector<Term>& terms) {
         fail_at(term.column, quoted(term.word) + " and " + quoted(loss->word) + " are both losses; keep one");
       loss = &term;
       if (term.word == "dot") e.loss = Extras::Loss::dot;
-      if (term.word == "lp") e.loss = Extras::Loss::lp, e.loss_parameter = quantity(term, kBare);
+      if (term.word == "lp") e.loss = Extras::Loss::lp, e.loss_parameter = quantity(term, unnamed);
       if (term.word == "huber") {
         e.loss = term.has("coordinate") ? Extras::Loss::huber_coordinate : Extras::Loss::huber;
         e.loss_parameter = quantity(term, "c");

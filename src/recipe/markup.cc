@@ -9,7 +9,7 @@
 namespace ttr {
 namespace {
 
-constexpr std::pair<std::string_view, std::string_view> kPlainWords[] = {
+constexpr std::pair<std::string_view, std::string_view> plain_words[] = {
     {"top", "'"},     {"le", "<="},     {"ge", ">="},     {"ne", "!="},        {"cdot", "."},
     {"odot", " * "},  {"lVert", "|"},   {"rVert", "|"},   {"leftarrow", "<-"}, {"to", "->"},
     {"infty", "inf"}, {"ldots", "..."}, {"cdots", "..."}, {"nabla", "grad"},   {"quad", "  "},
@@ -75,7 +75,7 @@ std::string plain_math(std::string_view math) {
     } else {
       std::string_view word = name;
       bool letters = true;
-      for (const auto& [latex, ascii] : kPlainWords)
+      for (const auto& [latex, ascii] : plain_words)
         if (latex == name) word = ascii, letters = false;
       if (letters && ends_with_letter()) out += ' ';
       out += word;

@@ -19,9 +19,9 @@
 namespace ttr {
 namespace {
 
-constexpr std::size_t kMaxLength = 4096;
-constexpr int kMaxDepth = 8;
-constexpr std::string_view kShape = "a recipe is `weights / memory / solver`, e.g. `equal / linear / gd(1)`";
+constexpr std::size_t max_length = 4096;
+constexpr int max_depth = 8;
+constexpr std::string_view shape_of_recipe = "a recipe is `weights / memory / solver`, e.g. `equal / linear / gd(1)`";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -39,7 +39,7 @@ class Parser {
   explicit Parser(std::string_view text) : text_(text) { advance(); }
 
   Recipe recipe() {
-    if (token_.kind == Token::Kind::end) fail_at(1, "the recipe is empty; " + std::string(kShape));
+    if (token_.kind == Token::Kind::end) fail_at(1, "the recipe is empty; " + std::string(shape_of_recipe));
     Recipe result;
     result.weights.push_back(term("a word for the weights", 0));
     while (take("*")) result.weights.push_back(term("a word for the weights after `*`", 0));
@@ -49,7 +49,8 @@ class Parser {
     slash("memory", "solver");
     result.solver = term("a word for the solver", 0);
     if (is("*")) fail_at(token_.column, "`*` joins weights only; the solver is a single term");
-    if (is("/")) fail_at(token_.column, "a third `/`: " + std::string(kShape) + "; a loss or read-out follows a `|`");
+    if (is("/"))
+      fail_at(token_.column, "a third `/`: " + std::string(shape_of_recipe) + "; a loss or read-out follows a `|`");
     if (take("|")) {
       do result.extras.push_back(term("a loss or read-out after `|`", 0));
       while (take(","));
@@ -83,12 +84,12 @@ class Parser {
     if (take("/")) return;
     if (is(")")) fail_at(token_.column, "`)` closes a parenthesis that was never opened");
     fail_at(token_.column, "a `/` between the " + std::string(before) + " and the " + std::string(after) +
-                               " is missing before " + found() + "; " + std::string(kShape));
+                               " is missing before " + found() + "; " + std::string(shape_of_recipe));
   }
 
   Term term(const std::string& wanted, int depth) {
     if (token_.kind != Token::Kind::word)
-      fail_at(token_.column, "expected " + wanted + " but found " + found() + "; " + std::string(kShape));
+      fail_at(token_.column, "expected " + wanted + " but found " + found() + "; " + std::string(shape_of_recipe));
     Term result;
     result.word = token_.text;
     result.column = token_.column;
@@ -101,8 +102,8 @@ class Parser {
     std::vector<Argument> result;
     const int opened = token_.column;
     if (!take("(")) return result;
-    if (depth >= kMaxDepth)
-      fail_at(opened, "the parenthesis after " + quoted(word) + " is nested more than " + std::to_string(kMaxDepth) +
+    if (depth >= max_depth)
+      fail_at(opened, "the parenthesis after " + quoted(word) + " is nested more than " + std::to_string(max_depth) +
                           " deep; no word of a recipe needs that");
     if (take(")")) return result;
     do result.push_back(argument(word, depth + 1));
@@ -243,9 +244,9 @@ void print(const Term& term, std::string& out) {
 }  // namespace
 
 Recipe parse_recipe(std::string_view text) {
-  if (text.size() > kMaxLength)
-    fail_at(static_cast<int>(kMaxLength) + 1, "the recipe has " + std::to_string(text.size()) +
-                                                  " characters; at most " + std::to_string(kMaxLength) + " are read");
+  if (text.size() > max_length)
+    fail_at(static_cast<int>(max_length) + 1, "the recipe has " + std::to_string(text.size()) +
+                                                  " characters; at most " + std::to_string(max_length) + " are read");
   Recipe recipe = Parser(text).recipe();
   interpret(recipe);
   return recipe;

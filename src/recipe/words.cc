@@ -4,8 +4,8 @@
 namespace ttr {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kMaxCount = 1 << 20;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr int max_count = 1 << 20;
 
 constexpr OptionInfo flag(std::string_view name, std::string_view formula, std::string_view meaning,
                           std::string_view group = {}) {
@@ -16,7 +16,7 @@ constexpr OptionInfo needed(OptionInfo option) {
   return option;
 }
 constexpr OptionInfo count(std::string_view name, std::string_view formula, std::string_view meaning,
-                           double high = kMaxCount) {
+                           double high = max_count) {
   return {.name = name,
           .written = as_number,
           .formula = formula,
@@ -26,7 +26,7 @@ constexpr OptionInfo count(std::string_view name, std::string_view formula, std:
           .integer = true};
 }
 constexpr OptionInfo named_count(std::string_view name, std::string_view formula, std::string_view meaning,
-                                 double high = kMaxCount) {
+                                 double high = max_count) {
   OptionInfo option = count(name, formula, meaning, high);
   option.written = as_value;
   return option;
@@ -62,14 +62,14 @@ constexpr OptionInfo callable(OptionInfo option, std::string_view words) {
   return option;
 }
 
-constexpr OptionInfo kImportanceBeta =
-    quantity("beta", "w_i = beta_i ...", "importance of a pair when it is stored, input `beta` [B T H]", 0, kInfinity,
+constexpr OptionInfo importance_beta_option =
+    quantity("beta", "w_i = beta_i ...", "importance of a pair when it is stored, input `beta` [B T H]", 0, infinity,
              "importance");
-constexpr OptionInfo kImportanceExponential =
+constexpr OptionInfo importance_exponential_option =
     flag("exponential", "w_i = exp(i_i) ...", "importance given by its log, input `i` [B T H] (mLSTM)", "importance");
 
-constexpr OptionInfo kEqual[] = {kImportanceBeta, kImportanceExponential};
-constexpr OptionInfo kDecay[] = {
+constexpr OptionInfo equal_options[] = {importance_beta_option, importance_exponential_option};
+constexpr OptionInfo decay_options[] = {
     {.name = "x",
      .written = as_number,
      .formula = "w_i = x^(t-i)",
@@ -79,34 +79,33 @@ constexpr OptionInfo kDecay[] = {
      .high = 1,
      .above_low = true},
     flag("g", "w_i = exp(g (t-i))", "the log of the factor as an input `g` [H]; the same as `decay` alone", "factor"),
-    kImportanceBeta,
-    kImportanceExponential};
-constexpr OptionInfo kGate[] = {
+    importance_beta_option,
+    importance_exponential_option};
+constexpr OptionInfo gate_options[] = {
     flag("key", "S[c,:] fades by exp(gk_t[c])", "one gate per key channel, input `gk` [B T H K]"),
     flag("value", "S[:,d] fades by exp(gv_t[d])", "one gate per value channel, input `gv` [B T H V]"),
     flag("full", "S[c,d] fades by exp(gkv_t[c,d])",
          "one gate per entry of the state, input `gkv` [B T H K V] (Mamba-1)"),
     flag("complex", "factor exp(gk_t + i theta_t)",
          "with `key` (linear) or `value` (vector): a phase `theta` turns the state; the real part is read"),
-    kImportanceBeta,
-    kImportanceExponential,
+    importance_beta_option,
+    importance_exponential_option,
     flag("trapezoid", "lam_t dt_t k_t v_t' + (1-lam_t) dt_t a_t k_{t-1} v_{t-1}', lam = sigmoid(trap)",
          "each write is shared between two tokens, inputs `trap`, `dt` [B T H] (Mamba-3)", "importance")};
-constexpr OptionInfo kWindow[] = {
+constexpr OptionInfo window_options[] = {
     needed(count("n", "w_i = 0 unless t-n < i <= t", "how many of the newest pairs count"))};
-constexpr OptionInfo kLevels[] = {count(
+constexpr OptionInfo levels_options[] = {count(
     "n", "L = n", "number of levels: 2^(n-1) tokens at most, and a state of n matrices instead of all pairs", 62)};
-constexpr OptionInfo kNear[] = {
+constexpr OptionInfo near_options[] = {
     needed(flag("exp", "w_i = exp(s q_t.k_i), s = 1/sqrt(K)", "softmax weights", "kernel")),
     needed(flag("gauss", "w_i = exp(-|q_t-k_i|^2 / h), h = 2 sqrt(K)", "Gaussian weights", "kernel")),
-    constant("scale", "s = x", "with `exp`: the factor on q.k", 0, kInfinity, true),
-    positive(
-        quantity("bandwidth", "h = x", "with `gauss`: the bandwidth, or an input `bandwidth` [H]", 0, kInfinity)),
+    constant("scale", "s = x", "with `exp`: the factor on q.k", 0, infinity, true),
+    positive(quantity("bandwidth", "h = x", "with `gauss`: the bandwidth, or an input `bandwidth` [H]", 0, infinity)),
     flag("sink", "denominator + exp(sink)", "with `exp`: a pair of value zero, input `sink` [H]"),
     flag("transport", "q_t' H_t ... H_{i+1} k_i, H_j = I - beta_t w_t w_t'",
          "with `exp`: keys carried by Householder maps, inputs `w_t` [B T G K], `beta_t` [B T G] (PaTH)")};
 
-constexpr OptionInfo kLinear[] = {
+constexpr OptionInfo linear_options[] = {
     flag("elu1", "phi(x) = x+1 if x > 0, else exp(x)", "feature map of linear attention", "feature"),
     flag("relu", "phi(x) = max(x, 0)", "feature map", "feature"),
     flag("silu", "phi(x) = x sigmoid(x)", "feature map, not positive", "feature"),
@@ -116,36 +115,36 @@ constexpr OptionInfo kLinear[] = {
     flag("polynomial", "all monomials up to `degree`", "polynomial regression", "feature"),
     named_count("degree", "degree = n", "of `polynomial` (default 2) or nu of `dpfp` (default 2)", 8),
     flag("reverse", "m: v -> k, residual k - S v", "with `sgd`: a map from value to key (Oja's rule)")};
-constexpr OptionInfo kConstant[] = {
+constexpr OptionInfo constant_options[] = {
     flag("channel", "one weighted mean per value channel", "weights `gv` and `i` have a value axis (RWKV-4)")};
-constexpr OptionInfo kLocal[] = {needed({.name = "p",
-                                         .written = as_number,
-                                         .formula = "m(x) = sum over monomials of x - q_t up to degree p",
-                                         .meaning = "order of the local polynomial",
-                                         .low = 0,
-                                         .high = 3,
-                                         .integer = true})};
-constexpr OptionInfo kKernel[] = {
+constexpr OptionInfo local_options[] = {needed({.name = "p",
+                                                .written = as_number,
+                                                .formula = "m(x) = sum over monomials of x - q_t up to degree p",
+                                                .meaning = "order of the local polynomial",
+                                                .low = 0,
+                                                .high = 3,
+                                                .integer = true})};
+constexpr OptionInfo kernel_options[] = {
     needed(flag("exp", "kappa(x,y) = exp(s x.y), s = 1/sqrt(K)", "exponential kernel", "kernel")),
     needed(flag("gauss", "kappa(x,y) = exp(-|x-y|^2 / h), h = 2 sqrt(K)", "Gaussian kernel", "kernel")),
     needed(flag("linear", "kappa(x,y) = x.y", "linear kernel", "kernel")),
     needed(flag("polynomial", "kappa(x,y) = (1 + x.y)^degree", "polynomial kernel", "kernel")),
-    constant("scale", "s = x", "with `exp`: the factor on x.y", 0, kInfinity, true),
-    constant("bandwidth", "h = x", "with `gauss`", 0, kInfinity, true),
+    constant("scale", "s = x", "with `exp`: the factor on x.y", 0, infinity, true),
+    constant("bandwidth", "h = x", "with `gauss`", 0, infinity, true),
     named_count("degree", "degree = n", "with `polynomial` (default 2)", 8)};
-constexpr OptionInfo kWidthDefault = flag("4x", "width = 4 K", "the default width, said out loud", "width");
-constexpr OptionInfo kWidth = {.name = "width",
-                               .written = as_value,
-                               .formula = "width = n",
-                               .meaning = "hidden width (default 4 K)",
-                               .group = "width",
-                               .low = 1,
-                               .high = kMaxCount,
-                               .integer = true};
-constexpr OptionInfo kMlp[] = {
+constexpr OptionInfo width_default_option = flag("4x", "width = 4 K", "the default width, said out loud", "width");
+constexpr OptionInfo width_option = {.name = "width",
+                                     .written = as_value,
+                                     .formula = "width = n",
+                                     .meaning = "hidden width (default 4 K)",
+                                     .group = "width",
+                                     .low = 1,
+                                     .high = max_count,
+                                     .integer = true};
+constexpr OptionInfo mlp_options[] = {
     count("n", "W_{n-1} s(... s(W_0 x))", "number of weight matrices (default 2)", 16),
-    kWidthDefault,
-    kWidth,
+    width_default_option,
+    width_option,
     flag("gelu", "s = gelu (erf)", "activation (the default)", "activation"),
     flag("gelu_tanh", "s = gelu (tanh approximation)", "activation of TTT-MLP", "activation"),
     flag("relu", "s = relu", "activation", "activation"),
@@ -154,73 +153,74 @@ constexpr OptionInfo kMlp[] = {
     flag("bias", "W x + b", "every matrix has a bias"),
     flag("residual", "x + m(x)", "adds the input; needs K = V"),
     flag("layernorm", "LN(m(x))", "normalises the output, before the residual is added")};
-constexpr OptionInfo kSwiglu[] = {kWidthDefault, kWidth};
-constexpr OptionInfo kLayernorm[] = {needed(flag("linear", "LN(S' x)", "the memory that is normalised")),
-                                     flag("bias", "LN(S' x + b)", "adds a bias"),
-                                     flag("residual", "x + LN(S' x)", "adds the input; needs K = V")};
-constexpr OptionInfo kSlots[] = {needed(count("m", "keys Km [K,m], values Vm [m,V]", "number of slots"))};
+constexpr OptionInfo swiglu_options[] = {width_default_option, width_option};
+constexpr OptionInfo layernorm_options[] = {needed(flag("linear", "LN(S' x)", "the memory that is normalised")),
+                                            flag("bias", "LN(S' x + b)", "adds a bias"),
+                                            flag("residual", "x + LN(S' x)", "adds the input; needs K = V")};
+constexpr OptionInfo slots_options[] = {needed(count("m", "keys Km [K,m], values Vm [m,V]", "number of slots"))};
 
-constexpr OptionInfo kStep = {.name = "step",
-                              .written = as_flag | as_value | as_word,
-                              .formula = "S <- S - step * gradient",
-                              .meaning =
-                                  "step size: input `beta` [B T H], a constant, or `step=auto` for "
-                                  "1 / sum_i w_i |k_i|^2 (default 1)",
-                              .words = "auto",
-                              .low = 0,
-                              .high = kInfinity,
-                              .above_low = true};
-constexpr OptionInfo kBetaStep =
-    quantity("beta", "step = beta_t", "step size, input `beta` [B T H] (no step given: 1)", 0, kInfinity, "step");
-constexpr OptionInfo kEps = constant("eps", "eps", "added to the denominator of the step (default 0)", 0, kInfinity);
-constexpr OptionInfo kDecayBefore = callable(
+constexpr OptionInfo step_option = {.name = "step",
+                                    .written = as_flag | as_value | as_word,
+                                    .formula = "S <- S - step * gradient",
+                                    .meaning =
+                                        "step size: input `beta` [B T H], a constant, or `step=auto` for "
+                                        "1 / sum_i w_i |k_i|^2 (default 1)",
+                                    .words = "auto",
+                                    .low = 0,
+                                    .high = infinity,
+                                    .above_low = true};
+constexpr OptionInfo beta_step_option =
+    quantity("beta", "step = beta_t", "step size, input `beta` [B T H] (no step given: 1)", 0, infinity, "step");
+constexpr OptionInfo eps_option =
+    constant("eps", "eps", "added to the denominator of the step (default 0)", 0, infinity);
+constexpr OptionInfo decay_before_option = callable(
     quantity("decay", "S <- exp(g_t) S, then the step; decay=x: S <- (1-x) S",
              "forgets before the step, input `g` [B T H]; decay(key): `gk`, decay(value): `gv`", 0, 1, "decay"),
     "key value");
-constexpr OptionInfo kLeak = quantity("leak", "loss + lam/2 |S|^2",
-                                      "weight decay inside the loss, input `lam` [B T H]", 0, kInfinity, "decay");
-constexpr OptionInfo kShrink = quantity("shrink", "S <- (1-lam_t) S + step taken at the undecayed S",
-                                        "weight decay beside the step, input `lam` [B T H]", 0, 1, "decay");
-constexpr OptionInfo kMomentum =
+constexpr OptionInfo leak_option =
+    quantity("leak", "loss + lam/2 |S|^2", "weight decay inside the loss, input `lam` [B T H]", 0, infinity, "decay");
+constexpr OptionInfo shrink_option = quantity("shrink", "S <- (1-lam_t) S + step taken at the undecayed S",
+                                              "weight decay beside the step, input `lam` [B T H]", 0, 1, "decay");
+constexpr OptionInfo momentum_option =
     quantity("momentum", "Z <- momentum_t Z - step * gradient, S <- S + Z",
              "heavy ball: keeps a part of the last update, input `momentum` [B T H]", 0, 1);
-constexpr OptionInfo kNesterov =
+constexpr OptionInfo nesterov_option =
     flag("nesterov", "gradient at S + momentum Z", "with `momentum`: looks ahead before it takes the gradient");
-constexpr OptionInfo kMuon =
+constexpr OptionInfo muon_option =
     flag("muon", "update <- NS5(update)", "orthogonalises the update by five Newton-Schulz steps");
-constexpr OptionInfo kRownorm =
+constexpr OptionInfo rownorm_option =
     flag("rownorm", "|w_j| <- its initial value", "the weights of every output unit get back their initial length");
-constexpr OptionInfo kQnorm =
+constexpr OptionInfo qnorm_option =
     constant("qnorm", "W = A / |A|_q^(q-2)", "keeps an accumulator A and reads its q-norm dual (Moneta)", 2, 64);
 
-constexpr OptionInfo kGd[] = {count("n", "n steps", "gradient steps per token (default 1)"), kStep};
-constexpr OptionInfo kDescend[] = {count("n", "n steps", "gradient steps per token (default 1)"),
-                                   kStep,
-                                   kDecayBefore,
-                                   kLeak,
-                                   kShrink,
-                                   kMomentum,
-                                   kNesterov,
-                                   kMuon,
-                                   kRownorm,
-                                   kQnorm};
-constexpr OptionInfo kSgd[] = {
+constexpr OptionInfo gd_options[] = {count("n", "n steps", "gradient steps per token (default 1)"), step_option};
+constexpr OptionInfo descend_options[] = {count("n", "n steps", "gradient steps per token (default 1)"),
+                                          step_option,
+                                          decay_before_option,
+                                          leak_option,
+                                          shrink_option,
+                                          momentum_option,
+                                          nesterov_option,
+                                          muon_option,
+                                          rownorm_option,
+                                          qnorm_option};
+constexpr OptionInfo sgd_options[] = {
     count("n", "n steps", "gradient steps per pair (default 1)"),
-    kBetaStep,
-    quantity("nlms", "step = mu_t / (eps + |k|^2)", "normalised LMS, Kaczmarz; input `mu` [B T H]", 0, kInfinity,
+    beta_step_option,
+    quantity("nlms", "step = mu_t / (eps + |k|^2)", "normalised LMS, Kaczmarz; input `mu` [B T H]", 0, infinity,
              "step"),
-    quantity("longhorn", "step = delta_t / (1 + delta_t |k|^2)", "implicit step; input `delta` [B T H]", 0, kInfinity,
+    quantity("longhorn", "step = delta_t / (1 + delta_t |k|^2)", "implicit step; input `delta` [B T H]", 0, infinity,
              "step"),
     quantity("flow", "step = (1 - exp(-beta_t |k|^2)) / |k|^2", "exact gradient flow for time beta; input `beta`", 0,
-             kInfinity, "step"),
-    kEps,
-    kDecayBefore,
-    kLeak,
-    kShrink,
-    kMomentum,
-    kNesterov,
+             infinity, "step"),
+    eps_option,
+    decay_before_option,
+    leak_option,
+    shrink_option,
+    momentum_option,
+    nesterov_option,
     quantity("gain", "S <- S + gain_t Z",
-             "with `momentum`: how much of Z is added, input `gain` [B T H] (not given: 1)", 0, kInfinity),
+             "with `momentum`: how much of Z is added, input `gain` [B T H] (not given: 1)", 0, infinity),
     named_count("pairs", "n pairs per token", "k, v and beta have T n rows, one step for each (DeltaProduct)", 64),
     flag("feedback", "residual v - S' p, S undecayed",
          "the residual is read with another key, input `p` [B T G K] (Comba)", "rule"),
@@ -230,113 +230,120 @@ constexpr OptionInfo kSgd[] = {
          "read key `a`, erase key `b` [B T H K]; `a` reads the undecayed state (RWKV-7)", "rule"),
     flag("precondition", "write key D*k, A <- exp(ga) A + ba k*k, r = log(A + 1e-6) - c, D = 1.5^(-r/(1+|r|))",
          "diagonal quasi-Newton step; inputs ga = `g_atk`, ba = `beta_atk` [B T H], c = `log_atk_scale` [H]"),
-    kMuon,
-    kRownorm,
-    kQnorm};
-constexpr OptionInfo kMinibatch[] = {
+    muon_option,
+    rownorm_option,
+    qnorm_option};
+constexpr OptionInfo minibatch_options[] = {
     needed(count("b", "blocks of b tokens", "gradients are taken at the weights of the start of the block")),
-    quantity("rate", "step = rate_t", "step of every token, input `rate` [B T H] (not given: 1)", 0, kInfinity),
-    kDecayBefore,
-    kLeak,
-    kShrink,
-    kMomentum,
-    kNesterov,
-    kMuon,
-    kRownorm,
-    kQnorm};
-constexpr OptionInfo kRidge = callable(
-    quantity("ridge", "+ ridge/2 |S|^2", "input `ridge` [H]; ridge(key): [H K], ridge(token): [B T H]", 0, kInfinity),
+    quantity("rate", "step = rate_t", "step of every token, input `rate` [B T H] (not given: 1)", 0, infinity),
+    decay_before_option,
+    leak_option,
+    shrink_option,
+    momentum_option,
+    nesterov_option,
+    muon_option,
+    rownorm_option,
+    qnorm_option};
+constexpr OptionInfo ridge_option = callable(
+    quantity("ridge", "+ ridge/2 |S|^2", "input `ridge` [H]; ridge(key): [H K], ridge(token): [B T H]", 0, infinity),
     "key token");
-constexpr OptionInfo kRelative =
+constexpr OptionInfo relative_option =
     flag("relative", "ridge * sum_i w_i", "the ridge is relative to the sum of the weights", "ridge kind");
-constexpr OptionInfo kFrobenius =
+constexpr OptionInfo frobenius_option =
     flag("frobenius", "ridge * |H|_F", "the ridge is relative to the Frobenius norm of H", "ridge kind");
-constexpr OptionInfo kFading =
+constexpr OptionInfo fading_option =
     flag("fading", "ridge * prod_j a_j", "the ridge is forgotten like a pair of age t (RLS)", "ridge kind");
-constexpr OptionInfo kExact[] = {kRidge, kRelative, kFrobenius, kFading};
-constexpr OptionInfo kCg[] = {needed(count("n", "n steps", "conjugate gradient steps per token")), kRidge, kRelative,
-                              kFrobenius, kFading};
-constexpr OptionInfo kChebyshev[] = {needed(count("n", "n steps", "Chebyshev steps per token; needs a ridge")),
-                                     kRidge, kRelative, kFrobenius, kFading};
-constexpr OptionInfo kApa[] = {needed(count("p", "p newest pairs", "pairs projected on at once", 4096)),
-                               quantity("mu", "step = mu_t", "input `mu` [B T H] (not given: 1)", 0, kInfinity),
-                               kEps};
-constexpr OptionInfo kKalman[] = {
+constexpr OptionInfo exact_options[] = {ridge_option, relative_option, frobenius_option, fading_option};
+constexpr OptionInfo cg_options[] = {needed(count("n", "n steps", "conjugate gradient steps per token")),
+                                     ridge_option, relative_option, frobenius_option, fading_option};
+constexpr OptionInfo chebyshev_options[] = {needed(count("n", "n steps", "Chebyshev steps per token; needs a ridge")),
+                                            ridge_option, relative_option, frobenius_option, fading_option};
+constexpr OptionInfo apa_options[] = {needed(count("p", "p newest pairs", "pairs projected on at once", 4096)),
+                                      quantity("mu", "step = mu_t", "input `mu` [B T H] (not given: 1)", 0, infinity),
+                                      eps_option};
+constexpr OptionInfo kalman_options[] = {
     quantity("process", "P <- P + process I", "drift of the true S per token, input `process` [B T H] (not given: 0)",
-             0, kInfinity),
+             0, infinity),
     positive(
-        quantity("noise", "r = noise", "variance of a value, input `noise` [B T H] (not given: 1)", 0, kInfinity))};
+        quantity("noise", "r = noise", "variance of a value, input `noise` [B T H] (not given: 1)", 0, infinity))};
 
-constexpr OptionInfo kHuber[] = {
+constexpr OptionInfo huber_options[] = {
     needed(positive(quantity("c", "rho(e) = |e|^2/2 if |e| <= c, else c |e| - c^2/2",
-                             "threshold, input `c` [B T H] or a constant", 0, kInfinity))),
+                             "threshold, input `c` [B T H] or a constant", 0, infinity))),
     flag("coordinate", "rho applied to each e[d]", "every value channel is clipped alone")};
-constexpr OptionInfo kLp[] = {needed(
+constexpr OptionInfo lp_options[] = {needed(
     {.name = "p", .written = as_number, .formula = "sum_d |e[d]|^p", .meaning = "the power", .low = 1, .high = 64})};
-constexpr OptionInfo kNormalise[] = {
+constexpr OptionInfo normalise_options[] = {
     needed(flag("keysum", "o / (phi(q).z_t + eps), z_t = sum_i w_i phi(k_i)", "divides by the sum of the weights",
                 "norm")),
     needed(flag("rms", "o / sqrt(mean(o*o) + eps)", "root mean square of the output is 1", "norm")),
     needed(flag("unit", "o / sqrt(sum(o*o) + eps)", "length of the output is 1", "norm")),
     needed(flag("max", "o / max(|q.z_t|, 1)", "as keysum, never below 1 (mLSTM)", "norm")),
-    constant("eps", "eps", "added where the formula says (default 0)", 0, kInfinity)};
-constexpr OptionInfo kRead[] = {
+    constant("eps", "eps", "added where the formula says (default 0)", 0, infinity)};
+constexpr OptionInfo read_options[] = {
     needed(flag("before", "o_t = m_{t-1}(q_t)", "reads before token t is stored")),
     flag("bonus", "o_t = m_{t-1}(q_t) + (sum_c q[c] bonus[c] k[c]) v_t",
          "token t counts with its own weight, input `bonus` [H K] (RWKV-4: log weight, [H V])")};
-constexpr OptionInfo kKeys[] = {needed(flag("unit", "x / |x|", "q and k have length 1", "norm")),
-                                needed(flag("rms", "x / sqrt(mean(x*x))", "q and k have length sqrt(K)", "norm"))};
+constexpr OptionInfo keys_options[] = {
+    needed(flag("unit", "x / |x|", "q and k have length 1", "norm")),
+    needed(flag("rms", "x / sqrt(mean(x*x))", "q and k have length sqrt(K)", "norm"))};
 
-constexpr WordInfo kWords[] = {
-    {Axis::weights, "equal", "w_i = 1", "every pair counts the same", kEqual},
-    {Axis::weights, "decay", "w_i = exp(g (t-i))", "older pairs fade at a constant rate", kDecay},
+constexpr WordInfo word_table[] = {
+    {Axis::weights, "equal", "w_i = 1", "every pair counts the same", equal_options},
+    {Axis::weights, "decay", "w_i = exp(g (t-i))", "older pairs fade at a constant rate", decay_options},
     {Axis::weights, "gate", "w_i = prod_{j=i+1..t} a_j, a_j = exp(g_j)",
-     "older pairs fade by a factor that each token chooses, input `g` [B T H]", kGate},
-    {Axis::weights, "window", "w_i = 0 for i <= t-n", "only the newest pairs count", kWindow},
-    {Axis::weights, "near", "w_i = similarity of k_i to q_t", "pairs near the query count more", kNear},
+     "older pairs fade by a factor that each token chooses, input `g` [B T H]", gate_options},
+    {Axis::weights, "window", "w_i = 0 for i <= t-n", "only the newest pairs count", window_options},
+    {Axis::weights, "near", "w_i = similarity of k_i to q_t", "pairs near the query count more", near_options},
     {Axis::weights, "levels", "w_i = levels_t[l(t,i)]",
-     "one scale per level of a binary hierarchy of ages, input `levels` [B T H L] (log-linear attention)", kLevels},
-    {Axis::memory, "linear", "m(x) = S' phi(x)", "a matrix S [K, V], phi the identity unless named", kLinear},
-    {Axis::memory, "constant", "m(x) = c", "one value, whatever the key", kConstant},
-    {Axis::memory, "local", "m(x) = polynomial in x - q_t", "a polynomial fitted around the query", kLocal},
-    {Axis::memory, "kernel", "m(x) = sum_i c_i kappa(k_i, x)", "a function of the kernel's Hilbert space", kKernel},
-    {Axis::memory, "mlp", "m(x) = W_1 s(W_0 x)", "a multilayer perceptron", kMlp},
-    {Axis::memory, "swiglu", "m(x) = W_1 (silu(W_0 x) * (W_2 x))", "a gated perceptron", kSwiglu},
-    {Axis::memory, "layernorm", "m(x) = LN(S' x)", "a normalised linear map (TTT-Linear)", kLayernorm},
+     "one scale per level of a binary hierarchy of ages, input `levels` [B T H L] (log-linear attention)",
+     levels_options},
+    {Axis::memory, "linear", "m(x) = S' phi(x)", "a matrix S [K, V], phi the identity unless named", linear_options},
+    {Axis::memory, "constant", "m(x) = c", "one value, whatever the key", constant_options},
+    {Axis::memory, "local", "m(x) = polynomial in x - q_t", "a polynomial fitted around the query", local_options},
+    {Axis::memory, "kernel", "m(x) = sum_i c_i kappa(k_i, x)", "a function of the kernel's Hilbert space",
+     kernel_options},
+    {Axis::memory, "mlp", "m(x) = W_1 s(W_0 x)", "a multilayer perceptron", mlp_options},
+    {Axis::memory, "swiglu", "m(x) = W_1 (silu(W_0 x) * (W_2 x))", "a gated perceptron", swiglu_options},
+    {Axis::memory, "layernorm", "m(x) = LN(S' x)", "a normalised linear map (TTT-Linear)", layernorm_options},
     {Axis::memory, "slots", "m(q) = Vm' softmax(Km' q)", "m slots, written by `s` and forgotten by `gs` [B T H M]",
-     kSlots},
+     slots_options},
     {Axis::memory, "vector", "m = h [V]", "an elementwise state without keys (HGRN, LRU)", {}},
-    {Axis::solver, "gd", "S = -step * gradient at 0, n times", "n steps on the whole objective, from zero", kGd},
+    {Axis::solver, "gd", "S = -step * gradient at 0, n times", "n steps on the whole objective, from zero",
+     gd_options},
     {Axis::solver, "descend", "S <- S - step * gradient, n times",
-     "n steps on the whole objective, from the last answer", kDescend},
-    {Axis::solver, "sgd", "S <- S + step * k (v - S' k)'", "steps on the newest pair, from the last answer", kSgd},
+     "n steps on the whole objective, from the last answer", descend_options},
+    {Axis::solver, "sgd", "S <- S + step * k (v - S' k)'", "steps on the newest pair, from the last answer",
+     sgd_options},
     {Axis::solver, "minibatch", "S <- S - sum over the block of step * gradient",
-     "gradient steps whose gradients belong to the start of a block", kMinibatch},
-    {Axis::solver, "exact", "(H + ridge I) S = F", "the minimum itself (least norm if there are many)", kExact},
-    {Axis::solver, "cg", "(H + ridge I) x = q by n steps, o = F' x", "n conjugate gradient steps from zero", kCg},
-    {Axis::solver, "chebyshev", "(H + ridge I) x = q by n steps, o = F' x", "n Chebyshev steps", kChebyshev},
+     "gradient steps whose gradients belong to the start of a block", minibatch_options},
+    {Axis::solver, "exact", "(H + ridge I) S = F", "the minimum itself (least norm if there are many)",
+     exact_options},
+    {Axis::solver, "cg", "(H + ridge I) x = q by n steps, o = F' x", "n conjugate gradient steps from zero",
+     cg_options},
+    {Axis::solver, "chebyshev", "(H + ridge I) x = q by n steps, o = F' x", "n Chebyshev steps", chebyshev_options},
     {Axis::solver, "apa", "S <- S + mu Kw' (Kw Kw' + eps I)^-1 (Vw - Kw S)",
-     "affine projection on the newest p pairs", kApa},
+     "affine projection on the newest p pairs", apa_options},
     {Axis::solver, "kalman", "kap = P k / (r + k' P k), S <- S + kap (v - S' k)'",
-     "Kalman filter with a drifting S, P = I at the start", kKalman},
+     "Kalman filter with a drifting S, P = I at the start", kalman_options},
     {Axis::solver, "given", "slope = r", "the slope of local(1) is an input `r` [B T H K] (Parallax)", {}},
     {Axis::extra, "squared", "|v - m(k)|^2 / 2", "loss: the default", {}},
     {Axis::extra, "dot", "-v.m(k)", "loss: negative inner product", {}},
-    {Axis::extra, "huber", "rho_c(|v - m(k)|)", "loss: linear for large residuals", kHuber},
-    {Axis::extra, "lp", "sum_d |v - m(k)|^p", "loss: another power", kLp},
-    {Axis::extra, "normalise", "o / norm", "read-out: divides the output", kNormalise},
-    {Axis::extra, "read", "o_t = m_{t-1}(q_t)", "read-out: which state is read", kRead},
+    {Axis::extra, "huber", "rho_c(|v - m(k)|)", "loss: linear for large residuals", huber_options},
+    {Axis::extra, "lp", "sum_d |v - m(k)|^p", "loss: another power", lp_options},
+    {Axis::extra, "normalise", "o / norm", "read-out: divides the output", normalise_options},
+    {Axis::extra, "read", "o_t = m_{t-1}(q_t)", "read-out: which state is read", read_options},
     {Axis::extra,
      "blend",
      "o = F'(q + blend (x - q))",
      "read-out: between the gated sum (0) and the solve (1), input `blend` [B T H]",
      {}},
-    {Axis::extra, "keys", "q, k normalised", "norm of q and k before everything else", kKeys},
+    {Axis::extra, "keys", "q, k normalised", "norm of q and k before everything else", keys_options},
 };
 
 }  // namespace
 
-std::span<const WordInfo> words() { return kWords; }
+std::span<const WordInfo> words() { return word_table; }
 
 std::string_view to_string(Axis axis) {
   switch (axis) {
@@ -353,7 +360,7 @@ std::string_view to_string(Axis axis) {
 }
 
 const WordInfo* find_word(Axis axis, std::string_view word) {
-  for (const WordInfo& info : kWords)
+  for (const WordInfo& info : word_table)
     if (info.axis == axis && info.word == word) return &info;
   return nullptr;
 }
