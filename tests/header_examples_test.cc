@@ -29,6 +29,15 @@ TEST(HeaderExamples, View) {
   EXPECT_FALSE((ttr::as_view<float, 3>(tensor)));
 }
 
+TEST(HeaderExamples, Axes) {
+  constexpr ttr::Axes axes("B T H K");
+  constexpr std::size_t heads = axes.find('H');
+  std::string of_pairs = axes.replaced('T', 'P').to_string();
+
+  EXPECT_EQ(heads, 2u);
+  EXPECT_EQ(of_pairs, "B P H K");
+}
+
 TEST(HeaderExamples, Half) {
   ttr::bf16 x = ttr::to_bf16(3.14159f);
   float y = ttr::to_float(x);
@@ -174,6 +183,7 @@ void expect_here(const std::vector<std::string>& examples, std::size_t at_least)
 
 TEST(HeaderExamples, AreTheOnesInTheHeaders) {
   expect_here(header_example("include/ttr/view.h"), 3);
+  expect_here(header_example("include/ttr/axes.h"), 3);
   expect_here(header_example("include/ttr/half.h"), 2);
   expect_here(header_example("include/ttr/recipe.h"), 2);
   expect_here(header_example("include/ttr/plan.h"), 8);

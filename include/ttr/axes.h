@@ -1,8 +1,8 @@
 // The axes of a tensor by their letters, as InputInfo::shape and StateInfo::shape write them: "B T H K".
 //
-//   constexpr ttr::Axes axes("B T H K");        // blanks are free: "BTHK" is the same
-//   axes.find('H');                             // 2; Axes::npos if there is no such axis
-//   axes.extents([&](char letter) { return letter == 'T' ? time : ...; });
+//   constexpr ttr::Axes axes("B T H K");                         // blanks are free: "BTHK" is the same
+//   constexpr std::size_t heads = axes.find('H');                // 2; Axes::npos if there is no such axis
+//   std::string of_pairs = axes.replaced('T', 'P').to_string();  // "B P H K"
 //
 // A value of a few bytes: copying it allocates nothing. A letter may stand twice ("H K K", a square matrix); find gives
 // the first of them. Which letter means what: docs/recipes.md.
