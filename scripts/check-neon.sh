@@ -16,7 +16,7 @@ trap 'rm -rf "$folder"' EXIT
 ln -s /usr/include/hwy "$folder/hwy"
 mapfile -t files < <(find src -name "*.cc" ! -name "*_test.cc" | sort)
 how=(-O1 -c)
-if [ "${1:-}" = quick ]; then mapfile -t files < <(find src/simd src/threads src/families -name "*_simd.cc" -o -path "src/simd/*.cc" -o -path "src/threads/*.cc" | sort); how=(-fsyntax-only); fi
+if [ "${1:-}" = quick ]; then mapfile -t files < <(find src/simd src/threads src/families src/prepare -name "*_simd.cc" -o -path "src/prepare/*_f??.cc" -o -path "src/simd/*.cc" -o -path "src/threads/*.cc" | sort); how=(-fsyntax-only); fi
 export folder compiler
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -I {} sh -c '
   object=$folder/$(echo {} | tr / _).o

@@ -62,8 +62,8 @@ TEST(OperationValues, EveryOperationExistsInBothTypes) {
   const Rows<const float> f[max_operands];
   const Rows<const double> d[max_operands];
   for (int i = 0; i < op_count; ++i) {
-    EXPECT_EQ(forward<float>(static_cast<Op>(i), f, Rows<float>{}, 1, empty), Status::ok) << i;
-    EXPECT_EQ(forward<double>(static_cast<Op>(i), d, Rows<double>{}, 1, empty), Status::ok) << i;
+    EXPECT_EQ(forward<float>(static_cast<Op>(i), f, Rows<float>{}, 1, empty), Status::ok) << name(Op(i));
+    EXPECT_EQ(forward<double>(static_cast<Op>(i), d, Rows<double>{}, 1, empty), Status::ok) << name(Op(i));
   }
   EXPECT_EQ(forward<double>(static_cast<Op>(op_count), d, Rows<double>{}, 1, empty), Status::not_supported);
 }

@@ -159,10 +159,29 @@ struct Answer {
   std::vector<std::vector<T>> dx;
 };
 
+// Tokens of the result and of the operands that belong together. A call on a part of the tokens has the bits of the
+// whole if it starts and ends between such blocks.
+struct TokenRatio {
+  Size result = 1, operands = 1;
+};
+TokenRatio token_ratio(const Case& c) {
+  const Size pairs = static_cast<Size>(c.number);
+  switch (facts(c.op).tokens) {
+    case Tokens::spread:
+      return {pairs, 1};
+    case Tokens::taken:
+      return {1, pairs};
+    case Tokens::doubled:
+      return {2, 1};
+    default:
+      return {1, 1};
+  }
+}
+
 // The operation on `tokens` blocks of tokens (one token, but for those that change their number), cut into two calls.
 template <class T>
 Answer<T> run(const Case& c, Layout layout, Size tokens, Size cut, const Simd<T>* simd = nullptr) {
-  const TokenRatio ratio = token_ratio(c.op, c.number);
+  const TokenRatio ratio = token_ratio(c);
   std::vector<Stored<T>> from, d_from;
   for (std::size_t i = 0; i < c.from.size(); ++i) {
     from.emplace_back(c.from[i], tokens * ratio.operands, layout).fill(static_cast<unsigned>(i), c.low, c.high);
@@ -210,9 +229,7 @@ TYPED_TEST_SUITE(PreparePaths, Types);
 
 const int widths[] = {1, 3, 8, 17, 37, 70};
 
-std::string name(const Case& c, int D) {
-  return "op " + std::to_string(static_cast<int>(c.op)) + ", D " + std::to_string(D);
-}
+std::string name(const Case& c, int D) { return name(c.op) + std::string(", D ") + std::to_string(D); }
 
 // Results and gradients of rows have the same bits in every layout; sums over rows go in another order.
 TYPED_TEST(PreparePaths, StridesDoNotMatter) {
@@ -306,7 +323,7 @@ TYPED_TEST(PreparePaths, NanStaysNanAndInItsPlace) {
       const Rows<const T> from{x.data(), 0, 0, 0, 1, 1, 19};
       forward<T>(op, &from, Rows<T>{y.data(), 0, 0, 0, 1, 1, 19}, 1, {1, 1, 1}, &simd<T>(target));
       for (std::size_t i = 0; i < 19; ++i)
-        EXPECT_EQ(std::isnan(y[i]), i == 4 || i == 18) << "op " << static_cast<int>(op) << " on " << target;
+        EXPECT_EQ(std::isnan(y[i]), i == 4 || i == 18) << name(op) << " on " << target;
     }
 }
 
@@ -372,7 +389,7 @@ TYPED_TEST(PreparePaths, FunctionsAreAccurate) {
         const double error = static_cast<double>(std::abs(W(y[i]) - exact) / unit);
         if (error > worst) worst = error, at = x[i];
       }
-      EXPECT_LE(worst, f.units) << "op " << static_cast<int>(f.op) << " on " << target << " at " << at;
+      EXPECT_LE(worst, f.units) << name(f.op) << " on " << target << " at " << at;
     }
 }
 

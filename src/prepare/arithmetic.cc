@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "prepare/row_loop.h"
 #include "prepare/rule.h"
-#include "prepare/walk.h"
 
 namespace ttr::prepare {
 namespace {
@@ -14,8 +14,7 @@ using Size = std::ptrdiff_t;
 
 // A vector operation on chosen operands.
 struct Choice {
-  TokenOp op;
-  int operands;
+  Op op;
   int from[3] = {0, 1, 2};
 };
 
@@ -25,19 +24,19 @@ Choice resolve(Op op, const Rows<const T>* from) {
   switch (op) {
     case Op::add:
     case Op::subtract:
-      if (first && second) return {op == Op::add ? TokenOp::add : TokenOp::subtract, 2};
-      if (second) return {op == Op::add ? TokenOp::copy : TokenOp::negate, 1, {1}};
+      if (first && second) return {op};
+      if (second) return {op == Op::add ? Op::copy : Op::negate, {1}};
       break;
     case Op::skip:
       if (second && from[2].data) {
-        if (first) return {TokenOp::skip, 3};
-        return {TokenOp::multiply, 2, {1, 2}};
+        if (first) return {op};
+        return {Op::multiply, {1, 2}};
       }
       break;
     default:
-      if (second) return {TokenOp::silu_gate, 2};
+      if (second) return {op};
   }
-  return first ? Choice{TokenOp::copy, 1} : Choice{TokenOp::zero, 0};
+  return first ? Choice{Op::copy} : Choice{Op::zero};
 }
 
 template <class T, Op op>
@@ -45,8 +44,8 @@ Status optional_forward(const Rows<const T>* from, const Rows<T>& to, double num
                         const TokenSimd<T>& simd) noexcept {
   const Choice c = resolve(op, from);
   Rows<const T> chosen[3];
-  for (int i = 0; i < c.operands; ++i) chosen[i] = from[c.from[i]];
-  return walk_forward(c.op, c.operands, chosen, to, number, extent, simd);
+  for (int i = 0; i < facts(c.op).operands; ++i) chosen[i] = from[c.from[i]];
+  return loop_forward(c.op, chosen, to, number, extent, simd);
 }
 template <class T, Op op>
 void optional_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
@@ -55,8 +54,8 @@ void optional_backward(const Rows<const T>* from, const Rows<const T>& to, const
   const Choice c = resolve(op, from);
   Rows<const T> chosen[3];
   Rows<T> d_chosen[3];
-  for (int i = 0; i < c.operands; ++i) chosen[i] = from[c.from[i]], d_chosen[i] = d_from[c.from[i]];
-  walk_backward(c.op, c.operands, chosen, to, d_to, d_chosen, number, extent, simd);
+  for (int i = 0; i < facts(c.op).operands; ++i) chosen[i] = from[c.from[i]], d_chosen[i] = d_from[c.from[i]];
+  loop_backward(c.op, chosen, to, d_to, d_chosen, number, extent, simd);
 }
 template <class T, Op op>
 Kernel<T> optional() {
@@ -74,14 +73,14 @@ template <class T>
 Status erase_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
                      const TokenSimd<T>& simd) noexcept {
   const Rows<const T> x[2] = {standing(from[0]), from[1]};
-  return walk_forward(TokenOp::erase_log, 2, x, to, number, extent, simd);
+  return loop_forward(Op::erase_log, x, to, number, extent, simd);
 }
 template <class T>
 void erase_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
                     const Rows<T>* d_from, double number, const Extent& extent, const TokenSimd<T>& simd) noexcept {
   const Rows<const T> x[2] = {standing(from[0]), from[1]};
   const Rows<T> dx[2] = {standing(d_from[0]), d_from[1]};
-  walk_backward(TokenOp::erase_log, 2, x, to, d_to, dx, number, extent, simd);
+  loop_backward(Op::erase_log, x, to, d_to, dx, number, extent, simd);
 }
 
 // Rows and tokens from one place to another. A rule says which copies there are: count(), and copy(i, extent), of
@@ -102,9 +101,8 @@ Rows<N> part_of(Rows<N> rows, Size time, Size every, int first, int width) {
 
 template <Op op>
 struct Parts {
-  static constexpr int operands = op == Op::join_three ? 3 : op == Op::interleave ? 2 : 1;
-  static constexpr int count = operands;
-  static constexpr bool fills = op == Op::spread_last || op == Op::spread_first;  // zeros where nothing is copied
+  static constexpr int count = facts(op).operands;
+  static constexpr bool fills = facts(op).tokens == Tokens::spread;  // zeros where nothing is copied
 
   static Size pairs(double number) { return std::max<Size>(1, std::lround(number)); }
   static Part part(int i, int from_width, int to_width, double number, Size time) {
@@ -139,11 +137,11 @@ struct Parts {
 template <class T, Op op>
 Status parts_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
                      const TokenSimd<T>& simd) noexcept {
-  if (Parts<op>::fills) walk_forward<T>(TokenOp::zero, 0, nullptr, to, 0, extent, simd);
+  if (Parts<op>::fills) loop_forward<T>(Op::zero, nullptr, to, 0, extent, simd);
   for (int i = 0; i < Parts<op>::count; ++i) {
     const Part p = Parts<op>::part(i, from[i].width, to.width, number, extent.time);
     const Rows<const T> x = part_of(from[i], p.from_time, p.from_every, p.from_first, p.width);
-    walk_forward(TokenOp::copy, 1, &x, part_of(to, p.to_time, p.to_every, p.to_first, p.width), 0,
+    loop_forward(Op::copy, &x, part_of(to, p.to_time, p.to_every, p.to_first, p.width), 0,
                  {extent.batch, p.tokens, extent.heads}, simd);
   }
   return Status::ok;
@@ -158,8 +156,7 @@ void parts_backward(const Rows<const T>* from, const Rows<const T>& to, const Ro
     };
     const Rows<const T> x = part_of(from[i], p.from_time, p.from_every, p.from_first, p.width);
     const Rows<T> dx = part_of(d_from[i], p.from_time, p.from_every, p.from_first, p.width);
-    walk_backward(TokenOp::copy, 1, &x, result(to), result(d_to), &dx, 0, {extent.batch, p.tokens, extent.heads},
-                  simd);
+    loop_backward(Op::copy, &x, result(to), result(d_to), &dx, 0, {extent.batch, p.tokens, extent.heads}, simd);
   }
 }
 template <class T, Op op>

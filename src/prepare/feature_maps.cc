@@ -17,7 +17,7 @@ T positive(T x) {
   return x < 0 ? T(0) : x;  // NaN stays NaN
 }
 
-struct Dpfp : Rule<1> {
+struct Dpfp : Rule {
   // r = [relu(x); relu(-x)]
   template <class T>
   static T half(const Line<const T>& x, int i) {
@@ -53,7 +53,7 @@ struct Dpfp : Rule<1> {
 // Where x_i x_j, i < j, stands among the products row by row.
 constexpr int pair_index(int i, int j, int D) { return i * (2 * D - i - 1) / 2 + j - i - 1; }
 
-struct Taylor2 : Rule<1> {
+struct Taylor2 : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     const int D = a.x[0].width;
@@ -103,7 +103,7 @@ T d_squares(const Line<const T>& dy, int D, int i, Input&& input) {
   return 2 / std::sqrt(T(D)) * dy[i] * input(i) + std::sqrt(2 / T(D)) * sum;
 }
 
-struct Quadratic : Rule<1> {
+struct Quadratic : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     write_squares(a.y, a.x[0].width, [&](int i) { return a.x[0][i]; });
@@ -116,7 +116,7 @@ struct Quadratic : Rule<1> {
   }
 };
 
-struct ReBased : Rule<3> {
+struct ReBased : Rule {
   static constexpr double eps = 1e-5;
   template <class T>
   static T input(const Standardised<T>& n, const Line<const T>* x, int d) {  // y = gamma LN(x) + beta
@@ -143,7 +143,7 @@ struct ReBased : Rule<3> {
 };
 
 // The monomials of one degree are x_i times those of the degree below in x_i, x_{i+1}, ...
-struct Polynomial : Rule<1> {
+struct Polynomial : Rule {
   int degrees() const { return static_cast<int>(std::lround(number)); }
   template <class T>
   static void write(const Forward<T>& a, int degree, int first, T product, int& f) {
@@ -184,15 +184,15 @@ template <class T>
 Kernel<T> feature_maps(Op op) {
   switch (op) {
     case Op::dpfp:
-      return kernel<T, Dpfp>();
+      return kernel<T, Op::dpfp, Dpfp>();
     case Op::taylor2:
-      return kernel<T, Taylor2>();
+      return kernel<T, Op::taylor2, Taylor2>();
     case Op::rebased:
-      return kernel<T, ReBased>();
+      return kernel<T, Op::rebased, ReBased>();
     case Op::quadratic:
-      return kernel<T, Quadratic>();
+      return kernel<T, Op::quadratic, Quadratic>();
     case Op::polynomial:
-      return kernel<T, Polynomial>();
+      return kernel<T, Op::polynomial, Polynomial>();
     default:
       return {};
   }

@@ -51,7 +51,7 @@ void add_affine(const Backward<T>& a, int f, T g) {
   if (a.dx[2]) a.dx[2].each(f) += g;
 }
 
-struct Project : Rule<2> {
+struct Project : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     for (int f = 0; f < a.y.width; ++f) a.y[f] = dot(a.x[1], f, a.x[0]);
@@ -62,7 +62,7 @@ struct Project : Rule<2> {
   }
 };
 
-struct T2r : Rule<3> {
+struct T2r : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     for (int f = 0; f < a.y.width; ++f) {
@@ -77,7 +77,7 @@ struct T2r : Rule<3> {
   }
 };
 
-struct HedgehogExp : Rule<3> {
+struct HedgehogExp : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     const int F = a.y.width / 2;
@@ -94,7 +94,7 @@ struct HedgehogExp : Rule<3> {
 };
 
 template <int factor>
-struct HedgehogSoftmax : Rule<3> {
+struct HedgehogSoftmax : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     const int F = a.y.width / 2;
@@ -113,7 +113,7 @@ struct HedgehogSoftmax : Rule<3> {
   }
 };
 
-struct Favor : Rule<2> {
+struct Favor : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     const T quarter = 1 / std::sqrt(std::sqrt(T(a.x[0].width))), root = 1 / std::sqrt(T(a.y.width));
@@ -137,7 +137,7 @@ struct Favor : Rule<2> {
   }
 };
 
-struct FavorRelu : Rule<2> {
+struct FavorRelu : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     const T quarter = 1 / std::sqrt(std::sqrt(T(a.x[0].width)));
@@ -154,7 +154,7 @@ struct FavorRelu : Rule<2> {
   }
 };
 
-struct Rfa : Rule<2> {
+struct Rfa : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     const int m = a.y.width / 2;
@@ -171,7 +171,7 @@ struct Rfa : Rule<2> {
   }
 };
 
-struct DiJiang : Rule<2> {
+struct DiJiang : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     for (int f = 0; f < a.y.width; ++f) a.y[f] = 0;
@@ -197,23 +197,23 @@ template <class T>
 Kernel<T> matrix_features(Op op) {
   switch (op) {
     case Op::project:
-      return kernel<T, Project>();
+      return kernel<T, Op::project, Project>();
     case Op::t2r:
-      return kernel<T, T2r>();
+      return kernel<T, Op::t2r, T2r>();
     case Op::hedgehog_exp:
-      return kernel<T, HedgehogExp>();
+      return kernel<T, Op::hedgehog_exp, HedgehogExp>();
     case Op::hedgehog_softmax:
-      return kernel<T, HedgehogSoftmax<1>>();
+      return kernel<T, Op::hedgehog_softmax, HedgehogSoftmax<1>>();
     case Op::hedgehog_softmax2:
-      return kernel<T, HedgehogSoftmax<2>>();
+      return kernel<T, Op::hedgehog_softmax2, HedgehogSoftmax<2>>();
     case Op::favor:
-      return kernel<T, Favor>();
+      return kernel<T, Op::favor, Favor>();
     case Op::favor_relu:
-      return kernel<T, FavorRelu>();
+      return kernel<T, Op::favor_relu, FavorRelu>();
     case Op::rfa:
-      return kernel<T, Rfa>();
+      return kernel<T, Op::rfa, Rfa>();
     case Op::dijiang:
-      return kernel<T, DiJiang>();
+      return kernel<T, Op::dijiang, DiJiang>();
     default:
       return {};
   }

@@ -10,8 +10,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "prepare/row_loop.h"
 #include "prepare/rule.h"
-#include "prepare/walk.h"
 
 namespace ttr::prepare {
 namespace {
@@ -65,7 +65,8 @@ struct Angles {
             const Size tokens = std::min(block, extent.time - t);
             for (Size j = 0; j < tokens; ++j) {
               const double shift = own ? static_cast<double>(*offset.row(b, t + j, h)) : 0;
-              simd.turns(n, static_cast<double>(t + j) + first + shift, frequencies, cosine + j * n, sine + j * n);
+              simd.elements.turns(n, static_cast<double>(t + j) + first + shift, frequencies, cosine + j * n,
+                                  sine + j * n);
             }
             apply(i, n, c, s, Region{b, t, h, {own ? 1 : extent.batch, tokens, by_head ? 1 : extent.heads}});
           }
@@ -94,16 +95,16 @@ struct Rotary {
           const Rows<T> y = within(to, at);
           if (adjacent) {
             const Rows<const T> x[] = {part(row, i, n, 0), c, s};
-            walk_forward(TokenOp::turn_pairs, 3, x, part(y, i, n, 0), 0, at.extent, simd);
+            loop_forward(Op::turn_pairs, x, part(y, i, n, 0), 0, at.extent, simd);
             return;
           }
           const Rows<const T> x[] = {part(row, i, n, 0), part(row, i, n, 1), c, s};
-          walk_forward(TokenOp::turn_first, 4, x, part(y, i, n, 0), 0, at.extent, simd);
-          walk_forward(TokenOp::turn_second, 4, x, part(y, i, n, 1), 0, at.extent, simd);
+          loop_forward(Op::turn_first, x, part(y, i, n, 0), 0, at.extent, simd);
+          loop_forward(Op::turn_second, x, part(y, i, n, 1), 0, at.extent, simd);
         });
     if (D % 2) {
       const Rows<const T> last = columns(from[0], D - 1, 1, 1);
-      walk_forward(TokenOp::copy, 1, &last, columns(to, D - 1, 1, 1), 0, extent, simd);
+      loop_forward(Op::copy, &last, columns(to, D - 1, 1, 1), 0, extent, simd);
     }
     return Status::ok;
   }
@@ -120,20 +121,19 @@ struct Rotary {
           if (adjacent) {
             const Rows<const T> x[] = {part(row, i, n, 0), c, s};
             const Rows<T> dx[] = {part(d_row, i, n, 0), {}, {}};
-            walk_backward(TokenOp::turn_pairs, 3, x, part(y, i, n, 0), part(dy, i, n, 0), dx, 0, at.extent, simd);
+            loop_backward(Op::turn_pairs, x, part(y, i, n, 0), part(dy, i, n, 0), dx, 0, at.extent, simd);
             return;
           }
           const Rows<const T> x[] = {part(row, i, n, 0), part(row, i, n, 1), c, s};
           const Rows<T> dx[] = {part(d_row, i, n, 0), part(d_row, i, n, 1), {}, {}};
           for (const int second : {0, 1})
-            walk_backward(second ? TokenOp::turn_second : TokenOp::turn_first, 4, x, part(y, i, n, second),
-                          part(dy, i, n, second), dx, 0, at.extent, simd);
+            loop_backward(second ? Op::turn_second : Op::turn_first, x, part(y, i, n, second), part(dy, i, n, second),
+                          dx, 0, at.extent, simd);
         });
     if (D % 2) {
       const Rows<const T> last = columns(from[0], D - 1, 1, 1);
       const Rows<T> d_last = columns(d_from[0], D - 1, 1, 1);
-      walk_backward(TokenOp::copy, 1, &last, columns(to, D - 1, 1, 1), columns(d_to, D - 1, 1, 1), &d_last, 0, extent,
-                    simd);
+      loop_backward(Op::copy, &last, columns(to, D - 1, 1, 1), columns(d_to, D - 1, 1, 1), &d_last, 0, extent, simd);
     }
   }
 };
@@ -151,7 +151,7 @@ struct CosFormer {
           const Rows<T> y = within(to, at);
           for (const bool second : {false, true}) {
             const Rows<const T> x[] = {within(from[0], at), second ? s : c};
-            walk_forward(TokenOp::relu_times, 2, x, columns(y, second * D, 1, D), 0, at.extent, simd);
+            loop_forward(Op::relu_times, x, columns(y, second * D, 1, D), 0, at.extent, simd);
           }
         });
     return Status::ok;
@@ -168,8 +168,8 @@ struct CosFormer {
           const Rows<T> dx[] = {within(d_from[0], at), {}};
           for (const bool second : {false, true}) {
             const Rows<const T> x[] = {within(from[0], at), second ? s : c};
-            walk_backward(TokenOp::relu_times, 2, x, columns(y, second * D, 1, D), columns(dy, second * D, 1, D), dx,
-                          0, at.extent, simd);
+            loop_backward(Op::relu_times, x, columns(y, second * D, 1, D), columns(dy, second * D, 1, D), dx, 0,
+                          at.extent, simd);
           }
         });
   }
@@ -181,10 +181,10 @@ struct Rotate {
                         const TokenSimd<T>& simd) noexcept {
     const int turned = 2 * from[1].width, rest = to.width - turned;
     const Rows<const T> x[] = {columns(from[0], 0, 1, turned), from[1]};
-    walk_forward(TokenOp::rotate_pairs, 2, x, columns(to, 0, 1, turned), 0, extent, simd);
+    loop_forward(Op::rotate_pairs, x, columns(to, 0, 1, turned), 0, extent, simd);
     if (rest <= 0) return Status::ok;
     const Rows<const T> kept = columns(from[0], turned, 1, rest);
-    return walk_forward(TokenOp::copy, 1, &kept, columns(to, turned, 1, rest), 0, extent, simd);
+    return loop_forward(Op::copy, &kept, columns(to, turned, 1, rest), 0, extent, simd);
   }
   template <class T>
   static void backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
@@ -192,13 +192,12 @@ struct Rotate {
     const int turned = 2 * from[1].width, rest = to.width - turned;
     const Rows<const T> x[] = {columns(from[0], 0, 1, turned), from[1]};
     const Rows<T> dx[] = {columns(d_from[0], 0, 1, turned), d_from[1]};
-    walk_backward(TokenOp::rotate_pairs, 2, x, columns(to, 0, 1, turned), columns(d_to, 0, 1, turned), dx, 0, extent,
-                  simd);
+    loop_backward(Op::rotate_pairs, x, columns(to, 0, 1, turned), columns(d_to, 0, 1, turned), dx, 0, extent, simd);
     if (rest <= 0) return;
     const Rows<const T> kept = columns(from[0], turned, 1, rest);
     const Rows<T> d_kept = columns(d_from[0], turned, 1, rest);
-    walk_backward(TokenOp::copy, 1, &kept, columns(to, turned, 1, rest), columns(d_to, turned, 1, rest), &d_kept, 0,
-                  extent, simd);
+    loop_backward(Op::copy, &kept, columns(to, turned, 1, rest), columns(d_to, turned, 1, rest), &d_kept, 0, extent,
+                  simd);
   }
 };
 

@@ -1,7 +1,8 @@
-// What an operation is made of. Most are vector operations (plain.cc and arithmetic.cc, by walk.h); the others are rules:
-// a rule says what happens to one row in scalars, the loops over rows are here.
+// What an operation is made of. Most are formulas for vectors (looped over by row_loop.h, some after arithmetic.cc has
+// looked at their operands); the others are rules: a rule says what happens to one row in scalars, the loops over rows
+// are here.
 //
-// A rule has `operands`, forward(Forward<T>) and backward(Backward<T>); it is made once per call and may keep things
+// A rule has forward(Forward<T>) and backward(Backward<T>); it is made once per call and may keep things
 // from one row to the next (tables of the rotary embedding). Every file of operations lists its rules in one function
 // Op -> Kernel; operations.cc asks them in turn.
 #pragma once
@@ -10,7 +11,7 @@
 #include <type_traits>
 
 #include "prepare/operations.h"
-#include "simd/token_simd.h"
+#include "prepare/token_simd.h"
 
 namespace ttr::prepare {
 
@@ -44,12 +45,8 @@ struct Backward {
   std::ptrdiff_t t;
 };
 
-template <int n>
 struct Rule {
-  static constexpr int operands = n;
   double number = 0;
-  /// The token of the operands that row t of the result is made from.
-  std::ptrdiff_t source(std::ptrdiff_t t) const { return t; }
 };
 
 template <class T>
@@ -57,35 +54,35 @@ Line<T> line(const Rows<T>& rows, std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdi
   return {rows.data ? rows.row(b, t, h) : nullptr, rows.inner, rows.outer, rows.width, rows.height};
 }
 
-template <class T, class R>
+template <class T, Op op, class R>
 Status run_forward(const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
                    const TokenSimd<T>&) noexcept {
   R rule;
   rule.number = number;
   bool in_domain = true;
-  Line<const T> x[R::operands];
+  Line<const T> x[facts(op).operands];
   for (std::ptrdiff_t b = 0; b < extent.batch; ++b)
     for (std::ptrdiff_t t = 0; t < extent.time; ++t)
       for (std::ptrdiff_t h = 0; h < extent.heads; ++h) {
-        for (int i = 0; i < R::operands; ++i) x[i] = line(from[i], b, rule.source(t), h);
+        for (int i = 0; i < facts(op).operands; ++i) x[i] = line(from[i], b, t, h);
         rule.forward(Forward<T>{x, line(to, b, t, h), t, in_domain});
       }
   return in_domain ? Status::ok : Status::out_of_domain;
 }
 
-template <class T, class R>
+template <class T, Op op, class R>
 void run_backward(const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
                   const Rows<T>* d_from, double number, const Extent& extent, const TokenSimd<T>&) noexcept {
   R rule;
   rule.number = number;
-  Line<const T> x[R::operands];
-  Line<T> dx[R::operands];
+  Line<const T> x[facts(op).operands];
+  Line<T> dx[facts(op).operands];
   for (std::ptrdiff_t b = 0; b < extent.batch; ++b)
     for (std::ptrdiff_t t = 0; t < extent.time; ++t)
       for (std::ptrdiff_t h = 0; h < extent.heads; ++h) {
-        for (int i = 0; i < R::operands; ++i) {
-          x[i] = line(from[i], b, rule.source(t), h);
-          dx[i] = line(d_from[i], b, rule.source(t), h);
+        for (int i = 0; i < facts(op).operands; ++i) {
+          x[i] = line(from[i], b, t, h);
+          dx[i] = line(d_from[i], b, t, h);
         }
         rule.backward(Backward<T>{x, line(to, b, t, h), line(d_to, b, t, h), dx, t});
       }
@@ -99,16 +96,14 @@ struct Kernel {
                    const Extent&, const TokenSimd<T>&) noexcept = nullptr;
 };
 
-template <class T, class R>
+template <class T, Op op, class R>
 Kernel<T> kernel() {
-  return {run_forward<T, R>, run_backward<T, R>};
+  return {run_forward<T, op, R>, run_backward<T, op, R>};
 }
 
 /// The operations of one file; an empty kernel for those of the others.
 template <class T>
 Kernel<T> arithmetic(Op);
-template <class T>
-Kernel<T> plain(Op);
 template <class T>
 Kernel<T> feature_maps(Op);
 template <class T>

@@ -1,6 +1,6 @@
 // Operations with a name: feature maps, norms, the rotary embedding and the short convolution, each on one tensor
 // before or after a regression. They have no recipe; as layers they have checks, gradients, a page and golden vectors
-// like every other. Formulas: prepare/operations.h.
+// like every other. Formulas: prepare/operations.def.
 #include "families/elementwise/carry/carry.h"
 #include "families/elementwise/convolution/short_convolution.h"
 #include "zoo/zoo.h"

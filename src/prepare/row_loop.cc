@@ -1,4 +1,4 @@
-#include "prepare/walk.h"
+#include "prepare/row_loop.h"
 
 #include <algorithm>
 
@@ -23,27 +23,25 @@ struct Side {
 };
 
 template <class T>
-class Walk {
+class RowLoop {
  public:
-  Walk(TokenOp op, double number, const Extent& extent, const TokenSimd<T>& simd)
-      : op_(op), extent_(extent), simd_(simd) {
+  RowLoop(Op op, bool backward, double number, const Extent& extent, const TokenSimd<T>& simd)
+      : op_(op), backward_(backward), extent_(extent), simd_(simd) {
     job_.number = static_cast<T>(number);
   }
 
   template <class N>
   void add(int role, const Rows<N>& rows) {
-    if (!rows.data) return;
+    if (role == result) width_ = rows.width, height_ = rows.height;
+    if (role == facts(op_).summed) job_.depth = rows.width;
+    if (!rows.data || !looks_at(role)) return;
     Side<T>& s = side_[count_++];
     s.data = const_cast<T*>(rows.data), s.role = role;
     s.rows = {s.data, rows.batch, rows.time, rows.head, rows.inner, rows.group, rows.width, rows.outer, rows.height};
-    if (role == result) width_ = rows.width, height_ = rows.height;
-    const bool step = op_ == TokenOp::nlms_step || op_ == TokenOp::longhorn_step || op_ == TokenOp::flow_step;
-    if (role == (step ? 1 : 0)) job_.depth = rows.width;
   }
 
-  Status run(bool backward) {
+  Status run() {
     if (extent_.batch <= 0 || extent_.time <= 0 || extent_.heads <= 0) return Status::ok;
-    backward_ = backward;
     if (const Size group = common_group(); group > 0) return run_groups(group);
     // Groups of different sizes: head by head.
     bool in_domain = true;
@@ -57,6 +55,10 @@ class Walk {
   }
 
  private:
+  bool looks_at(int role) const {
+    if (!backward_ || role > result) return true;
+    return role == result ? backward_reads_result(op_) : backward_reads_operand(op_, role);
+  }
   // The number of heads that share one where heads are shared; 0 if tensors differ in it.
   Size common_group() {
     Size group = 1;
@@ -75,7 +77,7 @@ class Walk {
 
   Status run_groups(Size group) {
     const Size extent[most_axes] = {extent_.batch, extent_.time, extent_.heads / group, group, height_, width_};
-    const bool rowwise = by_row(op_);
+    const bool rowwise = facts(op_).kind == Kind::row;
     const Size longest = rowwise ? std::max<Size>(width_, job_.depth) : width_;
     for (int i = 0; i < count_; ++i) {
       Side<T>& s = side_[i];
@@ -125,10 +127,11 @@ class Walk {
   bool outer(int axes) {
     Size at[most_axes] = {};
     bool in_domain = true;
+    const TokenCall<T>& call = simd_.of(op_);
     for (;;) {
       for (int i = 0; i < count_; ++i) point(side_[i].role, side_[i].data);
-      if (backward_) simd_.backward[static_cast<int>(op_)](job_);
-      else in_domain = simd_.forward[static_cast<int>(op_)](job_) && in_domain;
+      if (backward_) call.backward(job_);
+      else in_domain = call.forward(job_) && in_domain;
       int axis = axes - 1;
       for (; axis >= 0; --axis) {
         const bool more = ++at[axis] < extent_of_[axis];
@@ -141,10 +144,10 @@ class Walk {
     }
   }
 
-  TokenOp op_;
+  Op op_;
+  bool backward_;
   Extent extent_;
   const TokenSimd<T>& simd_;
-  bool backward_ = false;
   int width_ = 1, height_ = 1, count_ = 0;
   Side<T> side_[sides];
   Size extent_of_[most_axes];
@@ -154,36 +157,34 @@ class Walk {
 }  // namespace
 
 template <class T>
-Status walk_forward(TokenOp op, int operands, const Rows<const T>* from, const Rows<T>& to, double number,
-                    const Extent& extent, const TokenSimd<T>& simd) noexcept {
-  Walk<T> walk(op, number, extent, simd);
-  for (int i = 0; i < operands; ++i) walk.add(i, from[i]);
-  walk.add(result, to);
-  return walk.run(false);
+Status loop_forward(Op op, const Rows<const T>* from, const Rows<T>& to, double number, const Extent& extent,
+                    const TokenSimd<T>& simd) noexcept {
+  RowLoop<T> loop(op, false, number, extent, simd);
+  for (int i = 0; i < facts(op).operands; ++i) loop.add(i, from[i]);
+  loop.add(result, to);
+  return loop.run();
 }
 
 template <class T>
-void walk_backward(TokenOp op, int operands, const Rows<const T>* from, const Rows<const T>& to,
-                   const Rows<const T>& d_to, const Rows<T>* d_from, double number, const Extent& extent,
-                   const TokenSimd<T>& simd) noexcept {
+void loop_backward(Op op, const Rows<const T>* from, const Rows<const T>& to, const Rows<const T>& d_to,
+                   const Rows<T>* d_from, double number, const Extent& extent, const TokenSimd<T>& simd) noexcept {
   bool wanted = false;
-  for (int i = 0; i < operands; ++i) wanted = wanted || d_from[i].data;
+  for (int i = 0; i < facts(op).operands; ++i) wanted = wanted || d_from[i].data;
   if (!wanted) return;
-  Walk<T> walk(op, number, extent, simd);
-  for (int i = 0; i < operands; ++i) walk.add(i, from[i]), walk.add(d_operands + i, d_from[i]);
-  walk.add(result, to);
-  walk.add(gradient, d_to);
-  walk.run(true);
+  RowLoop<T> loop(op, true, number, extent, simd);
+  for (int i = 0; i < facts(op).operands; ++i) loop.add(i, from[i]), loop.add(d_operands + i, d_from[i]);
+  loop.add(result, to);
+  loop.add(gradient, d_to);
+  loop.run();
 }
 
-template Status walk_forward<float>(TokenOp, int, const Rows<const float>*, const Rows<float>&, double, const Extent&,
+template Status loop_forward<float>(Op, const Rows<const float>*, const Rows<float>&, double, const Extent&,
                                     const TokenSimd<float>&) noexcept;
-template Status walk_forward<double>(TokenOp, int, const Rows<const double>*, const Rows<double>&, double,
-                                     const Extent&, const TokenSimd<double>&) noexcept;
-template void walk_backward<float>(TokenOp, int, const Rows<const float>*, const Rows<const float>&,
-                                   const Rows<const float>&, const Rows<float>*, double, const Extent&,
-                                   const TokenSimd<float>&) noexcept;
-template void walk_backward<double>(TokenOp, int, const Rows<const double>*, const Rows<const double>&,
+template Status loop_forward<double>(Op, const Rows<const double>*, const Rows<double>&, double, const Extent&,
+                                     const TokenSimd<double>&) noexcept;
+template void loop_backward<float>(Op, const Rows<const float>*, const Rows<const float>&, const Rows<const float>&,
+                                   const Rows<float>*, double, const Extent&, const TokenSimd<float>&) noexcept;
+template void loop_backward<double>(Op, const Rows<const double>*, const Rows<const double>&,
                                     const Rows<const double>&, const Rows<double>*, double, const Extent&,
                                     const TokenSimd<double>&) noexcept;
 
