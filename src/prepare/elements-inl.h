@@ -21,6 +21,7 @@
 #define TTR_PREPARE_ELEMENTS_INL_H_
 #endif
 
+#include <algorithm>
 #include <limits>
 #include <numbers>
 
@@ -38,16 +39,17 @@ struct Formula;  // defined for every operation of kind `element`
 template <class T>
 struct Operand {
   const T* data = nullptr;
-  Size step = 0, least = 0, mask = 0;
+  Size step = 0, mask = 0;
   HWY_INLINE void begin(const typename Job<T>::template Side<const T>& side, Size r, T* spread) {
-    data = side.data + r * side.row, step = side.step, least = LeastLanes<T>(step), mask = -1;
+    data = side.data + r * side.row, step = side.step, mask = step == 0 ? 0 : -1;
     if (step != 0) return;
     hn::Store(hn::Set(Tag<T>(), *data), Tag<T>(), spread);
-    data = spread, least = 0, mask = 0;
+    data = spread;
   }
-  HWY_INLINE Num<T> at(Size i, Size lanes) const {
-    if (HWY_LIKELY(lanes >= least)) return hn::LoadU(Tag<T>(), data + (i & mask));
-    return LoadLanes(data + i * step, step, lanes);
+  template <class Lanes>
+  HWY_INLINE Num<T> at(Size i, Lanes lanes) const {
+    if constexpr (Lanes::whole) return hn::LoadU(Tag<T>(), data + (i & mask));
+    else return LoadLanes(data + i * step, step, lanes.count);
   }
 };
 
@@ -57,17 +59,17 @@ template <class T>
 struct Sink {
   const T* from = nullptr;
   T* to = nullptr;
-  Size step = 0, least = 0, mask = 0;
+  Size step = 0, mask = 0;
   HWY_INLINE void begin(const typename Job<T>::template Side<T>& side, Size r, T* zeros, T* nowhere) {
     const bool adds = side.data && side.step != 0;
-    from = to = side.data + (side.data ? r * side.row : 0);
-    step = side.step, least = LeastLanes<T>(step), mask = -1;
-    if (!adds) from = zeros, to = nowhere, least = 0, mask = 0;
+    to = adds ? side.data + r * side.row : nowhere, from = adds ? to : zeros;
+    step = side.step, mask = adds ? -1 : 0;
   }
-  HWY_INLINE void add(Num<T> v, Size i, Size lanes) const {
-    if (HWY_LIKELY(lanes >= least))
+  template <class Lanes>
+  HWY_INLINE void add(Num<T> v, Size i, Lanes lanes) const {
+    if constexpr (Lanes::whole)
       hn::StoreU(hn::Add(hn::LoadU(Tag<T>(), from + (i & mask)), v.v), Tag<T>(), to + (i & mask));
-    else AddLanes<T>(v.v, to + i * step, step, lanes);
+    else if (mask != 0) AddLanes<T>(v.v, to + i * step, step, lanes.count);
   }
 };
 
@@ -79,7 +81,12 @@ struct Elements {
   static constexpr bool checked = requires(const Num<T>* x) { F::outside(x); };
   static constexpr Size L = Width<T>();
 
+  // Whether an operand may be read, and a gradient written, vector by vector.
+  static bool near(Size step) { return step == 0 || step == 1; }
+
   static bool forward(const Job<T>& job) {
+    bool close = job.y.step == 1;
+    for (int k = 0; k < operands; ++k) close = close && near(job.x[k].step);
     const Num<T> number = job.number;
     typename Num<T>::Truth bad = hn::FirstN(Tag<T>(), 0);
     HWY_ALIGN T spread[prepare::max_operands][L];
@@ -87,7 +94,7 @@ struct Elements {
     for (Size r = 0; r < job.rows; ++r) {
       TTR_UNROLL for (int k = 0; k < operands; ++k) from[k].begin(job.x[k], r, spread[k]);
       const Line<T> to = RowOf<T>(job.y, r);
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         Num<T> x[prepare::max_operands];
         TTR_UNROLL for (int k = 0; k < operands; ++k) x[k] = from[k].at(i, lanes);
         if constexpr (checked) bad = hn::Or(bad, F::outside(x));
@@ -98,6 +105,12 @@ struct Elements {
   }
 
   static void backward(const Job<T>& job) {
+    bool close = job.gradient.step == 1 && (!prepare::backward_reads_result(op) || job.result.step == 1);
+    bool sums = false;
+    for (int k = 0; k < operands; ++k) {
+      close = close && near(job.x[k].step) && near(job.dx[k].step);
+      sums = sums || (k < gradients && job.dx[k].data && job.dx[k].step == 0);
+    }
     const Num<T> number = job.number;
     HWY_ALIGN T spread[prepare::max_operands][L], zeros[L] = {}, nowhere[L];
     Operand<T> from[prepare::max_operands];
@@ -109,7 +122,7 @@ struct Elements {
       }
       const Line<const T> y = RowOf<const T>(job.result, r), dy = RowOf<const T>(job.gradient, r);
       Num<T> sum[prepare::max_operands];
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         Num<T> x[prepare::max_operands], d[prepare::max_operands], result;
         TTR_UNROLL for (int k = 0; k < operands; ++k) {
           if (prepare::backward_reads_operand(op, k)) x[k] = from[k].at(i, lanes);
@@ -117,9 +130,9 @@ struct Elements {
         if constexpr (prepare::backward_reads_result(op)) result = y.at(i, lanes);
         F::template gradient<T>(x, result, dy.at(i, lanes), number, d);
         // One after the other: two operands may be one tensor.
-        TTR_UNROLL for (int k = 0; k < gradients; ++k) {
-          to[k].add(d[k], i, lanes);
-          sum[k] = sum[k] + Inside(d[k], lanes);
+        TTR_UNROLL for (int k = 0; k < gradients; ++k) to[k].add(d[k], i, lanes);
+        if (sums) {
+          TTR_UNROLL for (int k = 0; k < gradients; ++k) sum[k] = sum[k] + Inside(d[k], lanes);
         }
       });
       for (int k = 0; k < gradients; ++k)
@@ -446,10 +459,11 @@ struct Formula<prepare::Op::turn_second> : TurnOf<true> {};
 template <class T>
 void Turns(Size n, double position, const double* frequency, T* cosine, T* sine) {
   HWY_ALIGN double c[hn::MaxLanes(Tag<double>())], s[hn::MaxLanes(Tag<double>())];
-  ForLanes<double>(n, [&](Size i, Size lanes) HWY_ATTR {
-    const Turn<double> both = turn(position * Num<double>(LoadLanes(frequency + i, 1, lanes)));
+  ForLanes<double>(n, true, [&](Size i, auto lanes) HWY_ATTR {
+    const Turn<double> both = turn(position * Line<const double>{frequency, 1}.at(i, lanes));
     hn::Store(both.cosine.v, Tag<double>(), c), hn::Store(both.sine.v, Tag<double>(), s);
-    for (Size j = 0; j < lanes; ++j) cosine[i + j] = static_cast<T>(c[j]), sine[i + j] = static_cast<T>(s[j]);
+    for (Size j = 0; j < std::min(n - i, Width<double>()); ++j)
+      cosine[i + j] = static_cast<T>(c[j]), sine[i + j] = static_cast<T>(s[j]);
   });
 }
 

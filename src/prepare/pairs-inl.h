@@ -20,26 +20,27 @@ struct Pair {
   Num<T> first, second;
 };
 /// Pairs i, i + 1, ... of a row.
-template <class N>
-HWY_INLINE Pair<std::remove_const_t<N>> TakePairs(const Line<N>& x, Size i, Size lanes) {
+template <class N, class Lanes>
+HWY_INLINE Pair<std::remove_const_t<N>> TakePairs(const Line<N>& x, Size i, Lanes lanes) {
   using T = std::remove_const_t<N>;
-  if (HWY_LIKELY(lanes >= x.least)) {
+  if constexpr (Lanes::whole) {
     Vec<T> a, b;
     hn::LoadInterleaved2(Tag<T>(), x.data + 2 * i, a, b);
     return {a, b};
+  } else {
+    const T* const p = x.data + 2 * i * x.step;
+    return {LoadLanes(p, 2 * x.step, lanes.count), LoadLanes(p + x.step, 2 * x.step, lanes.count)};
   }
-  const T* const p = x.data + 2 * i * x.step;
-  return {LoadLanes(p, 2 * x.step, lanes), LoadLanes(p + x.step, 2 * x.step, lanes)};
 }
-template <class T>
-HWY_INLINE void PutPairs(const Pair<T>& v, const Line<T>& y, Size i, Size lanes) {
-  if (HWY_LIKELY(lanes >= y.least)) {
+template <class T, class Lanes>
+HWY_INLINE void PutPairs(const Pair<T>& v, const Line<T>& y, Size i, Lanes lanes) {
+  if constexpr (Lanes::whole) {
     hn::StoreInterleaved2(v.first.v, v.second.v, Tag<T>(), y.data + 2 * i);
-    return;
+  } else {
+    T* const p = y.data + 2 * i * y.step;
+    StoreLanes<T>(v.first.v, p, 2 * y.step, lanes.count);
+    StoreLanes<T>(v.second.v, p + y.step, 2 * y.step, lanes.count);
   }
-  T* const p = y.data + 2 * i * y.step;
-  StoreLanes<T>(v.first.v, p, 2 * y.step, lanes);
-  StoreLanes<T>(v.second.v, p + y.step, 2 * y.step, lanes);
 }
 template <class T>
 HWY_INLINE Pair<T> Turned(const Pair<T>& x, Num<T> c, Num<T> s) {
@@ -48,7 +49,8 @@ HWY_INLINE Pair<T> Turned(const Pair<T>& x, Num<T> c, Num<T> s) {
 
 template <class T, bool given>  // c and s are operands
 struct TurnPairs {
-  static HWY_INLINE Turn<T> angle(const Line<const T>& one, const Line<const T>& other, Size i, Size lanes) {
+  template <class Lanes>
+  static HWY_INLINE Turn<T> angle(const Line<const T>& one, const Line<const T>& other, Size i, Lanes lanes) {
     if constexpr (given) return {other.at(i, lanes), one.at(i, lanes)};
     else return turn(one.at(i, lanes));
   }
@@ -57,7 +59,8 @@ struct TurnPairs {
       const Line<const T> x = RowOf<const T>(job.x[0], r), one = RowOf<const T>(job.x[1], r),
                           other = RowOf<const T>(job.x[2], r);
       const Line<T> y = RowOf<T>(job.y, r);
-      ForLanes<T>(job.width / 2, [&](Size i, Size lanes) HWY_ATTR {
+      const bool close = Close(x, one, other, y);
+      ForLanes<T>(job.width / 2, close, [&](Size i, auto lanes) HWY_ATTR {
         const auto [s, c] = angle(one, other, i, lanes);
         PutPairs(Turned(TakePairs(x, i, lanes), c, s), y, i, lanes);
       });
@@ -69,8 +72,9 @@ struct TurnPairs {
       const Line<const T> one = RowOf<const T>(job.x[1], r), other = RowOf<const T>(job.x[2], r),
                           y = RowOf<const T>(job.result, r), dy = RowOf<const T>(job.gradient, r);
       const Line<T> dx = RowOf<T>(job.dx[0], r), d_angle = given ? Line<T>() : RowOf<T>(job.dx[1], r);
+      const bool close = Close(one, other, y, dy, dx, d_angle);
       Num<T> sum;
-      ForLanes<T>(job.width / 2, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width / 2, close, [&](Size i, auto lanes) HWY_ATTR {
         const Pair<T> g = TakePairs(dy, i, lanes);
         if (d_angle) {
           const Pair<T> at_y = TakePairs(y, i, lanes);

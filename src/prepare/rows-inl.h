@@ -30,14 +30,14 @@ struct RowFormula;  // defined for every operation of kind `row`
 
 /// The sum over a row of what f(i, lanes) gives.
 template <class T, class F>
-HWY_INLINE T SumOfRow(Size n, const F& f) {
+HWY_INLINE T SumOfRow(Size n, bool close, const F& f) {
   Num<T> sum;
-  ForLanes<T>(n, [&](Size i, Size lanes) HWY_ATTR { sum = sum + Inside(f(i, lanes), lanes); });
+  ForLanes<T>(n, close, [&](Size i, auto lanes) HWY_ATTR { sum = sum + Inside(f(i, lanes), lanes); });
   return SumUp(sum);
 }
 template <class T>
 HWY_INLINE T SquareSum(Size n, const Line<const T>& x) {
-  return SumOfRow<T>(n, [&](Size i, Size lanes) HWY_ATTR {
+  return SumOfRow<T>(n, Close(x), [&](Size i, auto lanes) HWY_ATTR {
     const Num<T> v = x.at(i, lanes);
     return v * v;
   });
@@ -45,12 +45,12 @@ HWY_INLINE T SquareSum(Size n, const Line<const T>& x) {
 
 template <class T>
 HWY_INLINE T Total(const Job<T>& job, const Line<const T>& x) {
-  return SumOfRow<T>(job.width, [&](Size i, Size lanes) HWY_ATTR { return x.at(i, lanes); });
+  return SumOfRow<T>(job.width, Close(x), [&](Size i, auto lanes) HWY_ATTR { return x.at(i, lanes); });
 }
 
 /// Adds to a gradient, or to the sum of one that is a single number for the row.
-template <class T>
-HWY_INLINE void AddTo(const Line<T>& to, Num<T>& sum, Num<T> v, Size i, Size lanes) {
+template <class T, class Lanes>
+HWY_INLINE void AddTo(const Line<T>& to, Num<T>& sum, Num<T> v, Size i, Lanes lanes) {
   if (to.step == 0) sum = sum + Inside(v, lanes);
   else to.add(v, i, lanes);
 }
@@ -111,7 +111,8 @@ struct LengthNorm {
       const Line<const T> x = RowOf<const T>(job.x[0], r), z = RowOf<const T>(job.x[1], r),
                           w = RowOf<const T>(job.x[weight], r);
       const Line<T> y = RowOf<T>(job.y, r);
-      const T square = SumOfRow<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      const bool close = Close(x, z, w, y);
+      const T square = SumOfRow<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         Num<T> u = x.at(i, lanes);
         if constexpr (gated && gate_first) {
           u = u * Gate::value(z.at(i, lanes));
@@ -120,7 +121,7 @@ struct LengthNorm {
         return u * u;
       });
       const Num<T> f = factor(square, job);
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         Num<T> n;
         if constexpr (gated && gate_first) n = y.at(i, lanes) * f;
         else n = x.at(i, lanes) * f;
@@ -137,8 +138,9 @@ struct LengthNorm {
                           w = RowOf<const T>(job.x[weight], r), dy = RowOf<const T>(job.gradient, r);
       const Line<T> dx = RowOf<T>(job.dx[0], r), dz = gated ? RowOf<T>(job.dx[1], r) : Line<T>(),
                     dw = RowOf<T>(job.dx[weight], r);
+      const bool close = Close(x, z, w, dy, dx, dz, dw);
       Num<T> squares, along_sum;
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         const Num<T> gate = gated ? Gate::value(z.at(i, lanes)) : Num<T>(T(1));
         Num<T> u = x.at(i, lanes), g = dy.at(i, lanes);
         if (w) g = g * w.at(i, lanes);
@@ -150,7 +152,7 @@ struct LengthNorm {
       const T share = SumUp(along_sum) * one / (mean ? T(job.width) : T(1));
       const Num<T> f = one, along = share;
       Num<T> dz_sum, dw_sum;
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         const auto [gate, slope] = Gate::both(gated ? z.at(i, lanes) : Num<T>(T(1)));
         const Num<T> at_x = x.at(i, lanes), at_dy = dy.at(i, lanes);
         const Num<T> at_w = w.at(i, lanes, T(1));
@@ -187,8 +189,9 @@ struct RowFormula<T, prepare::Op::unit_norm_clamp> {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> x = RowOf<const T>(job.x[0], r);
       const Line<T> y = RowOf<T>(job.y, r);
+      const bool close = Close(x, y);
       const T longest = std::max(std::sqrt(SquareSum(job.width, x)), job.number);
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         y.set(longest == 0 ? Num<T>(T(0)) : x.at(i, lanes) / longest, i, lanes);
       });
     }
@@ -199,13 +202,14 @@ struct RowFormula<T, prepare::Op::unit_norm_clamp> {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> x = RowOf<const T>(job.x[0], r), dy = RowOf<const T>(job.gradient, r);
       const Line<T> dx = RowOf<T>(job.dx[0], r);
+      const bool close = Close(x, dy, dx);
       const T length = std::sqrt(SquareSum(job.width, x)), longest = std::max(length, job.number);
       if (longest == 0) continue;
       T along = 0;
       if (length >= longest)
-        along = SumOfRow<T>(job.width,
-                            [&](Size i, Size lanes) HWY_ATTR { return x.at(i, lanes) / longest * dy.at(i, lanes); });
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+        along = SumOfRow<T>(job.width, close,
+                            [&](Size i, auto lanes) HWY_ATTR { return x.at(i, lanes) / longest * dy.at(i, lanes); });
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         const Num<T> n = x.at(i, lanes) / longest;
         dx.add((dy.at(i, lanes) - n * along) / longest, i, lanes);
       });
@@ -220,9 +224,11 @@ struct RowFormula<T, prepare::Op::sum_norm> {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> x = RowOf<const T>(job.x[0], r);
       const Line<T> y = RowOf<T>(job.y, r);
+      const bool close = Close(x, y);
       const T sum = Total(job, x);
-      ForLanes<T>(job.width, [&](Size i, Size lanes)
-                                 HWY_ATTR { y.set(sum == 0 ? Num<T>(T(0)) : x.at(i, lanes) / sum, i, lanes); });
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
+        y.set(sum == 0 ? Num<T>(T(0)) : x.at(i, lanes) / sum, i, lanes);
+      });
     }
     return true;
   }
@@ -231,11 +237,13 @@ struct RowFormula<T, prepare::Op::sum_norm> {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> x = RowOf<const T>(job.x[0], r), dy = RowOf<const T>(job.gradient, r);
       const Line<T> dx = RowOf<T>(job.dx[0], r);
+      const bool close = Close(x, dy, dx);
       const T sum = Total(job, x);
       if (sum == 0) continue;
-      const T along =
-          SumOfRow<T>(job.width, [&](Size i, Size lanes) HWY_ATTR { return x.at(i, lanes) / sum * dy.at(i, lanes); });
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR { dx.add((dy.at(i, lanes) - along) / sum, i, lanes); });
+      const T along = SumOfRow<T>(
+          job.width, close, [&](Size i, auto lanes) HWY_ATTR { return x.at(i, lanes) / sum * dy.at(i, lanes); });
+      ForLanes<T>(job.width, close,
+                  [&](Size i, auto lanes) HWY_ATTR { dx.add((dy.at(i, lanes) - along) / sum, i, lanes); });
     }
   }
 };
@@ -247,20 +255,21 @@ struct RowFormula<T, prepare::Op::softmax> {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> x = RowOf<const T>(job.x[0], r);
       const Line<T> y = RowOf<T>(job.y, r);
+      const bool close = Close(x, y);
       Num<T> largest = -Num<T>(hn::Inf(d));
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         Num<T> v = x.at(i, lanes);
-        if (lanes < Width<T>()) v = where(hn::FirstN(d, static_cast<size_t>(lanes)), v, largest);
+        if constexpr (!lanes.whole) v = where(hn::FirstN(d, static_cast<size_t>(lanes.count)), v, largest);
         largest = hn::Max(largest.v, v.v);
       });
       largest = hn::MaxOfLanes(d, largest.v);
-      const T sum = SumOfRow<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      const T sum = SumOfRow<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         const Num<T> e = exp_of_negative(x.at(i, lanes) - largest);
         y.set(e, i, lanes);
         return e;
       });
       const Num<T> inverse = 1 / sum;
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR { y.set(y.at(i, lanes) * inverse, i, lanes); });
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR { y.set(y.at(i, lanes) * inverse, i, lanes); });
     }
     return true;
   }
@@ -269,10 +278,11 @@ struct RowFormula<T, prepare::Op::softmax> {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> y = RowOf<const T>(job.result, r), dy = RowOf<const T>(job.gradient, r);
       const Line<T> dx = RowOf<T>(job.dx[0], r);
-      const T mean =
-          SumOfRow<T>(job.width, [&](Size i, Size lanes) HWY_ATTR { return dy.at(i, lanes) * y.at(i, lanes); });
-      ForLanes<T>(job.width,
-                  [&](Size i, Size lanes) HWY_ATTR { dx.add(y.at(i, lanes) * (dy.at(i, lanes) - mean), i, lanes); });
+      const bool close = Close(y, dy, dx);
+      const T mean = SumOfRow<T>(job.width, close,
+                                 [&](Size i, auto lanes) HWY_ATTR { return dy.at(i, lanes) * y.at(i, lanes); });
+      ForLanes<T>(job.width, close,
+                  [&](Size i, auto lanes) HWY_ATTR { dx.add(y.at(i, lanes) * (dy.at(i, lanes) - mean), i, lanes); });
     }
   }
 };
@@ -285,7 +295,7 @@ struct RowFormula<T, prepare::Op::layer_norm> {
   };
   static HWY_INLINE Moments moments(const Job<T>& job, const Line<const T>& x) {
     const T mean = Total(job, x) / T(job.width);
-    const T square = SumOfRow<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+    const T square = SumOfRow<T>(job.width, Close(x), [&](Size i, auto lanes) HWY_ATTR {
       const Num<T> v = x.at(i, lanes) - mean;
       return v * v;
     });
@@ -296,9 +306,10 @@ struct RowFormula<T, prepare::Op::layer_norm> {
       const Line<const T> x = RowOf<const T>(job.x[0], r), w = RowOf<const T>(job.x[1], r),
                           b = RowOf<const T>(job.x[2], r);
       const Line<T> y = RowOf<T>(job.y, r);
+      const bool close = Close(x, w, b, y);
       const auto [mean, inverse] = moments(job, x);
       const Num<T> m = mean, f = inverse;
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         Num<T> n = (x.at(i, lanes) - m) * f;
         if (w) n = n * w.at(i, lanes);
         if (b) n = n + b.at(i, lanes);
@@ -312,10 +323,11 @@ struct RowFormula<T, prepare::Op::layer_norm> {
       const Line<const T> x = RowOf<const T>(job.x[0], r), w = RowOf<const T>(job.x[1], r),
                           dy = RowOf<const T>(job.gradient, r);
       const Line<T> dx = RowOf<T>(job.dx[0], r), dw = RowOf<T>(job.dx[1], r), db = RowOf<T>(job.dx[2], r);
+      const bool close = Close(x, w, dy, dx, dw, db);
       const auto [mean, inverse] = moments(job, x);
       const Num<T> m = mean, f = inverse;
       Num<T> sums, alongs, dw_sum, db_sum;
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         const Num<T> at_dy = dy.at(i, lanes), n = (x.at(i, lanes) - m) * f;
         const Num<T> g = at_dy * w.at(i, lanes, T(1));
         sums = sums + Inside(g, lanes);
@@ -326,7 +338,7 @@ struct RowFormula<T, prepare::Op::layer_norm> {
       Finish(dw, dw_sum), Finish(db, db_sum);
       if (!dx) continue;
       const Num<T> sum = SumUp(sums) / T(job.width), along = SumUp(alongs) / T(job.width);
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         const Num<T> n = (x.at(i, lanes) - m) * f;
         const Num<T> g = dy.at(i, lanes) * w.at(i, lanes, T(1));
         dx.add(f * (g - sum - n * along), i, lanes);
@@ -347,8 +359,9 @@ struct RowFormula<T, prepare::Op::square_norm> {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> x = RowOf<const T>(job.x[0], r);
       const Line<T> dx = RowOf<T>(job.dx[0], r);
+      const bool close = Close(x, dx);
       const Num<T> twice = 2 * job.gradient.data[r * job.gradient.row];
-      ForLanes<T>(job.depth, [&](Size i, Size lanes) HWY_ATTR { dx.add(twice * x.at(i, lanes), i, lanes); });
+      ForLanes<T>(job.depth, close, [&](Size i, auto lanes) HWY_ATTR { dx.add(twice * x.at(i, lanes), i, lanes); });
     }
   }
 };
@@ -400,12 +413,13 @@ struct StepRule {
     for (Size r = 0; r < job.rows; ++r) {
       const Line<const T> k = RowOf<const T>(job.x[1], r);
       const Line<T> d_step = RowOf<T>(job.dx[0], r), dk = RowOf<T>(job.dx[1], r);
+      const bool close = Close(k, dk);
       const T dy = job.gradient.data[r * job.gradient.row];
       const StepSize<T> size = F::of(job.x[0].data[r * job.x[0].row], SquareSum(job.depth, k), job.number);
       if (d_step) *d_step.data += dy * size.d_step;
       if (!dk) continue;
       const Num<T> factor = 2 * dy * size.d_square;
-      ForLanes<T>(job.depth, [&](Size i, Size lanes) HWY_ATTR { dk.add(factor * k.at(i, lanes), i, lanes); });
+      ForLanes<T>(job.depth, close, [&](Size i, auto lanes) HWY_ATTR { dk.add(factor * k.at(i, lanes), i, lanes); });
     }
   }
 };
@@ -420,16 +434,18 @@ struct RowFormula<T, prepare::Op::flow_step> : StepRule<T, Flow> {};
 template <class T>
 struct RowFormula<T, prepare::Op::bonus_value> {
   static HWY_INLINE T weight(const Job<T>& job, const Line<const T>* x) {
-    return SumOfRow<T>(job.depth, [&](Size i, Size lanes)
-                                      HWY_ATTR { return x[0].at(i, lanes) * x[1].at(i, lanes) * x[2].at(i, lanes); });
+    return SumOfRow<T>(job.depth, Close(x[0], x[1], x[2]), [&](Size i, auto lanes) HWY_ATTR {
+      return x[0].at(i, lanes) * x[1].at(i, lanes) * x[2].at(i, lanes);
+    });
   }
   static bool forward(const Job<T>& job) {
     for (Size row = 0; row < job.rows; ++row) {
       Line<const T> x[4];
       for (int k = 0; k < 4; ++k) x[k] = RowOf<const T>(job.x[k], row);
       const Line<T> y = RowOf<T>(job.y, row);
+      const bool close = Close(x[3], y);
       const Num<T> w = weight(job, x);
-      ForLanes<T>(job.width, [&](Size i, Size lanes) HWY_ATTR { y.set(w * x[3].at(i, lanes), i, lanes); });
+      ForLanes<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR { y.set(w * x[3].at(i, lanes), i, lanes); });
     }
     return true;
   }
@@ -439,16 +455,17 @@ struct RowFormula<T, prepare::Op::bonus_value> {
       Line<T> dx[4];
       for (int k = 0; k < 4; ++k) x[k] = RowOf<const T>(job.x[k], row), dx[k] = RowOf<T>(job.dx[k], row);
       const Line<const T> dy = RowOf<const T>(job.gradient, row);
+      const bool close = Close(x[0], x[1], x[2], x[3], dy, dx[0], dx[1], dx[2], dx[3]);
       const Num<T> w = weight(job, x);
       Num<T> dv_sum;
-      const Num<T> g = SumOfRow<T>(job.width, [&](Size i, Size lanes) HWY_ATTR {
+      const Num<T> g = SumOfRow<T>(job.width, close, [&](Size i, auto lanes) HWY_ATTR {
         const Num<T> at_dy = dy.at(i, lanes), v = x[3].at(i, lanes);
         if (dx[3]) AddTo(dx[3], dv_sum, at_dy * w, i, lanes);
         return at_dy * v;
       });
       Finish(dx[3], dv_sum);
       Num<T> sum[3];
-      ForLanes<T>(job.depth, [&](Size i, Size lanes) HWY_ATTR {
+      ForLanes<T>(job.depth, close, [&](Size i, auto lanes) HWY_ATTR {
         const Num<T> r = x[0].at(i, lanes), k = x[1].at(i, lanes), u = x[2].at(i, lanes);
         if (dx[0]) AddTo(dx[0], sum[0], g * k * u, i, lanes);
         if (dx[1]) AddTo(dx[1], sum[1], g * r * u, i, lanes);
