@@ -439,15 +439,6 @@ struct Formula<prepare::Op::relu> {
 };
 
 template <>
-struct Formula<prepare::Op::softsign> {
-  TTR_VALUE { return x[0] / (1 + abs(x[0])); }
-  TTR_GRADIENT {
-    const Num<T> away = 1 + abs(x[0]);
-    d[0] = dy / (away * away);
-  }
-};
-
-template <>
 struct Formula<prepare::Op::relu_times> {
   TTR_VALUE { return Num<T>(hn::IfThenZeroElse(x[0] < T(0), x[0].v)) * x[1]; }
   TTR_GRADIENT { d[0] = hn::IfThenElseZero(x[0] > T(0), (dy * x[1]).v); }
