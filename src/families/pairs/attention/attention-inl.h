@@ -212,13 +212,13 @@ HWY_INLINE bool SoftmaxFour(Size n, T* S, Size lds, T* m, T* l, T* factor) {
 }
 
 template <bool kFree, class T>
-HWY_INLINE bool SoftmaxOf(const typename AttentionSimd<T>::Sight& see, const typename AttentionSimd<T>::Bias& b, T* S,
-                          Size lds, T* m, T* l, T* factor) {
+HWY_INLINE bool SoftmaxOf(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b, T* S, Size lds, T* m,
+                          T* l, T* factor) {
   bool changed = false;
-  for (Size i = 0; i < see.M;) {
-    const Size begin = std::min(see.begin(i), see.end(i)), end = see.end(i);
-    const bool four = i + 4 <= see.M && see.begin(i + 3) == see.begin(i) && see.end(i + 3) == end;
-    if (kFree && four && !b.bias && !b.row && begin == 0 && end == see.N && end % Width<T>() == 0) {
+  for (Size i = 0; i < visible.M;) {
+    const Size begin = std::min(visible.begin(i), visible.end(i)), end = visible.end(i);
+    const bool four = i + 4 <= visible.M && visible.begin(i + 3) == visible.begin(i) && visible.end(i + 3) == end;
+    if (kFree && four && !b.bias && !b.row && begin == 0 && end == visible.N && end % Width<T>() == 0) {
       const bool now = SoftmaxFour<T>(end, S + i * lds, lds, m + i, l + i, factor + i);
       changed = changed || now;
       i += 4;
@@ -227,23 +227,24 @@ HWY_INLINE bool SoftmaxOf(const typename AttentionSimd<T>::Sight& see, const typ
     const bool now = four ? SoftmaxRows<4, kFree>(b, i, begin, end - begin, S, lds, m, l, factor)
                           : SoftmaxRows<1, kFree>(b, i, begin, end - begin, S, lds, m, l, factor);
     changed = changed || now;
-    for (const Size next = i + (four ? 4 : 1); i < next; ++i) ClearOutside(begin, end, see.N, S + i * lds);
+    for (const Size next = i + (four ? 4 : 1); i < next; ++i) ClearOutside(begin, end, visible.N, S + i * lds);
   }
   return changed;
 }
 template <class T>
-bool Softmax(const typename AttentionSimd<T>::Sight& see, const typename AttentionSimd<T>::Bias& b, bool free, T* S,
-             Size lds, T* m, T* l, T* factor) {
-  return free ? SoftmaxOf<true>(see, b, S, lds, m, l, factor) : SoftmaxOf<false>(see, b, S, lds, m, l, factor);
+bool Softmax(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b, bool free, T* S, Size lds, T* m,
+             T* l, T* factor) {
+  return free ? SoftmaxOf<true>(visible, b, S, lds, m, l, factor)
+              : SoftmaxOf<false>(visible, b, S, lds, m, l, factor);
 }
 
 template <bool kBounded, class T>
-HWY_INLINE void SoftmaxBackOf(const typename AttentionSimd<T>::Sight& see, const typename AttentionSimd<T>::Bias& b,
-                              const T* lse, const T* delta, const T* S, T* P, T* X, Size ld, double* moment) {
+HWY_INLINE void SoftmaxBackOf(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b, const T* lse,
+                              const T* delta, const T* S, T* P, T* X, Size ld, double* moment) {
   const Tag<T> d;
   constexpr T kInf = std::numeric_limits<T>::infinity();
-  for (Size i = 0; i < see.M; ++i) {
-    const Size begin = std::min(see.begin(i), see.end(i)), n = see.end(i) - begin, at = i * ld + begin;
+  for (Size i = 0; i < visible.M; ++i) {
+    const Size begin = std::min(visible.begin(i), visible.end(i)), n = visible.end(i) - begin, at = i * ld + begin;
     const T* const bias = b.bias ? b.bias + i * b.ld + begin : nullptr;
     const Vec<T> row = hn::Set(d, b.row ? b.row[i] : T(0));
     const Vec<T> shift = hn::Set(d, lse[i] == -kInf ? kInf : lse[i]), minus = hn::Set(d, delta[i]);
@@ -263,15 +264,15 @@ HWY_INLINE void SoftmaxBackOf(const typename AttentionSimd<T>::Sight& see, const
       }
     });
     if (moment) *moment += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
-    ClearOutside(begin, begin + n, see.N, P + i * ld);
-    ClearOutside(begin, begin + n, see.N, X + i * ld);
+    ClearOutside(begin, begin + n, visible.N, P + i * ld);
+    ClearOutside(begin, begin + n, visible.N, X + i * ld);
   }
 }
 template <class T>
-void SoftmaxBack(const typename AttentionSimd<T>::Sight& see, const typename AttentionSimd<T>::Bias& b, bool bounded,
-                 const T* lse, const T* delta, const T* S, T* P, T* X, Size ld, double* moment) {
-  if (bounded) SoftmaxBackOf<true>(see, b, lse, delta, S, P, X, ld, moment);
-  else SoftmaxBackOf<false>(see, b, lse, delta, S, P, X, ld, moment);
+void SoftmaxBack(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b, bool bounded, const T* lse,
+                 const T* delta, const T* S, T* P, T* X, Size ld, double* moment) {
+  if (bounded) SoftmaxBackOf<true>(visible, b, lse, delta, S, P, X, ld, moment);
+  else SoftmaxBackOf<false>(visible, b, lse, delta, S, P, X, ld, moment);
 }
 
 template <int R, int NV, bool kPart, class T>

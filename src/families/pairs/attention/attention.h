@@ -28,10 +28,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
-#include "families/common/linear.h"
+#include "families/pairs/problem.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"
@@ -39,41 +37,32 @@
 
 namespace ttr::families {
 
+/// Not causal: k and v may have no data, then the past alone is seen.
 template <class T>
-struct AttentionProblem {
-  std::span<const Sequence> sequences;  // sequence n owns row n of the past
-  int heads = 1, key_heads = 1;         // query head h reads key head h / (heads / key_heads)
-  int key_dim = 1, value_dim = 1;
+struct AttentionProblem : PairProblem<T> {
   T scale = 1;                // on q.k; not used with a bandwidth
   bool causal = true;         // false: not with g, not with a window
   bool normalise = true;      // false: not with a sink
   std::ptrdiff_t window = 0;  // newest pairs a query sees, its own included; 0 = all
 
-  View<const T, 4> q;          // [B, T, H, K]
-  View<const T, 4> k, v;       // [B, T, G, K], [B, T, G, V]; no data, and not causal: the past alone is seen
   View<const T, 3> g;          // [B, T, H] natural log of the forget gate; no data = 0. Strides may be zero.
   View<const T, 1> sink;       // [H] one more logit, of a pair with value 0; no data = none
   View<const T, 1> bandwidth;  // [H] above 0: Gaussian kernel; no data: exponential kernel. Stride may be zero.
 
-  View<const T, 4> past_k, past_v;           // [N, capacity, G, K], [N, capacity, G, V], oldest first
-  View<const T, 3> past_g;                   // [N, capacity, H] each token's own g
-  const std::int64_t* past_count = nullptr;  // [N] pairs that are there; null = none
-
-  View<T, 4> o;    // [B, T, H, V]; no data = not wanted
-  View<T, 3> lse;  // [B, T, H]; no data = not wanted
+  View<const T, 4> past_v;  // [N, capacity, G, V]
+  View<const T, 3> past_g;  // [N, capacity, H] each token's own g
+  View<T, 3> lse;           // [B, T, H]; no data = not wanted
 };
 
-/// `d_o` and `d_lse` come in, the others go out and are *added to* (+=). Views without data are not wanted.
+/// `d_lse` comes in too.
 template <class T>
-struct AttentionGradient {
-  View<const T, 4> d_o;    // [B, T, H, V]; no data = zero
+struct AttentionGradient : PairGradient<T> {
   View<const T, 3> d_lse;  // [B, T, H]; no data = zero. Not without normalisation.
   View<const T, 4> o;      // what forward gave; unless both o and lse are here they are computed again
   View<const T, 3> lse;
-  View<T, 4> d_q, d_k, d_v;
   View<T, 3> d_g;  // full strides
   View<T, 1> d_sink, d_bandwidth;
-  View<T, 4> d_past_k, d_past_v;
+  View<T, 4> d_past_v;
   View<T, 3> d_past_g;
 };
 

@@ -12,16 +12,23 @@
 
 namespace ttr {
 
+/// What is visible of a tile [M, N]: row i has columns [lo + i, hi + i), cut to [0, N).
+struct MaskRange {
+  using Size = std::ptrdiff_t;
+  static constexpr Size no_limit = Size{1} << 48;  // as lo (with a minus) or hi: no bound on that side
+
+  Size M, N, lo, hi;
+  static MaskRange everything(Size M, Size N) { return {M, N, -no_limit, no_limit}; }
+  Size begin(Size i) const { return lo + i <= 0 ? 0 : lo + i >= N ? N : lo + i; }
+  Size end(Size i) const { return hi + i >= N ? N : hi + i <= 0 ? 0 : hi + i; }
+  bool nothing() const { return hi + M - 1 <= 0 || lo >= N; }
+  bool all() const { return hi >= N && lo + M - 1 <= 0; }
+};
+
 template <class T>
 struct AttentionSimd {
   using Size = std::ptrdiff_t;
 
-  /// Row i sees columns [lo + i, hi + i), cut to [0, N).
-  struct Sight {
-    Size M, N, lo, hi;
-    Size begin(Size i) const { return lo + i <= 0 ? 0 : lo + i >= N ? N : lo + i; }
-    Size end(Size i) const { return hi + i >= N ? N : hi + i <= 0 ? 0 : hi + i; }
-  };
   /// What is added to the logits: bias_ij at i ld + j (ld = 0: one row for all), and row_i. Null: nothing.
   struct Bias {
     const T* bias = nullptr;
@@ -31,13 +38,13 @@ struct AttentionSimd {
 
   /// One block of the streaming softmax, x = S + bias:
   ///   m' = max(m, max_j x_j) ;  S_j = exp(x_j - m') ;  factor = exp(m - m') ;  l = factor l + sum_j S_j ;  m = m'
-  /// S is 0 where it is not seen. A row of -inf leaves m and l alone. True if some factor is not 1.
+  /// S is 0 where it is not visible. A row of -inf leaves m and l alone. True if some factor is not 1.
   /// free = false: m stays as it is.
-  bool (*softmax)(const Sight&, const Bias&, bool free, T* S, Size lds, T* m, T* l, T* factor);
-  /// P = exp(S + bias - lse) ;  X = P * (X - delta) ; both 0 where not seen. lse = -inf: P = 0. P = S is allowed.
+  bool (*softmax)(const MaskRange&, const Bias&, bool free, T* S, Size lds, T* m, T* l, T* factor);
+  /// P = exp(S + bias - lse) ;  X = P * (X - delta) ; both 0 where not visible. lse = -inf: P = 0. P = S is allowed.
   /// bounded: S + bias <= lse, but for rounding. moment (null: not wanted) += sum X S
-  void (*softmax_back)(const Sight&, const Bias&, bool bounded, const T* lse, const T* delta, const T* S, T* P, T* X,
-                       Size ld, double* moment);
+  void (*softmax_back)(const MaskRange&, const Bias&, bool bounded, const T* lse, const T* delta, const T* S, T* P,
+                       T* X, Size ld, double* moment);
 
   /// C_ij = alpha |a_i - b_j|^2 for A [M,K] and B stored [K,N]: differences, so that nothing cancels far from 0.
   void (*distances)(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T* C, Size ldc);

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "families_harness.h"
 #include "families/pairs/attention/attention_simd.h"
+#include "families/pairs/pairs_harness.h"
 
 namespace {
 
@@ -13,33 +13,15 @@ using namespace ttr::families;
 
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-/// A call that starts within a sequence gets the tokens before it as past, behind the past there was.
-template <class X>
-struct Pairs {
-  Held<X> k, v, g;
-  std::vector<std::int64_t> count;
-  Size capacity = 0;
-
-  template <std::size_t N>
-  static View<X, N> view(Held<X>& h) {
-    View<X, N> out{h.memory.data(), {}, {}};
-    for (std::size_t i = 0; i < N; ++i) out.extent[i] = h.extent[i], out.stride[i] = h.stride[i];
-    return out;
-  }
-};
-
-struct Attention : FamilyBase {
-  int H = 2, G = 1, K = 3, V = 4;
+struct Attention : PairFamily {
   double scale = 0.6;
   bool gates = false, sink = false, gauss = false, causal = true, normalise = true, logs = true, saved = false;
-  Size window = 0, capacity = 0;
-  std::vector<std::int64_t> past = {};  // by sequence; empty: none
+  Size window = 0;
 
   std::string name() const {
-    return "attention-T" + std::to_string(T) + "-H" + std::to_string(H) + "-G" + std::to_string(G) + "-K" +
-           std::to_string(K) + "-V" + std::to_string(V) + "-window" + std::to_string(window) + "-past" +
-           std::to_string(capacity) + (gates ? "-gates" : "") + (sink ? "-sink" : "") + (gauss ? "-gauss" : "") +
-           (causal ? "" : "-all") + (normalise ? "" : "-unnormalised");
+    return "attention" + sizes() + "-window" + std::to_string(window) + (gates ? "-gates" : "") +
+           (sink ? "-sink" : "") + (gauss ? "-gauss" : "") + (causal ? "" : "-all") +
+           (normalise ? "" : "-unnormalised");
   }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, H, K}, 0, 1.5},
@@ -58,7 +40,11 @@ struct Attention : FamilyBase {
     return s;
   }
   Values draw_values() const { return draw(specs(), seed); }
-  Size past_of(Size n) const { return past.empty() ? 0 : static_cast<Size>(past[static_cast<std::size_t>(n)]); }
+  std::vector<Spec> kept() const override {
+    std::vector<Spec> s = {{"k", Role::input, {G, K}}, {"v", Role::input, {G, V}}};
+    if (gates) s.push_back({"g", Role::input, {H}});
+    return s;
+  }
 
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * H * V)}, {"lse", Doubles(B * T * H)}};
@@ -66,11 +52,11 @@ struct Attention : FamilyBase {
     const double *const q = data("q"), *const ends = data("sink"), *const widths = data("bandwidth");
     const double *const k[2] = {data("k"), data("past_k")}, *const v[2] = {data("v"), data("past_v")};
     const double* const g[2] = {data("g"), data("past_g")};
-    Size lane = 0;
+    Size index = 0;
     for (const Sequence& n : sequences()) {
-      const Size before = past_of(lane), pairs = before + n.end - n.begin;
+      const Size before = past_of(index), pairs = before + n.end - n.begin;
       // Where pair i of this sequence lies.
-      const auto token = [&](Size i) { return i < before ? lane * capacity + i : n.row * T + n.begin + i - before; };
+      const auto token = [&](Size i) { return i < before ? index * capacity + i : n.row * T + n.begin + i - before; };
       for (int h = 0; h < H; ++h)
         for (Size t = n.begin; t < n.end; ++t) {
           const Size position = before + t - n.begin, query = (n.row * T + t) * H + h, shared = h / (H / G);
@@ -96,60 +82,25 @@ struct Attention : FamilyBase {
               out["o"][query * V + j] +=
                   logit[i - begin] / (normalise ? below : 1) * v[i < before][(token(i) * G + shared) * V + j];
         }
-      ++lane;
+      ++index;
     }
     return out;
-  }
-
-  /// The pairs before `list`, of this family's past and of its sequences.
-  template <class X>
-  Pairs<X> before(Bound<X>& x, const std::vector<Sequence>& list) const {
-    Pairs<X> p;
-    p.capacity = capacity + T;
-    const bool strided = x.held.at("q").stride.back() != 1;
-    p.k = Held<X>({N(), p.capacity, G, K}, strided), p.v = Held<X>({N(), p.capacity, G, V}, strided);
-    p.g = Held<X>({N(), p.capacity, H}, strided);
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        const auto copy = [&](const char* name, Size width, Held<X>& to) {
-          Held<X>& from = x.held.at(old ? "past_" + std::string(name) : name);
-          for (Size c = 0; c < width; ++c)
-            to.at((lane * p.capacity + i) * width + c) = from.at((row * (old ? capacity : T) + t) * width + c);
-        };
-        copy("k", G * K, p.k), copy("v", G * V, p.v);
-        if (gates) copy("g", H, p.g);
-        ++i;
-      });
-      p.count.push_back(i);
-    }
-    return p;
-  }
-  template <class Each>
-  void each_before(const std::vector<Sequence>& list, Size lane, Each&& each) const {
-    const Sequence whole = sequences()[static_cast<std::size_t>(lane)], part = list[static_cast<std::size_t>(lane)];
-    for (Size i = 0; i < past_of(lane); ++i) each(true, lane, i);
-    if (part.end > part.begin)
-      for (Size t = whole.begin; t < part.begin; ++t) each(false, whole.row, t);
   }
 
   template <class X>
   AttentionProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list, Pairs<X>& p) const {
     AttentionProblem<X> a;
-    a.sequences = list;
-    a.heads = H, a.key_heads = G, a.key_dim = K, a.value_dim = V, a.scale = static_cast<X>(scale);
+    fill(a, x, list, p);
+    a.scale = static_cast<X>(scale);
     a.causal = causal, a.normalise = normalise, a.window = window;
-    a.q = x.template view<4>("q"), a.k = x.template view<4>("k"), a.v = x.template view<4>("v");
     a.g = x.template view<3>("g"), a.sink = x.template view<1>("sink"), a.bandwidth = x.template view<1>("bandwidth");
-    a.past_k = p.template view<4>(p.k), a.past_v = p.template view<4>(p.v);
-    if (gates) a.past_g = p.template view<3>(p.g);
-    a.past_count = p.count.data();
-    a.o = x.template view<4>("o"), a.lse = x.template view<3>("lse");
+    a.past_v = p.template view<4>("v"), a.past_g = p.template view<3>("g");
+    a.lse = x.template view<3>("lse");
     return a;
   }
   template <class X>
   std::size_t bytes(Size longest, Form, int, bool backward) const {
-    return attention::workspace_bytes<X>(H, G, K, V, longest, capacity + T, window, backward);
+    return attention::workspace_bytes<X>(H, G, K, V, longest, room(), window, backward);
   }
   template <class X>
   Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form, int, const Simd<X>& s, Workspace w) const {
@@ -159,40 +110,23 @@ struct Attention : FamilyBase {
   template <class X>
   Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form, int,
                   const Simd<X>& s, Workspace w) const {
-    Pairs<X> p = before(x, list);
-    Pairs<X> d = p;
-    for (Held<X>* part : {&d.k, &d.v, &d.g}) std::fill(part->memory.begin(), part->memory.end(), X(0));
+    Pairs<X> p = before(x, list), d = zeros(p);
     auto a = problem(x, list, p);
     if (saved)
       if (const Status status = attention::forward(a, s, w); status != Status::ok) return status;
     AttentionGradient<X> out;
-    out.d_o = given.template view<4>("o"), out.d_lse = given.template view<3>("lse");
+    fill_gradient(out, given, to, d);
+    out.d_lse = given.template view<3>("lse");
     if (saved) out.o = a.o, out.lse = a.lse;
     a.o = {}, a.lse = {};
-    out.d_q = to.template view<4>("q"), out.d_k = to.template view<4>("k"), out.d_v = to.template view<4>("v");
     out.d_g = to.template view<3>("g"), out.d_sink = to.template view<1>("sink");
     out.d_bandwidth = to.template view<1>("bandwidth");
-    out.d_past_k = d.template view<4>(d.k), out.d_past_v = d.template view<4>(d.v);
-    if (gates) out.d_past_g = d.template view<3>(d.g);
+    out.d_past_v = d.template view<4>("v"), out.d_past_g = d.template view<3>("g");
     const Status status = attention::backward(a, out, s, w);
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        const auto add = [&](const char* name, Size width, Held<X>& from) {
-          Held<X>& sum = to.held.at(old ? "past_" + std::string(name) : name);
-          for (Size c = 0; c < width; ++c)
-            sum.at((row * (old ? capacity : T) + t) * width + c) += from.at((lane * d.capacity + i) * width + c);
-        };
-        add("k", G * K, d.k), add("v", G * V, d.v);
-        if (gates) add("g", H, d.g);
-        ++i;
-      });
-    }
+    add_before(d, given, to, list);
     return status;
   }
 };
-
-const std::vector<FormCall> once = {{Form::best, 0}};
 
 TEST(Attention, AgainstLoopsAndDifferences) {
   for (const bool gates : {false, true})
@@ -259,30 +193,15 @@ TEST(Attention, Packed) {
   check_alone(f, once);
 }
 
-/// Without splitting, which means something else where later tokens are seen.
-void check_whole(const Attention& f, bool by_difference) {
-  const Values in = f.draw_values(), d = draw_gradients(f, 5), want = f.reference(in);
-  const Values grad = run_backward<double>(f, in, d, {});
-  if (by_difference) expect_near(grad, differences(f, in, d), 1e-6, f.name());
-  for (const std::string& target : ttr::simd_targets())
-    for (const bool strided : {false, true}) {
-      const Call call{Form::best, 0, strided, {}, target};
-      expect_near(run_forward<double>(f, in, call), want, 1e-11, f.name() + " " + target);
-      expect_near(run_backward<double>(f, in, d, call), grad, 1e-10, f.name() + " " + target);
-      expect_near(run_forward<float>(f, in, call), want, 2e-5, f.name() + " float " + target);
-      expect_near(run_backward<float>(f, in, d, call), grad, 1e-4, f.name() + " float " + target);
-    }
-}
-
 TEST(Attention, NotCausal) {
   for (const bool gauss : {false, true})
     for (const bool normalise : {true, false})
       for (const Size T : {1, 2, 9, 70}) {
         Attention f;
         f.causal = false, f.gauss = gauss, f.normalise = normalise, f.T = T, f.B = 2, f.sink = normalise && T == 9;
-        check_whole(f, T < 70);
-        f.capacity = 80, f.past = {80, 5}, f.H = 4, f.G = 2, f.K = 2, f.V = 5, check_whole(f, false);
-        f.B = 1, f.packed = {0, T / 2, T}, check_whole(f, false);
+        check_whole(f, T < 70, 2e-5, 1e-4);
+        f.capacity = 80, f.past = {80, 5}, f.H = 4, f.G = 2, f.K = 2, f.V = 5, check_whole(f, false, 2e-5, 1e-4);
+        f.B = 1, f.packed = {0, T / 2, T}, check_whole(f, false, 2e-5, 1e-4);
       }
 }
 
@@ -518,7 +437,7 @@ void check_softmax(const std::string& target, double tolerance) {
   for (const Size M : {1, 4, 7})
     for (Size N = 0; N <= 40; ++N)
       for (const Size hi : {Size{1}, Size{1000}}) {
-        const typename ttr::AttentionSimd<X>::Sight see{M, N, hi == 1 ? -5 : -1000, hi};
+        const ttr::MaskRange visible{M, N, hi == 1 ? -5 : -1000, hi};
         const Size ld = N + 3, shift = N % 3;
         std::vector<X> S(M * ld + 3, X(7)), bias(N), rows(M), m(M, X(-2)), l(M, X(0.5)), factor(M);
         const std::vector<X> old_m = m, old_l = l;
@@ -527,13 +446,14 @@ void check_softmax(const std::string& target, double tolerance) {
         for (X& x : bias) x = static_cast<X>(normal(rng));
         for (X& x : rows) x = static_cast<X>(normal(rng));
         const std::vector<X> old = S;
-        a.softmax(see, {bias.data(), 0, rows.data()}, true, S.data() + shift, ld, m.data(), l.data(), factor.data());
+        a.softmax(visible, {bias.data(), 0, rows.data()}, true, S.data() + shift, ld, m.data(), l.data(),
+                  factor.data());
         for (Size i = 0; i < M; ++i) {
           double top = old_m[i], sum = 0;
           const auto x = [&](Size j) { return static_cast<double>(old[shift + i * ld + j] + bias[j] + rows[i]); };
-          for (Size j = see.begin(i); j < see.end(i); ++j) top = std::max(top, x(j));
+          for (Size j = visible.begin(i); j < visible.end(i); ++j) top = std::max(top, x(j));
           for (Size j = 0; j < N; ++j) {
-            const bool seen = j >= see.begin(i) && j < see.end(i);
+            const bool seen = j >= visible.begin(i) && j < visible.end(i);
             const double want = seen ? std::exp(x(j) - top) : 0;
             EXPECT_NEAR(S[shift + i * ld + j], want, tolerance * (want + 1e-30)) << target << M << " " << N;
             sum += want;

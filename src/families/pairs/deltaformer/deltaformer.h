@@ -27,10 +27,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
-#include "families/common/linear.h"
+#include "families/pairs/problem.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"
@@ -39,29 +37,19 @@
 namespace ttr::families {
 
 template <class T>
-struct DeltaformerProblem {
-  std::span<const Sequence> sequences;  // sequence n owns row n of the past
-  int heads = 1, key_heads = 1;         // query head h reads key head h / (heads / key_heads)
-  int key_dim = 1, value_dim = 1;
-  T scale = 1;  // on q.k
-
-  View<const T, 4> q;     // [B, T, H, K]
-  View<const T, 4> k, v;  // [B, T, G, K], [B, T, G, V]
-  View<const T, 3> beta;  // [B, T, H]; no data = 1. Strides may be zero.
-
-  View<const T, 4> past_k, past_u;           // [N, capacity, G, K], [N, capacity, H, V], oldest first
-  const std::int64_t* past_count = nullptr;  // [N] pairs that are there; null = none
-
-  View<T, 4> o, u;  // [B, T, H, V]; no data = not wanted
+struct DeltaformerProblem : PairProblem<T> {
+  T scale = 1;              // on q.k
+  View<const T, 3> beta;    // [B, T, H]; no data = 1. Strides may be zero.
+  View<const T, 4> past_u;  // [N, capacity, H, V], oldest first
+  View<T, 4> u;             // [B, T, H, V]; no data = not wanted
 };
 
-/// `d_o` and `d_u` come in, the others go out and are *added to* (+=). Views without data are not wanted.
+/// `d_u` comes in too.
 template <class T>
-struct DeltaformerGradient {
-  View<const T, 4> d_o, d_u;  // [B, T, H, V]; no data = zero
-  View<T, 4> d_q, d_k, d_v;
-  View<T, 3> d_beta;  // full strides
-  View<T, 4> d_past_k, d_past_u;
+struct DeltaformerGradient : PairGradient<T> {
+  View<const T, 4> d_u;  // [B, T, H, V]; no data = zero
+  View<T, 3> d_beta;     // full strides
+  View<T, 4> d_past_u;
 };
 
 namespace deltaformer {

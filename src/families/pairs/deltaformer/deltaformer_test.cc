@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "families/pairs/attention/attention.h"
-#include "families_harness.h"
+#include "families/pairs/pairs_harness.h"
 
 namespace {
 
@@ -13,31 +13,11 @@ using namespace ttr::families;
 
 constexpr double inf = std::numeric_limits<double>::infinity();
 
-/// A call that starts within a sequence gets the tokens before it as past, behind the past there was.
-template <class X>
-struct Pairs {
-  Held<X> k, u;
-  std::vector<std::int64_t> count;
-  Size capacity = 0;
-
-  static View<X, 4> view(Held<X>& h) {
-    View<X, 4> out{h.memory.data(), {}, {}};
-    for (std::size_t i = 0; i < 4; ++i) out.extent[i] = h.extent[i], out.stride[i] = h.stride[i];
-    return out;
-  }
-};
-
-struct Deltaformer : FamilyBase {
-  int H = 2, G = 1, K = 3, V = 4;
+struct Deltaformer : PairFamily {
   double scale = 0.6;
   bool steps = true;  // beta is an input
-  Size capacity = 0;
-  std::vector<std::int64_t> past = {};  // by sequence; empty: none
 
-  std::string name() const {
-    return "deltaformer-T" + std::to_string(T) + "-H" + std::to_string(H) + "-G" + std::to_string(G) + "-K" +
-           std::to_string(K) + "-V" + std::to_string(V) + "-past" + std::to_string(capacity);
-  }
+  std::string name() const { return "deltaformer" + sizes(); }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, H, K}, 0, 1.5},
                            {"k", Role::input, {B, T, G, K}},
@@ -52,7 +32,7 @@ struct Deltaformer : FamilyBase {
     return s;
   }
   Values draw_values() const { return draw(specs(), seed); }
-  Size past_of(Size n) const { return past.empty() ? 0 : static_cast<Size>(past[static_cast<std::size_t>(n)]); }
+  std::vector<Spec> kept() const override { return {{"k", Role::input, {G, K}}, {"u", Role::output, {H, V}}}; }
 
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * H * V)}, {"u", Doubles(B * T * H * V)}};
@@ -60,10 +40,10 @@ struct Deltaformer : FamilyBase {
     const double *const q = data("q"), *const v = data("v"), *const beta = data("beta");
     const double* const k[2] = {data("k"), data("past_k")};
     const double* const u[2] = {out["u"].data(), data("past_u")};
-    Size lane = 0;
+    Size index = 0;
     for (const Sequence& n : sequences()) {
-      const Size before = past_of(lane);
-      const auto token = [&](Size i) { return i < before ? lane * capacity + i : n.row * T + n.begin + i - before; };
+      const Size before = past_of(index);
+      const auto token = [&](Size i) { return i < before ? index * capacity + i : n.row * T + n.begin + i - before; };
       for (int h = 0; h < H; ++h)
         for (Size t = n.begin; t < n.end; ++t) {
           const Size position = before + t - n.begin, query = (n.row * T + t) * H + h, shared = h / (H / G);
@@ -89,55 +69,22 @@ struct Deltaformer : FamilyBase {
           const Doubles now = mean(position + 1);
           std::copy(now.begin(), now.end(), out["o"].begin() + query * V);
         }
-      ++lane;
+      ++index;
     }
     return out;
-  }
-
-  /// The pairs before `list`, of this family's past and of its sequences; u of the latter is what earlier calls gave.
-  template <class X>
-  Pairs<X> before(Bound<X>& x, const std::vector<Sequence>& list) const {
-    Pairs<X> p;
-    p.capacity = capacity + T;
-    const bool strided = x.held.at("q").stride.back() != 1;
-    p.k = Held<X>({N(), p.capacity, G, K}, strided), p.u = Held<X>({N(), p.capacity, H, V}, strided);
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        const auto copy = [&](const char* name, Size width, Held<X>& to) {
-          Held<X>& from = x.held.at(old ? "past_" + std::string(name) : name);
-          for (Size c = 0; c < width; ++c)
-            to.at((lane * p.capacity + i) * width + c) = from.at((row * (old ? capacity : T) + t) * width + c);
-        };
-        copy("k", G * K, p.k), copy("u", H * V, p.u);
-        ++i;
-      });
-      p.count.push_back(i);
-    }
-    return p;
-  }
-  template <class Each>
-  void each_before(const std::vector<Sequence>& list, Size lane, Each&& each) const {
-    const Sequence whole = sequences()[static_cast<std::size_t>(lane)], part = list[static_cast<std::size_t>(lane)];
-    for (Size i = 0; i < past_of(lane); ++i) each(true, lane, i);
-    if (part.end > part.begin)
-      for (Size t = whole.begin; t < part.begin; ++t) each(false, whole.row, t);
   }
 
   template <class X>
   DeltaformerProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list, Pairs<X>& p) const {
     DeltaformerProblem<X> a;
-    a.sequences = list;
-    a.heads = H, a.key_heads = G, a.key_dim = K, a.value_dim = V, a.scale = static_cast<X>(scale);
-    a.q = x.template view<4>("q"), a.k = x.template view<4>("k"), a.v = x.template view<4>("v");
-    a.beta = x.template view<3>("beta");
-    a.past_k = p.view(p.k), a.past_u = p.view(p.u), a.past_count = p.count.data();
-    a.o = x.template view<4>("o"), a.u = x.template view<4>("u");
+    fill(a, x, list, p);
+    a.scale = static_cast<X>(scale), a.beta = x.template view<3>("beta");
+    a.past_u = p.template view<4>("u"), a.u = x.template view<4>("u");
     return a;
   }
   template <class X>
   std::size_t bytes(Size longest, Form, int, bool backward) const {
-    return deltaformer::workspace_bytes<X>(H, G, K, V, longest, capacity + T, backward);
+    return deltaformer::workspace_bytes<X>(H, G, K, V, longest, room(), backward);
   }
   template <class X>
   Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form, int, const Simd<X>& s, Workspace w) const {
@@ -147,35 +94,18 @@ struct Deltaformer : FamilyBase {
   template <class X>
   Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form, int,
                   const Simd<X>& s, Workspace w) const {
-    Pairs<X> p = before(x, list);
-    Pairs<X> d = p;
-    for (Held<X>* part : {&d.k, &d.u}) std::fill(part->memory.begin(), part->memory.end(), X(0));
+    Pairs<X> p = before(x, list), d = zeros(p);
     auto a = problem(x, list, p);
     a.o = {}, a.u = {};
     DeltaformerGradient<X> out;
-    out.d_o = given.template view<4>("o"), out.d_u = given.template view<4>("u");
-    out.d_q = to.template view<4>("q"), out.d_k = to.template view<4>("k"), out.d_v = to.template view<4>("v");
-    out.d_beta = to.template view<3>("beta");
-    out.d_past_k = d.view(d.k), out.d_past_u = d.view(d.u);
+    fill_gradient(out, given, to, d);
+    out.d_u = given.template view<4>("u"), out.d_beta = to.template view<3>("beta");
+    out.d_past_u = d.template view<4>("u");
     const Status status = deltaformer::backward(a, out, s, w);
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        const auto add = [&](const char* name, Size width, Held<X>& from, Bound<X>& sums) {
-          Held<X>& sum = sums.held.at(old ? "past_" + std::string(name) : name);
-          for (Size c = 0; c < width; ++c)
-            sum.at((row * (old ? capacity : T) + t) * width + c) += from.at((lane * d.capacity + i) * width + c);
-        };
-        // u of an earlier call is an output of that call.
-        add("k", G * K, d.k, to), add("u", H * V, d.u, old ? to : given);
-        ++i;
-      });
-    }
+    add_before(d, given, to, list);
     return status;
   }
 };
-
-const std::vector<FormCall> once = {{Form::best, 0}};
 
 TEST(Deltaformer, AgainstLoopsAndDifferences) {
   for (const bool steps : {true, false})

@@ -8,25 +8,21 @@
 #include <cstdint>
 
 #include "families/pairs/attention/attention.h"
-#include "families/pairs/kernel_regression/factor.h"
-#include "families/pairs/kernel_regression/run.h"
-#include "families/common/replay.h"
-#include "families/common/scratch.h"
-#include "simd/denormals.h"
+#include "families/pairs/driver.h"
+#include "families/pairs/factor.h"
+#include "families/pairs/rows.h"
 
 namespace ttr::families::gaussian_attention {
 namespace {
 
-using kernel_regression::Factor;
-using kernel_regression::Kernel;
-using kernel_regression::narrow;
-using kernel_regression::Size;
-using kernel_regression::widen;
+using pairs::each_tile;
+using pairs::Factor;
+using pairs::Kernel;
+using pairs::keys_of;
+using pairs::narrow;
+using pairs::Size;
+using pairs::widen;
 
-template <class T>
-const Sequence& keys_of(const GaussianAttentionProblem<T>& p, std::size_t n) {
-  return p.key_sequences.empty() ? p.sequences[n] : p.key_sequences[n];
-}
 template <class T>
 double bandwidth_of(const GaussianAttentionProblem<T>& p) {
   return p.bandwidth > 0 ? p.bandwidth : 2 * std::sqrt(static_cast<double>(p.key_dim));
@@ -129,12 +125,8 @@ class Landmarks {
   }
 
  private:
-  static constexpr Size C = kernel_regression::block_size;
+  static constexpr Size C = pairs::block_size;
 
-  template <class Each>
-  static void each_tile(const Sequence& n, Each&& each) {
-    for (Size t = n.begin; t < n.end; t += C) each(t, std::min(C, n.end - t));
-  }
   // From X = d kappa(x, W): d_x, and what goes to the landmarks.
   void kernel_back(Size c) {
     std::fill_n(d_x, c * K, 0.0);
@@ -152,19 +144,17 @@ class Landmarks {
 template <class T>
 Status check(const GaussianAttentionProblem<T>& p, bool backward, Workspace work) {
   const Size longest = longest_of(p.sequences);
-  const Size pairs = p.key_sequences.empty() ? longest : longest_of(p.key_sequences);
+  const Size most = p.key_sequences.empty() ? longest : longest_of(p.key_sequences);
   const Size landmarks = p.landmarks ? p.landmarks.extent[1] : 0;
-  if (longest < 0 || pairs < 0 || p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 ||
+  if (longest < 0 || most < 0 || p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 ||
       p.heads % p.key_heads != 0 || (!p.key_sequences.empty() && p.key_sequences.size() != p.sequences.size()))
     return Status::bad_shape;
   if (p.landmarks && (landmarks < 1 || p.landmarks.extent[0] < static_cast<Size>(p.sequences.size())))
     return Status::bad_shape;
   if (!(p.bandwidth >= 0) || (p.landmarks && !(p.ridge > 0))) return Status::out_of_domain;
-  if (longest > 0 && (!p.q || (pairs > 0 && (!p.k || !p.v)))) return Status::missing_input;
-  if (!work.data || work.bytes < workspace_bytes<T>(p.heads, p.key_heads, p.key_dim, p.value_dim, longest, pairs,
-                                                    landmarks, backward))
-    return Status::small_workspace;
-  return Status::ok;
+  if (longest > 0 && (!p.q || (most > 0 && (!p.k || !p.v)))) return Status::missing_input;
+  return pairs::check_workspace(
+      work, workspace_bytes<T>(p.heads, p.key_heads, p.key_dim, p.value_dim, longest, most, landmarks, backward));
 }
 
 /// Sequence n as attention with the pairs in the past.

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/pairs/kernel_regression/kernel_regression.h"
+#include "families/pairs/driver.h"
 #include "families/pairs/kernel_regression/run.h"
-#include "simd/denormals.h"
 
 namespace ttr::families::kernel_regression {
 namespace {
@@ -21,13 +20,13 @@ class Backward {
   bool sequence(std::size_t n) {
     x = p.sequences[n];
     bool good = true;
-    const Size past = past_of(p, n), all = pairs_of(p, n);
+    const Size past = p.past_of(n), all = p.pairs_of(n);
     for (int g = 0; g < p.key_heads; ++g) {
       run.load(p, n, g);
       std::fill_n(sums.keys, all * run.K, 0.0);
       std::fill_n(sums.values, all * run.V, 0.0);
       std::fill_n(sums.gram, sums.size(blocks(all)), 0.0);
-      run.walk(
+      run.each_system(
           p, n, g, p.window > 0 ? std::max<Size>(0, past + 1 - p.window) : 0, false,
           [&](const System& needed) {
             if (!own_systems(p)) settle();
@@ -39,10 +38,10 @@ class Backward {
             if (own_systems(p)) one(queries.head, queries.begin);
             else many(queries);
           },
-          [&](int head, int heads, Size t) {
+          [&](int head, Size t) {
             run.slide(system, p.window, past + t);
             run.grow(system, ++system.count);
-            for (int r = 0; r < heads; ++r) one(head + r, t);
+            one(head, t);
           },
           [&](int, Size) { good = false; });
       settle();
@@ -147,7 +146,7 @@ class Backward {
   // A ridge that many tokens share takes their sum: in float it is added to once.
   void ridges(Size m) {
     const bool one_for_all = d.d_ridge.stride[1] == 0;
-    const int group = p.heads / p.key_heads, first = rows[0].head / group * group;
+    const int group = p.group(), first = rows[0].head / group * group;
     for (int h = first; h < first + group; ++h) {
       double sum = 0;
       Size last = -1;
@@ -190,21 +189,20 @@ class Backward {
 template <class T>
 Status backward(const KernelRegressionProblem<T>& p, const KernelRegressionGradient<T>& d, const Simd<double>& s,
                 Workspace work) noexcept {
-  Size pairs;
-  if (const Status status = check(p, true, false, &pairs); status != Status::ok) return status;
+  Size most;
+  if (const Status status = check(p, true, false, &most); status != Status::ok) return status;
   if (!d.d_o) return Status::ok;
-  if (!work.data ||
-      work.bytes < workspace_bytes(p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, false, true, p.window))
-    return Status::small_workspace;
+  const std::size_t bytes =
+      workspace_bytes(p.heads, p.key_heads, p.key_dim, p.value_dim, most, false, true, p.window);
+  if (const Status status = pairs::check_workspace(work, bytes); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Run run(s, p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, p.window, true, true, arena);
-  const Sums sums(p.key_dim, p.value_dim, pairs, p.window, run.N, arena);
-  run.kernel.choose(p);
+  Run run(s, p.key_dim, p.value_dim, most, p.window, true, true, arena);
+  const Sums sums(p.key_dim, p.value_dim, most, p.window, run.N, arena);
+  run.kernel.choose(p.kernel, p.scale, p.bandwidth, p.degree);
   Backward<T> backward(p, d, run, sums);
   bool good = true;
-  for (std::size_t n = 0; n < p.sequences.size(); ++n)
-    if (p.sequences[n].end > p.sequences[n].begin) good = backward.sequence(n) && good;
+  pairs::each_sequence(p, [&](std::size_t n) { good = backward.sequence(n) && good; });
   return good ? Status::ok : Status::out_of_domain;
 }
 

@@ -6,41 +6,30 @@
 #include <cstddef>
 #include <limits>
 
+#include "families/pairs/driver.h"
 #include "families/pairs/kernel_regression/run.h"
-#include "families/common/replay.h"
-#include "simd/denormals.h"
 
 namespace ttr::families::kernel_regression {
 
 template <class T>
-Status check(const KernelRegressionProblem<T>& p, bool queries, bool kept, Size* pairs) noexcept {
-  const Size longest = longest_of(p.sequences);
-  if (longest < 0 || p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 ||
-      p.heads % p.key_heads != 0 || p.window < 0 || (p.kernel == RegressionKernel::polynomial && p.degree < 1))
-    return Status::bad_shape;
+Status check(const KernelRegressionProblem<T>& p, bool queries, bool kept, Size* most_pairs) noexcept {
+  pairs::Largest most;
+  if (const Status status = pairs::check_pairs(p, {pairs::kept(p.past_k), pairs::kept(p.past_v)}, &most);
+      status != Status::ok)
+    return status;
+  *most_pairs = most.pairs;
+  if (p.window < 0 || (p.kernel == RegressionKernel::polynomial && p.degree < 1)) return Status::bad_shape;
   if (p.kernel == RegressionKernel::gaussian && !(p.bandwidth > 0)) return Status::out_of_domain;
   if (!p.causal && p.window > 0) return Status::not_supported;
-  if (longest > 0 && (!p.ridge || (queries && !p.q) || (!p.k != !p.v) || (!p.k && p.causal)))
+  if (most.tokens > 0 && (!p.ridge || (queries && !p.q) || (!p.k != !p.v) || (!p.k && p.causal)))
     return Status::missing_input;
-  if (kept && longest > 0 && own_systems(p)) return Status::not_supported;
-  *pairs = 0;
+  if (kept && most.tokens > 0 && own_systems(p)) return Status::not_supported;
   for (std::size_t n = 0; n < p.sequences.size(); ++n) {
-    const Size past = past_of(p, n);
-    if (past < 0) return Status::bad_shape;
-    if (past > 0 && (!p.past_k || !p.past_v)) return Status::missing_input;
-    if (past > 0 && (past > p.past_k.extent[1] || past > p.past_v.extent[1])) return Status::bad_shape;
-    if (p.sequences[n].end == p.sequences[n].begin) continue;
-    *pairs = std::max(*pairs, pairs_of(p, n));
-    if (kept && seen_of(pairs_of(p, n), p.window) > p.factor_capacity) return Status::state_full;
+    if (p.tokens_of(n) == 0) continue;
+    if (kept && seen_of(p.pairs_of(n), p.window) > p.factor_capacity) return Status::state_full;
     if (kept && p.factored[n] < 0) return Status::out_of_domain;
-    if (own_systems(p)) continue;
-    const int group = p.heads / p.key_heads;
-    for (int h = 0; h < p.heads; ++h) {
-      const T ridge = p.ridge(p.sequences[n].row, p.sequences[n].begin, h);
-      if (!(ridge > 0)) return Status::out_of_domain;
-      if (p.shared && ridge != p.ridge(p.sequences[n].row, p.sequences[n].begin, h / group * group))
-        return Status::out_of_domain;
-    }
+    for (int h = 0; h < p.heads && !own_systems(p); ++h)
+      if (!(p.ridge(p.sequences[n].row, p.sequences[n].begin, h) > 0)) return Status::out_of_domain;
   }
   return Status::ok;
 }
@@ -55,7 +44,7 @@ class Forward {
   bool sequence(std::size_t n) {
     x = p.sequences[n];
     bool good = true;
-    const Size tokens = x.end - x.begin, past = past_of(p, n), all = pairs_of(p, n);
+    const Size tokens = p.tokens_of(n), past = p.past_of(n), all = p.pairs_of(n);
     // With a window the factor that is kept is that of the pairs the last query saw, or of no use.
     Size there = p.factored ? std::min(past, static_cast<Size>(p.factored[n])) : 0;
     if (p.window > 0 && (!p.factored || p.factored[n] != seen_of(past, p.window))) there = 0;
@@ -63,27 +52,27 @@ class Forward {
     const bool one_by_one = tokens == 1 && p.causal;
     for (int g = 0; g < p.key_heads; ++g) {
       run.load(p, n, g);
-      int lane = g * (p.shared ? 1 : p.heads / p.key_heads);
-      run.walk(
+      int head = g * p.group();  // whose factor is next
+      run.each_system(
           p, n, g, from, one_by_one,
           [&](const System& needed) {
             system = needed;
-            attach(n, lane++, there);
+            attach(n, head++, there);
             run.grow(system, system.count);
           },
           [&](const Queries& queries) {
             if (p.o) many(queries);
           },
-          [&](int head, int heads, Size t) {
+          [&](int h, Size t) {
             run.slide(system, p.window, past + t);
-            if (p.o) one(head, heads, t);
+            if (p.o) one(h, t);
             else run.grow(system, system.count + 1);
           },
-          [&](int head, Size t) {
+          [&](int h, Size t) {
             good = false;
             if (p.o)
               for (int j = 0; j < p.value_dim; ++j)
-                p.o(x.row, x.begin + t, head, j) = std::numeric_limits<T>::quiet_NaN();
+                p.o(x.row, x.begin + t, h, j) = std::numeric_limits<T>::quiet_NaN();
           });
     }
     if (p.factored && tokens > 0) p.factored[n] = seen_of(all, p.window);
@@ -91,9 +80,9 @@ class Forward {
   }
 
  private:
-  void attach(std::size_t n, int lane, Size there) {
+  void attach(std::size_t n, int head, Size there) {
     if (!p.triangle) return run.factor.attach(run.triangle, run.solved, 0);
-    const Size at = static_cast<Size>(n) * (p.shared ? p.key_heads : p.heads) + lane, room = p.factor_capacity;
+    const Size at = static_cast<Size>(n) * p.heads + head, room = p.factor_capacity;
     run.factor.attach(p.triangle + at * Factor::start(room), p.solved + at * room * p.value_dim, there);
   }
 
@@ -108,23 +97,21 @@ class Forward {
     narrow(run.o, x.row, x.begin + a.begin, b, a.head, run.V, false, p.o);
   }
 
-  // The new pair and, of the heads that share its factor, the queries: the factor is read once for all of them.
-  void one(int head, int heads, Size t) {
+  // The new pair and the query that sees it: the factor is read once for both.
+  void one(int head, Size t) {
     const Size old = system.count, N = run.N;
     const double *const keys = run.keys + system.first * run.K, *const newest = keys + old * run.K;
-    for (int r = 0; r < heads; ++r) widen(p.q, x.row, x.begin + t, 1, head + r, run.K, run.q + r * run.K);
-    run.kernel.values(1, old, newest, keys, run.X, N);
-    run.kernel.values(heads, old + 1, run.q, keys, run.X + N, N);
-    run.factor.lower(old, 1 + heads, run.X, N);
+    double *const of_pair = run.X, *const of_query = run.X + N;
+    widen(p.q, x.row, x.begin + t, 1, head, run.K, run.q);
+    run.kernel.values(1, old, newest, keys, of_pair, N);
+    run.kernel.values(1, old + 1, run.q, keys, of_query, N);
+    run.factor.lower(old, 2, run.X, N);
     double block;
     run.kernel.values(1, 1, newest, newest, &block, 1);
-    run.factor.append(1, system.ridge, run.X, N, &block, 1, run.values + (system.first + old) * run.V);
-    for (int r = 0; r < heads; ++r) {
-      double* const y = run.X + (1 + r) * N;
-      run.factor.finish(y);
-      s.vec_mat(old + 1, run.V, y, run.factor.values(), run.V, run.o);
-      narrow(run.o, x.row, x.begin + t, 1, head + r, run.V, false, p.o);
-    }
+    run.factor.append(1, system.ridge, of_pair, N, &block, 1, run.values + (system.first + old) * run.V);
+    run.factor.finish(of_query);
+    s.vec_mat(old + 1, run.V, of_query, run.factor.values(), run.V, run.o);
+    narrow(run.o, x.row, x.begin + t, 1, head, run.V, false, p.o);
   }
 
   const KernelRegressionProblem<T>& p;
@@ -136,12 +123,12 @@ class Forward {
 
 }  // namespace
 
-std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t pairs, bool kept,
-                            bool backward, std::ptrdiff_t window) noexcept {
+std::size_t workspace_bytes(int, int, int key_dim, int value_dim, std::ptrdiff_t most, bool kept, bool backward,
+                            std::ptrdiff_t window) noexcept {
   static constexpr Simd<double> none{};
   Arena arena;
-  const Run run(none, heads, key_heads, key_dim, value_dim, pairs, window, backward || !kept, backward, arena);
-  if (backward) Sums(key_dim, value_dim, pairs, window, run.N, arena);
+  const Run run(none, key_dim, value_dim, most, window, backward || !kept, backward, arena);
+  if (backward) Sums(key_dim, value_dim, most, window, run.N, arena);
   return arena.bytes();
 }
 
@@ -149,20 +136,19 @@ template <class T>
 Status forward(const KernelRegressionProblem<T>& p, const Simd<double>& s, Workspace work) noexcept {
   const bool kept = p.triangle || p.solved || p.factored;
   if (kept && (!p.triangle || !p.solved || !p.factored)) return Status::missing_input;
-  Size pairs;
-  if (const Status status = check(p, static_cast<bool>(p.o), kept, &pairs); status != Status::ok) return status;
+  Size most;
+  if (const Status status = check(p, static_cast<bool>(p.o), kept, &most); status != Status::ok) return status;
   if (!p.o && !kept) return Status::ok;
-  if (!work.data ||
-      work.bytes < workspace_bytes(p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, kept, false, p.window))
-    return Status::small_workspace;
+  const std::size_t bytes =
+      workspace_bytes(p.heads, p.key_heads, p.key_dim, p.value_dim, most, kept, false, p.window);
+  if (const Status status = pairs::check_workspace(work, bytes); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Run run(s, p.heads, p.key_heads, p.key_dim, p.value_dim, pairs, p.window, !kept, false, arena);
-  run.kernel.choose(p);
+  Run run(s, p.key_dim, p.value_dim, most, p.window, !kept, false, arena);
+  run.kernel.choose(p.kernel, p.scale, p.bandwidth, p.degree);
   Forward<T> forward(p, run);
   bool good = true;
-  for (std::size_t n = 0; n < p.sequences.size(); ++n)
-    if (p.sequences[n].end > p.sequences[n].begin) good = forward.sequence(n) && good;
+  pairs::each_sequence(p, [&](std::size_t n) { good = forward.sequence(n) && good; });
   return good ? Status::ok : Status::out_of_domain;
 }
 

@@ -40,9 +40,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
-#include "families/common/linear.h"
+#include "families/pairs/kernel.h"
+#include "families/pairs/problem.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"
@@ -50,13 +50,9 @@
 
 namespace ttr::families {
 
-enum class RegressionKernel { exponential, gaussian, linear, polynomial };
-
+/// Not causal: k and v may have no data, then the past alone is seen.
 template <class T>
-struct KernelRegressionProblem {
-  std::span<const Sequence> sequences;  // sequence n owns the past pairs n
-  int heads = 1, key_heads = 1;         // head h reads k and v of head h / (heads / key_heads)
-  int key_dim = 1, value_dim = 1;
+struct KernelRegressionProblem : PairProblem<T> {
   bool causal = true;         // false: not with a window
   std::ptrdiff_t window = 0;  // newest pairs a query sees, its own included; 0 = all
 
@@ -65,36 +61,26 @@ struct KernelRegressionProblem {
   double bandwidth = 1;  // gaussian: above 0
   int degree = 2;        // polynomial: at least 1
 
-  View<const T, 4> q;      // [B, T, H, K]
-  View<const T, 4> k, v;   // [B, T, G, K], [B, T, G, V]; no data, and not causal: the past alone is seen
-  View<const T, 3> ridge;  // [B, T, H] above 0, of the whole system at t. Stride 0 in T: one system for a sequence
-  bool shared = false;     // the heads of a group have the same ridge (and no other), and so one factor
+  View<const T, 3> ridge;   // [B, T, H] above 0, of the whole system at t. Stride 0 in T: one system for a sequence
+  View<const T, 4> past_v;  // [N, capacity, G, V], oldest first
 
-  View<const T, 4> past_k, past_v;           // [N, capacity, G, K], [N, capacity, G, V], oldest first
-  const std::int64_t* past_count = nullptr;  // [N] pairs that are there; null = none
-
-  // The factor that is kept, all or none; F = key_heads if `shared`, else heads. Contiguous; start in, end out.
-  double* triangle = nullptr;          // [N, F, factor_capacity (factor_capacity + 1) / 2]
-  double* solved = nullptr;            // [N, F, factor_capacity, V] Z
+  // The factor that is kept, all or none. Contiguous; start in, end out.
+  double* triangle = nullptr;          // [N, H, factor_capacity (factor_capacity + 1) / 2]
+  double* solved = nullptr;            // [N, H, factor_capacity, V] Z
   std::int64_t* factored = nullptr;    // [N] pairs in it; afterwards all that a sequence's next query could see
   std::ptrdiff_t factor_capacity = 0;  // pairs
-
-  View<T, 4> o;  // [B, T, H, V]; no data = not wanted
 };
 
-/// `d_o` comes in, the others go out and are *added to* (+=). Views without data are not wanted.
 template <class T>
-struct KernelRegressionGradient {
-  View<const T, 4> d_o;  // [B, T, H, V]; no data = zero
-  View<T, 4> d_q, d_k, d_v;
+struct KernelRegressionGradient : PairGradient<T> {
   View<T, 3> d_ridge;  // [B, T, H]; a zero stride sums over what it broadcasts
-  View<T, 4> d_past_k, d_past_v;
+  View<T, 4> d_past_v;
 };
 
 namespace kernel_regression {
 
 /// `pairs`: the largest number of pairs of a sequence, past ones included; `kept`: the problem has a factor. With
-/// window = 0 it is enough for any window.
+/// window = 0 it is enough for any window. Any number of heads takes the same: they follow one another.
 std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t pairs, bool kept,
                             bool backward, std::ptrdiff_t window = 0) noexcept;
 

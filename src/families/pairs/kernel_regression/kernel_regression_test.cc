@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "families/solve/least_squares/least_squares.h"
 #include "families/pairs/kernel_regression/reference.h"
+#include "families/solve/least_squares/least_squares.h"
 
 namespace {
 
@@ -12,19 +12,18 @@ using namespace ttr_families_test;
 using namespace ttr::families;
 using Kind = RegressionKernel;
 
-const std::vector<FormCall> once = {{Form::best, 0}};
 constexpr double float_tolerance = 1e-6;
 
 TEST(KernelRegression, AgainstLoopsAndDifferences) {
   for (const Kind kernel : {Kind::exponential, Kind::gaussian, Kind::linear, Kind::polynomial})
-    for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::shared})
+    for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::all})
       for (const Size T : {0, 1, 2, 7}) {
         Regression f;
         f.kernel = kernel, f.ridge = ridge, f.T = T;
         check_family(f, once, true, float_tolerance);
         f.capacity = 6, f.past = {5}, f.H = 4, f.G = 2, f.degree = 3, check_family(f, once, true, float_tolerance);
         if (ridge == Ridge::token) continue;
-        f.kept = true, check_family(f, once, true, float_tolerance);
+        f.keeps_factor = true, check_family(f, once, true, float_tolerance);
       }
 }
 
@@ -46,13 +45,14 @@ TEST(KernelRegression, ManyBlocks) {
     Kind kernel;
   };
   for (const Case& c : std::vector<Case>{{64, 0, 1, 1, false, Ridge::head, Kind::exponential},
-                                         {70, 131, 2, 1, true, Ridge::shared, Kind::gaussian},
+                                         {70, 131, 2, 1, true, Ridge::all, Kind::gaussian},
                                          {66, 64, 2, 2, true, Ridge::head, Kind::exponential},
                                          {130, 3, 1, 1, true, Ridge::head, Kind::polynomial},
                                          {67, 0, 1, 1, false, Ridge::token, Kind::gaussian},
-                                         {9, 300, 6, 1, true, Ridge::shared, Kind::gaussian}}) {
+                                         {9, 300, 6, 1, true, Ridge::all, Kind::gaussian}}) {
     Regression f;
-    f.T = c.T, f.capacity = c.past, f.H = c.H, f.G = c.G, f.kept = c.kept, f.ridge = c.ridge, f.kernel = c.kernel;
+    f.T = c.T, f.capacity = c.past, f.H = c.H, f.G = c.G, f.keeps_factor = c.kept, f.ridge = c.ridge,
+    f.kernel = c.kernel;
     f.K = 4, f.V = 3;
     if (c.past > 0) f.past = {c.past};
     check_family(f, once, false, float_tolerance);
@@ -93,7 +93,7 @@ TEST(KernelRegression, Packed) {
       if (kept && ridge == Ridge::token) continue;
       Regression f;
       f.T = 12, f.packed = {0, 3, 3, 4, 12}, f.H = 4, f.G = 2, f.capacity = 9, f.past = {9, 3, 0, 7};
-      f.kept = kept, f.ridge = ridge;
+      f.keeps_factor = kept, f.ridge = ridge;
       check_family(f, once, ridge == Ridge::token, float_tolerance);
       if (!kept) check_alone(f, once);
     }
@@ -105,12 +105,12 @@ TEST(KernelRegression, Packed) {
 
 TEST(KernelRegression, Window) {
   for (const Size window : {1, 2, 3, 100})
-    for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::shared})
+    for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::all})
       for (const bool kept : {false, true}) {
         if (kept && ridge == Ridge::token) continue;
         Regression f;
         f.window = window, f.ridge = ridge, f.T = 8, f.capacity = 4, f.past = {3}, f.kernel = Kind::gaussian, f.H = 2;
-        f.kept = kept;
+        f.keeps_factor = kept;
         check_family(f, once, true, float_tolerance);
       }
 }
@@ -126,12 +126,13 @@ TEST(KernelRegression, WindowOfManyBlocks) {
   };
   for (const Case& c : std::vector<Case>{{75, 0, 70, 1, 1, false, Ridge::head},
                                          {130, 0, 64, 1, 1, true, Ridge::head},
-                                         {9, 200, 129, 2, 1, true, Ridge::shared},
-                                         {90, 30, 65, 2, 1, false, Ridge::shared},
+                                         {9, 200, 129, 2, 1, true, Ridge::all},
+                                         {90, 30, 65, 2, 1, false, Ridge::all},
                                          {70, 40, 63, 2, 2, true, Ridge::head},
                                          {70, 5, 67, 2, 1, false, Ridge::token}}) {
     Regression f;
-    f.T = c.T, f.capacity = c.past, f.window = c.window, f.H = c.H, f.G = c.G, f.kept = c.kept, f.ridge = c.ridge;
+    f.T = c.T, f.capacity = c.past, f.window = c.window, f.H = c.H, f.G = c.G, f.keeps_factor = c.kept,
+    f.ridge = c.ridge;
     f.kernel = Kind::gaussian, f.K = 3, f.V = 2;
     if (c.past > 0) f.past = {c.past};
     check_family(f, once, false, float_tolerance);
@@ -194,7 +195,7 @@ TEST(KernelRegression, WindowForgetsWhatIsNotANumber) {
     for (const bool kept : {false, true})
       for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
         Regression f;
-        f.T = 60, f.H = f.G = 1, f.window = 9, f.kept = kept;
+        f.T = 60, f.H = f.G = 1, f.window = 9, f.keeps_factor = kept;
         Values in = f.draw_values();
         const Doubles want = f.reference(in).at("o");
         const Size at = 20, width = std::string(name) == "k" ? f.K : f.V;
@@ -222,7 +223,7 @@ TEST(KernelRegression, WindowForgetsWhatIsNotANumber) {
 // A kept factor of another number of pairs than the window sees is not used.
 TEST(KernelRegression, WindowFactorOfAnotherPast) {
   Regression f;
-  f.T = 6, f.capacity = 20, f.past = {20}, f.kept = true, f.window = 8;
+  f.T = 6, f.capacity = 20, f.past = {20}, f.keeps_factor = true, f.window = 8;
   const Values in = f.draw_values();
   for (const std::int64_t stated : {0, 3, 7, 9, 20}) {
     Bound<double> x(f.specs(), &in, false);
@@ -236,9 +237,9 @@ TEST(KernelRegression, WindowFactorOfAnotherPast) {
 
 TEST(KernelRegression, TokenByToken) {
   for (const bool kept : {false, true})
-    for (const Ridge ridge : {Ridge::head, Ridge::shared}) {
+    for (const Ridge ridge : {Ridge::head, Ridge::all}) {
       Regression f;
-      f.T = 40, f.H = 6, f.G = 2, f.kept = kept, f.ridge = ridge, f.capacity = 5, f.past = {4};
+      f.T = 40, f.H = 6, f.G = 2, f.keeps_factor = kept, f.ridge = ridge, f.capacity = 5, f.past = {4};
       const Values in = f.draw_values(), want = f.reference(in);
       Call steps;
       for (Size t = 1; t < f.T; ++t) steps.cuts.push_back(t);
@@ -250,7 +251,7 @@ TEST(KernelRegression, TokenByToken) {
 // A factor that lags behind the past is completed; one that is ahead of it, after the past was cut, is its corner.
 TEST(KernelRegression, FactorBehindAndAhead) {
   Regression f;
-  f.T = 9, f.capacity = 30, f.past = {30}, f.kept = true;
+  f.T = 9, f.capacity = 30, f.past = {30}, f.keeps_factor = true;
   const Values in = f.draw_values();
   const auto run = [&](Size past, std::vector<std::int64_t>& state) {
     Regression now = f;
@@ -271,30 +272,17 @@ TEST(KernelRegression, FactorBehindAndAhead) {
   run(30, state);
 }
 
-/// Without splitting, which means something else where later tokens are seen.
-void check_whole(const Regression& f, bool by_difference) {
-  const Values in = f.draw_values(), d = draw_gradients(f, 5), want = f.reference(in);
-  const Values grad = run_backward<double>(f, in, d, {});
-  if (by_difference) expect_near(grad, differences(f, in, d), 1e-6, f.name());
-  for (const std::string& target : ttr::simd_targets())
-    for (const bool strided : {false, true}) {
-      const Call call{Form::best, 0, strided, {}, target};
-      expect_near(run_forward<double>(f, in, call), want, 1e-11, f.name() + " " + target);
-      expect_near(run_backward<double>(f, in, d, call), grad, 1e-10, f.name() + " " + target);
-      expect_near(run_forward<float>(f, in, call), want, float_tolerance, f.name() + " float " + target);
-      expect_near(run_backward<float>(f, in, d, call), grad, float_tolerance, f.name() + " float " + target);
-    }
-}
-
 TEST(KernelRegression, NotCausal) {
-  for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::shared})
+  for (const Ridge ridge : {Ridge::head, Ridge::token, Ridge::all})
     for (const Size T : {1, 2, 9, 70}) {
       Regression f;
       f.causal = false, f.ridge = ridge, f.T = T, f.B = 2, f.kernel = Kind::gaussian;
       if (ridge != Ridge::head && T == 70) continue;
-      check_whole(f, T < 9);
-      f.capacity = 70, f.past = {65, 5}, f.H = 2, f.G = 2, f.K = 2, f.V = 5, check_whole(f, false);
-      f.kept = ridge != Ridge::token, f.B = 1, f.packed = {0, T / 2, T}, check_whole(f, false);
+      check_whole(f, T < 9, float_tolerance, float_tolerance);
+      f.capacity = 70, f.past = {65, 5}, f.H = 2, f.G = 2, f.K = 2, f.V = 5,
+      check_whole(f, false, float_tolerance, float_tolerance);
+      f.keeps_factor = ridge != Ridge::token, f.B = 1, f.packed = {0, T / 2, T},
+      check_whole(f, false, float_tolerance, float_tolerance);
     }
 }
 
@@ -393,7 +381,7 @@ TEST(KernelRegression, RepeatedKeys) {
   for (const double ridge : {1.0, 1e-4, 1e-8})
     for (const bool kept : {false, true}) {
       Regression f;
-      f.T = 100, f.H = f.G = 1, f.kept = kept;
+      f.T = 100, f.H = f.G = 1, f.keeps_factor = kept;
       Values in = f.draw_values();
       in["ridge"][0] = ridge;
       for (std::size_t i = 0; i < in["k"].size(); ++i) in["k"][i] = in["k"][i % static_cast<std::size_t>(f.K)];
@@ -481,7 +469,6 @@ TEST(KernelRegression, WhatItRefuses) {
   EXPECT_EQ(status([](P& p) { p.past_k = {}; }), Status::missing_input);
   EXPECT_EQ(status([](P& p) { p.past_k.extent[1] = 3; }), Status::bad_shape);
   EXPECT_EQ(status([](P& p) { p.causal = false, p.window = 2; }), Status::not_supported);
-  EXPECT_EQ(status([](P& p) { p.shared = true; }), Status::out_of_domain);  // two ridges
   EXPECT_EQ(status([](P& p) {
               static double some[64];
               p.triangle = some;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "families/pairs/kernel_regression/kernel_regression.h"
-#include "families_harness.h"
+#include "families/pairs/pairs_harness.h"
 
 namespace ttr_families_test {
 
@@ -34,35 +34,22 @@ inline Doubles solved(Doubles A, Doubles b) {
   return b;
 }
 
-template <class X>
-struct Pairs {
-  Held<X> k, v;
-  std::vector<std::int64_t> count;
-  static View<X, 4> view(Held<X>& h) {
-    View<X, 4> out{h.memory.data(), {}, {}};
-    for (std::size_t i = 0; i < 4; ++i) out.extent[i] = h.extent[i], out.stride[i] = h.stride[i];
-    return out;
-  }
-};
+enum class Ridge { head, token, all };  // one for each head, for each token and head, for all
 
-enum class Ridge { head, token, shared };
-
-/// A call that starts within a sequence gets the tokens before it as past, behind the past there was. Bound::counts
-/// has the bits of the factor that is kept: sizes, triangles, Z.
-struct Regression : FamilyBase {
-  int H = 2, G = 1, K = 3, V = 2, degree = 2;
+/// Bound::counts has the bits of the factor that is kept: sizes, triangles, Z.
+struct Regression : PairFamily {
+  Regression() { V = 2; }
+  int degree = 2;
   Kind kernel = Kind::exponential;
   double scale = 0.6, bandwidth = 2.5, key_size = 1;
   Ridge ridge = Ridge::head;
-  bool causal = true, kept = false;
-  Size window = 0, capacity = 0;
-  std::vector<std::int64_t> past = {};  // by sequence; empty: none
+  bool causal = true, keeps_factor = false;
+  Size window = 0;
 
   std::string name() const {
-    return "kernel" + std::to_string(static_cast<int>(kernel)) + "-T" + std::to_string(T) + "-H" + std::to_string(H) +
-           "-G" + std::to_string(G) + "-K" + std::to_string(K) + "-V" + std::to_string(V) + "-past" +
-           std::to_string(capacity) + "-window" + std::to_string(window) + "-ridge" +
-           std::to_string(static_cast<int>(ridge)) + (kept ? "-kept" : "") + (causal ? "" : "-all");
+    return "kernel" + std::to_string(static_cast<int>(kernel)) + sizes() + "-window" + std::to_string(window) +
+           "-ridge" + std::to_string(static_cast<int>(ridge)) + (keeps_factor ? "-kept" : "") +
+           (causal ? "" : "-all");
   }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, H, K}, 0, key_size},
@@ -70,7 +57,7 @@ struct Regression : FamilyBase {
                            {"v", Role::input, {B, T, G, V}},
                            {"o", Role::output, {B, T, H, V}}};
     if (ridge == Ridge::token) s.push_back({"ridge", Role::input, {B, T, H}});
-    else s.push_back({"ridge", Role::input, {1, 1, ridge == Ridge::shared ? 1 : H}});
+    else s.push_back({"ridge", Role::input, {1, 1, ridge == Ridge::all ? 1 : H}});
     if (capacity > 0) {
       s.push_back({"past_k", Role::input, {N(), capacity, G, K}, 0, key_size});
       s.push_back({"past_v", Role::input, {N(), capacity, G, V}});
@@ -82,7 +69,7 @@ struct Regression : FamilyBase {
     for (double& x : v["ridge"]) x = static_cast<float>(0.3 + std::abs(x));
     return v;
   }
-  Size past_of(Size n) const { return past.empty() ? 0 : static_cast<Size>(past[static_cast<std::size_t>(n)]); }
+  std::vector<Spec> kept() const override { return {{"k", Role::input, {G, K}}, {"v", Role::input, {G, V}}}; }
 
   double kappa(const double* x, const double* y) const {
     double dot = 0, apart = 0;
@@ -102,11 +89,11 @@ struct Regression : FamilyBase {
 
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * H * V)}};
-    Size lane = 0;
+    Size index = 0;
     for (const Sequence& n : sequences()) {
-      const Size before = past_of(lane), tokens = n.end - n.begin;
+      const Size before = past_of(index), tokens = n.end - n.begin;
       const auto pair = [&](const std::string& name, Size i, Size head, Size width) {
-        return i < before ? &in.at("past_" + name)[((lane * capacity + i) * G + head) * width]
+        return i < before ? &in.at("past_" + name)[((index * capacity + i) * G + head) * width]
                           : &in.at(name)[((n.row * T + n.begin + i - before) * G + head) * width];
       };
       for (int h = 0; h < H; ++h)
@@ -118,22 +105,21 @@ struct Regression : FamilyBase {
           for (Size i = 0; i < m; ++i) {
             const double* const k = pair("k", begin + i, g, K);
             for (Size j = 0; j < m; ++j) A[i * m + j] = kappa(k, pair("k", begin + j, g, K));
-            A[i * m + i] += in.at("ridge")[ridge == Ridge::token ? token * H + h : ridge == Ridge::shared ? 0 : h];
+            A[i * m + i] += in.at("ridge")[ridge == Ridge::token ? token * H + h : ridge == Ridge::all ? 0 : h];
             b[i] = kappa(k, &in.at("q")[(token * H + h) * K]);
           }
           const Doubles w = solved(A, b);
           for (Size i = 0; i < m; ++i)
             for (Size j = 0; j < V; ++j) out["o"][(token * H + h) * V + j] += w[i] * pair("v", begin + i, g, V)[j];
         }
-      ++lane;
+      ++index;
     }
     return out;
   }
 
-  Size factors() const { return N() * (ridge == Ridge::shared ? G : H); }
-  Size room() const { return capacity + T; }
+  Size factors() const { return N() * H; }
   std::vector<std::int64_t> counts() const {
-    if (!kept) return {};
+    if (!keeps_factor) return {};
     // What has not been computed yet is NaN.
     std::vector<std::int64_t> c(N() + factors() * (room() * (room() + 1) / 2 + room() * V),
                                 std::bit_cast<std::int64_t>(std::numeric_limits<double>::quiet_NaN()));
@@ -141,49 +127,18 @@ struct Regression : FamilyBase {
     return c;
   }
 
-  template <class Each>
-  void each_before(const std::vector<Sequence>& list, Size lane, Each&& each) const {
-    const Sequence whole = sequences()[static_cast<std::size_t>(lane)], part = list[static_cast<std::size_t>(lane)];
-    for (Size i = 0; i < past_of(lane); ++i) each(true, lane, i);
-    if (part.end > part.begin)
-      for (Size t = whole.begin; t < part.begin; ++t) each(false, whole.row, t);
-  }
-  template <class X>
-  Pairs<X> before(Bound<X>& x, const std::vector<Sequence>& list) const {
-    Pairs<X> p;
-    const bool strided = x.held.at("q").stride.back() != 1;
-    p.k = Held<X>({N(), room(), G, K}, strided), p.v = Held<X>({N(), room(), G, V}, strided);
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        const auto copy = [&](const char* name, Size width, Held<X>& to) {
-          Held<X>& from = x.held.at(old ? "past_" + std::string(name) : name);
-          for (Size c = 0; c < width; ++c)
-            to.at((lane * room() + i) * width + c) = from.at((row * (old ? capacity : T) + t) * width + c);
-        };
-        copy("k", G * K, p.k), copy("v", G * V, p.v);
-        ++i;
-      });
-      p.count.push_back(i);
-    }
-    return p;
-  }
-
   template <class X>
   KernelRegressionProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list, Pairs<X>& p) const {
     KernelRegressionProblem<X> a;
-    a.sequences = list;
-    a.heads = H, a.key_heads = G, a.key_dim = K, a.value_dim = V, a.causal = causal, a.window = window;
+    fill(a, x, list, p);
+    a.causal = causal, a.window = window;
     a.kernel = kernel, a.scale = scale, a.bandwidth = bandwidth, a.degree = degree;
-    a.q = x.template view<4>("q"), a.k = x.template view<4>("k"), a.v = x.template view<4>("v");
-    a.ridge = x.template view<3>("ridge"), a.shared = ridge == Ridge::shared;
-    a.past_k = Pairs<X>::view(p.k), a.past_v = Pairs<X>::view(p.v), a.past_count = p.count.data();
-    a.o = x.template view<4>("o");
+    a.ridge = x.template view<3>("ridge"), a.past_v = p.template view<4>("v");
     return a;
   }
   template <class X>
   std::size_t bytes(Size, Form, int, bool backward) const {
-    return kernel_regression::workspace_bytes(H, G, K, V, room(), kept, backward, window);
+    return kernel_regression::workspace_bytes(H, G, K, V, room(), keeps_factor, backward, window);
   }
   static const Simd<double>& wide(const char* name) { return ttr::simd<double>(name); }
   template <class X>
@@ -191,7 +146,7 @@ struct Regression : FamilyBase {
     Pairs<X> p = before(x, list);
     auto a = problem(x, list, p);
     Doubles triangle, Z;
-    if (kept) {
+    if (keeps_factor) {
       const auto bits = x.counts.begin() + N();
       for (auto i = bits; i != x.counts.end(); ++i) triangle.push_back(std::bit_cast<double>(*i));
       const Size cut = factors() * room() * (room() + 1) / 2;
@@ -213,29 +168,14 @@ struct Regression : FamilyBase {
   template <class X>
   Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form, int,
                   const Simd<X>& s, Workspace w) const {
-    Pairs<X> p = before(x, list);
-    Pairs<X> d = p;
-    for (Held<X>* part : {&d.k, &d.v}) std::fill(part->memory.begin(), part->memory.end(), X(0));
+    Pairs<X> p = before(x, list), d = zeros(p);
     auto a = problem(x, list, p);
     a.o = {};
     KernelRegressionGradient<X> out;
-    out.d_o = given.template view<4>("o");
-    out.d_q = to.template view<4>("q"), out.d_k = to.template view<4>("k"), out.d_v = to.template view<4>("v");
-    out.d_ridge = to.template view<3>("ridge");
-    out.d_past_k = Pairs<X>::view(d.k), out.d_past_v = Pairs<X>::view(d.v);
+    fill_gradient(out, given, to, d);
+    out.d_ridge = to.template view<3>("ridge"), out.d_past_v = d.template view<4>("v");
     const Status status = kernel_regression::backward(a, out, wide(s.name), w);
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        const auto add = [&](const char* name, Size width, Held<X>& from) {
-          Held<X>& sum = to.held.at(old ? "past_" + std::string(name) : name);
-          for (Size c = 0; c < width; ++c)
-            sum.at((row * (old ? capacity : T) + t) * width + c) += from.at((lane * room() + i) * width + c);
-        };
-        add("k", G * K, d.k), add("v", G * V, d.v);
-        ++i;
-      });
-    }
+    add_before(d, given, to, list);
     return status;
   }
 };

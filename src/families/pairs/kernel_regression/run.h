@@ -1,14 +1,22 @@
-// What forward and backward share: the pairs of a sequence and key head in double, and the walk over the systems that
+// What forward and backward share: the pairs of a sequence and key head in double, and the loop over the systems that
 // its queries need. Contract: kernel_regression.h.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 
-#include "families/pairs/kernel_regression/factor.h"
-#include "families/pairs/kernel_regression/kernel.h"
+#include "families/pairs/factor.h"
+#include "families/pairs/kernel_regression/kernel_regression.h"
+#include "families/pairs/rows.h"
 
 namespace ttr::families::kernel_regression {
+
+using pairs::block_size;
+using pairs::Factor;
+using pairs::Kernel;
+using pairs::narrow;
+using pairs::Size;
+using pairs::widen;
 
 /// The pairs [first, first + count) of a sequence, with a ridge.
 struct System {
@@ -24,14 +32,6 @@ struct Queries {
   Size begin, count, seen;
 };
 
-template <class T>
-Size past_of(const KernelRegressionProblem<T>& p, std::size_t n) {
-  return p.past_count ? static_cast<Size>(p.past_count[n]) : 0;
-}
-template <class T>
-Size pairs_of(const KernelRegressionProblem<T>& p, std::size_t n) {
-  return past_of(p, n) + (p.k ? p.sequences[n].end - p.sequences[n].begin : 0);
-}
 /// True if every token has a system of its own.
 template <class T>
 bool own_systems(const KernelRegressionProblem<T>& p) {
@@ -40,46 +40,27 @@ bool own_systems(const KernelRegressionProblem<T>& p) {
 /// The most pairs that one query sees, of n.
 inline Size seen_of(Size n, Size window) { return window > 0 ? std::min(n, window) : n; }
 
-/// out [count, dim] = x[row, begin .. begin+count-1, head, :]
-template <class T>
-void widen(const View<const T, 4>& x, Size row, Size begin, Size count, int head, Size dim, double* out) {
-  const T* from = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
-  for (Size i = 0; i < count; ++i, from += x.stride[1], out += dim)
-    for (Size j = 0; j < dim; ++j) out[j] = static_cast<double>(from[j * x.stride[3]]);
-}
-/// x[row, begin .. begin+count-1, head, :] = in [count, dim], or += with `add`
-template <class T>
-void narrow(const double* in, Size row, Size begin, Size count, int head, Size dim, bool add, const View<T, 4>& x) {
-  T* to = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
-  for (Size i = 0; i < count; ++i, to += x.stride[1], in += dim)
-    for (Size j = 0; j < dim; ++j) {
-      T& y = to[j * x.stride[3]];
-      y = static_cast<T>(add ? static_cast<double>(y) + in[j] : in[j]);
-    }
-}
-
 class Run {
  public:
-  Run(const Simd<double>& simd, int heads, int key_heads, Size key_dim, Size value_dim, Size most, Size window,
-      bool with_factor, bool backward, Arena& arena)
+  Run(const Simd<double>& simd, Size key_dim, Size value_dim, Size most, Size window, bool with_factor, bool backward,
+      Arena& arena)
       : s(simd),
         K(key_dim),
         V(value_dim),
         N(window > 0 ? std::min(most, window + 2 * C) : most),
         kernel(simd, key_dim, arena),
-        factor(simd, value_dim, std::max<Size>(backward ? 2 * C : C, 1 + heads / key_heads), arena,
-               seen_of(most, window)) {
-    const Size room = seen_of(most, window), at_once = std::max<Size>(C, 1 + heads / key_heads);
+        factor(simd, value_dim, backward ? 2 * C : C, arena, seen_of(most, window)) {
+    const Size room = seen_of(most, window);
     keys = arena.take<double>(most * K), values = arena.take<double>(most * V);
-    X = arena.take<double>(at_once * N);
-    q = arena.take<double>(at_once * K), o = arena.take<double>(at_once * V);
+    X = arena.take<double>(C * N);
+    q = arena.take<double>(C * K), o = arena.take<double>(C * V);
     if (with_factor) triangle = arena.take<double>(Factor::start(room)), solved = arena.take<double>(room * V);
   }
 
   template <class T>
   void load(const KernelRegressionProblem<T>& p, std::size_t n, int key_head) {
     const Sequence& x = p.sequences[n];
-    const Size past = past_of(p, n);
+    const Size past = p.past_of(n);
     if (past > 0) {
       widen(p.past_k, static_cast<Size>(n), 0, past, key_head, K, keys);
       widen(p.past_v, static_cast<Size>(n), 0, past, key_head, V, values);
@@ -100,16 +81,16 @@ class Run {
     grow(system, system.count);
   }
 
-  /// Walks over all queries of a sequence that read this key head: begin(system) for every factor that is needed, the
-  /// first pair of which is `from`; answer(queries) for up to 64 of them that see a part of it; next(head, heads,
-  /// token) for these heads' queries of a token that sees one pair more, and with a window perhaps one less;
-  /// bad(head, token) where the ridge is not above 0. one_by_one: next() for all of them.
+  /// For all queries of a sequence that read this key head: begin(system) for every factor that is needed, the first
+  /// pair of which is `from`; answer(queries) for up to 64 of them that see a part of it; next(head, token) for the
+  /// query of a token that sees one pair more, and with a window perhaps one less; bad(head, token) where the ridge is
+  /// not above 0. one_by_one: next() for all of them.
   template <class T, class Begin, class Answer, class Next, class Bad>
-  void walk(const KernelRegressionProblem<T>& p, std::size_t n, int key_head, Size from, bool one_by_one,
-            Begin&& begin, Answer&& answer, Next&& next, Bad&& bad) {
+  void each_system(const KernelRegressionProblem<T>& p, std::size_t n, int key_head, Size from, bool one_by_one,
+                   Begin&& begin, Answer&& answer, Next&& next, Bad&& bad) {
     const Sequence& x = p.sequences[n];
-    const Size past = past_of(p, n), tokens = x.end - x.begin, all = pairs_of(p, n);
-    const int group = p.heads / p.key_heads, first = key_head * group;
+    const Size past = p.past_of(n), tokens = p.tokens_of(n), all = p.pairs_of(n);
+    const int group = p.group(), first = key_head * group;
     if (own_systems(p)) {
       System now;
       for (Size t = 0; t < tokens; ++t)
@@ -126,15 +107,13 @@ class Run {
         }
       return;
     }
-    const int heads = p.shared ? group : 1;
     Size grown = one_by_one ? 0 : tokens;
     if (p.window > 0) grown = std::min(grown, from + p.window - past);
-    for (int h = first; h < first + group; h += heads) {
+    for (int h = first; h < first + group; ++h) {
       begin(System{from, (p.causal ? past + grown : all) - from, static_cast<double>(p.ridge(x.row, x.begin, h))});
-      for (int r = 0; r < heads; ++r)
-        for (Size t = 0; t < grown; t += C)
-          answer(Queries{h + r, t, std::min(C, grown - t), p.causal ? past + t + 1 - from : all});
-      for (Size t = grown; t < tokens; ++t) next(h, heads, t);
+      for (Size t = 0; t < grown; t += C)
+        answer(Queries{h, t, std::min(C, grown - t), p.causal ? past + t + 1 - from : all});
+      for (Size t = grown; t < tokens; ++t) next(h, t);
     }
   }
 

@@ -14,7 +14,6 @@
 
 #include "families/pairs/local_linear/local_linear.h"
 #include "families/pairs/local_linear/run.h"
-#include "simd/denormals.h"
 
 namespace ttr::families::local_linear {
 namespace {
@@ -27,7 +26,7 @@ class Back {
 
   bool group(std::size_t index, int key_head) {
     const Sequence& n = p.sequences[index];
-    const int heads = p.heads / p.key_heads;
+    const int heads = p.group();
     bool good = true;
     pairs.load(p, index, key_head);
     std::fill_n(run.d_k, pairs.tiles * tile_size * K, T(0));
@@ -89,12 +88,12 @@ class Back {
       return;
     }
     if (p.order == 2) {
-      run.quadratic.solve(block, run.g, run.r2, run.u2, p.report);
+      run.quadratic.solve(block, run.g, run.r2, run.u2);
       return;
     }
-    const System<T> systems[] = {{block.rhs, run.r, nullptr, tolerance(p, true)},
-                                 {run.rhs, run.u, run.size, tolerance(p, true)}};
-    run.solver.solve(block, p.solve, systems, 2, p.report);
+    const System<T> systems[] = {{block.rhs, run.r, nullptr, tolerance<T>(true)},
+                                 {run.rhs, run.u, run.size, tolerance<T>(true)}};
+    run.solver.solve(block, systems, 2);
   }
 
   // dv, the part of dk that does not go through the logits, and C W in the tiles of run.g, its sum in run.mean.
@@ -215,10 +214,9 @@ Status backward(const LocalLinearProblem<T>& p, const LocalLinearGradient<T>& d,
   Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, true, arena);
   Back<T> back(p, d, run);
   bool good = true;
-  for (std::size_t n = 0; n < p.sequences.size(); ++n) {
-    if (p.sequences[n].end == p.sequences[n].begin) continue;
+  pairs::each_sequence(p, [&](std::size_t n) {
     for (int g = 0; g < p.key_heads; ++g) good = back.group(n, g) && good;
-  }
+  });
   return good ? Status::ok : Status::out_of_domain;
 }
 

@@ -14,24 +14,20 @@
 #include <limits>
 #include <type_traits>
 
-#include "families/pairs/local_linear/local_linear.h"
 #include "families/common/scratch.h"
+#include "families/pairs/layout.h"
+#include "families/pairs/local_linear/local_linear.h"
 #include "families/pairs/local_linear/local_linear_simd.h"
 
 namespace ttr::families::local_linear {
 
-using Size = std::ptrdiff_t;
+using pairs::Size;
 
-inline constexpr Size tile_size = 64;
+inline constexpr Size tile_size = pairs::block_size;
 
 inline Size tiles_of(Size count) { return (count + tile_size - 1) / tile_size; }
 /// Tiles that `longest` pairs may need: past and new tokens are rounded up separately.
 inline Size most_tiles(Size longest) { return longest / tile_size + 2; }
-
-template <class T>
-Size past_of(const LocalLinearProblem<T>& p, std::size_t n) {
-  return p.past_count ? static_cast<Size>(p.past_count[n]) : 0;
-}
 
 /// The pairs of one sequence and key head. Keys are relative to `origin`, the first of them.
 template <class T>
@@ -47,7 +43,7 @@ struct Pairs {
   void load(const LocalLinearProblem<T>& p, std::size_t n, int key_head) {
     const Sequence& q = p.sequences[n];
     const Size row = static_cast<Size>(n);
-    queries = q.end - q.begin, past = past_of(p, n), now = p.k ? queries : 0;
+    queries = q.end - q.begin, past = p.past_of(n), now = p.k ? queries : 0;
     past_tiles = tiles_of(past), tiles = past_tiles + tiles_of(now);
     T* const k_now = k + past_tiles * tile_size * K;
     T* const v_now = v + past_tiles * tile_size * V;
@@ -152,7 +148,7 @@ struct Block {
   struct Range {
     Size begin, end;
   };
-  typename LocalLinearSimd<T>::Sight sight(Size t) const {
+  typename LocalLinearSimd<T>::Visible visible(Size t) const {
     return {rows, pairs.count(t), triangle && t + 1 == tiles};
   }
   /// Pairs that every query of the block sees.
@@ -226,14 +222,14 @@ struct Block {
     }
     for (Size t = 0; t < tiles; ++t) {
       dots({0, rows}, t, wide, K + 2, gaussian ? K + 2 : K, T(0), tile(t));
-      a->raise(sight(t), tile(t), row);
+      a->raise(visible(t), tile(t), row);
     }
     for (double* const sum : {mass, moment, tilt}) std::fill_n(sum, rows, 0.0);
     std::fill_n(mean, rows * K, T(0));
     if (has_along_query) std::fill_n(along_query, rows * K, T(0));
     T* const z = has_along_query ? tilted : nullptr;
     for (Size t = 0; t < tiles; ++t) {
-      a->weigh(sight(t), row, pairs.half_squares(t), tile(t), z, {mass, moment, tilt});
+      a->weigh(visible(t), row, pairs.half_squares(t), tile(t), z, {mass, moment, tilt});
       read({0, rows}, t, tile(t), pairs.keys(t), K, mean);
       if (z) read({0, rows}, t, z, pairs.keys(t), K, along_query);
     }

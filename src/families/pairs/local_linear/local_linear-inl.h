@@ -19,12 +19,12 @@ namespace HWY_NAMESPACE {
 constexpr Size kKeys = 64;
 
 template <class T>
-void Raise(const typename LocalLinearSimd<T>::Sight& see, const T* X, T* top) {
+void Raise(const typename LocalLinearSimd<T>::Visible& visible, const T* X, T* top) {
   const Tag<T> d;
   const Vec<T> none = hn::Set(d, -std::numeric_limits<T>::infinity());
-  for (Size i = 0; i < see.rows; ++i) {
+  for (Size i = 0; i < visible.rows; ++i) {
     Vec<T> most = hn::Set(d, top[i]);
-    ForVectors<T>(see.seen(i), [&](Size j, Size lanes, auto p) HWY_ATTR {
+    ForVectors<T>(visible.count(i), [&](Size j, Size lanes, auto p) HWY_ATTR {
       constexpr bool part = decltype(p)::part;
       Vec<T> x = LoadMaybe<part>(X + i * kKeys + j, lanes);
       if constexpr (part) x = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(lanes)), x, none);
@@ -73,17 +73,17 @@ HWY_INLINE void WeighRows(Size i, Size n, const T* top, const T* h, T* X, T* Z,
   if constexpr (kTilt) add(tilt, sums.tilt);
 }
 template <bool kTilt, class T>
-HWY_INLINE void WeighOf(const typename LocalLinearSimd<T>::Sight& see, const T* top, const T* h, T* X, T* Z,
+HWY_INLINE void WeighOf(const typename LocalLinearSimd<T>::Visible& visible, const T* top, const T* h, T* X, T* Z,
                         const typename LocalLinearSimd<T>::Sums& sums) {
   Size i = 0;
-  for (; !see.triangle && i + 4 <= see.rows; i += 4) WeighRows<4, kTilt>(i, see.n, top, h, X, Z, sums);
-  for (; i < see.rows; ++i) WeighRows<1, kTilt>(i, see.seen(i), top, h, X, Z, sums);
+  for (; !visible.triangle && i + 4 <= visible.rows; i += 4) WeighRows<4, kTilt>(i, visible.n, top, h, X, Z, sums);
+  for (; i < visible.rows; ++i) WeighRows<1, kTilt>(i, visible.count(i), top, h, X, Z, sums);
 }
 template <class T>
-void Weigh(const typename LocalLinearSimd<T>::Sight& see, const T* top, const T* h, T* X, T* Z,
+void Weigh(const typename LocalLinearSimd<T>::Visible& visible, const T* top, const T* h, T* X, T* Z,
            const typename LocalLinearSimd<T>::Sums& sums) {
-  if (Z) WeighOf<true, T>(see, top, h, X, Z, sums);
-  else WeighOf<false, T>(see, top, h, X, Z, sums);
+  if (Z) WeighOf<true, T>(visible, top, h, X, Z, sums);
+  else WeighOf<false, T>(visible, top, h, X, Z, sums);
 }
 
 // C [R, D] += A B on a panel of NV vectors of columns; A [R, n] has a leading dimension of kKeys.

@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "families/pairs/local_linear/run.h"
-#include "simd/denormals.h"
 
 namespace ttr::families::local_linear {
 namespace {
@@ -17,10 +16,10 @@ bool forward_head(const LocalLinearProblem<T>& p, const Sequence& n, int head, R
   for (Size first = 0; first < n.end - n.begin; first += tile_size) {
     good = block.load(p, n, head, first, run.solver.wants_query(p, first)) && good;
     if (p.slope) run.take_slope(p, n, head);
-    else if (p.order == 2) run.quadratic.solve(block, nullptr, run.r2, nullptr, p.report);
+    else if (p.order == 2) run.quadratic.solve(block, nullptr, run.r2, nullptr);
     else {
-      const System<T> system{block.rhs, run.r, nullptr, tolerance(p, false)};
-      run.solver.solve(block, p.solve, &system, 1, p.report);
+      const System<T> system{block.rhs, run.r, nullptr, tolerance<T>(false)};
+      run.solver.solve(block, &system, 1);
     }
     std::fill_n(run.values, block.rows * p.value_dim, T(0));
     for (Size t = 0; t < block.tiles; ++t) run.read_values(t);
@@ -49,15 +48,14 @@ Status forward(const LocalLinearProblem<T>& p, const Simd<T>& s, Workspace work,
   const FlushDenormals flush;
   Arena arena(work);
   Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, false, arena);
-  const int group = p.heads / p.key_heads;
   bool good = true;
-  for (std::size_t n = 0; n < p.sequences.size(); ++n) {
-    if (p.sequences[n].end == p.sequences[n].begin) continue;
+  pairs::each_sequence(p, [&](std::size_t n) {
     for (int g = 0; g < p.key_heads; ++g) {
       run.pairs.load(p, n, g);
-      for (int h = g * group; h < (g + 1) * group; ++h) good = forward_head(p, p.sequences[n], h, run) && good;
+      for (int h = g * p.group(); h < (g + 1) * p.group(); ++h)
+        good = forward_head(p, p.sequences[n], h, run) && good;
     }
-  }
+  });
   return good ? Status::ok : Status::out_of_domain;
 }
 

@@ -15,13 +15,13 @@
 //
 // The solve. *Direct*: S and its Cholesky factor in double whatever T is, L K^2 / 2 per query. *Iterative*: conjugate
 // gradients in T for all queries of a tile together, 2 L K per step and query, preconditioned by the covariance of
-// the keys (local_linear_precondition.h). They start from the best multiple of the query, which costs half a step
-// because q.k is there, and end with a step that needs no product (local_linear_solve.h). They stop when the
+// the keys (precondition.h). They start from the best multiple of the query, which costs half a step
+// because q.k is there, and end with a step that needs no product (solve.h). They stop when the
 // estimated energy |x - r|_S, which bounds the error of o in units of the values' weighted standard deviation, is
 // below 1e-5 (float; 1e-6 backward) or 1e-13 (double), or below that (float: a tenth of it) relative to |r|_S. A
 // query that is not there after 16 + K/4 steps (float, once there are K pairs: 16 + 3K/4) is solved directly, and
-// where most are not, the next 64, 192, 448 go without the attempt. Automatic: direct for K <= 32 (float) and K <= 64
-// (double); order 2 is always direct.
+// where most are not, the next 64, 192, 448 go without the attempt. K <= 32 (float) and K <= 64 (double) are direct;
+// order 2 is always direct.
 //
 // Cost in float, K = V = 64, causal, T = 2048, normal keys, AVX-512, at lambda = 0.1, 1 and 10: 12, 7 and 2.8 steps
 // on average (9.1, 5.9 and 2.4 weighted by the pairs seen); forward takes 9.5, 6.4 and 4.0 times as long as softmax,
@@ -39,10 +39,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
-#include "families/common/linear.h"
+#include "families/pairs/problem.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"
@@ -52,46 +50,27 @@ namespace ttr::families {
 
 enum class LocalKernel { exponential, gaussian };
 enum class LocalRidge { relative, absolute };
-enum class LocalSolve { automatic, direct, iterative };
 
-/// How the solves went, per query and right-hand side (backward has two). Calls add to it.
-struct LocalLinearReport {
-  std::int64_t solves = 0, steps = 0;  // of conjugate gradients
-  std::int64_t factors = 0;            // queries solved directly, by choice or because the steps did not suffice
-};
-
+/// Not causal: k and v may have no data, then the past alone is seen.
 template <class T>
-struct LocalLinearProblem {
-  std::span<const Sequence> sequences;  // sequence n owns the past pairs n
-  int heads = 1, key_heads = 1;         // head h reads k and v of head h / (heads / key_heads)
-  int key_dim = 0, value_dim = 0;
+struct LocalLinearProblem : PairProblem<T> {
   int order = 1;       // 1 or 2
   bool causal = true;  // else every query of a sequence sees all of it
   LocalKernel kernel = LocalKernel::exponential;
   T scale = 1;                 // exponential: on q.k
   View<const T, 1> bandwidth;  // gaussian: [H] > 0; the stride may be zero
   LocalRidge ridge = LocalRidge::relative;
-  View<const T, 3> lambda;                   // [B, T, H] > 0; strides may be zero. Not used with `slope`
-  View<const T, 4> slope;                    // [B, T, H, K]; no data = solved for. Order 1 only
-  View<const T, 4> q;                        // [B, T, H, K]
-  View<const T, 4> k, v;                     // [B, T, G, K], [B, T, G, V]; no data, and not causal: the past alone
-  View<const T, 4> past_k, past_v;           // [N, capacity, G, K], [N, capacity, G, V]: pairs before the first token
-  const std::int64_t* past_count = nullptr;  // [N] pairs in use; null = 0
-  View<T, 4> o;                              // [B, T, H, V]; no data = not wanted
-  LocalSolve solve = LocalSolve::automatic;
-  double tolerance = 0;  // of the iterative solve, see above; 0: the default. Backward takes a tenth of it
-  LocalLinearReport* report = nullptr;
+  View<const T, 3> lambda;  // [B, T, H] > 0; strides may be zero. Not used with `slope`
+  View<const T, 4> slope;   // [B, T, H, K]; no data = solved for. Order 1 only
+  View<const T, 4> past_v;  // [N, capacity, G, V]
 };
 
-/// `d_o` comes in, the others go out. Views without data are not wanted.
 template <class T>
-struct LocalLinearGradient {
-  View<const T, 4> d_o;  // [B, T, H, V]; no data = zero
-  View<T, 4> d_q, d_k, d_v;
+struct LocalLinearGradient : PairGradient<T> {
   View<T, 3> d_lambda;     // [B, T, H]
   View<T, 4> d_slope;      // [B, T, H, K]
   View<T, 1> d_bandwidth;  // [H]
-  View<T, 4> d_past_k, d_past_v;
+  View<T, 4> d_past_v;
 };
 
 namespace local_linear {

@@ -34,8 +34,7 @@ class Quadratic {
 
   /// r = S^-1 xb for every query; with `centred` (tiles of g.v_j minus its mean) also
   /// u = -S^-1 sum_j p_j centred_j (x_j - xb).
-  void solve(const Block<T>& block, const T* centred, Coefficients r, Coefficients u, LocalLinearReport* report) {
-    if (report) report->factors += block.rows;
+  void solve(const Block<T>& block, const T* centred, Coefficients r, Coefficients u) {
     for (Size i = 0; i < block.rows; ++i) {
       double* const to = r + i * F;
       double* const other = centred ? u + i * F : nullptr;

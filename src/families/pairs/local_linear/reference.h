@@ -21,11 +21,13 @@ using ttr::families::LocalKernel;
 using ttr::families::LocalLinearGradient;
 using ttr::families::LocalLinearProblem;
 using ttr::families::LocalRidge;
-using ttr::families::LocalSolve;
 using Real = long double;
 using Reals = std::vector<Real>;
 
 enum class Per { all, head, token };
+
+/// Keys of so many dimensions are solved for by steps, in float and in double; those of a few directly.
+constexpr int many = 66;
 
 struct Case {
   int B = 1;
@@ -36,13 +38,11 @@ struct Case {
   LocalRidge ridge = LocalRidge::relative;
   Per lambda = Per::head;
   bool slope = false;
-  LocalSolve solve = LocalSolve::automatic;
   std::vector<Size> packed = {};        // borders in row 0; empty: every row is one sequence
   std::vector<std::int64_t> past = {};  // pairs before each sequence; empty: none
-  double smallest = 0.1, scale = 0, size = 1, tolerance = 0;
+  double smallest = 0.1, scale = 0, size = 1;
   bool strided = false;
   unsigned seed = 1;
-  ttr::families::LocalLinearReport* report = nullptr;
 
   Size N() const { return packed.empty() ? B : static_cast<Size>(packed.size()) - 1; }
   Size capacity() const { return past.empty() ? 1 : *std::max_element(past.begin(), past.end()) + 2; }
@@ -88,7 +88,7 @@ struct Case {
            "-K" + std::to_string(K) + "-V" + std::to_string(V) + " order " + std::to_string(order) +
            (causal ? "" : " everywhere") + (kernel == LocalKernel::gaussian ? " gaussian" : "") +
            (ridge == LocalRidge::absolute ? " absolute" : "") + (slope ? " slope" : "") +
-           (past.empty() ? "" : " past") + (packed.empty() ? "" : " packed") + " solve " + std::to_string(int(solve));
+           (past.empty() ? "" : " past") + (packed.empty() ? "" : " packed");
   }
 };
 
@@ -191,14 +191,13 @@ LocalLinearProblem<T> problem_of(const Case& c, Bound<T>& x, const std::vector<S
   LocalLinearProblem<T> p;
   p.sequences = list;
   p.heads = c.H, p.key_heads = c.G, p.key_dim = c.K, p.value_dim = c.V, p.order = c.order, p.causal = c.causal;
-  p.kernel = c.kernel, p.scale = static_cast<T>(c.exponent()), p.ridge = c.ridge, p.solve = c.solve;
+  p.kernel = c.kernel, p.scale = static_cast<T>(c.exponent()), p.ridge = c.ridge;
   p.q = x.template view<4>("q"), p.k = x.template view<4>("k"), p.v = x.template view<4>("v");
   p.lambda = x.template view<3>("lambda"), p.slope = x.template view<4>("slope");
   p.bandwidth = x.template view<1>("bandwidth");
   p.past_k = x.template view<4>("past_k"), p.past_v = x.template view<4>("past_v");
   if (!c.past.empty()) p.past_count = c.past.data();
-  p.o = x.template view<4>("o"), p.report = c.report;
-  p.tolerance = c.tolerance;
+  p.o = x.template view<4>("o");
   return p;
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "families/pairs/driver.h"
 #include "families/pairs/local_linear/quadratic.h"
 
 namespace ttr::families::local_linear {
@@ -21,38 +22,27 @@ const Simd<double>& wide_table(const Simd<T>& s, const Simd<double>* given) {
 /// Of the energy norm of an error in the slopes. Gradients need more digits than answers: dlambda = -u.r weighs the
 /// directions of small variance, which the energy does not see, by 1 / lambda.
 template <class T>
-double tolerance(const LocalLinearProblem<T>& p, bool backward) {
-  if (p.tolerance > 0) return backward ? p.tolerance / 10 : p.tolerance;
+double tolerance(bool backward) {
   return std::is_same_v<T, double> ? 1e-13 : backward ? 1e-6 : 1e-5;
 }
 
-/// Longest sequence in *longest. `answers`: queries are read at all.
+/// Pairs of the largest sequence in *longest. `answers`: queries are read at all.
 template <class T>
 Status check(const LocalLinearProblem<T>& p, bool answers, bool backward, Workspace work, Size* longest) {
-  if (p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 || p.heads % p.key_heads != 0)
-    return Status::bad_shape;
+  pairs::Largest most;
+  if (const Status status = pairs::check_pairs(p, {pairs::kept(p.past_k), pairs::kept(p.past_v)}, &most);
+      status != Status::ok)
+    return status;
+  *longest = most.pairs;
   if ((p.order != 1 && p.order != 2) || (p.order == 2 && p.slope)) return Status::not_supported;
-  *longest = 0;
-  bool tokens = false;
-  for (std::size_t n = 0; n < p.sequences.size(); ++n) {
-    const Sequence& q = p.sequences[n];
-    const Size past = past_of(p, n);
-    if (q.end < q.begin || past < 0) return Status::bad_shape;
-    if (past > 0 && (!p.past_k || !p.past_v)) return Status::missing_input;
-    if (past > 0 && (past > p.past_k.extent[1] || past > p.past_v.extent[1])) return Status::bad_shape;
-    tokens = tokens || q.end > q.begin;
-    *longest = std::max(*longest, past + (p.k ? q.end - q.begin : 0));
-  }
-  if (tokens && answers) {
+  if (most.tokens > 0 && answers) {
     if (!p.q || !p.k != !p.v || (!p.k && p.causal) || (!p.slope && !p.lambda)) return Status::missing_input;
     if (p.kernel == LocalKernel::gaussian && !p.bandwidth) return Status::missing_input;
     if (p.kernel == LocalKernel::gaussian)
       for (int h = 0; h < p.heads; ++h)
         if (!(p.bandwidth(h) > T(0))) return Status::out_of_domain;
   }
-  if (!work.data || work.bytes < workspace_bytes<T>(p.key_dim, p.value_dim, p.order, *longest, backward))
-    return Status::small_workspace;
-  return Status::ok;
+  return pairs::check_workspace(work, workspace_bytes<T>(p.key_dim, p.value_dim, p.order, most.pairs, backward));
 }
 
 /// Scratch and slopes of one call. For order 1 a slope is [64, K + 1] in T, its last entry -kb.r.

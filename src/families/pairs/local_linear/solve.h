@@ -53,32 +53,31 @@ class Solver {
   /// forgets the head before.
   bool wants_query(const LocalLinearProblem<T>& p, Size first) {
     if (first == 0) skip = wait = query_skip = query_wait = 0;
-    if (p.order == 2 || p.slope || p.scale == T(0) || is_direct(p.solve)) return false;
+    if (p.order == 2 || p.slope || p.scale == T(0) || is_direct()) return false;
     return query_skip == 0 || --query_skip < 0;
   }
 
   /// A query without a solution (lambda or data NaN) gets NaN.
-  void solve(const Block<T>& block, LocalSolve how, const System<T>* systems, int count, LocalLinearReport* report) {
-    steps = 0;
-    const bool direct = is_direct(how);
+  void solve(const Block<T>& block, const System<T>* systems, int count) {
+    const bool direct = is_direct();
     if (skip > 0) --skip;
     std::fill_n(failed, block.rows, direct);
     if (!direct) {
       preconditioner.prepare(block);
       for (int i = 0; i < count; ++i) iterate(block, systems[i], i == 0 && block.has_along_query);
-      // Keys on which most queries run out of steps will do so again: leave out 1, 3, then 7 blocks. Where the next
-      // block may take more steps, this one says nothing about it.
+      // Keys on which most queries run out of steps will do so again. Where the next block may take more steps, this
+      // one says nothing about it.
       const bool most =
           2 * std::count(failed, failed + block.rows, true) > block.rows && !(narrow && block.fewest() < K);
-      skip = wait = most ? std::min<Size>(2 * wait + 1, 7) : 0;
+      skip = wait = most ? longer(wait) : 0;
     }
     for (Size i = 0; i < block.rows; ++i)
       if (failed[i]) solve_row(block, i, systems, count);
     for (int n = 0; n < count; ++n) finish(block, systems[n].x);
-    if (!report) return;
-    report->solves += direct ? 0 : block.rows * count, report->steps += steps;
-    report->factors += std::count(failed, failed + block.rows, true);
   }
+  /// Steps so far, of all queries together: wrong products, or a preconditioner that does nothing, show here alone,
+  /// because the direct solve repairs the answers.
+  Size steps_taken() const { return steps; }
   /// The last column of x: -kb.x, so that x . [k, 1] = x . (k - kb).
   void finish(const Block<T>& block, T* x) const {
     for (Size i = 0; i < block.rows; ++i) x[i * (K + 1) + K] = -s.dot(K, block.mean + i * K, x + i * (K + 1));
@@ -87,9 +86,36 @@ class Solver {
  private:
   static constexpr bool narrow = std::is_same_v<T, float>;
 
-  bool is_direct(LocalSolve how) const {
-    return how == LocalSolve::direct || (how == LocalSolve::automatic && K <= (narrow ? 32 : 64)) || skip > 0;
+  // Up to here the direct solve, K^2 / 2 multiply-adds in double per pair, costs no more than the steps do.
+  static constexpr int largest_direct = narrow ? 32 : 64;
+
+  // Steps that are tried before a query is solved directly: some that well conditioned keys need whatever K is, and
+  // as many as cost about a direct solve, 2 K against K^2 / 2 per pair: K / 4. In float a step is far cheaper than its
+  // share of the direct solve, which is in double; but with fewer pairs than dimensions many steps mean lost digits.
+  static constexpr int base_steps = 16;
+  static int most_steps(int key_dim, bool enough_pairs) {
+    return base_steps + (narrow && enough_pairs ? 3 * key_dim / 4 : key_dim / 4);
   }
+
+  // Where slopes are large an error may be as large relative to them, |r|_S, as it may be absolutely; in float a tenth
+  // of that (the square is here), for which its tolerance is far enough above rounding, as that of double is not.
+  static constexpr double relative_part = narrow ? 0.01 : 1.0;
+
+  // What the guessed length of the last step is taken to be wrong by. Before there are two lengths to compare: twice
+  // what those of normal keys differ by at most. Later no less than sqrt(slow / 4), slow the part of the energy that a
+  // step leaves: lengths that agree so far may do so by chance, and the slower the steps, the less they say.
+  static constexpr double unknown_change = 0.2;
+  static constexpr double least_missed = 1.0 / 4;
+
+  // The start at the query costs half a product, so it has to find half of the energy of the solution.
+  static constexpr double worthwhile_start = 0.5;
+
+  // What was of no use is left out for 1, 3, then 7 blocks: one attempt in eight is cheap where it stays so, and
+  // notices when the keys have changed.
+  static constexpr Size longest_wait = 7;
+  static Size longer(Size wait) { return std::min<Size>(2 * wait + 1, longest_wait); }
+
+  bool is_direct() const { return K <= largest_direct || skip > 0; }
 
   void solve_row(const Block<T>& block, Size i, const System<T>* systems, int count) {
     moments.clear();
@@ -187,10 +213,8 @@ class Solver {
 
   void iterate(const Block<T>& block, const System<T>& system, bool from_query) {
     const Size rows = block.rows, ld = K + 1;
-    // In float a step is far cheaper than its share of a direct solve; but with fewer pairs than dimensions many
-    // steps mean lost digits.
-    const int limit = 16 + (narrow && block.fewest() >= K ? 3 * K / 4 : K / 4);
-    const double least = system.tolerance * system.tolerance, relative = least * (narrow ? 0.01 : 1.0);
+    const int limit = most_steps(K, block.fewest() >= K);
+    const double least = system.tolerance * system.tolerance, relative = least * relative_part;
     std::fill_n(system.x, rows * ld, T(0)), std::copy_n(system.b, rows * K, residual);
     std::fill_n(active, rows, true), std::fill_n(last_drop, rows, 1.0);
     for (double* const zero : {energy, query_norm, length}) std::fill_n(zero, rows, 0.0);
@@ -226,7 +250,7 @@ class Solver {
         const double alpha = rho[i] / curvature[r];
         if (alpha > 0 && std::isfinite(alpha)) {
           shortest[i] = n == 0 ? alpha : std::min(alpha, shortest[i]);
-          change[i] = n == 0 ? 0.2 : std::max(1 - shortest[i] / alpha, std::abs(alpha / step[i] - 1) / 2);
+          change[i] = n == 0 ? unknown_change : std::max(1 - shortest[i] / alpha, std::abs(alpha / step[i] - 1) / 2);
           step[i] = length[r] = alpha, energy[i] += alpha * rho[i];
         } else {
           length[r] = 0, active[i] = false, failed[i] = true;
@@ -242,7 +266,8 @@ class Solver {
         // The next step would take about alpha rho off the energy of the error. It is taken without a product, with
         // the shortest length so far; what it leaves is `slow` of it, and the square of what the length is wrong by.
         const double size = system.size ? static_cast<double>(system.size[i]) : 1.0;
-        const double slow = std::max(drop[r], last_drop[i]), missed = std::max(change[i] * change[i], slow / 4);
+        const double slow = std::max(drop[r], last_drop[i]),
+                     missed = std::max(change[i] * change[i], slow * least_missed);
         last_drop[i] = drop[r];
         active[i] = step[i] * rho[i] * (slow + missed) > std::max(least * size, relative * energy[i]);
       }
@@ -253,7 +278,7 @@ class Solver {
       }
     }
     for (Size i = 0; i < rows; ++i) failed[i] = failed[i] || active[i], all += energy[i];
-    if (from_query) query_skip = query_wait = start > 0.5 * all ? 0 : std::min<Size>(2 * query_wait + 1, 7);
+    if (from_query) query_skip = query_wait = start > worthwhile_start * all ? 0 : longer(query_wait);
   }
 
   const Simd<T>& s;

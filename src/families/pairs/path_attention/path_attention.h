@@ -2,7 +2,7 @@
 //
 //   H_j = I - beta_j w_j w_j'
 //   x_ti = scale (q_t' H_t H_{t-1} .. H_{i+1} k_i + g_{i+1} + .. + g_t)          the gates (optional) are scaled too
-//   o_t = sum_{i<=t} e^{x_ti} v_i / sum_{i<=t} e^{x_ti} ;  lse_t = log of that denominator
+//   o_t = sum_{i<=t} e^{x_ti} v_i / sum_{i<=t} e^{x_ti}
 //
 // i runs over the pairs of earlier calls (the past), then over those of this call up to t itself. By blocks of C = 64
 // pairs (UT transform), rows of Q, K, W the tokens of a block, D = diag(beta), L = D stril(W W'), B = stril(W K'):
@@ -19,7 +19,7 @@
 // is one pass over the pairs where they lie, newest to oldest, with x <- H_j x. Source: arXiv 2505.16381.
 //
 // Backward: softmax as in attention.h. From dX at the start of a block, dX P' goes to its end and X' dX to dP; what
-// the block's own queries and dK~, dP add up to goes through the transform (path_attention_block.h):
+// the block's own queries and dK~, dP add up to goes through the transform (path_attention/maps.h):
 //
 //   dU = -W dP , dW = -U dP' ;  dB = -stril(Y dK~') , dY = -B dK~
 //   S = (I + L)^{-1} F :  dF = (I + L)^{-T} dS , dL = -stril(dF S')
@@ -31,10 +31,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
-#include "families/common/linear.h"
+#include "families/pairs/problem.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"
@@ -43,36 +41,22 @@
 namespace ttr::families {
 
 template <class T>
-struct PathAttentionProblem {
-  std::span<const Sequence> sequences;  // sequence n owns row n of the past
-  int heads = 1, key_heads = 1;         // query head h reads key head h / (heads / key_heads)
-  int key_dim = 1, value_dim = 1;
+struct PathAttentionProblem : PairProblem<T> {
   T scale = 1;  // on logits and gates
 
-  View<const T, 4> q;     // [B, T, H, K]
-  View<const T, 4> k, v;  // [B, T, G, K], [B, T, G, V]
   View<const T, 4> w;     // [B, T, G, K]
   View<const T, 3> beta;  // [B, T, G]. Strides may be zero.
   View<const T, 3> g;     // [B, T, H] natural log of the forget gate; no data = 0. Strides may be zero.
 
-  View<const T, 4> past_k, past_v, past_w;   // [N, capacity, G, ..], oldest first
-  View<const T, 3> past_beta, past_g;        // [N, capacity, G], [N, capacity, H]
-  const std::int64_t* past_count = nullptr;  // [N] pairs that are there; null = none
-
-  View<T, 4> o;    // [B, T, H, V]; no data = not wanted
-  View<T, 3> lse;  // [B, T, H]; no data = not wanted
+  View<const T, 4> past_v, past_w;     // [N, capacity, G, V], [N, capacity, G, K]
+  View<const T, 3> past_beta, past_g;  // [N, capacity, G], [N, capacity, H]
 };
 
-/// `d_o` and `d_lse` come in, the others go out and are *added to* (+=). Views without data are not wanted.
 template <class T>
-struct PathAttentionGradient {
-  View<const T, 4> d_o;    // [B, T, H, V]; no data = zero
-  View<const T, 3> d_lse;  // [B, T, H]; no data = zero
-  View<const T, 4> o;      // what forward gave; unless both o and lse are here they are computed again
-  View<const T, 3> lse;
-  View<T, 4> d_q, d_k, d_v, d_w;
+struct PathAttentionGradient : PairGradient<T> {
+  View<T, 4> d_w;
   View<T, 3> d_beta, d_g;  // full strides
-  View<T, 4> d_past_k, d_past_v, d_past_w;
+  View<T, 4> d_past_v, d_past_w;
   View<T, 3> d_past_beta, d_past_g;
 };
 
@@ -86,7 +70,7 @@ std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim
 template <class T>
 Status forward(const PathAttentionProblem<T>&, const Simd<T>&, Workspace) noexcept;
 
-/// `o` and `lse` of the problem are ignored.
+/// `o` of the problem is ignored.
 template <class T>
 Status backward(const PathAttentionProblem<T>&, const PathAttentionGradient<T>&, const Simd<T>&, Workspace) noexcept;
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "families/pairs/attention/attention.h"
-#include "families_harness.h"
+#include "families/pairs/pairs_harness.h"
 
 namespace {
 
@@ -15,38 +15,12 @@ using namespace ttr::families;
 constexpr double inf = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-/// A call that starts within a sequence gets the tokens before it as past, behind the past there was.
-template <class X>
-struct Pairs {
-  std::map<std::string, Held<X>> held;  // k, v, w, beta, g
-  std::vector<std::int64_t> count;
-  Size capacity = 0;
-
-  template <std::size_t N>
-  View<X, N> view(const std::string& name) {
-    View<X, N> out;
-    if (!held.count(name)) return out;
-    Held<X>& h = held[name];
-    out.data = h.memory.data();
-    for (std::size_t i = 0; i < N; ++i) out.extent[i] = h.extent[i], out.stride[i] = h.stride[i];
-    return out;
-  }
-};
-
-struct Path : FamilyBase {
-  int H = 2, G = 1, K = 3, V = 4;
+struct Path : PairFamily {
   double scale = 0.6;
-  bool gates = false, logs = true, saved = false;
-  Size capacity = 0;
-  std::vector<std::int64_t> past = {};  // by sequence; empty: none
+  bool gates = false;
 
-  std::string name() const {
-    return "path-T" + std::to_string(T) + "-H" + std::to_string(H) + "-G" + std::to_string(G) + "-K" +
-           std::to_string(K) + "-V" + std::to_string(V) + "-past" + std::to_string(capacity) +
-           (gates ? "-gates" : "");
-  }
-  /// What is kept of a pair, without batch and time
-  std::vector<Spec> kept() const {
+  std::string name() const { return "path" + sizes() + (gates ? "-gates" : ""); }
+  std::vector<Spec> kept() const override {
     // Lengths near one and steps around one: reflections, projections and maps between.
     std::vector<Spec> s = {{"k", Role::input, {G, K}},
                            {"v", Role::input, {G, V}},
@@ -57,7 +31,6 @@ struct Path : FamilyBase {
   }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, H, K}, 0, 1.5}, {"o", Role::output, {B, T, H, V}}};
-    if (logs) s.push_back({"lse", Role::output, {B, T, H}});
     for (Spec x : kept()) {
       std::vector<Size> inner = x.extent;
       x.extent.insert(x.extent.begin(), {B, T});
@@ -84,23 +57,22 @@ struct Path : FamilyBase {
       for (double& b : x[name]) b = std::clamp(b, 0.0, 2.0);
     return x;
   }
-  Size past_of(Size n) const { return past.empty() ? 0 : static_cast<Size>(past[static_cast<std::size_t>(n)]); }
 
   Values reference(const Values& in) const {
-    Values out = {{"o", Doubles(B * T * H * V)}, {"lse", Doubles(B * T * H)}};
+    Values out = {{"o", Doubles(B * T * H * V)}};
     struct Tensor {
       const double *now, *old;
     };
     const auto data = [&](const std::string& name) { return in.count(name) ? in.at(name).data() : nullptr; };
     const auto both = [&](const std::string& name) { return Tensor{data(name), data("past_" + name)}; };
     const Tensor k = both("k"), v = both("v"), w = both("w"), beta = both("beta"), g = both("g");
-    Size lane = 0;
+    Size index = 0;
     for (const Sequence& n : sequences()) {
-      const Size before = past_of(lane);
+      const Size before = past_of(index);
       /// The row of head h of pair i, for a tensor with `heads` heads of `width` numbers
       const auto row = [&](const Tensor& x, Size i, Size heads, Size h, Size width) {
         const bool old = i < before;
-        const Size token = old ? lane * capacity + i : n.row * T + n.begin + i - before;
+        const Size token = old ? index * capacity + i : n.row * T + n.begin + i - before;
         return (old ? x.old : x.now) + (token * heads + h) * width;
       };
       for (int h = 0; h < H; ++h)
@@ -118,66 +90,27 @@ struct Path : FamilyBase {
             if (gates) decay += *row(g, i, H, h, 1);
           }
           for (double& y : logit) below += y = std::exp(y - top);
-          out["lse"][query] = top + std::log(below);
           for (Size i = 0; i <= position; ++i)
             for (Size j = 0; j < V; ++j) out["o"][query * V + j] += logit[i] / below * row(v, i, G, shared, V)[j];
         }
-      ++lane;
+      ++index;
     }
     return out;
-  }
-
-  /// The pairs before `list`, of this family's past and of its sequences.
-  template <class X>
-  Pairs<X> before(Bound<X>& x, const std::vector<Sequence>& list) const {
-    Pairs<X> p;
-    p.capacity = capacity + T;
-    const bool strided = x.held.at("q").stride.back() != 1;
-    for (const Spec& part : kept()) {
-      std::vector<Size> extent = part.extent;
-      extent.insert(extent.begin(), {N(), p.capacity});
-      p.held[part.name] = Held<X>(extent, strided);
-    }
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        for (const Spec& part : kept()) {
-          Held<X>& from = x.held.at(old ? "past_" + part.name : part.name);
-          const Size width = count_of(part.extent);
-          for (Size c = 0; c < width; ++c)
-            p.held[part.name].at((lane * p.capacity + i) * width + c) =
-                from.at((row * (old ? capacity : T) + t) * width + c);
-        }
-        ++i;
-      });
-      p.count.push_back(i);
-    }
-    return p;
-  }
-  template <class Each>
-  void each_before(const std::vector<Sequence>& list, Size lane, Each&& each) const {
-    const Sequence whole = sequences()[static_cast<std::size_t>(lane)], part = list[static_cast<std::size_t>(lane)];
-    for (Size i = 0; i < past_of(lane); ++i) each(true, lane, i);
-    if (part.end > part.begin)
-      for (Size t = whole.begin; t < part.begin; ++t) each(false, whole.row, t);
   }
 
   template <class X>
   PathAttentionProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list, Pairs<X>& p) const {
     PathAttentionProblem<X> a;
-    a.sequences = list;
-    a.heads = H, a.key_heads = G, a.key_dim = K, a.value_dim = V, a.scale = static_cast<X>(scale);
-    a.q = x.template view<4>("q"), a.k = x.template view<4>("k"), a.v = x.template view<4>("v");
+    fill(a, x, list, p);
+    a.scale = static_cast<X>(scale);
     a.w = x.template view<4>("w"), a.beta = x.template view<3>("beta"), a.g = x.template view<3>("g");
-    a.past_k = p.template view<4>("k"), a.past_v = p.template view<4>("v"), a.past_w = p.template view<4>("w");
+    a.past_v = p.template view<4>("v"), a.past_w = p.template view<4>("w");
     a.past_beta = p.template view<3>("beta"), a.past_g = p.template view<3>("g");
-    a.past_count = p.count.data();
-    a.o = x.template view<4>("o"), a.lse = x.template view<3>("lse");
     return a;
   }
   template <class X>
   std::size_t bytes(Size longest, Form, int, bool backward) const {
-    return path_attention::workspace_bytes<X>(H, G, K, V, longest, capacity + T, backward);
+    return path_attention::workspace_bytes<X>(H, G, K, V, longest, room(), backward);
   }
   template <class X>
   Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form, int, const Simd<X>& s, Workspace w) const {
@@ -187,47 +120,27 @@ struct Path : FamilyBase {
   template <class X>
   Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form, int,
                   const Simd<X>& s, Workspace w) const {
-    Pairs<X> p = before(x, list);
-    Pairs<X> d = p;
-    for (auto& [part, held] : d.held) std::fill(held.memory.begin(), held.memory.end(), X(0));
+    Pairs<X> p = before(x, list), d = zeros(p);
     auto a = problem(x, list, p);
-    if (saved)
-      if (const Status status = path_attention::forward(a, s, w); status != Status::ok) return status;
+    a.o = {};
     PathAttentionGradient<X> out;
-    out.d_o = given.template view<4>("o"), out.d_lse = given.template view<3>("lse");
-    if (saved) out.o = a.o, out.lse = a.lse;
-    a.o = {}, a.lse = {};
-    out.d_q = to.template view<4>("q"), out.d_k = to.template view<4>("k"), out.d_v = to.template view<4>("v");
+    fill_gradient(out, given, to, d);
     out.d_w = to.template view<4>("w"), out.d_beta = to.template view<3>("beta"), out.d_g = to.template view<3>("g");
-    out.d_past_k = d.template view<4>("k"), out.d_past_v = d.template view<4>("v");
-    out.d_past_w = d.template view<4>("w"), out.d_past_beta = d.template view<3>("beta");
+    out.d_past_v = d.template view<4>("v"), out.d_past_w = d.template view<4>("w"),
+    out.d_past_beta = d.template view<3>("beta");
     out.d_past_g = d.template view<3>("g");
     const Status status = path_attention::backward(a, out, s, w);
-    for (Size lane = 0; lane < N(); ++lane) {
-      Size i = 0;
-      each_before(list, lane, [&](bool old, Size row, Size t) {
-        for (const Spec& part : kept()) {
-          Held<X>& sum = to.held.at(old ? "past_" + part.name : part.name);
-          const Size width = count_of(part.extent);
-          for (Size c = 0; c < width; ++c)
-            sum.at((row * (old ? capacity : T) + t) * width + c) +=
-                d.held[part.name].at((lane * d.capacity + i) * width + c);
-        }
-        ++i;
-      });
-    }
+    add_before(d, given, to, list);
     return status;
   }
 };
-
-const std::vector<FormCall> once = {{Form::best, 0}};
 
 TEST(PathAttention, AgainstLoopsAndDifferences) {
   for (const bool gates : {false, true})
     for (const Size T : {0, 1, 2, 7}) {
       Path f;
       f.gates = gates, f.T = T, check_family(f, once);
-      f.capacity = 6, f.past = {5}, f.H = 4, f.G = 2, f.K = 2, f.V = 1, f.saved = true, check_family(f, once);
+      f.capacity = 6, f.past = {5}, f.H = 4, f.G = 2, f.K = 2, f.V = 1, check_family(f, once);
     }
 }
 
@@ -265,7 +178,7 @@ TEST(PathAttention, Packed) {
   f.capacity = 20, f.past = {20, 3, 0, 17};
   check_family(f, once);
   check_alone(f, once);
-  f = {}, f.B = 3, f.T = 5, f.capacity = 4, f.past = {4, 0, 1}, f.logs = false;
+  f = {}, f.B = 3, f.T = 5, f.capacity = 4, f.past = {4, 0, 1};
   check_family(f, once), check_alone(f, once);
   f = {}, f.T = 170, f.packed = {0, 1, 70, 135, 170}, f.capacity = 100, f.past = {70, 0, 100, 2};
   check_family(f, once, false);
@@ -312,19 +225,18 @@ TEST(PathAttention, WithoutStepsIsSoftmaxAttention) {
   const auto list = f.sequences();
   AttentionProblem<double> a;
   a.sequences = list, a.heads = f.H, a.key_heads = f.G, a.key_dim = f.K, a.value_dim = f.V, a.scale = f.scale;
-  a.q = x.view<4>("q"), a.k = x.view<4>("k"), a.v = x.view<4>("v"), a.o = x.view<4>("o"), a.lse = x.view<3>("lse");
+  a.q = x.view<4>("q"), a.k = x.view<4>("k"), a.v = x.view<4>("v"), a.o = x.view<4>("o");
   Scratch<double> scratch(attention::workspace_bytes<double>(f.H, f.G, f.K, f.V, f.T, 0, 0, false));
   ASSERT_EQ(attention::forward(a, ttr::simd<double>(""), scratch.workspace()), Status::ok);
   const Values out = run_forward<double>(f, in, {});
   EXPECT_LE(distance(out.at("o"), x.held["o"].get()), 1e-13);
-  EXPECT_LE(distance(out.at("lse"), x.held["lse"].get()), 1e-13);
 }
 
 // Reflections in the same w cancel in pairs; a projection (beta = 1) forgets for good.
 TEST(PathAttention, ReflectionsAndProjections) {
   for (const double step : {1.0, 2.0}) {
     Path f;
-    f.T = 1000, f.H = f.G = 1, f.K = 2, f.V = 1, f.scale = 1, f.logs = false;
+    f.T = 1000, f.H = f.G = 1, f.K = 2, f.V = 1, f.scale = 1;
     Values in = f.draw_values();
     for (Size t = 0; t < f.T; ++t) in["w"][t * 2] = 0, in["w"][t * 2 + 1] = 1, in["beta"][t] = step;
     const Doubles &q = in["q"], &k = in["k"], &v = in["v"];
@@ -530,7 +442,7 @@ TEST(PathAttention, WhatIsWrongIsSaid) {
   pairs.count = {3};
   PathAttentionGradient<double> d;
   EXPECT_EQ(path_attention::backward(good, d, s, w), Status::ok);  // nothing comes in
-  d.d_lse = good.lse;
+  d.d_o = good.o;
   EXPECT_EQ(path_attention::backward(good, d, s, w), Status::ok);  // nothing is wanted
   EXPECT_EQ(path_attention::backward(good, d, s, Workspace{w.data, 64}), Status::small_workspace);
 }

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "families/pairs/whole/whole.h"
 #include "families/pairs/kernel_regression/reference.h"
+#include "families/pairs/whole/whole.h"
 
 namespace ttr_families_test {
 

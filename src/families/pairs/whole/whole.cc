@@ -8,29 +8,19 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "families/pairs/kernel_regression/factor.h"
-#include "families/pairs/kernel_regression/run.h"
-#include "families/common/replay.h"
-#include "families/common/scratch.h"
 #include "families/common/solve.h"
-#include "simd/denormals.h"
+#include "families/pairs/driver.h"
+#include "families/pairs/factor.h"
+#include "families/pairs/rows.h"
 
 namespace ttr::families::whole {
 namespace {
 
-using kernel_regression::Factor;
-using Size = std::ptrdiff_t;
-constexpr Size C = kernel_regression::block_size;
-
-template <class T>
-const Sequence& keys_of(const WholeProblem<T>& p, std::size_t n) {
-  return p.key_sequences.empty() ? p.sequences[n] : p.key_sequences[n];
-}
-
-template <class Each>
-void each_tile(const Sequence& n, Each&& each) {
-  for (Size t = n.begin; t < n.end; t += C) each(t, std::min(C, n.end - t));
-}
+using pairs::each_tile;
+using pairs::Factor;
+using pairs::keys_of;
+using pairs::Size;
+constexpr Size C = pairs::block_size;
 
 /// H = L L' of one head.
 class System {
@@ -116,7 +106,7 @@ class Run {
       s.gemm_nn(c, V, K, static_cast<A>(p.scale), q, ld_q, Y, V, A(0), to, ld_o);
       if (to != y) return;
       if constexpr (std::is_same_v<A, T>) unpack(y, tokens.row, t, c, head, static_cast<int>(V), p.o);
-      else kernel_regression::narrow(y, tokens.row, t, c, head, V, false, p.o);
+      else pairs::narrow(y, tokens.row, t, c, head, V, false, p.o);
     });
     return true;
   }
@@ -257,13 +247,13 @@ class Run {
       return contiguous(s, from, row, t, c, head, static_cast<int>(dim), buffer, ld);
     } else {
       *ld = dim;
-      kernel_regression::widen(from, row, t, c, head, dim, buffer);
+      pairs::widen(from, row, t, c, head, dim, buffer);
       return buffer;
     }
   }
   void add(const A* from, Size row, Size t, Size c, int head, Size dim, const View<T, 4>& to) const {
     if constexpr (std::is_same_v<A, T>) add_rows(s, T(1), from, row, t, c, head, static_cast<int>(dim), to);
-    else kernel_regression::narrow(from, row, t, c, head, dim, true, to);
+    else pairs::narrow(from, row, t, c, head, dim, true, to);
   }
 
   struct Source {
@@ -285,19 +275,17 @@ class Run {
 template <class T>
 Status check(const WholeProblem<T>& p, bool backward, Workspace work) {
   const Size longest = longest_of(p.sequences);
-  const Size pairs = p.key_sequences.empty() ? longest : longest_of(p.key_sequences);
-  if (longest < 0 || pairs < 0 || p.key_dim < 1 || p.value_dim < 0 || p.heads < 1 ||
+  const Size most = p.key_sequences.empty() ? longest : longest_of(p.key_sequences);
+  if (longest < 0 || most < 0 || p.key_dim < 1 || p.value_dim < 0 || p.heads < 1 ||
       (!p.key_sequences.empty() && p.key_sequences.size() != p.sequences.size()))
     return Status::bad_shape;
   for (const int count : {p.query_heads, p.key_heads, p.value_heads})
     if (count < 1 || p.heads % count != 0) return Status::bad_shape;
   const bool exact = p.solve == WholeSolve::exact;
   if (!exact && p.value_dim == 0) return Status::not_supported;
-  if (longest > 0 && (!p.q || (exact && !p.ridge) || (pairs > 0 && (!p.k || (p.value_dim > 0 && !p.v)))))
+  if (longest > 0 && (!p.q || (exact && !p.ridge) || (most > 0 && (!p.k || (p.value_dim > 0 && !p.v)))))
     return Status::missing_input;
-  if (!work.data || work.bytes < workspace_bytes<T>(p.key_dim, p.value_dim, p.solve, backward))
-    return Status::small_workspace;
-  return Status::ok;
+  return pairs::check_workspace(work, workspace_bytes<T>(p.key_dim, p.value_dim, p.solve, backward));
 }
 
 /// each(run, sequence, head) for every head of every sequence that has queries.

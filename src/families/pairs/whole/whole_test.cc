@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "families/solve/least_squares/least_squares.h"
 #include "families/pairs/whole/reference.h"
+#include "families/solve/least_squares/least_squares.h"
 
 namespace {
 

@@ -1,29 +1,20 @@
-// One block of pairs of PaTH attention: its transform (equations: path_attention.h) and the way back through it; and
-// the streaming pass that both directions make.
+// One block of pairs of PaTH attention: its transform (equations: path_attention.h) and the way back through it.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 
-#include "families/pairs/attention/tiles.h"
-#include "families/pairs/path_attention/path_attention.h"
 #include "families/common/scratch.h"
-#include "families/pairs/attention/attention_simd.h"
+#include "families/pairs/layout.h"
+#include "families/pairs/path_attention/path_attention.h"
 
 namespace ttr::families::path_attention {
 
-using attention::Layout;
-using attention::place;
-using Size = std::ptrdiff_t;
-using Run = attention::Block;  // of positions, or of tokens
+using pairs::Block;
+using pairs::Layout;
+using pairs::Size;
 
-constexpr Size C = 64;
-
-template <class T>
-Layout layout_of(const PathAttentionProblem<T>& p, const Sequence& n, Size lane) {
-  const Size tokens = n.end - n.begin, past = p.past_count ? static_cast<Size>(p.past_count[lane]) : 0;
-  return {past, tokens, tokens, 0, C, true};
-}
+constexpr Size C = pairs::block_size;
 
 /// X_ij = 0 for j >= i
 template <class T>
@@ -44,16 +35,14 @@ class Maps {
     for (T** piece : {&d_beta, &dots}) *piece = arena.take<T>(C);
   }
 
-  /// The pairs of `run`, and U. The oldest map of all stands between no query and no key: it becomes I.
-  void load(const PathAttentionProblem<T>& p, const Layout& x, const Sequence& n, Size lane, int key_head, Run run) {
-    const int dim = static_cast<int>(K);
-    count = run.count;
-    const auto keys = place(x, n, lane, p.past_k, p.k, run.begin), maps = place(x, n, lane, p.past_w, p.w, run.begin);
-    const auto steps = place(x, n, lane, p.past_beta, p.beta, run.begin);
-    pack(s, keys.view, keys.row, keys.at, count, key_head, dim, T(1), k);
-    pack(s, maps.view, maps.row, maps.at, count, key_head, dim, T(1), w);
+  /// The pairs of a block, and U. The oldest map of all stands between no query and no key: it becomes I.
+  void load(const PathAttentionProblem<T>& p, const Layout& x, int key_head, Block block) {
+    count = block.count;
+    const auto steps = x.place(p.past_beta, p.beta, block.begin);
+    pack(s, x.place(p.past_k, p.k, block.begin), count, key_head, K, k);
+    pack(s, x.place(p.past_w, p.w, block.begin), count, key_head, K, w);
     for (Size j = 0; j < count; ++j) beta[j] = steps.view(steps.row, steps.at + j, key_head);
-    if (run.begin == 0) std::fill_n(w, K, T(0)), beta[0] = 0;
+    if (block.begin == 0) std::fill_n(w, K, T(0)), beta[0] = 0;
     s.transpose(count, K, k, K, kt, C);
     s.transpose(count, K, w, K, wt, C);
     s.gemm_lower(count, K, T(1), w, K, wt, C, N, C);
@@ -173,86 +162,5 @@ class Maps {
   T *d_k = nullptr, *d_w = nullptr, *d_U = nullptr;
   T *d_R = nullptr, *d_B = nullptr, *d_L = nullptr, *d_beta = nullptr, *dots = nullptr;
 };
-
-/// What the gates of a block add to logits, all of it times the scale of the problem.
-template <class T>
-double scaled_suffix(const Simd<T>& s, const PathAttentionProblem<T>& p, const Layout& x, const Sequence& n,
-                     Size lane, Run pairs, int head, T* sums) {
-  const double sum = attention::suffix_gates(place(x, n, lane, p.past_g, p.g, pairs.begin), pairs.count, head, sums);
-  s.scale(pairs.count, p.scale, sums, sums);
-  return sum;
-}
-template <class T>
-void scaled_prefix(const Simd<T>& s, const PathAttentionProblem<T>& p, const Sequence& n, Run tokens, int head,
-                   double between, T* sums) {
-  attention::prefix_gates(p.g, n.row, n.begin + tokens.begin, tokens.count, head, between, sums);
-  s.scale(tokens.count, p.scale, sums, sums);
-}
-template <class T>
-void scaled_own(const Simd<T>& s, const PathAttentionProblem<T>& p, const Sequence& n, Run tokens, int head, T* D) {
-  attention::own_gates(p.g, n.row, n.begin + tokens.begin, tokens.count, head, D, C);
-  for (Size i = 0; i < tokens.count; ++i) s.scale(i + 1, p.scale, D + i * C, D + i * C);
-}
-
-/// The streaming pass over one key head of one sequence, for forward, and for backward, which needs lse and o again.
-template <class T>
-class Stream {
- public:
-  Stream(const Simd<T>& simd, int heads_of_group, int key_dim, int value_dim, Arena& arena);
-
-  /// each(head, tokens, o [count, V], lse [count]) for the tokens of a tile; o is null unless `outputs`.
-  template <class Each>
-  void run(const PathAttentionProblem<T>& p, const Sequence& n, Size lane, int key_head, bool outputs, Each&& each) {
-    x = layout_of(p, n, lane);
-    const auto hand_over = [&](int head, Run tokens, Size lead) {
-      finish(lead, tokens.count, outputs);
-      each(head, tokens, outputs ? acc + lead * V : nullptr, m + lead);
-    };
-    if (x.tokens == 1) {
-      one_query(p, n, lane, key_head, outputs);
-      for (int r = 0; r < group; ++r) hand_over(key_head * group + r, {0, 1}, r);
-      return;
-    }
-    for (int h = 0; h < group; h += together) {
-      const int heads = std::min(together, group - h);
-      for (Size i = 0; i < x.tiles(); i += tiles) {
-        const Size count = std::min(tiles, x.tiles() - i);
-        many_queries(p, n, lane, key_head, key_head * group + h, heads, i, count, outputs);
-        for (Size t = 0; t < count; ++t)
-          for (int r = 0; r < heads; ++r) hand_over(key_head * group + h + r, x.tile(i + t), (t * heads + r) * C);
-      }
-    }
-  }
-
- private:
-  void one_query(const PathAttentionProblem<T>&, const Sequence&, Size lane, int key_head, bool outputs);
-  void many_queries(const PathAttentionProblem<T>&, const Sequence&, Size lane, int key_head, int first_head,
-                    int heads, Size first_tile, Size count, bool outputs);
-  void tile(const PathAttentionProblem<T>&, const Sequence&, Run tokens, Run pairs, int head, int slot, Size lead,
-            double* gates_between, bool outputs);
-  void start(Size lead, Size count, bool outputs);
-  void finish(Size lead, Size count, bool outputs);
-
-  const Simd<T>& s;
-  const AttentionSimd<T>* a;
-  int group, together;  // heads that read one key head; those of them that go side by side
-  Size K, V, tiles;     // tiles that go side by side
-  Maps<T> maps;
-  Layout x{};
-  T *q, *acc, *m, *l;  // [rows, ..], rows ordered tile, head, token; finish turns m into lse
-  T *keys, *kt, *P, *v, *S, *E, *D, *moved, *factor, *row, *suffix, *answer;
-  double *between, *total;
-};
-
-extern template class Stream<float>;
-extern template class Stream<double>;
-
-/// Bytes the backward pass takes from a workspace.
-template <class T>
-std::size_t backward_bytes(int heads, int key_heads, int key_dim, int value_dim, Size longest, Size past);
-
-/// Everything that does not depend on the numbers in a call.
-template <class T>
-Status check(const PathAttentionProblem<T>&, bool backward, Workspace) noexcept;
 
 }  // namespace ttr::families::path_attention

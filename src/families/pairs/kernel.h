@@ -1,4 +1,7 @@
-// kappa(x, y) for tiles of rows, and its gradient, in double. Kernels: kernel_regression.h.
+// kappa(x, y) for tiles of rows, and its gradient, in double.
+//
+//   exponential  exp(scale x.y)      gaussian  exp(-|x - y|^2 / bandwidth)
+//   linear       x.y                 polynomial  (1 + x.y)^degree
 //
 //   X_ij = d kappa(a_i, b_j) given      da_i += sum_j X_ij d kappa / da_i      db_j += sum_i X_ij d kappa / db_j
 //
@@ -9,15 +12,16 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/pairs/kernel_regression/kernel_regression.h"
 #include "families/common/scratch.h"
 #include "families/pairs/attention/attention_simd.h"
+#include "families/pairs/layout.h"
 #include "simd/simd.h"
 
-namespace ttr::families::kernel_regression {
+namespace ttr::families {
 
-using Size = std::ptrdiff_t;
-inline constexpr Size block_size = 64;
+enum class RegressionKernel { exponential, gaussian, linear, polynomial };
+
+namespace pairs {
 
 class Kernel {
  public:
@@ -28,11 +32,10 @@ class Kernel {
     for (double** sums : {&rows, &columns}) *sums = arena.take<double>(C);
   }
 
-  template <class T>
-  void choose(const KernelRegressionProblem<T>& p) {
-    kind = p.kernel, scale = p.scale, bandwidth = p.bandwidth, degree = p.degree;
+  /// Each kernel reads its own number alone.
+  void choose(RegressionKernel kernel, double scale_, double bandwidth_, int degree_) {
+    kind = kernel, scale = scale_, bandwidth = bandwidth_, degree = degree_;
   }
-
   void choose_gaussian(double width) { kind = RegressionKernel::gaussian, bandwidth = width; }
 
   /// out [M, N] = kappa(A_i, B_j) for A [M, K] and B [N, K]
@@ -95,4 +98,5 @@ class Kernel {
   double *turned, *slope, *rows, *columns;
 };
 
-}  // namespace ttr::families::kernel_regression
+}  // namespace pairs
+}  // namespace ttr::families

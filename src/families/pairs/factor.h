@@ -14,11 +14,11 @@
 #include <cstddef>
 #include <limits>
 
-#include "families/pairs/kernel_regression/kernel.h"
 #include "families/common/scratch.h"
+#include "families/pairs/kernel.h"
 #include "simd/simd.h"
 
-namespace ttr::families::kernel_regression {
+namespace ttr::families::pairs {
 
 class Factor {
  public:
@@ -200,4 +200,4 @@ class Factor {
   double *column = nullptr, *cosine = nullptr, *sine = nullptr, *oldest = nullptr;
 };
 
-}  // namespace ttr::families::kernel_regression
+}  // namespace ttr::families::pairs

@@ -1,0 +1,94 @@
+// Forget gates between pairs and queries: what they add to a logit, and their gradient.
+//
+// A gate between a query and a pair of different blocks is a sum of three: from the pair to the end of its block,
+// over the blocks between, from the start of the tile to the query; one number per pair and one per query. Only a
+// tile's own block needs a matrix of sums. All of it times `scale`, which is 1 where logits are scaled before the
+// gates are added.
+//
+//   dg = scale revcum(rowsum(X) - colsum(X))      X the gradient of the logits; in double: most of it cancels
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "families/common/scratch.h"
+#include "families/pairs/layout.h"
+
+namespace ttr::families::pairs {
+
+/// sums_j = scale (g_{j+1} + .. + g_end) for the positions of a block; returns the sum of all its gates, unscaled.
+template <class T>
+double suffix_gates(const Simd<T>& s, T scale, const Place<View<const T, 3>>& g, Size count, int head, T* sums) {
+  double sum = 0;
+  for (Size j = count; j-- > 0;) {
+    sums[j] = static_cast<T>(sum);
+    sum += static_cast<double>(g.view(g.row, g.at + j, head));
+  }
+  if (scale != T(1)) s.scale(count, scale, sums, sums);
+  return sum;
+}
+
+/// sums_i = scale (between + g_first + .. + g_i) for the tokens of a tile; returns the last, without `between` and
+/// unscaled.
+template <class T>
+double prefix_gates(const Simd<T>& s, T scale, const View<const T, 3>& g, const Layout& x, Block tile, int head,
+                    double between, T* sums) {
+  double sum = 0;
+  for (Size i = 0; i < tile.count; ++i) {
+    sum += static_cast<double>(g(x.row(), x.token(tile) + i, head));
+    sums[i] = static_cast<T>(between + sum);
+  }
+  if (scale != T(1)) s.scale(tile.count, scale, sums, sums);
+  return sum;
+}
+
+/// D_ij = scale (g_{j+1} + .. + g_i) for j <= i, within a tile
+template <class T>
+void own_gates(const Simd<T>& s, T scale, const View<const T, 3>& g, const Layout& x, Block tile, int head, T* D,
+               Size ldd) {
+  for (Size i = 0; i < tile.count; ++i) {
+    const T gate = g(x.row(), x.token(tile) + i, head);
+    for (Size j = 0; j < i; ++j) D[i * ldd + j] = D[(i - 1) * ldd + j] + gate;
+    D[i * ldd + i] = 0;
+  }
+  for (Size i = 0; scale != T(1) && i < tile.count; ++i) s.scale(i + 1, scale, D + i * ldd, D + i * ldd);
+}
+
+/// rowsum(X) - colsum(X) of the heads of a group, for all pairs of a sequence.
+template <class T>
+struct GateSums {
+  GateSums(const AttentionSimd<T>* table, int group, Size C, Size pairs, Arena& arena) : a(table) {
+    net = arena.take<double>(group * pairs);
+    for (double** piece : {&rows, &columns}) *piece = arena.take<double>(C);
+  }
+
+  void clear(const Layout& x, int group) { std::fill_n(net, group * x.pairs(), 0.0); }
+  /// What the rows and columns of X [tile, block] add up to, in `rows` and `columns`.
+  void sum(Block tile, Block block, const T* X, Size ld) {
+    std::fill_n(rows, tile.count, 0.0);
+    std::fill_n(columns, block.count, 0.0);
+    a->add_sums(tile.count, block.count, X, ld, rows, columns);
+  }
+  /// These, for head `r` of the group
+  void add(const Layout& x, int r, Block tile, Block block) {
+    double* const sums = net + r * x.pairs();
+    for (Size i = 0; i < tile.count; ++i) sums[x.past + tile.begin + i] += rows[i];
+    for (Size j = 0; j < block.count; ++j) sums[block.begin + j] -= columns[j];
+  }
+  /// The oldest gate has no pair before it.
+  void back(const Layout& x, int r, int head, T scale, const View<T, 3>& d_past_g, const View<T, 3>& d_g) const {
+    const double* const sums = net + r * x.pairs();
+    double sum = 0;
+    for (Size i = x.pairs(); --i > 0;) {
+      sum += sums[i];
+      const auto to = x.place(d_past_g, d_g, i);
+      if (to.view) to.view(to.row, to.at, head) += static_cast<T>(static_cast<double>(scale) * sum);
+    }
+  }
+
+  const AttentionSimd<T>* a;
+  double* net;             // [group, pairs]
+  double *rows, *columns;  // [C]
+};
+
+}  // namespace ttr::families::pairs
