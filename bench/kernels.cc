@@ -215,10 +215,14 @@ void family(benchmark::State& state, const Simd<T>& s, Kind kind, bool backward,
 void least_squares(benchmark::State& state, Size time, int d) {
   Inputs<double> in(time, d);
   std::vector<double> h(in.H * d * d), f(in.H * d * d), ridge(in.H, 0.1);
-  std::vector<double> memory(fam::least_squares::workspace_bytes<double>(d, d, time, false) / 8 + 1);
-  fam::LeastSquaresProblem<double> p{in.problem(), {ridge.data(), {in.H, d}, {1, 0}}, h.data(), f.data()};
+  std::vector<double> memory(fam::least_squares::workspace_bytes(d, d, time, fam::SolveBy::cholesky, 0, false) / 8 +
+                             1);
+  fam::LeastSquaresProblem<double> p;
+  p.linear = in.problem();
+  p.ridge = {ridge.data(), {1, time, in.H, d}, {0, 0, 1, 0}}, p.h = h.data(), p.f = f.data();
+  const ttr::Simd<double>& s = ttr::simd<double>("");
   for (auto _ : state) {
-    if (fam::least_squares::forward(p, Form::best, {memory.data(), memory.size() * 8}) != Status::ok)
+    if (fam::least_squares::forward(p, Form::best, s, {memory.data(), memory.size() * 8}) != Status::ok)
       state.SkipWithError("the kernel refused the problem");
     benchmark::ClobberMemory();
   }

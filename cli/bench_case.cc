@@ -187,7 +187,7 @@ CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel)
   for (std::size_t i = 0; i < p.outputs().size(); ++i) {
     const InputInfo& info = p.outputs()[i];
     memory_->outputs[info.name] = Array(p, info.shape, tokens_);
-    if (!differentiates(spec_.pass)) continue;
+    if (!differentiates(spec_.pass) || !info.differentiable) continue;
     InputInfo normal = info;
     normal.range = Range::normal;
     Array& array = memory_->d_outputs[info.name] = Array(p, info.shape, tokens_);
@@ -226,7 +226,8 @@ void CaseRun::bind() {
   for (const InputInfo& info : m.plan.outputs()) {
     Tensor& slot = m.out[info.name] = m.outputs.at(info.name).tensor();
     moving(m.outputs.at(info.name), nullptr, &slot);
-    if (differentiates(spec_.pass)) m.d_out[info.name] = m.d_outputs.at(info.name).tensor();
+    if (const auto found = m.d_outputs.find(info.name); found != m.d_outputs.end())
+      m.d_out[info.name] = found->second.tensor();
   }
   const std::int64_t all = keeps_pairs_ ? tokens_ : step ? 1 : tokens_;
   const Form form = step ? Form::step : spec_.form;

@@ -157,11 +157,7 @@ class FloatLayer {
       else if (info.name == "beta" || info.name == "alpha") in[info.name] = view(one_.data(), 1, tokens, 1);
       else throw Error("rls-stability does not know the input " + info.name + " of " + plan_.name());
     }
-    std::vector<float> other(static_cast<std::size_t>(tokens));
-    for (const InputInfo& info : plan_.outputs()) {
-      if (info.name == "o") out["o"] = view(o.data(), 1, tokens, 1, value_dim);
-      else out[info.name] = view(other.data(), 1, tokens, 1);
-    }
+    out["o"] = view(o.data(), 1, tokens, 1, value_dim);
     const State state{state_.data(), state_.size()};
     const Workspace work{work_.data(), work_.size()};
     const Status status = plan_.forward(in, state, out, work, Form::recurrent);

@@ -165,7 +165,7 @@ class LayerCheck {
       inputs_[plan.inputs()[i].name] = random_input(plan, plan.inputs()[i], case_.time, case_.seed * 1000 + i);
     Random random(case_.seed + 77);
     for (const InputInfo& out : plan.outputs())
-      d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
+      if (out.differentiable) d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
     if (!on_oracle(plan) && plan.tokens_kept({}) < 0) make_states(plan, random);
 
     reference_form_ = reference_form(plan);
@@ -371,7 +371,8 @@ class LayerCheck {
   // Of the outputs that a plan has: the literal solver gives the answer alone.
   NamedNumbers gradients_of(const Plan& plan) const {
     NamedNumbers gradients;
-    for (const InputInfo& out : plan.outputs()) gradients[out.name] = d_outputs_.at(out.name);
+    for (const InputInfo& out : plan.outputs())
+      if (out.differentiable) gradients[out.name] = d_outputs_.at(out.name);
     return gradients;
   }
 

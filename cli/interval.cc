@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "ttr/recipe.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -97,194 +99,105 @@ namespace {
               "--layer");
 }
 
-/// The number of a term such as decay(0.98), if that is all it says.
-double only_number(const Term& term, const std::string& name) {
-  if (term.arguments.size() == 1 && term.arguments[0].key.empty() && term.arguments[0].is_number())
-    return term.arguments[0].number();
-  refuse(name, fmt::format("'{}' in its weights is not one constant", term.word));
+bool has_output(const Plan& plan, std::string_view name) {
+  const auto outputs = plan.outputs();
+  return std::any_of(outputs.begin(), outputs.end(), [&](const InputInfo& info) { return info.name == name; });
 }
 
-double constant(const Term& term, const char* key, double otherwise, const std::string& name) {
-  const Argument* argument = term.find(key);
-  if (!argument) return otherwise;
-  if (!argument->is_number()) refuse(name, fmt::format("its {} is not one constant", key));
-  return argument->number();
-}
+std::vector<double> numbers_for(std::size_t bytes) { return std::vector<double>(bytes / sizeof(double) + 1); }
+std::size_t bytes_of(const std::vector<double>& numbers) { return numbers.size() * sizeof(double); }
 
-double dot(std::size_t n, const double* a, const double* b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
-void axpy(std::size_t n, double factor, const double* from, double* to) {
-  for (std::size_t i = 0; i < n; ++i) to[i] += factor * from[i];
+void expect_ok(const std::string& name, Status status) {
+  if (status != Status::ok)
+    throw Error(fmt::format("the layer '{}' cannot go on: {}", name, to_string(status)), "--layer");
 }
 
 }  // namespace
 
 ErrorVariance::ErrorVariance(const Plan& plan, const std::string& name, std::int64_t ahead)
-    : plan_(plan),
-      name_(name),
-      K_(static_cast<std::size_t>(plan.shape().key_dim)),
-      ahead_(static_cast<double>(ahead)),
-      x_(K_),
-      k_(K_),
-      y_(K_) {
-  const Recipe& recipe = plan.recipe();
-  if (recipe.memory.word != "linear")
-    refuse(name, fmt::format("its memory is '{}', which is not linear in fixed features", recipe.memory.word));
-  if (!recipe.memory.arguments.empty()) refuse(name, "its memory is linear in features, not in the keys themselves");
-  for (const Term& extra : recipe.extras) {
-    if (extra.word == "keys") norm_ = extra.has("unit") ? Norm::unit : Norm::rms;
-    else if (extra.word != "squared") refuse(name, fmt::format("'{}' changes what it answers", extra.word));
-  }
-  read_solver(recipe);
-  if (kind_ != Kind::filter) read_weights(recipe);
-  fade_ = std::pow(forgetting_, ahead_);
-  const auto states = plan_.states();
-  for (const char* needed : kind_ == Kind::sums       ? std::vector{"H"}
-                            : kind_ == Kind::triangle ? std::vector{"R", "basis"}
-                                                      : std::vector{"P"})
-    if (std::none_of(states.begin(), states.end(), [&](const StateInfo& s) { return s.name == needed; }))
-      refuse(name, fmt::format("it runs in the kernel {}, which keeps pairs instead", plan_.kernel()));
-  work_.resize(kind_ == Kind::sums ? K_ * K_ : K_);
+    : plan_(plan), name_(name), ahead_(ahead) {
+  if (!has_output(plan_, "variance"))
+    refuse(name, fmt::format("its kernel {} gives no variance of its answers", plan_.kernel()));
+  const std::optional<Forgetting> forgetting = plan_.forgetting();
+  if (!forgetting) refuse(name, "it weighs its pairs for each query or token anew");
+  forgetting_ = *forgetting;
+  const std::int64_t empty = std::max<std::int64_t>(ahead_ - 1, 1);
+  const int K = plan_.shape().key_dim;
+  work_ = numbers_for(plan_.footprint(empty).workspace);
+  zeros_.assign(static_cast<std::size_t>(empty) * static_cast<std::size_t>(std::max(K, plan_.shape().value_dim)),
+                0.0);
+  if (has_output(plan_, "known")) return;
+  Shape shape;
+  shape.key_dim = shape.value_dim = K;
+  Options options;
+  options.type = Type::f64;
+  Filter& filter = filter_.emplace(Filter{ttr::plan(plan_.recipe(), shape, options), {}, {}, {}, {}});
+  const Footprint bytes = filter.plan.footprint(1, Form::step);
+  filter.state = numbers_for(bytes.state), filter.work = numbers_for(bytes.workspace);
+  filter.zeros.assign(static_cast<std::size_t>(K), 0.0), filter.answer = filter.zeros;
+  const State state{filter.state.data(), bytes_of(filter.state)};
+  expect_ok(name_, filter.plan.reset(state));
+  auto* const mean = static_cast<double*>(filter.plan.state_tensor(state, "S").data);
+  const auto* const covariance = static_cast<const double*>(filter.plan.state_tensor(state, "P").data);
+  if (!mean || !covariance) refuse(name, "it does not say what it knows without its first guess");
+  for (int i = 0; i < K; ++i) mean[i * (K + 1)] = std::sqrt(covariance[i * (K + 1)]);
 }
 
-void ErrorVariance::read_weights(const Recipe& recipe) {
-  for (const Term& term : recipe.weights) {
-    if (term.word == "decay") forgetting_ = only_number(term, name_);
-    else if (term.word == "window") window_ = static_cast<std::int64_t>(only_number(term, name_));
-    else if (term.word != "equal" || !term.arguments.empty())
-      refuse(name_, fmt::format("'{}' weighs its pairs for each query or token anew", term.word));
-  }
+void ErrorVariance::ask(Outputs& outputs) {
+  if (window() == 0 || forgetting() != 1) return;  // a forecast will tell
+  outputs["variance"] = view(&variance_, 1, 1, 1);
+  outputs["known"] = view(&known_, 1, 1, 1);
 }
 
-void ErrorVariance::read_solver(const Recipe& recipe) {
-  const Term& solver = recipe.solver;
-  if (solver.word == "kalman") {
-    kind_ = Kind::filter;
-    process_ = constant(solver, "process", 0, name_), noise_ = constant(solver, "noise", 1, name_);
-    left_.assign(K_ * K_, 0.0);
-    for (std::size_t i = 0; i < K_; ++i) left_[i * K_ + i] = 1;
-    return;
-  }
-  if (solver.word != "exact") refuse(name_, fmt::format("its solver is '{}', which keeps none", solver.word));
-  ridge_ = constant(solver, "ridge", 0, name_);
-  if (solver.has("relative") || solver.has("frobenius")) refuse(name_, "its ridge changes with the data");
-  kind_ = ridge_ > 0 && !solver.has("fading") ? Kind::sums : Kind::triangle;
-  prior_ = ridge_;
+// The layer's answer after `ahead` empty pairs, on a copy of its state.
+void ErrorVariance::forecast(ConstState state, const double* query) {
+  const int K = plan_.shape().key_dim, V = plan_.shape().value_dim;
+  const auto* const from = static_cast<const double*>(state.data);
+  copy_.assign(from, from + state.bytes / sizeof(double));
+  const State copy{copy_.data(), bytes_of(copy_)};
+  const Workspace work{work_.data(), bytes_of(work_)};
+  const auto inputs = [&](std::int64_t pairs, const double* q) {
+    Inputs in;
+    in["q"] = view(q, 1, pairs, 1, K);
+    in["k"] = view(std::as_const(zeros_).data(), 1, pairs, 1, K);
+    in["v"] = view(std::as_const(zeros_).data(), 1, pairs, 1, V);
+    return in;
+  };
+  if (ahead_ > 1) expect_ok(name_, plan_.forward(inputs(ahead_ - 1, zeros_.data()), copy, {}, work));
+  Outputs out;
+  out["variance"] = view(&variance_, 1, 1, 1);
+  if (!filter_) out["known"] = view(&known_, 1, 1, 1);
+  expect_ok(name_, plan_.step(inputs(1, query), copy, out, work));
 }
 
-void ErrorVariance::normalise(const double* from, double scale, std::vector<double>& to) const {
-  double factor = scale;
-  if (norm_ != Norm::raw) {
-    const double square = dot(K_, from, from) / (norm_ == Norm::rms ? static_cast<double>(K_) : 1);
-    factor = square == 0 ? 0 : scale / std::sqrt(square);
-  }
-  for (std::size_t i = 0; i < K_; ++i) to[i] = factor * from[i];
+// |M'x|^2
+double ErrorVariance::left_of_prior(const double* key, const double* query) {
+  Filter& f = *filter_;
+  const int K = plan_.shape().key_dim;
+  Inputs in;
+  Outputs out;
+  in["q"] = view(query, 1, 1, 1, K), in["k"] = view(key, 1, 1, 1, K);
+  in["v"] = view(std::as_const(f.zeros).data(), 1, 1, 1, K);
+  out["o"] = view(f.answer.data(), 1, 1, 1, K);
+  expect_ok(name_, f.plan.step(in, {f.state.data(), bytes_of(f.state)}, out, {f.work.data(), bytes_of(f.work)}));
+  return std::inner_product(f.answer.begin(), f.answer.end(), f.answer.begin(), 0.0);
 }
 
-const double* ErrorVariance::part(State state, const char* name) const {
-  return static_cast<const double*>(plan_.state_tensor(state, name).data);
+Uncertainty ErrorVariance::after_step(ConstState state, const double* key, const double* query) {
+  if (window() == 0 || forgetting() != 1) forecast(state, query);
+  if (filter_) known_ = 1 - left_of_prior(key, query) / variance_;
+  else if (known_ == 0) return {};
+  if (!(variance_ < infinity)) return {};
+  return {variance_, std::clamp(known_, 0.0, 1.0)};
 }
 
-Uncertainty ErrorVariance::after_step(State state, const double* key, const double* query) {
-  normalise(query, plan_.scale(), x_);
-  Uncertainty u;
-  switch (kind_) {
-    case Kind::sums:
-      u = from_sums(state);
-      break;
-    case Kind::triangle:
-      prior_ *= forgetting_;
-      u = from_triangle(state);
-      break;
-    case Kind::filter:
-      normalise(key, 1, k_);
-      u = from_filter(state);
-      break;
-  }
-  if (!(u.variance < infinity)) return {};
-  u.share = std::clamp(u.share, 0.0, 1.0);
-  return u;
+namespace {
+
+void add(std::size_t n, const double* from, double* to) {
+  for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
-// Cholesky in rows, A = U'U.
-Uncertainty ErrorVariance::from_sums(State state) {
-  const double* h = part(state, "H");
-  double* const u = work_.data();
-  for (std::size_t i = 0; i < K_; ++i) {
-    for (std::size_t j = i; j < K_; ++j) u[i * K_ + j] = fade_ * h[i * K_ + j];
-    u[i * K_ + i] += ridge_;
-  }
-  y_ = x_;
-  double leverage = 0;
-  for (std::size_t i = 0; i < K_; ++i) {
-    double* const row = u + i * K_;
-    if (!(row[i] > 0)) return {};  // lost in rounding: nothing is known there
-    const double inverse = 1 / std::sqrt(row[i]);
-    for (std::size_t j = i; j < K_; ++j) row[j] *= inverse;
-    for (std::size_t r = i + 1; r < K_; ++r) axpy(K_ - r, -row[r], row + r, u + r * K_ + r);
-    y_[i] /= row[i];
-    leverage += y_[i] * y_[i];
-    axpy(K_ - i - 1, -y_[i], row + i + 1, y_.data() + i + 1);
-  }
-  for (std::size_t i = K_; i-- > 0;)
-    y_[i] = (y_[i] - dot(K_ - i - 1, u + i * K_ + i + 1, y_.data() + i + 1)) / u[i * K_ + i];
-  return {1 + leverage, 1 - ridge_ * dot(K_, y_.data(), y_.data()) / (1 + leverage)};
-}
-
-Uncertainty ErrorVariance::from_triangle(State state) {
-  const double *const r = part(state, "R"), *const basis = part(state, "basis");
-  std::size_t rank = 0;
-  while (rank < K_ && std::any_of(basis + rank * K_, basis + (rank + 1) * K_, [](double b) { return b != 0; }))
-    ++rank;
-  // Coordinates in the span of the keys, twice for the rounding of the first time; what is left is outside of it.
-  double* const outside = work_.data();
-  std::copy_n(x_.data(), K_, outside);
-  std::fill(y_.begin(), y_.end(), 0.0);
-  for (int pass = 0; pass < 2; ++pass)
-    for (std::size_t i = 0; i < rank; ++i) {
-      const double along = dot(K_, basis + i * K_, outside);
-      y_[i] += along;
-      axpy(K_, -along, basis + i * K_, outside);
-    }
-  // The kernel's own threshold for a new direction (families/solve/givens/givens.h).
-  const double cut = 100 * std::numeric_limits<double>::epsilon();
-  if (!(dot(K_, outside, outside) <= cut * cut * dot(K_, x_.data(), x_.data()))) return {};
-  double leverage = 0;
-  for (std::size_t i = 0; i < rank; ++i) {
-    const double pivot = r[i * K_ + i];
-    y_[i] = pivot == 0 ? 0 : y_[i] / pivot;
-    leverage += y_[i] * y_[i];
-    axpy(rank - i - 1, -y_[i], r + i * K_ + i + 1, y_.data() + i + 1);
-  }
-  const double c = 1 + leverage / fade_;
-  if (ridge_ == 0) return {c, 1};
-  for (std::size_t i = rank; i-- > 0;) {
-    const double pivot = r[i * K_ + i];
-    const double sum = y_[i] - dot(rank - i - 1, r + i * K_ + i + 1, y_.data() + i + 1);
-    y_[i] = pivot == 0 ? 0 : sum / pivot;
-  }
-  return {c, 1 - prior_ / fade_ * dot(rank, y_.data(), y_.data()) / c};
-}
-
-Uncertainty ErrorVariance::from_filter(State state) {
-  const double* p = part(state, "P");
-  double* const row = work_.data();
-  // M <- (I - gain k') M with gain = P k / noise, where P is the covariance after the step.
-  std::fill_n(row, K_, 0.0);
-  for (std::size_t i = 0; i < K_; ++i) axpy(K_, k_[i], left_.data() + i * K_, row);
-  for (std::size_t i = 0; i < K_; ++i) axpy(K_, -dot(K_, p + i * K_, k_.data()) / noise_, row, left_.data() + i * K_);
-  std::fill_n(row, K_, 0.0);
-  double square = 0;
-  for (std::size_t i = 0; i < K_; ++i) {
-    square += x_[i] * dot(K_, p + i * K_, x_.data());
-    axpy(K_, x_[i], left_.data() + i * K_, row);
-  }
-  const double c = noise_ + square + ahead_ * process_ * dot(K_, x_.data(), x_.data());
-  return {c, 1 - dot(K_, row, row) / c};
-}
+}  // namespace
 
 NoiseEstimate::NoiseEstimate(int values, double forgetting, std::int64_t window)
     : width_(static_cast<std::size_t>(values) + 2),
@@ -305,7 +218,7 @@ void NoiseEstimate::turn_over() {
     double* const to = older_sums_.data() + static_cast<std::size_t>(age) * width_;
     std::copy_n(newer_entries_.data() + static_cast<std::size_t>(newer_ - 1 - age) * width_, width_, to);
     fade(to, age);
-    if (age > 0) axpy(width_, 1, to - width_, to);
+    if (age > 0) cli::add(width_, to - width_, to);
   }
   older_ = newer_, newer_ = since_ = 0;
   newer_entries_.clear();
@@ -319,7 +232,7 @@ void NoiseEstimate::add(double share, const double* squares) {
   double* const entry = newer_entries_.data() + at;
   entry[0] = entry[1] = share;
   for (std::size_t v = 2; v < width_; ++v) entry[v] = share > 0 ? share * squares[v - 2] : 0;
-  axpy(width_, 1, entry, sum_.data());
+  cli::add(width_, entry, sum_.data());
   ++newer_, ++since_;
   if (window_ == 0) {
     newer_entries_.clear();
@@ -335,7 +248,7 @@ void NoiseEstimate::add(double share, const double* squares) {
     std::copy_n(older_sums_.data() + static_cast<std::size_t>(older_ - 1) * width_, width_, total_.data());
     fade(total_.data(), since_);
   }
-  axpy(width_, 1, sum_.data(), total_.data());
+  cli::add(width_, sum_.data(), total_.data());
 }
 
 double NoiseEstimate::degrees() const { return total_[1] > 0 ? total_[0] * total_[0] / total_[1] : 0; }

@@ -1,22 +1,25 @@
 // Prediction intervals of `ttr regress --interval`: an answer with the range that its value should fall into.
 //
 // Least squares is a Kalman filter without drift. Before the pair (x, y) is learned its error e = y - S'x has the
-// variance s^2 c, where s^2 is the noise of the values and c comes from the state of the layer:
+// variance s^2 c, where s^2 is the noise of the values and c is the layer's output `variance`:
 //
-//   exact     c = 1 + x' A^{-1} x ,       A = a^m H + ridge I        H = sum_i w_i k_i k_i', from the state H or R'R
-//   kalman    c = noise + x' (P + m process I) x                     P from the state
+//   exact     c = 1 + x' A^{-1} x ,       A = a^m H + ridge I        H = sum_i w_i k_i k_i'
+//   kalman    c = noise + x' (P + m process I) x
 //
 // a is the forgetting factor and m >= 1 the pairs between the newest learned and the one asked for: A and P are what the
-// pair itself will find when it is learned. Without a ridge c is infinite while x has a part outside the span of the
-// keys seen, and so is the interval.
+// pair itself will find when it is learned. So the layer is asked after m empty pairs (zeros), on a copy of its state; a
+// window that forgets nothing is asked as it is, since empty pairs would push others out. c is infinite where the layer
+// knows nothing (`known` = 0: without a ridge, while x has a part outside the span of the keys seen).
 //
 // The noise is estimated from the answers whose values have arrived, with the forgetting (or the window) of the fit:
 //
 //   s^2 = sum_i w_i u_i e_i^2 / c_i / sum_i w_i u_i        w_i = a^age
-//   u = 1 - (part of c that comes from the prior) = 1 - ridge |A^{-1} x|^2 / c     (kalman: 1 - |M'x|^2 / c)
+//   u = 1 - (part of c that comes from the prior) = the output `known`, 1 - ridge |A^{-1} x|^2 / c
+//                                                   (kalman: 1 - |M'x|^2 / c)
 //   y in S'x -+ t s sqrt(c) ,   t the quantile of Student's t with (sum w u)^2 / (sum w^2 u) degrees of freedom
 //
-// M is the product of (I - gain k'): what is left of S_0, whose covariance is I. Errors that stem from the prior say how
+// M is the product of (I - gain k'): what is left of S_0. A second filter that starts at S_0 = the root of its covariance
+// and is shown zeros remembers nothing else, so its answer is M'x. Errors that stem from the prior say how
 // large S is, not how noisy the values are, so they count less, by u. For a = 1 sum u = n - trace(A^{-1} H), the
 // effective degrees of freedom of ridge regression; without a ridge they are n - rank, s^2 is the residual sum of
 // squares over them, and for Gaussian noise the interval is exact. One noise per value column, one c for all of them.
@@ -25,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,41 +47,35 @@ struct Uncertainty {
   double share = 0;
 };
 
-/// Reads c and u from the state of a layer; double, one sequence, one head.
+/// Asks a layer for c and u; double, one sequence, one head.
 class ErrorVariance {
  public:
-  /// Throws Error if the layer has no covariance; the message says why and names the layers that have one. `ahead` is
-  /// m above.
+  /// Throws Error if the layer does not give a variance; the message names the layers that do. `ahead` is m above.
   ErrorVariance(const Plan& plan, const std::string& name, std::int64_t ahead);
 
+  /// What the layer's own step has to be asked for. Places of this object: it must stay where it is.
+  void ask(Outputs& outputs);
   /// After a step of the plan that learned `key`: the uncertainty of the answer to `query`. Call it once per step.
-  Uncertainty after_step(State state, const double* key, const double* query);
+  Uncertainty after_step(ConstState state, const double* key, const double* query);
 
-  double forgetting() const { return forgetting_; }
-  std::int64_t window() const { return window_; }  // pairs; 0: all
+  double forgetting() const { return forgetting_.factor; }
+  std::int64_t window() const { return forgetting_.window; }  // pairs; 0: all
 
  private:
-  enum class Kind { sums, triangle, filter };
-  enum class Norm { raw, unit, rms };
-
-  void read_weights(const Recipe& recipe);
-  void read_solver(const Recipe& recipe);
-  void normalise(const double* from, double scale, std::vector<double>& to) const;
-  Uncertainty from_sums(State state);
-  Uncertainty from_triangle(State state);
-  Uncertainty from_filter(State state);
-  const double* part(State state, const char* name) const;
+  struct Filter {
+    Plan plan;
+    std::vector<double> state, work, zeros, answer;
+  };
+  void forecast(ConstState state, const double* query);
+  double left_of_prior(const double* key, const double* query);
 
   Plan plan_;
   std::string name_;
-  Kind kind_ = Kind::sums;
-  Norm norm_ = Norm::raw;
-  std::size_t K_;
-  double forgetting_ = 1, ridge_ = 0, process_ = 0, noise_ = 1, ahead_;
-  double fade_ = 1;   // forgetting^ahead
-  double prior_ = 0;  // what a fading ridge still is
-  std::int64_t window_ = 0;
-  std::vector<double> x_, k_, y_, work_, left_;  // left_: M of a filter
+  std::int64_t ahead_;
+  Forgetting forgetting_;
+  std::optional<Filter> filter_;  // of a layer that does not say itself what is known
+  double variance_ = 0, known_ = 0;
+  std::vector<double> copy_, work_, zeros_;
 };
 
 /// s^2 per value column, and the degrees of freedom.

@@ -75,6 +75,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
   in["k"] = view(block.keys.data(), 1, 1, 1, K);
   in["v"] = view(block.values.data(), 1, 1, 1, V);
   out["o"] = view(predictions, 1, 1, 1, V);
+  if (variance_ && uncertainties) variance_->ask(out);
   ConstTensor &q = in["q"], &k = in["k"], &v = in["v"];
   Tensor& o = out["o"];
   for (std::size_t r = 0; r < block.rows; ++r) {

@@ -183,7 +183,7 @@ void Switching::run_plan(const Result& result, const SwitchingSequence& data, do
   throw Error(fmt::format("the layer '{}' cannot run: {}", result.entry.label, reason), "--layer");
 }
 
-// Token by token, since the covariance is read from the state after each. Returns the seconds of the layer alone.
+// Token by token, since the layer is asked for its variance after each. Returns the seconds of the layer alone.
 double Switching::run_with_intervals(const Result& result, const SwitchingSequence& data, double* predictions,
                                      SeedIntervals& to) const {
   const int D = spec_.dim;

@@ -133,7 +133,7 @@ HalfRun run_half(const Problem& p, Type type, Type rounded, Form form,
   }
   for (const InputInfo& info : p.plan.outputs()) {
     out[info.name] = hold(info.name, info.shape, nullptr);
-    d_out[info.name] = hold("d " + info.name, info.shape, &p.d_outputs.at(info.name));
+    if (info.differentiable) d_out[info.name] = hold("d " + info.name, info.shape, &p.d_outputs.at(info.name));
   }
   in.cu_seqlens = p.cu;
   const Footprint bytes = p.plan.footprint(p.time + (p.plan.tokens_kept({}) >= 0 ? 64 : 0), form);

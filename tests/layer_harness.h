@@ -219,8 +219,9 @@ inline Result run(const Problem& p, Form form, Layout layout = Layout::dense) {
   in.cu_seqlens = p.cu;
   for (const InputInfo& info : p.plan.outputs()) {
     const Extents e = p.extents(info.shape);
-    d_out[info.name] = read.emplace("d " + info.name, Held(type, e, info.shape, layout, p.d_outputs.at(info.name)))
-                           .first->second.tensor();
+    if (info.differentiable)
+      d_out[info.name] = read.emplace("d " + info.name, Held(type, e, info.shape, layout, p.d_outputs.at(info.name)))
+                             .first->second.tensor();
     out[info.name] = written.emplace(info.name, Held(type, e, info.shape, layout)).first->second.tensor();
   }
   // A state that keeps its pairs needs scratch for those of the past as well.
@@ -306,6 +307,7 @@ inline Problem bare(const Plan& plan, std::int64_t time, std::vector<std::int64_
   Problem p{plan, time, std::move(cu), {}, {}, {}, {}};
   p.inputs = inputs_of(plan, time, !p.cu.empty(), seed);
   for (std::size_t i = 0; i < plan.outputs().size(); ++i) {
+    if (!plan.outputs()[i].differentiable) continue;
     std::size_t n = 1;
     for (const std::ptrdiff_t e : p.extents(plan.outputs()[i].shape)) n *= static_cast<std::size_t>(e);
     p.d_outputs[plan.outputs()[i].name] = normals(n, seed * 1000 + 500 + i);

@@ -69,8 +69,9 @@ Problem alone(const Problem& packed, const Plan& single, int n, std::int64_t cap
   for (const InputInfo& info : single.inputs())
     p.inputs[info.name] = cli::tokens_of(single, packed.inputs.at(info.name), info.shape, packed.time, begin, end);
   for (const InputInfo& info : single.outputs())
-    p.d_outputs[info.name] =
-        cli::tokens_of(single, packed.d_outputs.at(info.name), info.shape, packed.time, begin, end);
+    if (info.differentiable)
+      p.d_outputs[info.name] =
+          cli::tokens_of(single, packed.d_outputs.at(info.name), info.shape, packed.time, begin, end);
   p.initial.assign(single.footprint(capacity).state / sizeof(double) + 1, 0.0);
   EXPECT_EQ(single.reset(state_of(p.initial)), Status::ok);
   p.d_final.assign(p.initial.size(), 0.0);
@@ -216,6 +217,7 @@ void expect_kept_apart(const Problem& clean) {
         }
       }
       for (const InputInfo& info : clean.plan.outputs()) {
+        if (!info.differentiable) continue;
         Problem dirty = clean;
         Numbers& numbers = dirty.d_outputs.at(info.name);
         numbers[middle(clean, info.shape, numbers.size(), n)] = bad;

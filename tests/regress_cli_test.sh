@@ -206,8 +206,8 @@ for level in 0 1 -0.5 1.5 90 nan inf; do
   refuses "interval of level $level" "--interval .* not a level between 0 and 1" noisy.csv --interval $level
 done
 refuses "interval of a word" "--interval" noisy.csv --interval wide
-refuses "interval of a layer without a covariance" "'nlms' has none: its solver is 'sgd'.*rls, window-rls, mesanet and kalman" noisy.csv --layer rls --layer nlms --interval 0.9
-refuses "interval of a layer that normalises its answer" "'normalise' changes" noisy.csv --layer 'equal / linear / exact | normalise(unit)' --interval 0.9
+refuses "interval of a layer without a covariance" "'nlms' has none: its kernel delta.* gives no variance of its answers.*rls, window-rls, mesanet and kalman" noisy.csv --layer rls --layer nlms --interval 0.9
+refuses "interval of a layer that normalises its answer" "gives no variance of its answers" noisy.csv --layer 'equal / linear / exact | normalise(unit)' --interval 0.9
 
 # --- every named layer predicts, or says why a stream is not for it; a list of pairs grows and then rolls over ---
 awk 'BEGIN { srand(5); for (i = 0; i < 1100; i++) { a = rand() - 0.5; b = rand() - 0.5

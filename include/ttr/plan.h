@@ -128,6 +128,12 @@ class NamedTensors {
 using Inputs = NamedTensors<ConstTensor>;  // also the gradients of outputs
 using Outputs = NamedTensors<Tensor>;      // also the gradients of inputs
 
+/// How a plan forgets: a pair of age n weighs factor^n, and nothing after `window` pairs (0: there is no end).
+struct Forgetting {
+  double factor = 1;
+  std::int64_t window = 0;
+};
+
 class Plan {
  public:
   /// What to allocate for calls of up to `time` tokens (states that keep their pairs: tokens in all; plans that are
@@ -146,6 +152,8 @@ class Plan {
   std::span<const Form> forms() const noexcept;      // the exact forms of this plan
   std::string_view why_absent(Form) const noexcept;  // why a form is not among them
   Form best_form(std::int64_t time) const noexcept;  // what Form::best is for a forward of `time` tokens
+  /// Empty where pairs are weighed by gates that are inputs, or for each query anew.
+  std::optional<Forgetting> forgetting() const noexcept;
 
   /// Extents of an input, output or state of this plan for `time` tokens; `pairs` is the extent of P where the plan
   /// is not causal, if it is not that of T.
@@ -167,10 +175,12 @@ class Plan {
 
   /// One token: the tensors have T = 1.
   Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;
-  /// A whole sequence, a batch, or packed sequences; continues from `state` and leaves the final state in it.
+  /// A whole sequence, a batch, or packed sequences; continues from `state` and leaves the final state in it. Outputs
+  /// may be left out; those besides the answer (`variance` of RLS) then cost nothing.
   Status forward(const Inputs&, State, const Outputs&, Workspace, Form = Form::best) const noexcept;
   /// Gradients of  sum <d_output, output> + <d_final, final state>  for every input named in `d_inputs` and for the
-  /// initial state (if `d_initial` has data). Written, not added. `d_final` may be empty: zero.
+  /// initial state (if `d_initial` has data). Written, not added. `d_final` may be empty: zero. A gradient of an output
+  /// that is not differentiable (InputInfo) is refused: not_supported.
   Status backward(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
                   const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best) const noexcept;
 

@@ -64,6 +64,7 @@ struct Traits {
   bool splits_columns = false;   // columns of the values do not see each other, so threads may share them
   bool couples_heads = false;    // heads see each other, so threads may not share them
   bool grows_with_time = false;  // scratch grows with the call: a long call goes in blocks of time
+  bool answers_on_demand = false;  // does without room for a result that nobody reads
   bool running = false;          // a quantity beside the regression, not the regression itself
   bool light = false;            // work of a token grows with its vectors, not with their product
   bool literal = false;          // the oracle

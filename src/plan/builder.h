@@ -56,6 +56,9 @@ class Builder {
   int add(Step, Axes axes, std::vector<StatePart> states);
   /// A second result of a kernel, by which the layer's read-out and the caller may call it.
   int second_result(Step&, const std::string& name, Axes axes);
+  /// A result of a kernel besides the answer, as an output [B, T, H]. A layer says itself whether it has it; a recipe
+  /// has all there are.
+  int further_output(const InputInfo&);
 
   // Quantities of the design that several families ask for (quantities.cc).
   int quantity(const Quantity&, const std::string& input);  // absent (-1), a constant, or an input

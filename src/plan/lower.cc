@@ -231,6 +231,11 @@ int Builder::second_result(Step& step, const std::string& name, Axes axes) {
   return step.second_result;
 }
 
+int Builder::further_output(const InputInfo& info) {
+  if (!layer_) p_.outputs.push_back(info);
+  return stage_results_[info.name] = add_value({info.name, Axes(info.shape), Value::From::step, -1, {}});
+}
+
 void Builder::finish(int answer) {
   const bool on_oracle = p_.steps.back().kernel && p_.steps.back().kernel->traits.literal;
   if (!on_oracle) {  // the oracle normalises by itself

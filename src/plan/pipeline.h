@@ -51,7 +51,7 @@ struct Step {
   double number = 0;          // the constant of an operation
   std::vector<int> operands;  // operations: in order. Kernels: by slot, -1 = absent
   int result = -1;
-  int second_result = -1;                         // of kernels that have one
+  int second_result = -1, third_result = -1;      // of kernels that have more than one
   double scale = 1;                               // kernels: on q
   int pairs = 1;                                  // kernels: their time is that of pairs, T times this
   int state = -1;                                 // kernels: index of the first state

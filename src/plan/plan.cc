@@ -218,7 +218,7 @@ std::string_view to_string(Status status) noexcept {
     case Status::out_of_domain:
       return "a number for which the layer is not defined";
     case Status::not_supported:
-      return "this form does not exist for this plan";
+      return "this form, or the gradient of this output, does not exist for this plan";
     case Status::out_of_memory:
       return "no memory left";
   }
@@ -330,6 +330,13 @@ std::string_view Plan::why_absent(Form form) const noexcept {
   for (const Step& step : body_->pipeline.steps)
     if (step.kernel && !step.kernel->forms.has(form)) return step.kernel->why_absent;
   return "an operation goes token by token";
+}
+
+std::optional<Forgetting> Plan::forgetting() const noexcept {
+  const Weights& w = body_->pipeline.design.weights;
+  if (w.near != Kernel::none || w.per != Weights::Per::token || w.levels) return std::nullopt;
+  if (w.fade == Weights::Fade::equal) return Forgetting{1, w.window};
+  return w.decay.is_constant() ? std::optional(Forgetting{w.decay.value, w.window}) : std::nullopt;
 }
 
 Form Plan::best_form(std::int64_t time) const noexcept {

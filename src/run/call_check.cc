@@ -106,10 +106,12 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
             f.status != Status::ok)
           return f;
     if (call.d_outputs)
-      if (const ConstTensor* const tensor = call.d_outputs->find(name, static_cast<int>(i)); tensor && *tensor)
+      if (const ConstTensor* const tensor = call.d_outputs->find(name, static_cast<int>(i)); tensor && *tensor) {
+        if (!p.outputs[i].differentiable) return {Status::not_supported, name, 0, 0, 0};
         if (const Fault f = check_tensor(body, name, p.output_axes[i], *tensor, batch, time, pairs);
             f.status != Status::ok)
           return f;
+      }
   }
   for (std::size_t i = 0; call.d_inputs && i < p.inputs.size(); ++i)
     if (const Tensor* const tensor = call.d_inputs->find(p.inputs[i].name, static_cast<int>(i)); tensor && *tensor)

@@ -21,7 +21,8 @@ bool splits_heads(const Plan::Body& body, const Step& step) {
     const std::size_t heads = part.history ? 2 : 1;  // behind the batch, and the pairs of a history
     if (part.axes.size() <= heads || (part.axes[heads] != 'H' && part.axes[heads] != 'G')) return false;
   }
-  return has_axis(body, step.result, "H") && (step.second_result < 0 || has_axis(body, step.second_result, "H"));
+  return has_axis(body, step.result, "H") && (step.second_result < 0 || has_axis(body, step.second_result, "H")) &&
+         (step.third_result < 0 || has_axis(body, step.third_result, "H"));
 }
 
 bool splits_columns(const Plan::Body& body, const Step& step) {

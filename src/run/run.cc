@@ -30,6 +30,14 @@ bool is_read(const Plan::Body& body, int index) {
   return false;
 }
 
+// Whether the kernel that makes a value does without room for it.
+bool may_be_left_out(const Plan::Body& body, int index) {
+  for (const Step& step : body.pipeline.steps)
+    if (step.kernel && (step.result == index || step.second_result == index || step.third_result == index))
+      return step.kernel->traits.answers_on_demand;
+  return false;
+}
+
 // dense += the strided tensor
 template <class T>
 void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
@@ -106,6 +114,7 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
             bound.of_caller = true;
             break;
           }
+          if (!is_read(body, static_cast<int>(i)) && may_be_left_out(body, static_cast<int>(i))) break;
         }
         bound.writable = arena.take<T>(count);
         bound.data = bound.writable;

@@ -26,7 +26,7 @@ Declaration kalman() {
                    value(),
                    {"qvar", "B T H", "variance of the drift per token", Range::sigmoid},
                    {"rvar", "B T H", "variance of a value", Range::positive}};
-  d.info.outputs = {output(), {"variance", "B T H", "variance of a value at the query", Range::normal}};
+  d.info.outputs = {output(), variance()};
   d.info.settings = {{"process", "a constant variance of the drift", "0.001"},
                      {"noise", "a constant variance of a value", "1"},
                      {"keys", "raw, unit or rms: norm of q and k", ""}};

@@ -20,14 +20,15 @@ Declaration mesanet() {
   d.info.traps = {
       "The ridge is not gated: without it old directions are forgotten and the system becomes singular.",
       "The reference's conjugate gradients add 1e-5 to two denominators, which bounds its accuracy near 1e-3.",
-      "Gradients of a truncated solve are those of the steps taken, not of the exact answer."};
+      "Gradients of a truncated solve are those of the steps taken, not of the exact answer.",
+      "variance and known come with the direct solve alone."};
   d.info.inputs = {query(Range::unit),
                    key(Range::unit),
                    value(),
                    {"g", "B T H", "log of the forgetting factor", Range::log_gate},
                    {"lamb", "H K", "ridge of each key channel", Range::positive},
                    {"beta", "B T H", "importance of the pair", Range::sigmoid}};
-  d.info.outputs = {output()};
+  d.info.outputs = {output(), variance(), known()};
   d.info.settings = {{"steps", "conjugate gradient steps at most; direct unless given", ""},
                      {"tolerance", "stop where |A x - q| is below so much of |q|; 1e-13 if not given", "", true},
                      {"decay", "forgetting factor in (0, 1]", "0.99"},

@@ -5,7 +5,8 @@
 //
 // Without a ridge the minimum-norm answer while there are fewer independent keys than K. The ridge is constant, it is
 // not forgotten, or fades with the pairs. By woodbury: P_0 = I / ridge , gain = P k / (a / beta + k'P k) ,
-// S += gain (v - S'k)' , P = (P - gain (P k)') / a. Source: Haykin; test-time regression Eq. 11-15.
+// S += gain (v - S'k)' , P = (P - gain (P k)') / a.
+// variance_t = 1 + q_t' (H_t + ridge I)^-1 q_t (not by woodbury). Source: Haykin; test-time regression Eq. 11-15.
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -23,14 +24,16 @@ Declaration rls() {
       "is wanted.",
       "The ridge here is constant; the ridge of the textbook recursion P_0 = I/ridge fades with the forgetting "
       "factor.",
-      "By woodbury a strong forgetting makes P overflow: the rotations do not."};
+      "By woodbury a strong forgetting makes P overflow: the rotations do not.",
+      "Without a ridge a query outside the span of the keys has known = 0: the variance says how much the answer "
+      "scatters, and nothing about how wrong it is."};
   d.info.inputs = {query(),
                    key(),
                    value(),
                    {"g", "B T H", "log of the forgetting factor (with decay=input)", Range::log_gate},
                    {"beta", "B T H", "importance of the pair (with importance=input)", Range::sigmoid},
                    {"ridge", "H", "ridge (with ridge=input)", Range::positive}};
-  d.info.outputs = {output()};
+  d.info.outputs = {output(), variance(), known()};
   d.info.variants = {{"ridge=input"},
                      {"ridge=0.1,decay=0.9"},
                      {"ridge=input,decay=input,importance=input"},

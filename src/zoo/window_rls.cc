@@ -19,7 +19,7 @@ Declaration window_rls() {
       "Pairs that leave are subtracted; the sums are made afresh every W tokens, so rounding does not pile up.",
       "With W below K the fit interpolates: keep the ridge positive."};
   d.info.inputs = {query(), key(), value(), {"ridge", "H", "ridge", Range::positive}};
-  d.info.outputs = {output()};
+  d.info.outputs = {output(), variance(), known()};
   d.info.settings = {{"window", "W, the pairs that count", ""},
                      {"ridge", "a constant ridge", "0.01"},
                      {"keys", "raw, unit or rms: norm of q and k", ""}};

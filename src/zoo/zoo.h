@@ -92,6 +92,14 @@ inline InputInfo query(Range range = Range::normal) { return {"q", "B T G K", "q
 inline InputInfo key(Range range = Range::normal) { return {"k", "B T G K", "key", range}; }
 inline InputInfo value() { return {"v", "B T H V", "value", Range::normal}; }
 inline InputInfo output(std::string name = "o") { return {std::move(name), "B T H V", "output", Range::normal}; }
+/// What layers that solve know of their answers.
+inline InputInfo variance() {
+  return {"variance", "B T H", "variance of a value at the query, in units of the noise", Range::positive};
+}
+inline InputInfo known() {
+  return {"known", "B T H", "part of the variance that pairs account for; 0: nothing is known", Range::sigmoid,
+          false};
+}
 
 /// The operations of operations.cc.
 std::vector<Declaration> operations();

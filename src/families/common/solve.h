@@ -1,5 +1,6 @@
-// A x = b for a symmetric positive A [K, K], by Cholesky, conjugate gradients or Chebyshev steps (equations:
-// iterative.h), and the reverse of each: from dx the gradients of b, of A and of the bounds of its eigenvalues.
+// A x = b for a symmetric positive A [K, K] = H + diag(ridge), by Cholesky, conjugate gradients or Chebyshev steps
+// (equations: families/solve/least_squares/least_squares.h), and the reverse of each: from dx the gradients of b, of A
+// and of the bounds of its eigenvalues. A itself is never formed.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +9,49 @@
 #include <limits>
 #include <utility>
 
-#include "families/solve/iterative/iterative.h"
+#include "families/common/linear.h"
 #include "families/common/scratch.h"
 #include "simd/simd.h"
+#include "ttr/view.h"
 
 namespace ttr::families {
+
+enum class SolveBy { cholesky, conjugate_gradients, chebyshev };
+
+/// L L' = H + diag(ridge), and systems with it; of H only the lower triangle is read.
+class Cholesky {
+ public:
+  using Size = std::ptrdiff_t;
+  Cholesky(const Simd<double>& simd, Size dim, Arena& arena) : s(simd), K(dim), L(arena.take<double>(K * K)) {}
+
+  /// False, and L = NaN, if the matrix is not positive definite.
+  bool factor(const double* H, const double* ridge) {
+    for (Size i = 0; i < K; ++i) {
+      double* const row = L + i * K;
+      for (Size j = 0; j < i; ++j) row[j] = (H[i * K + j] - s.dot(j, row, L + j * K)) / L[j * K + j];
+      const double pivot = H[i * K + i] + ridge[i] - s.dot(i, row, row);
+      if (!(pivot > 0) || !std::isfinite(pivot)) {
+        std::fill_n(L, K * K, std::numeric_limits<double>::quiet_NaN());
+        return false;
+      }
+      row[i] = std::sqrt(pivot);
+    }
+    return true;
+  }
+  /// b <- (L L')^{-1} b
+  void solve(double* b) const {
+    for (Size i = 0; i < K; ++i) b[i] = (b[i] - s.dot(i, L + i * K, b)) / L[i * K + i];
+    for (Size i = K; i-- > 0;) {
+      b[i] /= L[i * K + i];
+      s.axpy(i, -b[i], L + i * K, b);
+    }
+  }
+
+ private:
+  const Simd<double>& s;
+  Size K;
+  double* L;
+};
 
 class Solve {
  public:
@@ -29,32 +68,40 @@ class Solve {
 
   /// reverse: the steps taken are kept for back().
   Solve(const Simd<double>& simd, Size dim, SolveBy solver, Size steps, bool reverse, Arena& arena)
-      : s(simd), K(dim), by(solver), limit(std::max<Size>(steps, 0)), stride(reverse ? dim : 0) {
+      : s(simd),
+        K(dim),
+        by(solver),
+        limit(std::max<Size>(steps, 0)),
+        stride(reverse ? dim : 0),
+        cholesky(simd, solver == SolveBy::cholesky ? dim : 0, arena) {
     if (reverse)
       for (double*& x : adjoint) x = arena.take<double>(K);
-    if (by == SolveBy::cholesky) {
-      L = arena.take<double>(K * K);
-      return;
-    }
+    if (by == SolveBy::cholesky) return;
     const Size kept = reverse ? limit + 1 : 3;
     for (double** list : {&xs, &rs, &as}) *list = arena.take<double>(kept * K);
     for (double** list : {&first, &second, &third}) *list = arena.take<double>(reverse ? kept : 1);
   }
 
-  /// False, and x = NaN, if A has no Cholesky factor.
-  bool run(const double* A, const double* b, double low, double high, double tolerance, double* x) {
-    if (by == SolveBy::cholesky) return cholesky(A, b, x);
-    if (by == SolveBy::chebyshev) chebyshev(A, b, low, high, x);
-    else conjugate_gradients(A, b, tolerance, x);
+  /// False, and x = NaN, if A = H + diag(ridge) has no Cholesky factor. low and high bound its eigenvalues.
+  bool run(const double* H, const double* ridge, const double* b, double low, double high, double tolerance,
+           double* x) {
+    h_ = H, ridge_ = ridge, b_ = b, low_ = low, high_ = high;
+    if (by == SolveBy::cholesky) {
+      const bool good = cholesky.factor(H, ridge);
+      std::copy_n(b, K, x);
+      cholesky.solve(x);
+      return good;
+    }
+    if (by == SolveBy::chebyshev) chebyshev(x);
+    else conjugate_gradients(tolerance, x);
     return true;
   }
 
-  /// Of the last run(A, b, low, high, .., x).
-  void back(const double* A, const double* b, double low, double high, const double* x, const double* dx,
-            Gradient& d) {
+  /// Of the last run and its x, while what it was given is still there.
+  void back(const double* x, const double* dx, Gradient& d) {
     if (by == SolveBy::cholesky) cholesky_back(x, dx, d);
-    else if (by == SolveBy::chebyshev) chebyshev_back(A, b, low, high, dx, d);
-    else conjugate_gradients_back(A, b, x, dx, d);
+    else if (by == SolveBy::chebyshev) chebyshev_back(dx, d);
+    else conjugate_gradients_back(x, dx, d);
   }
 
  private:
@@ -64,33 +111,16 @@ class Solve {
     s.rank_one(K, K, 1.0, u, x, d.matrix, K);
   }
 
-  bool cholesky(const double* A, const double* b, double* x) {
-    for (Size i = 0; i < K; ++i) {
-      double* const row = L + i * K;
-      for (Size j = 0; j < i; ++j) row[j] = (A[i * K + j] - s.dot(j, row, L + j * K)) / L[j * K + j];
-      const double pivot = A[i * K + i] - s.dot(i, row, row);
-      if (!(pivot > 0) || !std::isfinite(pivot)) {
-        std::fill_n(L, K * K, std::numeric_limits<double>::quiet_NaN());
-        std::fill_n(x, K, std::numeric_limits<double>::quiet_NaN());
-        return false;
-      }
-      row[i] = std::sqrt(pivot);
-    }
-    std::copy_n(b, K, x);
-    substitute(x);
-    return true;
+  // a = A p
+  void apply(const double* p, double* a) const {
+    s.mat_vec(K, K, h_, K, p, a);
+    s.mul_add(K, ridge_, p, a);
   }
-  void substitute(double* x) const {
-    for (Size i = 0; i < K; ++i) x[i] = (x[i] - s.dot(i, L + i * K, x)) / L[i * K + i];
-    for (Size i = K; i-- > 0;) {
-      x[i] /= L[i * K + i];
-      s.axpy(i, -x[i], L + i * K, x);
-    }
-  }
+
   void cholesky_back(const double* x, const double* dx, Gradient& d) {
     double* const u = adjoint[0];
     std::copy_n(dx, K, u);
-    substitute(u);
+    cholesky.solve(u);
     s.axpy(K, 1.0, u, d.b);
     add_outer(-1.0, u, x, d);
   }
@@ -102,7 +132,7 @@ class Solve {
     Size distance;
   };
   /// Steps taken.
-  Size descend(const double* A, const double* b, double tolerance, Size most, const Track& at, double* x) const {
+  Size descend(const double* b, double tolerance, Size most, const Track& at, double* x) const {
     std::fill_n(x, K, 0.0);
     std::copy_n(b, K, at.r), std::copy_n(b, K, at.p);
     at.rr[0] = s.dot(K, b, b);
@@ -112,7 +142,7 @@ class Solve {
     for (double rr = at.rr[0]; steps < most && !(rr <= enough); ++steps) {
       const Size i = steps * at.distance;
       double *const p = at.p + i * K, *const r = at.r + i * K, *const a = at.a + i * K;
-      s.mat_vec(K, K, A, K, p, a);
+      apply(p, a);
       const double curvature = s.dot(K, p, a);
       if (curvature <= 0) break;
       const double alpha = rr / curvature;
@@ -127,17 +157,17 @@ class Solve {
     }
     return steps;
   }
-  void conjugate_gradients(const double* A, const double* b, double tolerance, double* x) {
-    taken = descend(A, b, tolerance, limit, {xs, rs, as, first, second, third, stride > 0}, x);
+  void conjugate_gradients(double tolerance, double* x) {
+    taken = descend(b_, tolerance, limit, {xs, rs, as, first, second, third, stride > 0}, x);
   }
 
-  void conjugate_gradients_back(const double* A, const double* b, const double* x, const double* dx, Gradient& d) {
+  void conjugate_gradients_back(const double* x, const double* dx, Gradient& d) {
     if (taken == 0) return;
     if (first[taken] <= converged * first[0]) {
       double numbers[3], *const u = adjoint[3];
       const Track track{adjoint[0], adjoint[1], adjoint[2], numbers, numbers + 1, numbers + 2, 0};
       const double size = s.dot(K, dx, dx);
-      descend(A, dx, adjoint_tolerance, limit + 2 * K, track, u);
+      descend(dx, adjoint_tolerance, limit + 2 * K, track, u);
       if (numbers[0] <= converged * size) {
         s.axpy(K, 1.0, u, d.b);
         add_outer(-1.0, u, x, d);
@@ -162,31 +192,31 @@ class Solve {
       const double d_curvature = -d_alpha * alpha / curvature;
       s.axpy(K, d_curvature, a, dp);
       s.axpy(K, d_curvature, p, da);
-      s.mat_vec(K, K, A, K, da, adjoint[3]);
+      apply(da, adjoint[3]);
       s.axpy(K, 1.0, adjoint[3], dp);
       add_outer(1.0, da, p, d);
     }
     s.axpy(K, 1.0, dr, d.b);
     s.axpy(K, 1.0, dp, d.b);
-    s.axpy(K, 2 * d_rr, b, d.b);
+    s.axpy(K, 2 * d_rr, b_, d.b);
   }
 
   // Step i = 1, 2, ..: r = A x_{i-1} - b ; x_i = w x_{i-1} - (w - 1) x_{i-2} - w sigma r , w = 4 / (4 - rho^2 w').
   // Kept: x_i (xs), r of step i + 1 (rs), w of step i (first). x_{-1} = 0.
-  void chebyshev(const double* A, const double* b, double low, double high, double* x) {
+  void chebyshev(double* x) {
     taken = 0;
     std::fill_n(x, K, 0.0);
-    if (low + high == 0) return;
-    const double sigma = 2 / (high + low), rho = (high - low) / (high + low);
+    if (low_ + high_ == 0) return;
+    const double sigma = 2 / (high_ + low_), rho = (high_ - low_) / (high_ + low_);
     double w = 2;
-    s.scale(K, sigma, b, xs);
+    s.scale(K, sigma, b_, xs);
     if (stride > 0) first[0] = w;
     for (taken = 1; taken <= limit; ++taken) {
       w = 4 / (4 - rho * rho * w);
       const double* const last = slot(taken - 1);
       double *const r = rs + (taken - 1) * stride, *const now = slot(taken);
-      s.mat_vec(K, K, A, K, last, r);
-      s.axpy(K, -1.0, b, r);
+      apply(last, r);
+      s.axpy(K, -1.0, b_, r);
       s.scale(K, w, last, now);
       if (taken > 1) s.axpy(K, 1 - w, slot(taken - 2), now);
       s.axpy(K, -w * sigma, r, now);
@@ -196,9 +226,9 @@ class Solve {
   }
   double* slot(Size i) const { return xs + (stride > 0 ? i : i % 3) * K; }
 
-  void chebyshev_back(const double* A, const double* b, double low, double high, const double* dx, Gradient& d) {
-    if (low + high == 0) return;
-    const double sigma = 2 / (high + low), rho = (high - low) / (high + low);
+  void chebyshev_back(const double* dx, Gradient& d) {
+    if (low_ + high_ == 0) return;
+    const double sigma = 2 / (high_ + low_), rho = (high_ - low_) / (high_ + low_);
     double *now = adjoint[0], *last = adjoint[1], *before = adjoint[2], d_sigma = 0, d_rho = 0, d_w = 0;
     std::copy_n(dx, K, now);
     std::fill_n(last, K, 0.0), std::fill_n(before, K, 0.0);
@@ -210,7 +240,7 @@ class Solve {
       s.axpy(K, w, now, last);
       s.axpy(K, 1 - w, now, before);
       s.scale(K, -w * sigma, now, now);  // of r
-      s.mat_vec(K, K, A, K, now, adjoint[3]);
+      apply(now, adjoint[3]);
       s.axpy(K, 1.0, adjoint[3], last);
       s.axpy(K, -1.0, now, d.b);
       add_outer(1.0, now, x, d);
@@ -220,7 +250,7 @@ class Solve {
       std::swap(now, last), std::swap(last, before);
     }
     s.axpy(K, sigma, now, d.b);
-    d_sigma += s.dot(K, now, b);
+    d_sigma += s.dot(K, now, b_);
     d.low += -d_sigma * sigma * sigma / 2 - d_rho * (1 + rho) * sigma / 2;
     d.high += -d_sigma * sigma * sigma / 2 + d_rho * (1 - rho) * sigma / 2;
   }
@@ -229,9 +259,11 @@ class Solve {
   Size K;
   SolveBy by;
   Size limit, stride, taken = 0;
+  Cholesky cholesky;
+  const double *h_ = nullptr, *ridge_ = nullptr, *b_ = nullptr;  // of the last run
+  double low_ = 0, high_ = 0;
   double* adjoint[4] = {};
-  double *L = nullptr, *xs = nullptr, *rs = nullptr, *as = nullptr, *first = nullptr, *second = nullptr,
-         *third = nullptr;
+  double *xs = nullptr, *rs = nullptr, *as = nullptr, *first = nullptr, *second = nullptr, *third = nullptr;
 };
 
 /// A head of a sequence with a number outside the domain has no answer; the others have theirs.
@@ -239,6 +271,10 @@ template <class T>
 void no_answer(const View<T, 4>& o, const Sequence& n, int h) {
   for (std::ptrdiff_t t = n.begin; o && t < n.end; ++t)
     for (std::ptrdiff_t b = 0; b < o.extent[3]; ++b) o(n.row, t, h, b) = std::numeric_limits<T>::quiet_NaN();
+}
+template <class T>
+void no_answer(const View<T, 3>& o, const Sequence& n, int h) {
+  for (std::ptrdiff_t t = n.begin; o && t < n.end; ++t) o(n.row, t, h) = std::numeric_limits<T>::quiet_NaN();
 }
 
 }  // namespace ttr::families

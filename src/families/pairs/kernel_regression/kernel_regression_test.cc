@@ -337,14 +337,14 @@ TEST(KernelRegression, LinearKernelIsRecursiveLeastSquares) {
   p.linear.sequences = list, p.linear.heads = f.H, p.linear.key_heads = f.G;
   p.linear.key_dim = f.K, p.linear.value_dim = f.V, p.linear.scale = 1;
   p.linear.q = x.view<4>("q"), p.linear.k = x.view<4>("k"), p.linear.v = x.view<4>("v"), p.linear.o = x.view<4>("o");
-  p.ridge = {x.pointer("ridge"), {f.H, f.K}, {1, 0}};
+  p.ridge = {x.pointer("ridge"), {1, f.T, f.H, f.K}, {0, 0, 1, 0}};
   p.h = h.data(), p.f = hf.data();
-  Scratch<double> scratch(least_squares::workspace_bytes<double>(f.K, f.V, f.T, true));
+  Scratch<double> scratch(least_squares::workspace_bytes(f.K, f.V, f.T, SolveBy::cholesky, 0, true));
   LeastSquaresGradient<double> out{};
   out.linear.d_o = given.view<4>("o"), out.linear.d_q = to.view<4>("q"), out.linear.d_k = to.view<4>("k");
-  out.linear.d_v = to.view<4>("v"), out.d_ridge = {to.pointer("ridge"), {f.H, f.K}, {1, 0}};
-  ASSERT_EQ(least_squares::backward(p, out, Form::recurrent, scratch.workspace()), Status::ok);
-  ASSERT_EQ(least_squares::forward(p, Form::recurrent, scratch.workspace()), Status::ok);
+  out.linear.d_v = to.view<4>("v"), out.d_ridge = {to.pointer("ridge"), {1, f.T, f.H, f.K}, {0, 0, 1, 0}};
+  ASSERT_EQ(least_squares::backward(p, out, Form::recurrent, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+  ASSERT_EQ(least_squares::forward(p, Form::recurrent, ttr::simd<double>(""), scratch.workspace()), Status::ok);
   EXPECT_LE(distance(run_forward<double>(f, in, {}).at("o"), x.held["o"].get()), 1e-11);
   for (const auto& [name, gradient] : run_backward<double>(f, in, d, {}))
     EXPECT_LE(distance(gradient, to.held[name].get()), 1e-10) << name;

@@ -238,9 +238,9 @@ TEST(Whole, LastTokenOfLeastSquares) {
   p.linear = {list, f.H, f.key_heads, f.K, f.V, f.scale, {}, {}, {}, {}, {}, nullptr, {}};
   p.linear.q = x.view<4>("q"), p.linear.k = x.view<4>("k"), p.linear.v = x.view<4>("v");
   p.linear.beta = x.view<3>("beta"), p.linear.o = x.view<4>("o");
-  p.ridge = {x.pointer("ridge"), {f.H, f.K}, {1, 0}}, p.h = h.data(), p.f = F.data();
-  Scratch<double> scratch(least_squares::workspace_bytes<double>(f.K, f.V, f.T, false));
-  ASSERT_EQ(least_squares::forward(p, Form::recurrent, scratch.workspace()), Status::ok);
+  p.ridge = {x.pointer("ridge"), {1, f.T, f.H, f.K}, {0, 0, 1, 0}}, p.h = h.data(), p.f = F.data();
+  Scratch<double> scratch(least_squares::workspace_bytes(f.K, f.V, f.T, SolveBy::cholesky, 0, false));
+  ASSERT_EQ(least_squares::forward(p, Form::recurrent, ttr::simd<double>(""), scratch.workspace()), Status::ok);
   const Doubles causal = x.held["o"].get();
   for (Size i = (f.T - 1) * f.H * f.V; i < f.T * f.H * f.V; ++i) EXPECT_NEAR(o[i], causal[i], 1e-12);
 }

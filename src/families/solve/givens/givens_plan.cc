@@ -1,7 +1,7 @@
 // The plan of least squares without a ridge (the answer of least norm), or with one that fades: a triangle by rotations,
 // in double whatever the plan's type is.
-#include "families/common/linear_plan.h"
 #include "families/solve/givens/givens.h"
+#include "families/solve/solve_plan.h"
 
 namespace ttr::families {
 namespace {
@@ -31,6 +31,7 @@ int build(Builder& b, double scale) {
   Step step = b.kernel(givens_family, scale, q, k, v, b.log_fade(), b.importance(), Own::count);
   const bool fading = s.ridge_kind == Solver::RidgeKind::fading && s.ridge.given();
   if (fading) step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
+  add_uncertainty(b, step);
   std::vector<StatePart> parts = {b.memory_part(k, k, "R", "triangle, R'R = sum of w k k'"),
                                   b.memory_part(k, v, "Z", "R'Z = sum of w k v'"),
                                   b.vector_part(k, "share", "part of the ridge that is still there"),
@@ -43,16 +44,16 @@ int build(Builder& b, double scale) {
 template <class T>
 struct GivensCalls {
   static std::size_t bytes(const Plan::Body&, int K, int V, std::int64_t time, Form, bool backward) {
-    return givens::workspace_bytes<double>(K, V, time, true, backward);
+    return givens::workspace_bytes(K, V, time, backward);
   }
-  static GivensProblem<T, double> problem(const KernelArgs<T>& o, State state) {
-    GivensProblem<T, double> p;
+  static GivensProblem<T> problem(const KernelArgs<T>& o, State state) {
+    GivensProblem<T> p;
     p.linear = o.problem(State{});
-    p.kind = o.has(Own::ridge) ? RidgeKind::fading : RidgeKind::none;
     p.ridge = o.per_head(Own::ridge);
     p.r = o.template state<double>(state, 0), p.z = o.template state<double>(state, 1);
     if (o.has(Own::ridge)) p.share = o.template state<double>(state, 2);
     p.basis = o.template state<double>(state, 3);
+    p.variance = numbers_of(o.output(o.step().second_result)), p.known = numbers_of(o.output(o.step().third_result));
     return p;
   }
   static GivensGradient<T> gradient(const KernelArgs<T>& o, const LinearGradient<T>& d, const Call&) {
@@ -60,15 +61,15 @@ struct GivensCalls {
     all.linear = d;
     all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
     all.d_ridge = o.d_per_head(Own::ridge);
+    all.d_variance = numbers_of(o.d_output(o.step().second_result));
     return all;
   }
-  static Status forward(const KernelArgs<T>& o, const GivensProblem<T, double>& p, Form form,
-                        Workspace work) noexcept {
+  static Status forward(const KernelArgs<T>& o, const GivensProblem<T>& p, Form form, Workspace work) noexcept {
     return givens::forward(p, form, *o.body().simd_f64, work);
   }
-  static Status backward(const KernelArgs<T>& o, const GivensProblem<T, double>& p, const GivensGradient<T>& d,
-                         Form form, Workspace work) noexcept {
-    return givens::backward(p, d, form, *o.body().simd_f64, *o.body().simd_f64, work);
+  static Status backward(const KernelArgs<T>& o, const GivensProblem<T>& p, const GivensGradient<T>& d, Form form,
+                         Workspace work) noexcept {
+    return givens::backward(p, d, form, *o.body().simd_f64, work);
   }
 };
 
@@ -77,6 +78,7 @@ struct GivensCalls {
 const Family givens_family = {.name = "givens",
                               .forms = token_by_token,
                               .why_absent = "every token solves its own system",
+                              .traits = {.answers_on_demand = true},
                               .claim = claim,
                               .build = build,
                               .f32 = linear_calls_of<GivensCalls, float>(),

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "families/solve/givens/streams.h"
 #include "families_harness.h"
 
@@ -28,47 +30,39 @@ void factor(Size K, Size V, const double* H, const double* F, double* R, double*
     }
 }
 
-/// In the harness the states with gradients are H and F; R and Z follow from them.
+/// H and F at the start and at the end; the states of the kernel follow from those at the start and live, bit by bit,
+/// in Bound::counts between the calls of a test.
 struct Givens : FamilyBase {
   int H = 2, G = 1, K = 3, V = 4;
   double scale = 0.7;
-  RidgeKind kind = RidgeKind::constant;
-  bool basis = false, gates = true, weights = true;
-  double least_share = 0.5;
+  bool ridged = true, gates = true, weights = true;
   double gate_shift = -0.3, gate_size = 0.2;
 
   std::string name() const {
-    return "givens-kind" + std::to_string(static_cast<int>(kind)) + "-T" + std::to_string(T) + "-K" +
-           std::to_string(K) + "-V" + std::to_string(V) + (basis ? "-basis" : "");
+    return "givens-T" + std::to_string(T) + "-K" + std::to_string(K) + "-V" + std::to_string(V) +
+           (ridged ? "-ridge" : "");
   }
   std::vector<Spec> specs() const {
-    std::vector<Spec> s = {{"q", Role::input, {B, T, G, K}},
-                           {"k", Role::input, {B, T, G, K}},
-                           {"v", Role::input, {B, T, H, V}},
-                           {"ridge", Role::input, {H, K}},
-                           {"o", Role::output, {B, T, H, V}},
-                           {"variance", Role::output, {B, T, H}},
-                           {"H", Role::state, {N(), H, K, K}},
-                           {"F", Role::state, {N(), H, K, V}},
-                           {"R", Role::fixed, {N() * H, K * K}},
-                           {"Z", Role::fixed, {N() * H, K * V}},
-                           {"share", kind == RidgeKind::constant ? Role::state : Role::fixed, {N() * H, K}}};
+    std::vector<Spec> s = {{"q", Role::input, {B, T, G, K}},      {"k", Role::input, {B, T, G, K}},
+                           {"v", Role::input, {B, T, H, V}},      {"o", Role::output, {B, T, H, V}},
+                           {"variance", Role::output, {B, T, H}}, {"known", Role::fixed, {B, T, H}},
+                           {"H", Role::fixed, {N() * H, K * K}},  {"F", Role::fixed, {N() * H, K * V}},
+                           {"share", Role::fixed, {N() * H, K}}};
+    if (ridged) s.push_back({"ridge", Role::input, {H, K}});
     if (gates) s.push_back({"g", Role::input, {B, T, H}, gate_shift, gate_size});
     if (weights) s.push_back({"beta", Role::input, {B, T, H}, 0.8, 0.3});
-    if (basis) s.push_back({"basis", Role::fixed, {N() * H, K * K}});
     return s;
   }
-  bool is_state(const std::string& n) const { return n == "R" || n == "Z" || n == "basis" || n == "share"; }
+  bool is_state(const std::string& n) const { return n == "H" || n == "F" || n == "share" || n == "known"; }
   Values draw_values() const {
     Values v = draw(specs(), seed);
-    for (double& x : v["g"]) x = -std::abs(x);
-    for (double& x : v["beta"]) x = std::abs(x);
-    if (!gates) v.erase("g");
-    if (!weights) v.erase("beta");
-    for (double& x : v["ridge"]) x = static_cast<float>(0.3 + std::abs(x));
-    for (std::size_t i = 0; i < v["share"].size(); ++i)
-      v["share"][i] = kind == RidgeKind::constant ? static_cast<float>(0.3 + 0.7 * std::abs(std::sin(7.0 * i)))
-                                                  : double(i / K % 2);
+    if (gates)
+      for (double& x : v["g"]) x = -std::abs(x);
+    if (weights)
+      for (double& x : v["beta"]) x = std::abs(x);
+    if (ridged)
+      for (double& x : v["ridge"]) x = static_cast<float>(0.3 + std::abs(x));
+    for (std::size_t i = 0; i < v["share"].size(); ++i) v["share"][i] = i / K % 2 == 0 ? 0 : 0.75;
     for (Size m = 0; m < N() * H; ++m) {
       const Doubles a(v["H"].begin() + m * K * K, v["H"].begin() + (m + 1) * K * K);
       for (Size i = 0; i < K; ++i)
@@ -77,77 +71,111 @@ struct Givens : FamilyBase {
           for (Size p = 0; p < K; ++p) sum += a[i * K + p] * a[j * K + p] / K;
           v["H"][m * K * K + i * K + j] = v["H"][m * K * K + j * K + i] = static_cast<float>(sum);
         }
-      factor(K, V, &v["H"][m * K * K], &v["F"][m * K * V], &v["R"][m * K * K], &v["Z"][m * K * V]);
-      for (Size i = 0; basis && i < K * K; ++i) v["basis"][m * K * K + i] = i % (K + 1) == 0;
     }
     return v;
   }
+  // R, Z, share, basis
+  Size matrices() const { return N() * H * K * K; }
+  Size maps() const { return N() * H * K * V; }
+  Size rows() const { return N() * H * K; }
+  std::vector<std::int64_t> counts() const {
+    const Values v = draw_values();
+    Doubles state(2 * matrices() + maps() + rows(), 0.0);
+    for (Size m = 0; m < N() * H; ++m) {
+      factor(K, V, &v.at("H")[m * K * K], &v.at("F")[m * K * V], &state[m * K * K], &state[matrices() + m * K * V]);
+      for (Size i = 0; i < K; ++i) {
+        state[matrices() + maps() + m * K + i] = v.at("share")[m * K + i];
+        state[matrices() + maps() + rows() + m * K * K + i * (K + 1)] = 1;
+      }
+    }
+    std::vector<std::int64_t> bits;
+    for (const double x : state) bits.push_back(std::bit_cast<std::int64_t>(x));
+    return bits;
+  }
   Values reference(const Values& in) const {
     Values out = in;
-    out["o"].assign(B * T * H * V, 0), out["variance"].assign(B * T * H, 0);
-    Size lane = 0;
+    out["o"].assign(B * T * H * V, 0), out["variance"].assign(B * T * H, 1), out["known"].assign(B * T * H, 1);
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane) {
-        double *const HH = &out["H"][lane * K * K], *const FF = &out["F"][lane * K * V];
-        Doubles share(&out["share"][lane * K], &out["share"][lane * K] + K), added;
+      for (int h = 0; h < H; ++h, ++seq_head) {
+        double *const HH = &out["H"][seq_head * K * K], *const FF = &out["F"][seq_head * K * V];
+        double* const share = &out["share"][seq_head * K];
         for (Size t = n.begin; t < n.end; ++t) {
           const Size token = (n.row * T + t) * H + h, key = ((n.row * T + t) * G + h / (H / G)) * K;
           const double a = gates ? std::exp(in.at("g")[token]) : 1, beta = weights ? in.at("beta")[token] : 1;
-          literal_shares(kind, a, share, added, least_share);
           Doubles q(K);
           for (Size i = 0; i < K; ++i) {
             q[i] = scale * in.at("q")[key + i];
+            if (ridged && share[i] == 0) HH[i * K + i] += in.at("ridge")[h * K + i], share[i] = 1;
             for (Size j = 0; j < K; ++j)
               HH[i * K + j] = a * HH[i * K + j] + beta * in.at("k")[key + i] * in.at("k")[key + j];
             for (Size j = 0; j < V; ++j)
               FF[i * V + j] = a * FF[i * V + j] + beta * in.at("k")[key + i] * in.at("v")[token * V + j];
-            HH[i * K + i] += added[i] * in.at("ridge")[h * K + i];
+            if (ridged) share[i] *= a;
           }
           const Doubles x = solved(Doubles(HH, HH + K * K), q);
+          double prior = 0;
           for (Size i = 0; i < K; ++i) {
             out["variance"][token] += q[i] * x[i];
+            if (ridged) prior += in.at("ridge")[h * K + i] * share[i] * x[i] * x[i];
             for (Size j = 0; j < V; ++j) out["o"][token * V + j] += FF[i * V + j] * x[i];
           }
+          out["known"][token] = 1 - prior / out["variance"][token];
         }
-        std::copy(share.begin(), share.end(), &out["share"][lane * K]);
-        factor(K, V, HH, FF, &out["R"][lane * K * K], &out["Z"][lane * K * V]);
       }
     return out;
   }
   template <class X>
-  GivensProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list) const {
-    return {{list, H, G, K, V, static_cast<X>(scale), x.template view<4>("q"), x.template view<4>("k"),
-             x.template view<4>("v"), x.template view<3>("g"), x.template view<3>("beta"), nullptr,
-             x.template view<4>("o")},
-            kind,
-            x.template view<2>("ridge"),
-            x.pointer("R"),
-            x.pointer("Z"),
-            x.pointer("share"),
-            x.pointer("basis"),
-            x.template view<3>("variance"),
-            static_cast<X>(least_share)};
+  GivensProblem<X> problem(Bound<X>& x, const std::vector<Sequence>& list, Doubles& state) const {
+    state.clear();
+    for (const std::int64_t b : x.counts) state.push_back(std::bit_cast<double>(b));
+    GivensProblem<X> p;
+    p.linear = {list,
+                H,
+                G,
+                K,
+                V,
+                static_cast<X>(scale),
+                x.template view<4>("q"),
+                x.template view<4>("k"),
+                x.template view<4>("v"),
+                x.template view<3>("g"),
+                x.template view<3>("beta"),
+                nullptr,
+                x.template view<4>("o")};
+    p.ridge = x.template view<2>("ridge");
+    p.r = state.data(), p.z = p.r + matrices(), p.share = p.z + maps(), p.basis = p.share + rows();
+    p.variance = x.template view<3>("variance"), p.known = x.template view<3>("known");
+    return p;
   }
   template <class X>
   std::size_t bytes(Size longest, Form, int, bool backward) const {
-    return givens::workspace_bytes<X>(K, V, longest, basis, backward);
+    return givens::workspace_bytes(K, V, longest, backward);
   }
   template <class X>
   Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form form, int, const Simd<X>& s,
                  Workspace w) const {
-    const Status status = givens::forward(problem(x, list), form, s, w);
-    for (Size lane = 0; lane < N() * H; ++lane) {
-      const X *const R = x.pointer("R") + lane * K * K, *const Z = x.pointer("Z") + lane * K * V;
+    Doubles state;
+    const GivensProblem<X> p = problem(x, list, state);
+    const Status status = givens::forward(p, form, ttr::simd<double>(s.name), w);
+    for (std::size_t i = 0; i < state.size(); ++i) x.counts[i] = std::bit_cast<std::int64_t>(state[i]);
+    for (Size m = 0; m < N() * H; ++m) {
+      const double *const R = p.r + m * K * K, *const Z = p.z + m * K * V, *const basis = p.basis + m * K * K;
+      Doubles rows_of(K * K, 0.0);  // R B
+      for (Size i = 0; i < K; ++i)
+        for (Size j = i; j < K; ++j)
+          for (Size c = 0; c < K; ++c) rows_of[i * K + c] += R[i * K + j] * basis[j * K + c];
       for (Size i = 0; i < K; ++i) {
+        x.pointer("share")[m * K + i] = static_cast<X>(p.share[m * K + i]);
         for (Size j = 0; j < K; ++j) {
           double sum = 0;
-          for (Size m = 0; m <= std::min(i, j); ++m) sum += double(R[m * K + i]) * double(R[m * K + j]);
-          x.pointer("H")[(lane * K + i) * K + j] = static_cast<X>(sum);
+          for (Size r = 0; r < K; ++r) sum += rows_of[r * K + i] * rows_of[r * K + j];
+          x.pointer("H")[(m * K + i) * K + j] = static_cast<X>(sum);
         }
         for (Size j = 0; j < V; ++j) {
           double sum = 0;
-          for (Size m = 0; m <= i; ++m) sum += double(R[m * K + i]) * double(Z[m * V + j]);
-          x.pointer("F")[(lane * K + i) * V + j] = static_cast<X>(sum);
+          for (Size r = 0; r < K; ++r) sum += rows_of[r * K + i] * Z[r * V + j];
+          x.pointer("F")[(m * K + i) * V + j] = static_cast<X>(sum);
         }
       }
     }
@@ -156,84 +184,142 @@ struct Givens : FamilyBase {
   template <class X>
   Status backward(Bound<X>& x, Bound<X>& given, Bound<X>& to, const std::vector<Sequence>& list, Form form, int,
                   const Simd<X>& s, Workspace w) const {
-    const auto wide = [](const X* p, Size n) { return p ? Doubles(p, p + n) : Doubles(n, 0.0); };
-    const Doubles dh = wide(given.pointer("H"), N() * H * K * K), df = wide(given.pointer("F"), N() * H * K * V),
-                  ds = wide(given.pointer("share"), N() * H * K);
-    Doubles h0(dh.size(), 0.0), f0(df.size(), 0.0), s0(ds.size(), 0.0);
     GivensGradient<X> d;
     d.linear.d_o = given.template view<4>("o"), d.d_variance = given.template view<3>("variance");
     d.linear.d_q = to.template view<4>("q"), d.linear.d_k = to.template view<4>("k");
     d.linear.d_v = to.template view<4>("v"), d.linear.d_g = to.template view<3>("g");
     d.linear.d_beta = to.template view<3>("beta"), d.d_ridge = to.template view<2>("ridge");
-    d.d_final_h = dh.data(), d.d_final_f = df.data(), d.d_final_share = ds.data();
-    d.d_initial_h = h0.data(), d.d_initial_f = f0.data(), d.d_initial_share = s0.data();
-    const Status status = givens::backward(problem(x, list), d, form, s, ttr::simd<double>(s.name), w);
-    for (std::size_t i = 0; i < h0.size(); ++i) to.pointer("H")[i] += static_cast<X>(h0[i]);
-    for (std::size_t i = 0; i < f0.size(); ++i) to.pointer("F")[i] += static_cast<X>(f0[i]);
-    for (std::size_t i = 0; i < s0.size() && kind == RidgeKind::constant; ++i)
-      to.pointer("share")[i] += static_cast<X>(s0[i]);
+    Doubles state;
+    const GivensProblem<X> p = problem(x, list, state);
+    const Doubles before = state;
+    const Status status = givens::backward(p, d, form, ttr::simd<double>(s.name), w);
+    EXPECT_TRUE(state == before) << "backward changed the state";
     return status;
   }
 };
 
 const std::vector<FormCall> recurrent = {{Form::recurrent, 0}};
 
-TEST(Givens, ReferenceGradientsCuts) {
-  for (const RidgeKind kind : {RidgeKind::fading, RidgeKind::constant})
-    for (const bool basis : {false, true}) {
-      Givens f;
-      f.kind = kind, f.basis = basis, f.B = 2, f.T = 9;
-      check_family(f, recurrent);
-      f.B = 1, f.T = 11, f.packed = {0, 1, 1, 7, 11}, f.H = 4, f.G = 2, f.K = 5, f.V = 2, f.seed = 3;
-      check_family(f, recurrent);
-      f.packed = {}, f.T = 1, f.K = 1, f.V = 1, f.H = f.G = 1;
-      check_family(f, recurrent);
-    }
+/// As check_family, but that gradients do not go from call to call: states have none.
+void check(const Givens& f, bool gradients_by_difference = true) {
+  const Values in = f.draw_values(), d = draw_gradients(f, 77), want = f.reference(in);
+  Call call;
+  const Values out = run_forward<double>(f, in, call), grad = run_backward<double>(f, in, d, call);
+  expect_near(out, want, 1e-11, f.name());
+  if (gradients_by_difference) expect_near(grad, differences(f, in, d), 1e-6, f.name() + " differences");
+  expect_near(run_forward<float>(f, in, call), want, 2e-5, f.name() + " float");
+  expect_near(run_backward<float>(f, in, d, call), grad, 1e-4, f.name() + " float gradient");
+  call.strided = true;
+  EXPECT_TRUE(run_forward<double>(f, in, call) == out) << f.name() << " strided";
+  expect_near(run_backward<double>(f, in, d, call), grad, 1e-14, f.name() + " strided");
+  call.strided = false;
+  for (Size cut = 0; cut <= f.T; cut += std::max<Size>(1, f.T / 5)) {
+    call.cuts = {cut};
+    expect_near(run_forward<double>(f, in, call), want, 1e-11, f.name() + " cut");
+  }
+  call.cuts = {};
+  for (const std::string& target : ttr::simd_targets()) {
+    call.target = target;
+    expect_near(run_forward<double>(f, in, call), want, 1e-11, f.name() + " " + target);
+    expect_near(run_backward<double>(f, in, d, call), grad, 1e-10, f.name() + " " + target);
+  }
 }
 
-// All shares restored at every token: the ridge never fades, as in least_squares.h.
-TEST(Givens, ExactlyConstantRidge) {
-  Givens f;
-  f.least_share = 1, f.B = 2, f.T = 9;
-  check_family(f, recurrent);
-  f.K = 9, f.T = 30, f.gate_shift = -1;
-  check_family(f, recurrent, false);
-  const Values end = run_forward<double>(f, f.draw_values(), {});
-  for (const double share : end.at("share")) EXPECT_EQ(share, 1);
+TEST(Givens, ReferenceGradientsCuts) {
+  for (const bool ridged : {false, true}) {
+    Givens f;
+    f.ridged = ridged, f.B = 2, f.T = 9;
+    check(f);
+    f.B = 1, f.T = 11, f.packed = {0, 1, 1, 7, 11}, f.H = 4, f.G = 2, f.K = 5, f.V = 2, f.seed = 3;
+    check(f);
+    f.packed = {}, f.T = 1, f.K = 1, f.V = 1, f.H = f.G = 1;
+    check(f);
+  }
 }
 
 TEST(Givens, ManyShapes) {
   for (const auto& [K, V] : {std::pair{2, 1}, {8, 17}, {17, 5}, {33, 4}})
-    for (const RidgeKind kind : {RidgeKind::fading, RidgeKind::constant}) {
+    for (const bool ridged : {false, true}) {
       Givens f;
-      f.kind = kind, f.K = K, f.V = V, f.T = 40, f.basis = K == 8, f.gate_shift = 0, f.gate_size = 0.05;
-      check_family(f, recurrent, false);
+      f.ridged = ridged, f.K = K, f.V = V, f.T = 40, f.gate_shift = 0, f.gate_size = 0.05;
+      check(f, false);
       check_steps(f);
       check_alone(f, recurrent);
       f.gates = f.weights = false;
-      check_family(f, recurrent, false);
+      check(f, false);
     }
 }
 
-// Strong gates: shares sink below one half at every token, and closed gates start afresh.
 TEST(Givens, StrongGates) {
   Givens f;
   f.gate_size = 3, f.T = 12, f.B = 2;
-  check_family(f, recurrent);
+  check(f);
+}
+
+/// 1 + q' pinv(sum of w k k') q at token t, from the answer of least norm to the values that are the keys: S = pinv(H) H
+/// says which part of a query lies in the span, and pinv(H) q is the least x with H x = (that part).
+struct Literal {
+  double variance;
+  bool inside;
+};
+Literal literal_variance(const Stream& x, Size t, double fading_ridge) {
+  using ttr::oracle::Matrix;
+  const int K = static_cast<int>(x.K);
+  Matrix<double> h(K, K), q(K, 1);
+  double fade = 0;
+  for (Size i = t + 1; i-- > 0; fade += x.g[i])
+    for (int a = 0; a < K; ++a)
+      for (int b = 0; b < K; ++b) h(a, b) += x.beta[i] * std::exp(fade) * x.k[i * K + a] * x.k[i * K + b];
+  for (int a = 0; a < K; ++a) h(a, a) += fading_ridge * std::exp(fade), q(a, 0) = x.q[t * K + a];
+  const Matrix<double> y = ttr::oracle::least_squares(h, q);
+  double variance = 1, outside = 0;
+  for (int a = 0; a < K; ++a) {
+    double hy = 0;
+    for (int b = 0; b < K; ++b) hy += h(a, b) * y(b, 0);
+    outside += (q(a, 0) - hy) * (q(a, 0) - hy), variance += q(a, 0) * y(a, 0);
+  }
+  return {variance, outside < 1e-12};
+}
+
+TEST(Givens, VarianceAndWhatIsKnown) {
+  for (const double ridge : {0.0, 0.3}) {
+    Stream x(24, 6, 2, 7);
+    for (Size t = 0; t < x.T; ++t) {
+      x.g[t] = -0.05, x.beta[t] = 0.5 + 0.1 * double(t % 3);
+      // Keys in a plane until token 16; every other query in it too.
+      for (Doubles* rows : {&x.k, &x.q})
+        for (Size c = 2; c < x.K && t < 16 && (rows == &x.k || t % 2 == 0); ++c)
+          (*rows)[t * x.K + c] = (*rows)[t * x.K] - 2 * (*rows)[t * x.K + 1] * double(c);
+    }
+    Runner<double> run(x, ridge);
+    run.forward();
+    int inside = 0;
+    for (Size t = 0; t < x.T; ++t) {
+      const Literal want = literal_variance(x, t, ridge);
+      inside += want.inside;
+      EXPECT_NEAR(run.variance[t], want.variance, 1e-9 * want.variance) << t;
+      if (ridge == 0) {
+        EXPECT_EQ(run.known[t], double(want.inside)) << t;
+      } else {
+        EXPECT_TRUE(run.known[t] > 0 && run.known[t] < 1) << t;
+      }
+    }
+    EXPECT_EQ(inside > 8 && inside < 24, ridge == 0);
+  }
 }
 
 TEST(Givens, MinimumNorm) {
   for (const unsigned seed : {1u, 2u, 3u}) {
     Stream x(30, 9, 4, seed);
-    Runner<double, double> plain(x, RidgeKind::none, 0, true);
+    Runner<double> plain(x, 0);
     expect_literal(x, plain.forward(), 0, 1e-10, "independent keys");
     EXPECT_EQ(plain.rank(), 9);
-    expect_literal(x, Runner<float, double>(x, RidgeKind::none, 0, true).forward(), 0, 2e-7, "float, double");
+    expect_literal(x, Runner<float>(x, 0).forward(), 0, 2e-7, "float, double");
     // Weighted = unweighted while underdetermined (Eq. 15).
     Stream weighted = x;
     for (Size t = 0; t < x.T; ++t)
       weighted.g[t] = -0.03 * double(t % 3), weighted.beta[t] = 0.5 + 0.1 * double(t % 7);
-    Runner<double, double> other(weighted, RidgeKind::none, 0, true);
+    Runner<double> other(weighted, 0);
     const Doubles o = other.forward();
     expect_literal(weighted, o, 0, 1e-10, "weighted");
     EXPECT_LE(distance(Doubles(o.begin(), o.begin() + 9 * x.V), Doubles(plain.o.begin(), plain.o.begin() + 9 * x.V)),
@@ -242,10 +328,10 @@ TEST(Givens, MinimumNorm) {
     Stream repeated = weighted;
     for (Size t = 4; t < x.T; ++t)
       for (Size c = 0; c < x.K; ++c) repeated.k[t * x.K + c] = repeated.k[(t * 5 % 4) * x.K + c];
-    Runner<double, double> few(repeated, RidgeKind::none, 0, true);
+    Runner<double> few(repeated, 0);
     expect_literal(repeated, few.forward(), 0, 1e-11, "repeated");
     EXPECT_EQ(few.rank(), 4);
-    Runner<float, float> narrow(repeated, RidgeKind::none, 0, true);
+    Runner<float> narrow(repeated, 0);
     expect_literal(repeated, narrow.forward(), 0, 5e-6, "repeated, float");
     EXPECT_EQ(narrow.rank(), 4);
   }
@@ -259,9 +345,9 @@ TEST(Givens, NothingKnown) {
   for (const Size t : {3, 12, 13}) x.beta[t] = 0;
   for (Size t = 0; t < x.T; ++t) x.g[t] = -0.1;
   for (const Size t : {9, 12, 18}) x.g[t] = -std::numeric_limits<double>::infinity();
-  expect_literal(x, Runner<double, double>(x, RidgeKind::none, 0, true).forward(), 0, 1e-11, "none");
-  expect_literal(x, Runner<double, double>(x, RidgeKind::fading, 0.3, true).forward(), 0.3, 1e-11, "fading");
-  expect_literal(x, Runner<float, float>(x, RidgeKind::none, 0, true).forward(), 0, 1e-5, "float");
+  expect_literal(x, Runner<double>(x, 0).forward(), 0, 1e-11, "none");
+  expect_literal(x, Runner<double>(x, 0.3).forward(), 0.3, 1e-11, "fading");
+  expect_literal(x, Runner<float>(x, 0).forward(), 0, 1e-5, "float");
 }
 
 // Directions that are not refreshed are forgotten, one after another, and learned again: the rank follows the keys.
@@ -282,8 +368,8 @@ TEST(Givens, RankFollowsTheKeys) {
     for (const Size end : {100, 180, 300, 400}) {
       Stream part = x;
       part.T = end;
-      Runner<double, double> wide(part, RidgeKind::none, 0, true);
-      Runner<float, float> small(part, RidgeKind::none, 0, true);
+      Runner<double> wide(part, 0);
+      Runner<float> small(part, 0);
       const Doubles o = narrow ? small.forward() : wide.forward();
       for (const double y : o) ASSERT_TRUE(std::isfinite(y));
       const Size rank = narrow ? small.rank() : wide.rank();
@@ -303,7 +389,7 @@ TEST(Givens, MinimumNormGradient) {
   for (Size t = 0; t < x.T; ++t) x.g[t] = -0.2, x.beta[t] = 0.5 + 0.1 * double(t);
   Doubles d_o(x.T * x.V);
   for (std::size_t i = 0; i < d_o.size(); ++i) d_o[i] = std::cos(3.0 * double(i));
-  Runner<double, double> run(x, RidgeKind::none, 0, true);
+  Runner<double> run(x, 0);
   const std::vector<Sequence> list = {{0, 0, x.T}};
   Doubles dq(x.q.size(), 0.0), dk = dq, dv(x.v.size(), 0.0), dg(x.T, 0.0), db = dg;
   GivensGradient<double> d;
@@ -311,9 +397,7 @@ TEST(Givens, MinimumNormGradient) {
   d.linear.d_q = ttr::view(dq.data(), 1, x.T, 1, x.K), d.linear.d_k = ttr::view(dk.data(), 1, x.T, 1, x.K);
   d.linear.d_v = ttr::view(dv.data(), 1, x.T, 1, x.V);
   d.linear.d_g = ttr::view(dg.data(), 1, x.T, 1), d.linear.d_beta = ttr::view(db.data(), 1, x.T, 1);
-  ASSERT_EQ(givens::backward(run.problem(list), d, Form::best, ttr::simd<double>(""), ttr::simd<double>(""),
-                             run.scratch(true)),
-            Status::ok);
+  ASSERT_EQ(givens::backward(run.problem(list), d, Form::best, ttr::simd<double>(""), run.scratch(true)), Status::ok);
   const auto loss = [&] {
     double sum = 0;
     for (Size t = 0; t < x.T; ++t) {
@@ -342,29 +426,33 @@ TEST(Givens, StatusAndDomain) {
   Givens f;
   const Values in = f.draw_values();
   Bound<double> x(f.specs(), &in, false);
+  x.counts = f.counts();
   const auto list = f.sequences();
   Scratch<double> scratch(f.bytes<double>(f.T, Form::best, 0, false));
-  const auto run = [&](const GivensProblem<double>& p, Form form = Form::best) {
+  Doubles state;
+  const auto run = [&](auto&& change, Form form = Form::best) {
+    GivensProblem<double> p = f.problem(x, list, state);
+    const Doubles before = state;
+    change(p);
     const Status status = givens::forward(p, form, ttr::simd<double>(""), scratch.workspace());
-    EXPECT_TRUE(x.held["R"].get() == in.at("R"));
+    EXPECT_EQ(state == before, status != Status::ok);
     return status;
   };
-  EXPECT_EQ(run(f.problem(x, list), Form::chunk), Status::not_supported);
-  GivensProblem<double> p = f.problem(x, list);
-  p.kind = RidgeKind::none;
-  EXPECT_EQ(run(p), Status::missing_input);
-  p = f.problem(x, list), p.share = nullptr;
-  EXPECT_EQ(run(p), Status::missing_input);
-  p = f.problem(x, list), p.linear.heads = 3, p.linear.key_heads = 2;
-  EXPECT_EQ(run(p), Status::bad_shape);
+  using P = GivensProblem<double>;
+  const auto as_it_is = [](P&) {};
+  EXPECT_EQ(run(as_it_is, Form::chunk), Status::not_supported);
+  EXPECT_EQ(run([](P& p) { p.basis = nullptr; }), Status::missing_input);
+  EXPECT_EQ(run([](P& p) { p.share = nullptr; }), Status::missing_input);
+  EXPECT_EQ(run([](P& p) { p.linear.heads = 3, p.linear.key_heads = 2; }), Status::bad_shape);
   x.held["ridge"].at(1) = 0;
-  EXPECT_EQ(run(f.problem(x, list)), Status::out_of_domain);
+  EXPECT_EQ(run(as_it_is), Status::out_of_domain);
   x.held["ridge"].at(1) = 1, x.held["beta"].at(3) = -0.1;
-  EXPECT_EQ(run(f.problem(x, list)), Status::out_of_domain);
+  EXPECT_EQ(run(as_it_is), Status::out_of_domain);
   x.held["beta"].at(3) = 0;
-  EXPECT_EQ(givens::forward(f.problem(x, list), Form::best, ttr::simd<double>(""), {scratch.memory.data(), 64}),
-            Status::small_workspace);
-  EXPECT_EQ(givens::forward(f.problem(x, list), Form::best, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+  EXPECT_EQ(
+      givens::forward(f.problem(x, list, state), Form::best, ttr::simd<double>(""), {scratch.memory.data(), 64}),
+      Status::small_workspace);
+  EXPECT_EQ(run(as_it_is), Status::ok);
 }
 
 }  // namespace

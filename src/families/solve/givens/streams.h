@@ -41,21 +41,6 @@ inline Doubles solved(Doubles A, Doubles b) {
   return b;
 }
 
-/// The definition of the shares in givens.h: what joins H, and the shares after it.
-inline void literal_shares(RidgeKind kind, double a, Doubles& share, Doubles& added, double enough = 0.5) {
-  added.assign(share.size(), 0);
-  for (std::size_t j = 0; j < share.size(); ++j) {
-    if (kind == RidgeKind::fading && share[j] == 0) added[j] = a, share[j] = 1;
-    if (kind == RidgeKind::constant) share[j] *= a;
-  }
-  if (kind != RidgeKind::constant) return;
-  const std::size_t least = std::min_element(share.begin(), share.end()) - share.begin();
-  const double s = share[least];
-  for (std::size_t j = 0; j < share.size(); ++j)
-    if (share[j] < enough) added[j] = 1 - share[j], share[j] = 1;
-  if (s >= enough && s < 1) added[least] = 2 - 2 * s, share[least] = 2 - s;
-}
-
 /// One head from fresh states: keys, values, queries, logs of the gates, weights.
 struct Stream {
   Size T, K, V;
@@ -69,33 +54,31 @@ struct Stream {
   }
 };
 
-template <class T, class A>
+template <class T>
 struct Runner {
   const Stream& x;
-  std::vector<T> q, k, v, g, beta, o, ridge, variance;
-  std::vector<A> R, Z, share, basis;
-  std::vector<double> work;
-  bool with_basis;
-  RidgeKind kind;
+  double fading;  // ridge; 0: none
+  std::vector<T> q, k, v, g, beta, o, ridge, variance, known;
+  Doubles R, Z, share, basis, work;
 
-  Runner(const Stream& stream, RidgeKind ridge_kind, double ridge_value, bool use_basis)
+  Runner(const Stream& stream, double fading_ridge)
       : x(stream),
+        fading(fading_ridge),
         q(x.q.begin(), x.q.end()),
         k(x.k.begin(), x.k.end()),
         v(x.v.begin(), x.v.end()),
         g(x.g.begin(), x.g.end()),
         beta(x.beta.begin(), x.beta.end()),
         o(x.T * x.V, T(0)),
-        ridge(1, static_cast<T>(ridge_value)),
+        ridge(1, static_cast<T>(fading_ridge)),
         variance(x.T, T(0)),
-        R(x.K * x.K, A(0)),
-        Z(x.K * x.V, A(0)),
-        share(x.K, A(0)),
-        basis(x.K * x.K, A(0)),
-        with_basis(use_basis),
-        kind(ridge_kind) {}
-  GivensProblem<T, A> problem(const std::vector<Sequence>& list) {
-    GivensProblem<T, A> p;
+        known(x.T, T(0)),
+        R(x.K * x.K, 0.0),
+        Z(x.K * x.V, 0.0),
+        share(x.K, 0.0),
+        basis(x.K * x.K, 0.0) {}
+  GivensProblem<T> problem(const std::vector<Sequence>& list) {
+    GivensProblem<T> p;
     const int K = static_cast<int>(x.K), V = static_cast<int>(x.V);
     p.linear = {list,
                 1,
@@ -110,25 +93,24 @@ struct Runner {
                 ttr::view<const T>(beta.data(), 1, x.T, 1),
                 nullptr,
                 ttr::view(o.data(), 1, x.T, 1, x.V)};
-    p.kind = kind, p.ridge = {ridge.data(), {1, x.K}, {0, 0}};
-    p.r = R.data(), p.z = Z.data(), p.share = share.data(), p.basis = with_basis ? basis.data() : nullptr;
-    p.variance = ttr::view(variance.data(), 1, x.T, 1);
+    if (fading > 0) p.ridge = {ridge.data(), {1, x.K}, {0, 0}};
+    p.r = R.data(), p.z = Z.data(), p.share = share.data(), p.basis = basis.data();
+    p.variance = ttr::view(variance.data(), 1, x.T, 1), p.known = ttr::view(known.data(), 1, x.T, 1);
     return p;
   }
   Workspace scratch(bool backward) {
-    const std::size_t bytes =
-        givens::workspace_bytes<A>(static_cast<int>(x.K), static_cast<int>(x.V), x.T, with_basis, backward);
+    const std::size_t bytes = givens::workspace_bytes(static_cast<int>(x.K), static_cast<int>(x.V), x.T, backward);
     work.assign(bytes / 8 + 1, std::numeric_limits<double>::quiet_NaN());
     return {work.data(), work.size() * 8};
   }
   Doubles forward() {
     const std::vector<Sequence> list = {{0, 0, x.T}};
-    EXPECT_EQ(givens::forward(problem(list), Form::best, ttr::simd<A>(""), scratch(false)), Status::ok);
+    EXPECT_EQ(givens::forward(problem(list), Form::best, ttr::simd<double>(""), scratch(false)), Status::ok);
     return Doubles(o.begin(), o.end());
   }
   int rank() const {
     int r = 0;
-    for (Size i = 0; i < x.K; ++i) r += R[i * x.K + i] != A(0);
+    for (Size i = 0; i < x.K; ++i) r += R[i * x.K + i] != 0;
     return r;
   }
 };

@@ -1,7 +1,7 @@
 // A least-squares problem as a triangle [R Z], R [K, K] upper triangular, Z [K, V]: rows are rotated in, faded, read.
 //
-// With a basis B (orthonormal rows, the first `rank` of them in use) the triangle is in its coordinates; rows and
-// columns of R, rows of Z and of B from `rank` on are zero. Source and thresholds: givens.h.
+// The triangle is in coordinates of the basis B (orthonormal rows, the first `rank` of them in use); rows and columns
+// of R, rows of Z and of B from `rank` on are zero. Source and thresholds: givens.h.
 #pragma once
 
 #include <algorithm>
@@ -14,73 +14,90 @@
 
 namespace ttr::families {
 
-template <class A>
 class Triangle {
  public:
   using Size = std::ptrdiff_t;
-  /// eps: the rounding of what is added, which is not that of A if narrower numbers are added up.
-  Triangle(const Simd<A>& simd, Size key_dim, Size value_dim, bool with_basis, A eps, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), ranked(with_basis), new_cut(100 * eps), old_cut(1000 * eps) {
-    x = arena.take<A>(K), y = arena.take<A>(V);
-    if (!ranked) return;
-    h = arena.take<A>(K), c = arena.take<A>(K);
+  /// eps: the rounding of what is added, which is not that of double if narrower numbers are added up.
+  Triangle(const Simd<double>& simd, Size key_dim, Size value_dim, double eps, Arena& arena)
+      : s(simd), K(key_dim), V(value_dim), new_cut(100 * eps), old_cut(1000 * eps) {
+    y = arena.take<double>(V);
+    for (double** vector : {&x, &h, &c}) *vector = arena.take<double>(K);
   }
 
-  /// Works on these arrays from now on. B is ignored without a basis.
-  void attach(A* r, A* z, A* basis) {
-    R = r, Z = z, B = ranked ? basis : nullptr;
-    for (rank = ranked ? 0 : K; rank < K; ++rank)
-      if (std::all_of(B + rank * K, B + (rank + 1) * K, [](A b) { return b == A(0); })) break;
+  /// The rows of a basis that are in use.
+  static Size rank_of(Size K, const double* basis) {
+    Size rank = 0;
+    while (rank < K && std::any_of(basis + rank * K, basis + (rank + 1) * K, [](double b) { return b != 0; })) ++rank;
+    return rank;
   }
+
+  /// Works on these arrays from now on.
+  void attach(double* r, double* z, double* basis) { R = r, Z = z, B = basis, rank = rank_of(K, basis); }
   Size dimension() const { return rank; }
 
   /// [R Z] <- root [R Z]. Rows do not sink below `smallest` unless root = 0.
-  void fade(A root) {
-    static const A smallest = 4 * std::sqrt(std::numeric_limits<A>::min());
-    if (root == A(1)) return;
-    if (root == A(0)) return clear();
+  void fade(double root) {
+    static const double smallest = 4 * std::sqrt(std::numeric_limits<double>::min());
+    if (root == 1) return;
+    if (root == 0) return clear();
     for (Size i = 0; i < rank; ++i) {
-      const A pivot = std::abs(R[i * K + i]);
-      A factor = root;
-      if (root < A(1) && pivot * root < smallest) factor = pivot > smallest ? smallest / pivot : A(1);
+      const double pivot = std::abs(R[i * K + i]);
+      double factor = root;
+      if (root < 1 && pivot * root < smallest) factor = pivot > smallest ? smallest / pivot : 1;
       s.scale(rank - i, factor, R + i * K + i, R + i * K + i);
       s.scale(V, factor, Z + i * V, Z + i * V);
     }
   }
 
   /// One more row: root [k', v']; v = null: zero.
-  void add(A root, const A* k, const A* v) {
-    if (root == A(0)) return;
+  void add(double root, const double* k, const double* v) {
+    if (root == 0) return;
     if (v) s.scale(V, root, v, y);
-    else std::fill_n(y, V, A(0));
-    if (ranked) project(root, k);
-    s.scale(rank, root, ranked ? h : k, x);
+    else std::fill_n(y, V, 0);
+    project(root, k);
+    s.scale(rank, root, h, x);
     rotate_in();
-    while (ranked && faded()) remove();
+    while (faded()) remove();
   }
 
   /// y [rank] = R'^{-1} B q : the answer is Z' y, and q' pinv(H) q = y' y. A row without a pivot says nothing.
-  void read(const A* q, A* out) const {
-    if (ranked) s.mat_vec(rank, K, B, K, q, out);
-    else std::copy_n(q, K, out);
+  void read(const double* q, double* out) const {
+    s.mat_vec(rank, K, B, K, q, out);
     for (Size i = 0; i < rank; ++i) {
-      const A pivot = R[i * K + i];
-      out[i] = pivot == A(0) ? A(0) : out[i] / pivot;
+      const double pivot = R[i * K + i];
+      out[i] = pivot == 0 ? 0 : out[i] / pivot;
       s.axpy(rank - i - 1, -out[i], R + i * K + i + 1, out + i + 1);
     }
   }
+  /// x [K] = pinv(H) q from y = read(q), which is overwritten.
+  void solve(double* y_of_q, double* to) const {
+    for (Size i = rank; i-- > 0;) {
+      const double pivot = R[i * K + i];
+      const double sum = y_of_q[i] - s.dot(rank - i - 1, R + i * K + i + 1, y_of_q + i + 1);
+      y_of_q[i] = pivot == 0 ? 0 : sum / pivot;
+    }
+    s.vec_mat(rank, K, y_of_q, B, K, to);
+  }
+  /// Whether q has a part outside the span of the keys, as a new key would have to have one.
+  bool leaves_span(const double* q) const {
+    if (rank == K) return false;
+    std::copy_n(q, K, c);
+    for (int pass = 0; pass < 2; ++pass)  // once more for the rounding of the first time
+      for (Size i = 0; i < rank; ++i) s.axpy(K, -s.dot(K, B + i * K, c), B + i * K, c);
+    return !(s.dot(K, c, c) <= new_cut * new_cut * s.dot(K, q, q));
+  }
 
  private:
-  static A length_of(A a, A b) {
-    const A sum = a * a + b * b;
-    constexpr A low = std::numeric_limits<A>::min() / std::numeric_limits<A>::epsilon();
-    if (sum > low && sum < std::numeric_limits<A>::max()) return std::sqrt(sum);
+  static double length_of(double a, double b) {
+    const double sum = a * a + b * b;
+    constexpr double low = std::numeric_limits<double>::min() / std::numeric_limits<double>::epsilon();
+    if (sum > low && sum < std::numeric_limits<double>::max()) return std::sqrt(sum);
     return std::hypot(a, b);
   }
   // (a, b) <- (c a + s b, c b - s a)
-  static void rotate(Size n, A cosine, A sine, A* __restrict a, A* __restrict b) {
+  static void rotate(Size n, double cosine, double sine, double* __restrict a, double* __restrict b) {
     for (Size i = 0; i < n; ++i) {
-      const A up = cosine * a[i] + sine * b[i];
+      const double up = cosine * a[i] + sine * b[i];
       b[i] = cosine * b[i] - sine * a[i];
       a[i] = up;
     }
@@ -89,9 +106,9 @@ class Triangle {
   // The row (x, y) into the triangle.
   void rotate_in() {
     for (Size i = 0; i < rank; ++i) {
-      if (x[i] == A(0)) continue;
-      A* const row = R + i * K;
-      const A length = length_of(row[i], x[i]), cosine = row[i] / length, sine = x[i] / length;
+      if (x[i] == 0) continue;
+      double* const row = R + i * K;
+      const double length = length_of(row[i], x[i]), cosine = row[i] / length, sine = x[i] / length;
       row[i] = length;
       rotate(rank - i - 1, cosine, sine, row + i + 1, x + i + 1);
       rotate(V, cosine, sine, Z + i * V, y);
@@ -99,20 +116,20 @@ class Triangle {
   }
 
   // h = B k, after B has got a row for what is new in k.
-  void project(A root, const A* k) {
-    A most = 0;
+  void project(double root, const double* k) {
+    double most = 0;
     for (Size i = 0; i < rank; ++i) most = std::max(most, std::abs(R[i * K + i]));
-    const A size = std::sqrt(s.dot(K, k, k));
+    const double size = std::sqrt(s.dot(K, k, k));
     s.mat_vec(rank, K, B, K, k, h);
     if (rank == K) return;
     std::copy_n(k, K, c);
     for (Size i = 0; i < rank; ++i) s.axpy(K, -h[i], B + i * K, c);
     for (Size i = 0; i < rank; ++i) {
-      const A rest = s.dot(K, B + i * K, c);
+      const double rest = s.dot(K, B + i * K, c);
       s.axpy(K, -rest, B + i * K, c);
       h[i] += rest;
     }
-    const A out = std::sqrt(s.dot(K, c, c));
+    const double out = std::sqrt(s.dot(K, c, c));
     if (!(out > new_cut * size) || !(root * out > old_cut * most)) return;
     s.scale(K, 1 / out, c, B + rank * K);
     h[rank++] = out;
@@ -125,20 +142,20 @@ class Triangle {
   // would keep reaching out of the basis that is left by as much, and what is known there would be noise. `most`
   // scales x so that nothing overflows when all of R is small.
   bool faded() {
-    A most = 0;
+    double most = 0;
     Size i = 0;
     for (Size r = 0; r < rank; ++r) {
-      const A pivot = std::abs(R[r * K + r]);
+      const double pivot = std::abs(R[r * K + r]);
       most = std::max(most, pivot);
       if (pivot < std::abs(R[i * K + i])) i = r;
     }
-    const A least = rank > 0 ? std::abs(R[i * K + i]) : A(1);
-    if (!(least <= A(0.1) * most) || std::isinf(most)) return false;
+    const double least = rank > 0 ? std::abs(R[i * K + i]) : 1;
+    if (!(least <= 0.1 * most) || std::isinf(most)) return false;
     for (Size r = i; r-- > 0;) x[r] = (R[r * K + i] - s.dot(i - r - 1, R + r * K + r + 1, x + r + 1)) / R[r * K + r];
     x[i] = -1;
-    std::fill(x + i + 1, x + rank, A(0));
-    if (least == A(0)) return true;
-    A size = 0;
+    std::fill(x + i + 1, x + rank, 0);
+    if (least == 0) return true;
+    double size = 0;
     for (int pass = 0; pass < 2; ++pass) {
       normalise(most);
       for (Size r = 0; r < rank; ++r) {
@@ -149,15 +166,15 @@ class Triangle {
       for (Size r = rank; r-- > 0;) x[r] = (x[r] - s.dot(rank - r - 1, R + r * K + r + 1, x + r + 1)) / R[r * K + r];
       size = std::sqrt(s.dot(rank, x, x));
     }
-    return A(1) <= old_cut * size;
+    return 1 <= old_cut * size;
   }
-  void normalise(A length) { s.scale(rank, length / std::sqrt(s.dot(rank, x, x)), x, x); }
+  void normalise(double length) { s.scale(rank, length / std::sqrt(s.dot(rank, x, x)), x, x); }
 
   // Rotates rows i and i+1 until R_{i+1,i} = 0.
   void restore(Size i) {
-    A *const upper = R + i * K, *const lower = upper + K;
-    if (lower[i] == A(0)) return;
-    const A length = length_of(upper[i], lower[i]), cosine = upper[i] / length, sine = lower[i] / length;
+    double *const upper = R + i * K, *const lower = upper + K;
+    if (lower[i] == 0) return;
+    const double length = length_of(upper[i], lower[i]), cosine = upper[i] / length, sine = lower[i] / length;
     upper[i] = length, lower[i] = 0;
     rotate(rank - i - 1, cosine, sine, upper + i + 1, lower + i + 1);
     rotate(V, cosine, sine, Z + i * V, Z + (i + 1) * V);
@@ -167,39 +184,38 @@ class Triangle {
   void remove() {
     const Size last = rank - 1;
     for (Size m = 0; m < last; ++m) {
-      if (x[m] == A(0)) continue;
-      const A length = length_of(x[m], x[m + 1]), cosine = x[m + 1] / length, sine = x[m] / length;
+      if (x[m] == 0) continue;
+      const double length = length_of(x[m], x[m + 1]), cosine = x[m + 1] / length, sine = x[m] / length;
       x[m + 1] = length;
       for (Size r = 0; r <= m + 1; ++r) {
-        A *const left = R + r * K + m, a = left[0], b = left[1];
+        double *const left = R + r * K + m, a = left[0], b = left[1];
         left[0] = cosine * a - sine * b, left[1] = sine * a + cosine * b;
       }
       rotate(K, cosine, sine, B + (m + 1) * K, B + m * K);
       restore(m);
     }
     for (Size r = 0; r < rank; ++r) R[r * K + last] = 0;
-    std::fill_n(Z + last * V, V, A(0));
-    std::fill_n(B + last * K, K, A(0));
+    std::fill_n(Z + last * V, V, 0);
+    std::fill_n(B + last * K, K, 0);
     rank = last;
   }
 
   void clear() {
-    std::fill_n(R, K * K, A(0));
-    std::fill_n(Z, K * V, A(0));
-    if (!ranked) return;
-    std::fill_n(B, K * K, A(0));
+    std::fill_n(R, K * K, 0);
+    std::fill_n(Z, K * V, 0);
+    std::fill_n(B, K * K, 0);
     rank = 0;
   }
 
-  const Simd<A>& s;
+  const Simd<double>& s;
   Size K, V;
-  bool ranked;
-  A new_cut;  // what counts as no direction of its own, beside the length of a key
-  A old_cut;  // what counts as forgotten, beside the largest pivot; more, because a direction is known only as well
-              // as the rounding of all the others permits
+  double new_cut;  // what counts as no direction of its own, beside the length of a key
+  double
+      old_cut;  // what counts as forgotten, beside the largest pivot; more, because a direction is known only as well
+                // as the rounding of all the others permits
   Size rank = 0;
-  A *R = nullptr, *Z = nullptr, *B = nullptr;
-  A *x, *y, *h = nullptr, *c = nullptr;
+  double *R = nullptr, *Z = nullptr, *B = nullptr;
+  double *x, *y, *h = nullptr, *c = nullptr;
 };
 
 }  // namespace ttr::families

@@ -33,9 +33,9 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/solve/kalman/kalman.h"
 #include "families/common/scratch.h"
 #include "families/common/wide.h"
+#include "families/solve/kalman/kalman.h"
 #include "simd/simd.h"
 
 namespace ttr::families::kalman {

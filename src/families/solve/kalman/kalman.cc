@@ -17,11 +17,11 @@
 #include <cstddef>
 #include <limits>
 
-#include "families/solve/kalman/block.h"
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
 #include "families/common/solve.h"
 #include "families/common/wide.h"
+#include "families/solve/kalman/block.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::kalman {
@@ -35,9 +35,9 @@ void mirror(Size K, double* P) {
 }
 
 template <class T>
-void start_gradients(const KalmanGradient<T>& d, Size K, Size V, Size lane, double* d_s, double* d_p) {
-  copy_or_clear(d.d_final_s ? d.d_final_s + lane * K * V : nullptr, K * V, d_s);
-  copy_or_clear(d.d_final_p ? d.d_final_p + lane * K * K : nullptr, K * K, d_p);
+void start_gradients(const KalmanGradient<T>& d, Size K, Size V, Size seq_head, double* d_s, double* d_p) {
+  copy_or_clear(d.d_final_s ? d.d_final_s + seq_head * K * V : nullptr, K * V, d_s);
+  copy_or_clear(d.d_final_p ? d.d_final_p + seq_head * K * K : nullptr, K * K, d_p);
   for (Size i = 0; i < K; ++i)
     for (Size j = 0; j < i; ++j) d_p[i * K + j] = (d_p[i * K + j] + d_p[j * K + i]) / 2;
   mirror(K, d_p);
@@ -56,9 +56,9 @@ class Head {
   }
 
   template <class T>
-  void forward(const KalmanProblem<T>& p, const Sequence& n, int head, Size lane) {
+  void forward(const KalmanProblem<T>& p, const Sequence& n, int head, Size seq_head) {
     const LinearProblem<T>& a = p.linear;
-    double *const S = p.s + lane * K * V, *const P = p.p + lane * K * K;
+    double *const S = p.s + seq_head * K * V, *const P = p.p + seq_head * K * K;
     mirror(P);
     for (Size t = n.begin; t < n.end; ++t) {
       step(p, n.row, t, head, S, P);
@@ -75,10 +75,10 @@ class Head {
   }
 
   template <class T>
-  void backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, const Sequence& n, int head, Size lane) {
-    start_gradients(d, K, V, lane, d_s, d_p);
+  void backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, const Sequence& n, int head, Size seq_head) {
+    start_gradients(d, K, V, seq_head, d_s, d_p);
     replay.run(
-        n.end - n.begin, {p.s + lane * K * V, p.p + lane * K * K},
+        n.end - n.begin, {p.s + seq_head * K * V, p.p + seq_head * K * K},
         [&](Size i, const Parts<double, 2>& state) {
           if (i == 0) mirror(state[1]);
           step(p, n.row, n.begin + i, head, state[0], state[1]);
@@ -86,8 +86,8 @@ class Head {
         [&](Size i, const Parts<const double, 2>& old, const Parts<const double, 2>& now) {
           step_back(p, d, n.row, n.begin + i, head, old, now);
         });
-    if (d.d_initial_s) s.axpy(K * V, 1.0, d_s, d.d_initial_s + lane * K * V);
-    if (d.d_initial_p) s.axpy(K * K, 1.0, d_p, d.d_initial_p + lane * K * K);
+    if (d.d_initial_s) s.axpy(K * V, 1.0, d_s, d.d_initial_s + seq_head * K * V);
+    if (d.d_initial_p) s.axpy(K * K, 1.0, d_p, d.d_initial_p + seq_head * K * K);
   }
 
  private:
@@ -231,22 +231,22 @@ class Blocks {
   }
 
   template <class T>
-  void forward(const KalmanProblem<T>& p, const Sequence& n, int head, Size lane) {
-    double *const S = p.s + lane * K * V, *const P = p.p + lane * K * K;
+  void forward(const KalmanProblem<T>& p, const Sequence& n, int head, Size seq_head) {
+    double *const S = p.s + seq_head * K * V, *const P = p.p + seq_head * K * K;
     mirror(K, P);
     for (Size t = n.begin; t < n.end;)
       t += block.forward(p, n.row, t, n.end - t, head, S, P, p.linear.o || p.variance);
   }
 
   template <class T>
-  void backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, const Sequence& n, int head, Size lane) {
-    start_gradients(d, K, V, lane, d_s, d_p);
+  void backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, const Sequence& n, int head, Size seq_head) {
+    start_gradients(d, K, V, seq_head, d_s, d_p);
     const auto advance = [&](Size begin, Size most, double* to) {
       return block.forward(p, n.row, begin, most, head, to, to + K * V, false);
     };
     Size count = 0;
-    std::copy_n(p.s + lane * K * V, K * V, inside);
-    std::copy_n(p.p + lane * K * K, K * K, inside + K * V);
+    std::copy_n(p.s + seq_head * K * V, K * V, inside);
+    std::copy_n(p.p + seq_head * K * K, K * K, inside + K * V);
     mirror(K, inside + K * V);
     for (Size t = n.begin; t < n.end; ++count) {
       if (count % segment == 0) std::copy_n(inside, state(), borders + count / segment * state());
@@ -269,8 +269,8 @@ class Blocks {
       }
       count = first;
     }
-    if (d.d_initial_s) s.axpy(K * V, 1.0, d_s, d.d_initial_s + lane * K * V);
-    if (d.d_initial_p) s.axpy(K * K, 1.0, d_p, d.d_initial_p + lane * K * K);
+    if (d.d_initial_s) s.axpy(K * V, 1.0, d_s, d.d_initial_s + seq_head * K * V);
+    if (d.d_initial_p) s.axpy(K * K, 1.0, d_p, d.d_initial_p + seq_head * K * K);
   }
 
  private:
@@ -322,7 +322,7 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, bool backward,
 
 namespace {
 
-// each(run, sequence, head, lane) for every head of every sequence that is inside the domain, other(..) for the rest.
+// each(run, sequence, head, seq_head) for every head of every sequence that is inside the domain, other(..) for the rest.
 template <class T, class Each, class Other>
 Status run_heads(const KalmanProblem<T>& p, Form form, bool backward, const Simd<double>& s, Workspace work,
                  Each&& each, Other&& other) {
@@ -332,10 +332,10 @@ Status run_heads(const KalmanProblem<T>& p, Form form, bool backward, const Simd
   Arena arena(work);
   const auto walk = [&](auto&& run) {
     bool good = true;
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : a.sequences)
-      for (int h = 0; h < a.heads; ++h, ++lane) {
-        if (defined(p, n, h)) each(run, n, h, lane);
+      for (int h = 0; h < a.heads; ++h, ++seq_head) {
+        if (defined(p, n, h)) each(run, n, h, seq_head);
         else other(n, h), good = false;
       }
     return good ? Status::ok : Status::out_of_domain;
@@ -351,12 +351,9 @@ Status forward(const KalmanProblem<T>& p, Form form, const Simd<double>& s, Work
   const LinearProblem<T>& a = p.linear;
   if (const Status status = check(p, a.o || p.variance, form, work, false); status != Status::ok) return status;
   return run_heads(
-      p, form, false, s, work, [&](auto& run, const Sequence& n, int h, Size lane) { run.forward(p, n, h, lane); },
-      [&](const Sequence& n, int h) {
-        no_answer(a.o, n, h);
-        for (Size t = n.begin; p.variance && t < n.end; ++t)
-          p.variance(n.row, t, h) = std::numeric_limits<T>::quiet_NaN();
-      });
+      p, form, false, s, work,
+      [&](auto& run, const Sequence& n, int h, Size seq_head) { run.forward(p, n, h, seq_head); },
+      [&](const Sequence& n, int h) { no_answer(a.o, n, h), no_answer(p.variance, n, h); });
 }
 
 template <class T>
@@ -365,7 +362,8 @@ Status backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, Form form
   if (const Status status = check(p, d.linear.d_o || d.d_variance, form, work, true); status != Status::ok)
     return status;
   return run_heads(
-      p, form, true, s, work, [&](auto& run, const Sequence& n, int h, Size lane) { run.backward(p, d, n, h, lane); },
+      p, form, true, s, work,
+      [&](auto& run, const Sequence& n, int h, Size seq_head) { run.backward(p, d, n, h, seq_head); },
       [](const Sequence&, int) {});
 }
 

@@ -1,7 +1,7 @@
 // Plans of the Kalman filter, and of least squares by its covariance (woodbury), which is the same kernel without noise
 // and drift. States are double whatever the plan's type is.
-#include "families/common/linear_plan.h"
 #include "families/solve/kalman/kalman.h"
+#include "families/solve/solve_plan.h"
 
 namespace ttr::families {
 namespace {
@@ -29,7 +29,8 @@ int build_kalman(Builder& b, double scale) {
   step.operands[Own::noise] = b.quantity(s.noise, "noise");
   StatePart mean = b.memory_part(k, v), p = b.memory_part(k, k, "P", "covariance, shared by the value channels");
   mean.type = p.type = Type::f64, p.identity = true, p.fresh = 1;
-  if (b.layer()) b.second_result(step, "variance", "BTH");
+  if (b.design().extras.normalise == Extras::Normalise::none)
+    step.second_result = b.further_output(zoo::variance());
   return b.add(std::move(step), "BTHV", {mean, p});
 }
 
@@ -174,7 +175,7 @@ struct WoodburyCalls {
 const Family kalman_family = {.name = "kalman",
                               .forms = chunk_only,
                               .why_absent = why_blocks,
-                              .traits = {.best = BestForm::recurrent},
+                              .traits = {.answers_on_demand = true, .best = BestForm::recurrent},
                               .claim = claim_kalman,
                               .build = build_kalman,
                               .f32 = linear_calls_of<KalmanCalls, float>(),
@@ -183,7 +184,7 @@ const Family kalman_family = {.name = "kalman",
 const Family woodbury_family = {.name = "kalman",
                                 .forms = chunk_only,
                                 .why_absent = why_blocks,
-                                .traits = {.best = BestForm::recurrent},
+                                .traits = {.answers_on_demand = true, .best = BestForm::recurrent},
                                 .build = build_woodbury,
                                 .f32 = linear_calls_of<WoodburyCalls, float>(),
                                 .f64 = linear_calls_of<WoodburyCalls, double>()};

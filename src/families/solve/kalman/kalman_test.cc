@@ -72,10 +72,10 @@ struct Kalman : FamilyBase {
     const auto at = [&](const char* name, Size token, double otherwise) {
       return in.count(name) ? in.at(name)[token] : otherwise;
     };
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane) {
-        double *const S = &out["S"][lane * K * V], *const P = &out["P"][lane * K * K];
+      for (int h = 0; h < H; ++h, ++seq_head) {
+        double *const S = &out["S"][seq_head * K * V], *const P = &out["P"][seq_head * K * K];
         for (Size i = 0; i < K; ++i)  // P is a symmetric matrix: so are its gradients
           for (Size j = 0; j < i; ++j) P[i * K + j] = P[j * K + i] = (P[i * K + j] + P[j * K + i]) / 2;
         for (Size t = n.begin; t < n.end; ++t) {
@@ -240,7 +240,7 @@ TEST(Kalman, IsRidgeRegression) {
   for (Size t = 0; t < x.T; ++t) x.beta[t] = 0.3 + 0.02 * double(t);
   ASSERT_EQ(x.run(), Status::ok);
   const std::vector<Sequence> list = {{0, 0, x.T}};
-  Doubles o(x.o.size()), H(x.K * x.K, 0.0), F(x.K * x.V, 0.0), ridge(1, 0.1);
+  Doubles o(x.o.size()), variance(x.T), H(x.K * x.K, 0.0), F(x.K * x.V, 0.0), ridge(1, 0.1);
   LeastSquaresProblem<double> p;
   p.linear = {list,
               1,
@@ -255,10 +255,12 @@ TEST(Kalman, IsRidgeRegression) {
               ttr::view<const double>(x.beta.data(), 1, x.T, 1),
               nullptr,
               ttr::view(o.data(), 1, x.T, 1, x.V)};
-  p.ridge = {ridge.data(), {1, 6}, {0, 0}}, p.h = H.data(), p.f = F.data();
-  Doubles work(least_squares::workspace_bytes<double>(6, 3, x.T, false) / 8 + 1);
-  ASSERT_EQ(least_squares::forward(p, Form::best, {work.data(), work.size() * 8}), Status::ok);
+  p.ridge = {ridge.data(), {1, x.T, 1, 6}, {0, 0, 0, 0}}, p.h = H.data(), p.f = F.data();
+  p.variance = ttr::view(variance.data(), 1, x.T, 1);
+  Doubles work(least_squares::workspace_bytes(6, 3, x.T, SolveBy::cholesky, 0, false) / 8 + 1);
+  ASSERT_EQ(least_squares::forward(p, Form::best, ttr::simd<double>(""), {work.data(), work.size() * 8}), Status::ok);
   EXPECT_LE(distance(x.o, o), 1e-11);
+  EXPECT_LE(distance(x.variance, variance), 1e-11);
 }
 
 // The predictive variance is honest: values drawn from the model fall within +-1.645 sd of the answer nine times of

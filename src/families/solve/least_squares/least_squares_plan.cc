@@ -1,51 +1,92 @@
-// The plan of least squares with a constant ridge: sums H and F, and a Cholesky factor per token.
-#include "families/common/linear_plan.h"
+// The plan of least squares: sums H and F, and a solve per token - a Cholesky factor, or n steps of conjugate gradients or
+// Chebyshev. The ridge is per head, key or token, or relative to |H|; the answer may blend the solution with the query.
 #include "families/solve/least_squares/least_squares.h"
+#include "families/solve/solve_plan.h"
 
 namespace ttr::families {
 namespace {
 
 struct Own {
-  enum : std::size_t { ridge = Slot::own, count };
+  enum : std::size_t { ridge = Slot::own, blend, gate_of_keys, count };
+};
+struct LeastSquaresOptions {
+  double tolerance = 0;  // 0: the kernel's own
 };
 
 bool claim(const Design& design, bool causal) {
+  using Kind = Solver::Kind;
   Claim rest(design);
-  rest.needs(rest.s.kind, {Solver::Kind::exact});
-  rest.needs(rest.has_ridge());
+  rest.needs(rest.has_ridge() || design.solver.kind == Kind::cg);
+  rest.needs(rest.s.kind, {Kind::exact, Kind::cg, Kind::chebyshev});
+  if (design.solver.kind != Kind::exact) rest.s.steps = 1;
+  rest.takes(rest.s.ridge_kind, {Solver::RidgeKind::frobenius});
   rest.needs(!rest.has_wide_features() || rest.s.ridge_per != Solver::RidgePer::key);
-  rest.takes(rest.s.ridge_per, {Solver::RidgePer::key});
+  rest.takes(rest.s.ridge_per, {Solver::RidgePer::key, Solver::RidgePer::token});
   rest.takes_ridge();
+  rest.x.blend = false;
   rest.takes_fade(), rest.takes_importance(), rest.takes_any_features(), rest.takes_read_norms();
   return causal && rest.is_nothing();
 }
 
 int build(Builder& b, double scale) {
+  const Solver& s = b.design().solver;
+  const bool exact = s.kind == Solver::Kind::exact;
   const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
-  Step step = b.kernel(least_squares_family, scale, q, k, v, b.log_fade(), b.importance(), Own::count);
-  step.operands[Own::ridge] = b.quantity(b.design().solver.ridge, "ridge");
+  Step step = b.kernel(exact ? least_squares_family : stepped_least_squares_family, scale, q, k, v, b.log_fade(),
+                       b.importance(), Own::count);
+  step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
+  step.set_options(LeastSquaresOptions{b.layer() ? b.layer()->kernel_number : 0});
+  if (b.design().extras.blend) step.operands[Own::blend] = b.canonical("blend");
+  if (b.layer() && b.produced("gh")) step.operands[Own::gate_of_keys] = b.operand("gh");
+  if (exact) add_uncertainty(b, step);
   StatePart h = b.memory_part(k, k, "H", "sum of w k k'"), f = b.memory_part(k, v, "F", "sum of w k v'");
   h.type = f.type = Type::f64;
   return b.add(std::move(step), "BTHV", {h, f});
 }
 
+SolveBy solver_of(const Design& design) {
+  switch (design.solver.kind) {
+    case Solver::Kind::cg:
+      return SolveBy::conjugate_gradients;
+    case Solver::Kind::chebyshev:
+      return SolveBy::chebyshev;
+    default:
+      return SolveBy::cholesky;
+  }
+}
+
 template <class T>
 struct LeastSquaresCalls {
-  static std::size_t bytes(const Plan::Body&, int K, int V, std::int64_t time, Form, bool backward) {
-    return least_squares::workspace_bytes<T>(K, V, time, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
+    const Design& design = body.pipeline.design;
+    return least_squares::workspace_bytes(K, V, time, solver_of(design), design.solver.steps, backward, form,
+                                          body.chunk);
   }
   static LeastSquaresProblem<T> problem(const KernelArgs<T>& o, State state) {
+    const Design& design = o.body().pipeline.design;
     LeastSquaresProblem<T> p;
     p.linear = o.problem(State{});
-    p.ridge = o.per_head(Own::ridge);
+    p.gh = o.scalars(Own::gate_of_keys);
+    p.ridge = o.channels(Own::ridge, p.linear.key_dim);
+    p.relative = design.solver.ridge_kind == Solver::RidgeKind::frobenius;
+    p.blend = o.scalars(Own::blend);
+    p.solver = solver_of(design);
+    p.steps = design.solver.steps;
+    if (const double tolerance = o.step().template options<LeastSquaresOptions>().tolerance; tolerance > 0)
+      p.tolerance = tolerance;
+    p.chunk = o.body().chunk;
     p.h = o.template state<double>(state, 0), p.f = o.template state<double>(state, 1);
+    p.variance = numbers_of(o.output(o.step().second_result)), p.known = numbers_of(o.output(o.step().third_result));
     return p;
   }
   static LeastSquaresGradient<T> gradient(const KernelArgs<T>& o, const LinearGradient<T>& d, const Call& call) {
     LeastSquaresGradient<T> all;
     all.linear = d;
     all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
-    all.d_ridge = o.d_per_head(Own::ridge);
+    all.d_variance = numbers_of(o.d_output(o.step().second_result));
+    all.d_gh = o.d_scalars(Own::gate_of_keys);
+    all.d_ridge = o.d_channels(Own::ridge, o.key_dim());
+    all.d_blend = o.d_scalars(Own::blend);
     all.d_final_h = o.template state<const double>(call.d_final, 0);
     all.d_final_f = o.template state<const double>(call.d_final, 1);
     all.d_initial_h = o.template state<double>(call.d_initial, 0);
@@ -53,11 +94,11 @@ struct LeastSquaresCalls {
     return all;
   }
   static Status forward(const KernelArgs<T>& o, const LeastSquaresProblem<T>& p, Form form, Workspace work) noexcept {
-    return least_squares::forward(p, form, work, o.body().simd_f64);
+    return least_squares::forward(p, form, *o.body().simd_f64, work);
   }
   static Status backward(const KernelArgs<T>& o, const LeastSquaresProblem<T>& p, const LeastSquaresGradient<T>& d,
                          Form form, Workspace work) noexcept {
-    return least_squares::backward(p, d, form, work, o.body().simd_f64);
+    return least_squares::backward(p, d, form, *o.body().simd_f64, work);
   }
 };
 
@@ -66,9 +107,19 @@ struct LeastSquaresCalls {
 const Family least_squares_family = {.name = "least_squares",
                                      .forms = token_by_token,
                                      .why_absent = "every token solves its own system",
+                                     .traits = {.answers_on_demand = true},
                                      .claim = claim,
                                      .build = build,
                                      .f32 = linear_calls_of<LeastSquaresCalls, float>(),
                                      .f64 = linear_calls_of<LeastSquaresCalls, double>()};
+
+// The same kernel where it takes steps instead of a factor: blocks of tokens step together.
+const Family stepped_least_squares_family = {
+    .name = "least_squares",
+    .forms = blocks_only,
+    .why_absent = "every token solves its own system; segments do not compose",
+    .traits = {.answers_on_demand = true, .best = BestForm::recurrent},
+    .f32 = linear_calls_of<LeastSquaresCalls, float>(),
+    .f64 = linear_calls_of<LeastSquaresCalls, double>()};
 
 }  // namespace ttr::families

@@ -3,7 +3,7 @@
 // Backward, newest token first; D_H, D_F are the gradients of H_t and F_t, and every pair of the window has a slot of
 // gradients that came from its leaving (and from the final ring):
 //
-//   u = A^{-1} F do ;  dq = scale u ;  dridge -= u * x ;  D_F += x do' ;  D_H -= u x'
+//   u = A^{-1} F do + dvariance x ;  dq = scale (u + dvariance x) ;  dridge -= u * x ;  D_F += x do' ;  D_H -= u x'
 //   pair t enters:  dk = beta (D_F v + (D_H + D_H') k) ,  dv = beta D_F' k ,  dbeta = k' D_F v + k' D_H k ,  + its
 //   slot D <- e^{g_t} D ;  dg_t = <D, sums before> - w_i c ,  c = k_i' D_F v_i + k_i' D_H k_i pair i leaves:  its
 //   slot = -w_i (..) as above ,  dbeta_i = -c w_i / beta_i ,  and -c w_i for every g between i and t
@@ -19,6 +19,7 @@
 
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
+#include "families/common/solve.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::window {
@@ -32,9 +33,14 @@ template <class T>
 class Head {
  public:
   Head(const Simd<double>& simd, Size key_dim, Size value_dim, Size window, Size longest, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), W(window), replay({K * K, K * V, K}, backward ? longest : 0, 0, arena) {
-    for (double** x : {&k, &kb, &x_, &ridge}) *x = arena.take<double>(K);
-    v = arena.take<double>(V), o = arena.take<double>(V), L = arena.take<double>(K * K);
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        W(window),
+        cholesky(simd, K, arena),
+        replay({K * K, K * V, K}, backward ? longest : 0, 0, arena) {
+    for (double** x : {&k, &kb, &q, &x_, &ridge}) *x = arena.take<double>(K);
+    v = arena.take<double>(V), o = arena.take<double>(V);
     H = arena.take<double>(K * K), F = arena.take<double>(K * V), peak = arena.take<double>(K);
     if (!backward) return;
     for (double** x : {&u, &d_k, &spare, &d_ridge}) *x = arena.take<double>(K);
@@ -46,17 +52,17 @@ class Head {
     attach(problem, sequence, which);
     const LinearProblem<T>& a = p->linear;
     const bool own = p->h != nullptr;
-    double *const hs = own ? p->h + lane * K * K : H, *const fs = own ? p->f + lane * K * V : F,
-                  *const tops = own ? p->peak + lane * K : peak;
+    double *const hs = own ? p->h + seq_head * K * K : H, *const fs = own ? p->f + seq_head * K * V : F,
+                  *const tops = own ? p->peak + seq_head * K : peak;
     if (own) mirror(hs);
     else sum(0, hs, fs, tops);
     bool good = true;
     for (Size t = 0; t < time; ++t) {
       step(t, hs, fs, tops);
+      if (!a.o && !p->variance && !p->known) continue;
+      good = read(t, hs) && good;
+      if (p->variance || p->known) uncertainty(t);
       if (!a.o) continue;
-      load(a.q, t, key_head, K, static_cast<double>(a.scale), x_);
-      good = factor(hs) && good;
-      solve(x_);
       s.vec_mat(K, V, x_, fs, V, o);
       for (Size j = 0; j < V; ++j) a.o(row, begin + t, head, j) = static_cast<T>(o[j]);
     }
@@ -66,14 +72,14 @@ class Head {
   bool backward(const WindowProblem<T>& problem, const WindowGradient<T>& d, Size sequence, int which) {
     attach(problem, sequence, which);
     const bool own = p->h != nullptr;
-    copy_or_clear(own && d.d_final_h ? d.d_final_h + lane * K * K : nullptr, K * K, d_h);
-    copy_or_clear(own && d.d_final_f ? d.d_final_f + lane * K * V : nullptr, K * V, d_f);
+    copy_or_clear(own && d.d_final_h ? d.d_final_h + seq_head * K * K : nullptr, K * K, d_h);
+    copy_or_clear(own && d.d_final_f ? d.d_final_f + seq_head * K * V : nullptr, K * V, d_f);
     std::fill_n(d_ridge, K, 0.0);
     load_slots(d);
     bool good = true;
     if (own) {
-      std::copy_n(p->h + lane * K * K, K * K, H), std::copy_n(p->f + lane * K * V, K * V, F);
-      std::copy_n(p->peak + lane * K, K, peak);
+      std::copy_n(p->h + seq_head * K * K, K * K, H), std::copy_n(p->f + seq_head * K * V, K * V, F);
+      std::copy_n(p->peak + seq_head * K, K, peak);
       mirror(H);
     } else {
       sum(0, H, F, peak);
@@ -93,8 +99,8 @@ class Head {
     store_slots(d);
     if (d.d_ridge)
       for (Size i = 0; i < K; ++i) d.d_ridge(head, i) += static_cast<T>(d_ridge[i]);
-    if (own && d.d_initial_h) s.axpy(K * K, 1.0, d_h, d.d_initial_h + lane * K * K);
-    if (own && d.d_initial_f) s.axpy(K * V, 1.0, d_f, d.d_initial_f + lane * K * V);
+    if (own && d.d_initial_h) s.axpy(K * K, 1.0, d_h, d.d_initial_h + seq_head * K * K);
+    if (own && d.d_initial_f) s.axpy(K * V, 1.0, d_f, d.d_initial_f + seq_head * K * V);
     return good;
   }
 
@@ -109,7 +115,7 @@ class Head {
     const LinearProblem<T>& a = p->linear;
     const Sequence& n = a.sequences[static_cast<std::size_t>(sequence)];
     number = sequence, row = n.row, begin = n.begin, time = n.end - n.begin, head = which;
-    count = static_cast<Size>(p->count[sequence]), lane = sequence * a.heads + head;
+    count = static_cast<Size>(p->count[sequence]), seq_head = sequence * a.heads + head;
     key_head = head / (a.heads / a.key_heads);
     for (Size i = 0; i < K; ++i) ridge[i] = static_cast<double>(p->ridge(head, i));
   }
@@ -184,26 +190,21 @@ class Head {
     else mirror(hs);
   }
 
-  // L L' = hs + diag(ridge); false and L = NaN if it is not positive definite.
-  bool factor(const double* hs) const {
-    for (Size i = 0; i < K; ++i) {
-      double* const r = L + i * K;
-      for (Size j = 0; j < i; ++j) r[j] = (hs[i * K + j] - s.dot(j, r, L + j * K)) / L[j * K + j];
-      const double pivot = hs[i * K + i] + ridge[i] - s.dot(i, r, r);
-      if (!(pivot > 0) || !std::isfinite(pivot)) {
-        std::fill_n(L, K * K, std::numeric_limits<double>::quiet_NaN());
-        return false;
-      }
-      r[i] = std::sqrt(pivot);
-    }
-    return true;
+  // q scaled, x_ = A^{-1} q; false and NaN if A is not positive definite.
+  bool read(Size t, const double* hs) {
+    load(p->linear.q, t, key_head, K, static_cast<double>(p->linear.scale), q);
+    std::copy_n(q, K, x_);
+    const bool good = cholesky.factor(hs, ridge);
+    cholesky.solve(x_);
+    return good;
   }
-  void solve(double* b) const {
-    for (Size i = 0; i < K; ++i) b[i] = (b[i] - s.dot(i, L + i * K, b)) / L[i * K + i];
-    for (Size i = K; i-- > 0;) {
-      b[i] /= L[i * K + i];
-      s.axpy(i, -b[i], L + i * K, b);
-    }
+  void uncertainty(Size t) const {
+    const double variance = 1 + s.dot(K, q, x_);
+    if (p->variance) p->variance(row, begin + t, head) = static_cast<T>(variance);
+    if (!p->known) return;
+    double prior = 0;
+    for (Size i = 0; i < K; ++i) prior += ridge[i] * x_[i] * x_[i];
+    p->known(row, begin + t, head) = static_cast<T>(std::max(0.0, 1 - prior / variance));
   }
 
   // For pair j: d_k = f (D_F v + (D_H + D_H') k), d_v = f D_F' k; returns f (k' D_F v + k' D_H k).
@@ -235,16 +236,21 @@ class Head {
     const LinearProblem<T>& a = p->linear;
     const LinearGradient<T>& to = d.linear;
     bool good = true;
-    if (to.d_o) {
-      load(a.q, t, key_head, K, static_cast<double>(a.scale), x_);
-      load(to.d_o, t, head, V, 1.0, o);
-      good = factor(now[0]);
-      solve(x_);
-      s.mat_vec(K, V, now[1], V, o, u);
-      solve(u);
-      if (to.d_q) add_strided_row(to.d_q, t, key_head, K, static_cast<double>(a.scale), u);
+    if (to.d_o || d.d_variance) {
+      good = read(t, now[0]);
+      std::fill_n(u, K, 0.0);
+      if (to.d_o) {
+        load(to.d_o, t, head, V, 1.0, o);
+        s.mat_vec(K, V, now[1], V, o, u);
+        cholesky.solve(u);
+        s.rank_one(K, V, 1.0, x_, o, d_f, V);
+      }
+      const double d_variance = d.d_variance ? static_cast<double>(d.d_variance(row, begin + t, head)) : 0.0;
+      s.axpy(K, d_variance, x_, u);
+      std::copy_n(u, K, spare);
+      s.axpy(K, d_variance, x_, spare);
+      if (to.d_q) add_strided_row(to.d_q, t, key_head, K, static_cast<double>(a.scale), spare);
       for (Size i = 0; i < K; ++i) d_ridge[i] -= u[i] * x_[i];
-      s.rank_one(K, V, 1.0, x_, o, d_f, V);
       s.scale(K, -1.0, u, u);
       s.rank_one(K, K, 1.0, u, x_, d_h, K);
     }
@@ -306,11 +312,12 @@ class Head {
 
   const Simd<double>& s;
   Size K, V, W;
+  Cholesky cholesky;
   Replay<double, 3> replay;
   const WindowProblem<T>* p = nullptr;
-  Size number = 0, row = 0, begin = 0, time = 0, count = 0, lane = 0;
+  Size number = 0, row = 0, begin = 0, time = 0, count = 0, seq_head = 0;
   int head = 0, key_head = 0;
-  double *k, *kb, *x_, *ridge, *v, *o, *L, *H, *F, *peak;
+  double *k, *kb, *q, *x_, *ridge, *v, *o, *H, *F, *peak;
   double *u = nullptr, *d_k = nullptr, *spare = nullptr, *d_ridge = nullptr, *d_v = nullptr, *d_h = nullptr,
          *d_f = nullptr, *slots = nullptr;
 };
@@ -371,7 +378,8 @@ std::size_t workspace_bytes(int K, int V, int W, std::ptrdiff_t longest, bool ba
 template <class T>
 Status forward(const WindowProblem<T>& p, Form form, const Simd<double>& s, Workspace work) noexcept {
   const LinearProblem<T>& a = p.linear;
-  if (const Status status = check(p, static_cast<bool>(a.o), form, work, false); status != Status::ok) return status;
+  if (const Status status = check(p, a.o || p.variance || p.known, form, work, false); status != Status::ok)
+    return status;
   const FlushDenormals flush;
   Arena arena(work);
   Head<T> run(s, a.key_dim, a.value_dim, p.window, longest_of(a.sequences), false, arena);
@@ -387,7 +395,7 @@ template <class T>
 Status backward(const WindowProblem<T>& p, const WindowGradient<T>& d, Form form, const Simd<double>& s,
                 Workspace work) noexcept {
   const LinearProblem<T>& a = p.linear;
-  if (const Status status = check(p, static_cast<bool>(d.linear.d_o), form, work, true); status != Status::ok)
+  if (const Status status = check(p, d.linear.d_o || d.d_variance, form, work, true); status != Status::ok)
     return status;
   const FlushDenormals flush;
   Arena arena(work);

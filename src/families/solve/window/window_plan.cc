@@ -1,6 +1,6 @@
 // The plan of least squares over a window: a ring of pairs, and sums that are down-dated.
-#include "families/common/linear_plan.h"
 #include "families/solve/window/window.h"
+#include "families/solve/solve_plan.h"
 
 namespace ttr::families {
 namespace {
@@ -26,6 +26,7 @@ int build(Builder& b, double scale) {
   const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
   Step step = b.kernel(window_family, scale, q, k, v, b.log_fade(), b.importance(), Own::count);
   step.operands[Own::ridge] = b.quantity(b.design().solver.ridge, "ridge");
+  add_uncertainty(b, step);
   b.pipeline().counted = true;
   const std::ptrdiff_t W = b.design().weights.window, H = b.shape().heads;
   b.pipeline().letters['W'] = static_cast<int>(W);
@@ -62,12 +63,15 @@ struct WindowCalls {
     p.count = o.counts(state);
     p.h = o.template state<double>(state, 4), p.f = o.template state<double>(state, 5);
     p.peak = o.template state<double>(state, 6);
+    p.variance = numbers_of(o.output(o.step().second_result));
+    p.known = numbers_of(o.output(o.step().third_result));
     return p;
   }
   static WindowGradient<T> gradient(const KernelArgs<T>& o, const LinearGradient<T>& d, const Call& call) {
     WindowGradient<T> all;
     all.linear = d;
     all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
+    all.d_variance = numbers_of(o.d_output(o.step().second_result));
     all.d_ridge = o.d_per_head(Own::ridge);
     all.d_final_keys = o.template state<const T>(call.d_final, 0);
     all.d_final_values = o.template state<const T>(call.d_final, 1);
@@ -101,6 +105,7 @@ struct WindowCalls {
 const Family window_family = {.name = "window",
                               .forms = token_by_token,
                               .why_absent = "every token solves its own system",
+                              .traits = {.answers_on_demand = true},
                               .claim = claim,
                               .build = build,
                               .f32 = linear_calls_of<WindowCalls, float>(),

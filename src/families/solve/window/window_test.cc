@@ -40,7 +40,8 @@ struct Window : FamilyBase {
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, G, K}},       {"k", Role::input, {B, T, G, K}},
                            {"v", Role::input, {B, T, H, V}},       {"ridge", Role::input, {H, K}},
-                           {"o", Role::output, {B, T, H, V}},      {"keys", Role::state, {N(), W, G, K}},
+                           {"o", Role::output, {B, T, H, V}},      {"variance", Role::output, {B, T, H}},
+                           {"known", Role::fixed, {B, T, H}},      {"keys", Role::state, {N(), W, G, K}},
                            {"values", Role::state, {N(), W, H, V}}};
     if (gates)
       s.push_back({"g", Role::input, {B, T, H}, -0.2, 0.2}), s.push_back({"gates", Role::state, {N(), W, H}});
@@ -49,6 +50,7 @@ struct Window : FamilyBase {
     if (sums) s.push_back({"H", Role::state, {N(), H, K, K}}), s.push_back({"F", Role::state, {N(), H, K, V}});
     return s;
   }
+  bool is_state(const std::string& n) const { return n == "known"; }  // an output without a gradient
   Size count(Size n) const { return first_count + 2 * n; }
   Values draw_values() const {
     Values v = draw(specs(), seed);
@@ -96,7 +98,7 @@ struct Window : FamilyBase {
   }
   Values reference(const Values& in) const {
     Values out = in;
-    out["o"].assign(B * T * H * V, 0);
+    out["o"].assign(B * T * H * V, 0), out["variance"].assign(B * T * H, 1), out["known"].assign(B * T * H, 0);
     for (Size n = 0; n < N(); ++n) {
       const Sequence sequence = sequences()[static_cast<std::size_t>(n)];
       const Size time = sequence.end - sequence.begin;
@@ -125,6 +127,9 @@ struct Window : FamilyBase {
           for (Size i = 0; i < K; ++i)
             A[i * K + i] += in.at("ridge")[h * K + i], q[i] = scale * in.at("q")[(token * G + h / (H / G)) * K + i];
           const Doubles x = solved(A, q);
+          double prior = 0, &variance = out["variance"][token * H + h];
+          for (Size i = 0; i < K; ++i) variance += q[i] * x[i], prior += in.at("ridge")[h * K + i] * x[i] * x[i];
+          out["known"][token * H + h] = 1 - prior / variance;
           for (Size i = 0; i < K; ++i)
             for (Size j = 0; j < V; ++j) out["o"][(token * H + h) * V + j] += FF[i * V + j] * x[i];
         }
@@ -149,8 +154,8 @@ struct Window : FamilyBase {
     const Values v = draw_values();
     for (const char* name : {"H", "F"})
       for (const double x : v.at(name)) bits.push_back(std::bit_cast<std::int64_t>(x));
-    for (Size lane = 0; lane < N() * H; ++lane)
-      for (Size i = 0; i < K; ++i) bits.push_back(std::bit_cast<std::int64_t>(v.at("H")[(lane * K + i) * K + i]));
+    for (Size seq_head = 0; seq_head < N() * H; ++seq_head)
+      for (Size i = 0; i < K; ++i) bits.push_back(std::bit_cast<std::int64_t>(v.at("H")[(seq_head * K + i) * K + i]));
     return bits;
   }
   template <class X>
@@ -169,6 +174,7 @@ struct Window : FamilyBase {
                 x.template view<3>("beta"),
                 nullptr,
                 x.template view<4>("o")};
+    p.variance = x.template view<3>("variance"), p.known = x.template view<3>("known");
     p.ridge = x.template view<2>("ridge"), p.window = W, p.count = x.counts.data();
     p.keys = x.pointer("keys"), p.values = x.pointer("values");
     p.gates = x.pointer("gates"), p.weights = x.pointer("weights");
@@ -199,7 +205,7 @@ struct Window : FamilyBase {
     if (sums) d_final.assign(given.pointer("H"), given.pointer("H") + matrices);
     if (sums) d_final.insert(d_final.end(), given.pointer("F"), given.pointer("F") + N() * H * K * V);
     WindowGradient<X> d;
-    d.linear.d_o = given.template view<4>("o");
+    d.linear.d_o = given.template view<4>("o"), d.d_variance = given.template view<3>("variance");
     d.linear.d_q = to.template view<4>("q"), d.linear.d_k = to.template view<4>("k");
     d.linear.d_v = to.template view<4>("v"), d.linear.d_g = to.template view<3>("g");
     d.linear.d_beta = to.template view<3>("beta"), d.d_ridge = to.template view<2>("ridge");

@@ -1,4 +1,4 @@
-// Chunk form of the memories of iterative.h, for one head: all queries of a chunk of c tokens solved together.
+// Chunk form of the memories of least_squares.h, for one head: all queries of a chunk of c tokens solved together.
 //
 // H_0, F_0 at its start; row t of a matrix is token t; e_t = e^{gh_1 + .. + gh_t}, M_ts = beta_s e_t / e_s (s <= t),
 // f and N the same with the gates of F:
@@ -27,13 +27,13 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/solve/iterative/iterative.h"
-#include "families/solve/iterative/rows.h"
 #include "families/common/scratch.h"
 #include "families/common/wide.h"
+#include "families/solve/least_squares/least_squares.h"
+#include "families/solve/least_squares/rows.h"
 #include "simd/simd.h"
 
-namespace ttr::families::iterative {
+namespace ttr::families::least_squares {
 
 class Chunk {
  public:
@@ -61,8 +61,8 @@ class Chunk {
 
   /// Tokens begin .. begin+c-1: their answers (if `outputs`), and H [K,K], F [K,V] moved to the end.
   template <class T>
-  void forward(const IterativeProblem<T>& problem, Size row, Size begin, Size tokens, int head, double* H, double* F,
-               bool outputs) {
+  void forward(const LeastSquaresProblem<T>& problem, Size row, Size begin, Size tokens, int head, double* H,
+               double* F, bool outputs) {
     load(problem, row, begin, tokens, head, H, outputs);
     if (outputs) {
       read(problem);
@@ -85,8 +85,8 @@ class Chunk {
 
   /// The same tokens backwards: H_0 and F_0 at their start; dH and dF go from the end to the start.
   template <class T>
-  void backward(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, Size row, Size begin, Size tokens,
-                int head, const double* H_0, const double* F_0, double* dH, double* dF) {
+  void backward(const LeastSquaresProblem<T>& problem, const LeastSquaresGradient<T>& d, Size row, Size begin,
+                Size tokens, int head, const double* H_0, const double* F_0, double* dH, double* dF) {
     const bool answers = static_cast<bool>(d.linear.d_o);
     load(problem, row, begin, tokens, head, H_0, answers);
     d_h = dH;
@@ -145,7 +145,7 @@ class Chunk {
   }
 
   template <class T>
-  void load(const IterativeProblem<T>& problem, Size row, Size begin, Size tokens, int head, const double* H,
+  void load(const LeastSquaresProblem<T>& problem, Size row, Size begin, Size tokens, int head, const double* H,
             bool queries) {
     const LinearProblem<T>& a = problem.linear;
     const int shared = head / (a.heads / a.key_heads);
@@ -187,7 +187,7 @@ class Chunk {
 
   // y = x, and what the solve needs: the ridge as it stands in A, the bounds low and high.
   template <class T>
-  void read(const IterativeProblem<T>& problem) {
+  void read(const LeastSquaresProblem<T>& problem) {
     if (problem.relative || by == SolveBy::chebyshev) norms();
     else std::fill_n(norm, c, 0.0);
     for (Size t = 0; t < c; ++t) {
@@ -231,8 +231,8 @@ class Chunk {
   }
 
   template <class T>
-  void read_back(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, Size row, Size begin, int head,
-                 const double* F_0, double* dF) {
+  void read_back(const LeastSquaresProblem<T>& problem, const LeastSquaresGradient<T>& d, Size row, Size begin,
+                 int head, const double* F_0, double* dF) {
     const LinearProblem<T>& a = problem.linear;
     const int shared = head / (a.heads / a.key_heads);
     read(problem);
@@ -306,7 +306,8 @@ class Chunk {
 
   // dM and de become the gradients of beta and of a gate.
   template <class T>
-  void gates_back(const IterativeProblem<T>& problem, const IterativeGradient<T>& d, Size row, Size begin, int head) {
+  void gates_back(const LeastSquaresProblem<T>& problem, const LeastSquaresGradient<T>& d, Size row, Size begin,
+                  int head) {
     const LinearGradient<T>& to = d.linear;
     for (Gate* gate : {&of_h, &of_f}) {
       s.gate_lower(c, false, 0, nullptr, gate->D, C, gate->dM, C);
@@ -343,4 +344,4 @@ class Chunk {
          *d_v = nullptr, *st = nullptr, *other = nullptr, *d_low = nullptr, *d_high = nullptr, *delta = nullptr;
 };
 
-}  // namespace ttr::families::iterative
+}  // namespace ttr::families::least_squares

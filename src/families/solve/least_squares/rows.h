@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/solve/iterative/iterative.h"
 #include "families/common/scratch.h"
 #include "families/common/solve.h"
+#include "families/solve/least_squares/least_squares.h"
 #include "simd/simd.h"
 
-namespace ttr::families::iterative {
+namespace ttr::families::least_squares {
 
 class RowSolve {
  public:
@@ -266,4 +266,4 @@ class RowSolve {
   double *xs, *rs, *as = nullptr, *first, *second, *third, *goal;
 };
 
-}  // namespace ttr::families::iterative
+}  // namespace ttr::families::least_squares
