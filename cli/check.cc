@@ -1,5 +1,5 @@
-// `ttr check`: every property of every layer, from the layer's table of inputs. One line per check; a line that
-// failed runs alone by its name:  ttr check 'rls(ridge=input):B2-T7-H1-K3-V5-f64-seed1'
+// `ttr check`: every property of every layer, from the layer's table of inputs, or of a recipe. One line per check; a
+// line that failed runs alone by its name:  ttr check 'rls(ridge=input):B2-T7-H1-K3-V5-f64-seed1'
 //
 //   forms      every form gives the recurrent form's outputs, final state and gradients
 //   oracle     outputs equal the literal solution of the recipe; gradients equal its reverse mode
@@ -15,9 +15,11 @@
 #include <charconv>
 #include <cmath>
 
+#include "check_recipes.h"
 #include "commands.h"
 #include "json.h"
 #include "progress.h"
+#include "random.h"
 #include "runner.h"
 
 namespace ttr::cli {
@@ -86,22 +88,6 @@ Case parse_case(const std::string& text) {
   c.differences = c.type == Type::f64 && c.time <= 12 && c.key_dim <= 8;
   return c;
 }
-
-// splitmix64: small, and the same everywhere.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
-  double uniform() {  // (0, 1)
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return (static_cast<double>((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
-  }
-  double normal() { return std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()); }
-
- private:
-  std::uint64_t state_;
-};
 
 double softplus(double x) { return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0); }
 
@@ -411,6 +397,21 @@ void check_layer(const LayerInfo& info, const std::vector<VariantInfo>& variants
     }
 }
 
+// What the checks need to know of a recipe without a name.
+LayerInfo info_of_recipe(const std::string& text) {
+  const Recipe recipe = parse_recipe(text);
+  LayerInfo info;
+  info.name = info.recipe = to_string(recipe);
+  info.square = recipe.memory.has("residual");
+  VariantInfo plain;
+  constexpr double most_features = 300;
+  while (plain.max_key_dim > 1 &&
+         features_of(recipe, plain.max_key_dim) > std::max(most_features, 1.0 * plain.max_key_dim))
+    --plain.max_key_dim;
+  info.variants = {plain};
+  return info;
+}
+
 }  // namespace
 
 std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::int64_t time, std::uint64_t seed) {
@@ -506,13 +507,15 @@ int run_check(const CheckOptions& options) {
   if (wanted.empty())
     for (const LayerInfo& info : layers()) wanted.push_back(info.name);
   for (const std::string& text : wanted) {
-    // LAYER[(settings)][:CASE]; the settings may contain no colon, so the last one separates the case.
-    const std::size_t close = text.find(')'), colon = text.find(':', close == std::string::npos ? 0 : close);
+    // LAYER[(settings)][:CASE] or RECIPE[:CASE]; neither settings nor recipes contain a colon.
+    const bool is_recipe = text.find('/') != std::string::npos;
+    const std::size_t close = text.rfind(')'), colon = text.find(':', close == std::string::npos ? 0 : close);
     const std::string head = text.substr(0, colon);
-    const std::size_t open = head.find('(');
-    const LayerInfo& info = find_layer(head.substr(0, open));
-    std::vector<VariantInfo> variants = {{""}};
-    variants.insert(variants.end(), info.variants.begin(), info.variants.end());
+    const std::size_t open = is_recipe ? std::string::npos : head.find('(');
+    const LayerInfo own = is_recipe ? info_of_recipe(head) : LayerInfo{};
+    const LayerInfo& info = is_recipe ? own : find_layer(head.substr(0, open));
+    std::vector<VariantInfo> variants = info.variants;
+    if (!is_recipe) variants.insert(variants.begin(), VariantInfo{""});
     if (open != std::string::npos) {
       if (head.back() != ')') throw Error("'" + head + "' has no closing parenthesis", "check " + text);
       variants = {{head.substr(open + 1, head.size() - open - 2)}};
@@ -521,11 +524,13 @@ int run_check(const CheckOptions& options) {
     }
     const std::vector<Case> cases =
         colon == std::string::npos ? standard_cases() : std::vector<Case>{parse_case(text.substr(colon + 1))};
-    if (open != std::string::npos || colon != std::string::npos)  // what the user wrote must make sense; else exit 2
+    if (is_recipe || open != std::string::npos ||
+        colon != std::string::npos)  // what the user wrote must make sense; else exit 2
       for (const Case& c : cases) {
         const std::string& settings = variants.front().settings;
+        if (c.key_dim > variants.front().max_key_dim) continue;
         plan(settings.empty() ? info.name : info.name + ":" + settings,
-             {c.batch, c.heads, c.key_heads, c.key_dim, c.value_dim});
+             {c.batch, c.heads, c.key_heads, c.key_dim, info.square ? c.key_dim : c.value_dim});
       }
     check_layer(info, variants, cases, printer);
     if (interrupted()) {

@@ -2,6 +2,7 @@
 // throwing ttr::Error), 130 interrupted.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,14 +26,16 @@ struct DeriveOptions {
 int run_derive(const DeriveOptions&);
 
 struct CheckOptions {
-  std::vector<std::string> what;  // LAYER, LAYER:CASE, LAYER(settings):CASE
+  std::vector<std::string> what;  // LAYER, LAYER:CASE, LAYER(settings):CASE, RECIPE, RECIPE:CASE
   std::string golden;             // a folder, or empty
   bool json = false;
   bool quiet = false;  // only what fails, and the last line
   bool long_run = false;
+  std::int64_t recipes = 0, seed = 1;  // --recipes: so many, of the seeds seed, seed + 1, ...
 };
 int run_check(const CheckOptions&);
-int run_check_long(const CheckOptions&);  // --long: a million tokens, float against double
+int run_check_long(const CheckOptions&);     // --long: a million tokens, float against double
+int run_check_recipes(const CheckOptions&);  // --recipes: random recipes, kernels against the oracle
 
 /// One line of a check, in the order and under the names of docs/json.md.
 struct CheckRow {

@@ -218,14 +218,21 @@ int main(int argc, char** argv) {
 
   CheckOptions check;
   CLI::App* check_command = app.add_subcommand("check", "Check every property of every layer");
-  check_command->add_option("what", check.what,
-                            "LAYER, LAYER:CASE or LAYER(settings):CASE; with --golden, operations");
+  check_command->add_option(
+      "what", check.what,
+      "LAYER, LAYER:CASE, LAYER(settings):CASE, RECIPE or RECIPE:CASE; with --golden, operations");
   CLI::Option* golden = check_command->add_option("--golden", check.golden,
                                                   "compare with every <op>/<case>.safetensors below this folder");
-  check_command
-      ->add_flag("--long", check.long_run,
-                 "run a million tokens through every layer with a state of fixed size: float against double")
-      ->excludes(golden);
+  CLI::Option* long_run = check_command->add_flag(
+      "--long", check.long_run,
+      "run a million tokens through every layer with a state of fixed size: float against double");
+  CLI::Option* recipes =
+      check_command->add_option("--recipes", check.recipes, "compare so many random recipes with the literal solver");
+  check_command->add_option("--seed", check.seed, "with --recipes: seed of the first; the others follow")
+      ->needs(recipes)
+      ->capture_default_str();
+  long_run->excludes(golden);
+  recipes->excludes(golden)->excludes(long_run);
   check_command->add_flag("--json", check.json, "print JSON");
   check_command->add_flag("--quiet", check.quiet, "print only what fails, and the last line");
 
@@ -256,6 +263,7 @@ int main(int argc, char** argv) {
                      : *derive_command ? run_derive(derive)
                      : *bench.command  ? bench.run(regress.command)
                      : check.long_run  ? run_check_long(check)
+                     : *recipes        ? run_check_recipes(check)
                                        : run_check(check);
     if (std::fflush(stdout) != 0)
       throw std::system_error(errno, std::generic_category(), "cannot write standard output");

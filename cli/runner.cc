@@ -124,6 +124,23 @@ void fill_with_nan(std::vector<double>& memory) {
   std::memset(memory.data(), 0xff, memory.size() * sizeof(double));  // all bits set is NaN in float and double
 }
 
+// The other way round: `piece` takes its place in `whole`; arrays without a time axis are added up.
+void put_tokens(const Plan& plan, Numbers& whole, const Numbers& piece, std::string_view shape, std::int64_t time,
+                std::int64_t begin) {
+  const std::size_t axis = Axes(shape).find_any("TP");
+  if (axis == Axes::npos) {
+    for (std::size_t i = 0; i < piece.size(); ++i) whole[i] += piece[i];
+    return;
+  }
+  const std::vector<std::ptrdiff_t> extent = plan.extents(shape, time);
+  const std::ptrdiff_t row = strides_of(extent)[axis], per_token = plan.extents(shape, 1)[axis];
+  std::ptrdiff_t outer = 1;
+  for (std::size_t d = 0; d < axis; ++d) outer *= extent[d];
+  const std::ptrdiff_t run = static_cast<std::ptrdiff_t>(piece.size()) / outer;
+  for (std::ptrdiff_t o = 0; o < outer; ++o)
+    std::copy_n(piece.begin() + o * run, run, whole.begin() + o * extent[axis] * row + begin * per_token * row);
+}
+
 }  // namespace
 
 std::size_t count(const Plan& plan, std::string_view letters, std::int64_t time) {
@@ -172,64 +189,57 @@ double relative_error(const NamedNumbers& actual, const NamedNumbers& expected, 
 Runner::Runner(Plan plan, std::int64_t time, std::int64_t capacity, std::int64_t pairs)
     : plan_(std::move(plan)), time_(time), capacity_(std::max({time, capacity, pairs})), pairs_(pairs) {}
 
+NamedNumbers Runner::forward_piece(const NamedNumbers& inputs, State state, std::int64_t length, Form form) const {
+  std::map<std::string, Buffer> buffers;
+  Inputs in;
+  Outputs out;
+  for (const InputInfo& info : plan_.inputs()) {
+    if (info.optional && !inputs.contains(info.name)) continue;
+    auto& buffer = buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length, pairs_)))
+                       .first->second;
+    const auto found = inputs.find(info.name);
+    if (found == inputs.end()) throw Error("the input " + info.name + " of " + plan_.name() + " is missing");
+    if (found->second.size() != buffer.size())
+      throw Error("the input " + info.name + " of " + plan_.name() + " has " + std::to_string(found->second.size()) +
+                  " numbers, not " + std::to_string(buffer.size()));
+    buffer.write(found->second);
+    in[info.name] = buffer.tensor();
+  }
+  for (const InputInfo& info : plan_.outputs()) {
+    auto& buffer = buffers.emplace("-> " + info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length)))
+                       .first->second;
+    out[info.name] = buffer.tensor();
+  }
+  const Form used = length == 1 && form == Form::step ? Form::step : form == Form::step ? Form::recurrent : form;
+  const std::int64_t tokens = plan_.tokens_kept({}) >= 0 || pairs_ >= 0 ? capacity_ : length;
+  std::vector<double> work(plan_.footprint(tokens, used).workspace / sizeof(double) + 1);
+  fill_with_nan(work);
+  const Workspace workspace{work.data(), work.size() * sizeof(double)};
+  const Status status = plan_.forward(in, state, out, workspace, used);
+  expect_ok(plan_, status, status == Status::ok ? "" : plan_.diagnose(in, state, out, workspace, used));
+  NamedNumbers outputs;
+  for (const InputInfo& info : plan_.outputs()) outputs[info.name] = buffers.at("-> " + info.name).read();
+  return outputs;
+}
+
 Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initial,
                           const std::vector<std::int64_t>& cuts, Form form) const {
   StateBuffer state = fresh_state(plan_, capacity_, initial);
   Forward result;
   std::vector<std::int64_t> ends = cuts;
   ends.push_back(time_);
-  NamedNumbers pieces;  // outputs, [B, T, ...]
-  for (const InputInfo& info : plan_.outputs()) pieces[info.name].resize(count(plan_, info.shape, time_));
+  for (const InputInfo& info : plan_.outputs()) result.outputs[info.name].resize(count(plan_, info.shape, time_));
   std::int64_t begin = 0;
   for (const std::int64_t end : ends) {
-    const std::int64_t length = end - begin;
-    std::map<std::string, Buffer> buffers;
-    Inputs in;
-    Outputs out;
-    for (const InputInfo& info : plan_.inputs()) {
-      if (info.optional && !inputs.contains(info.name)) continue;
-      auto& buffer =
-          buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length, pairs_)))
-              .first->second;
-      const auto found = inputs.find(info.name);
-      if (found == inputs.end()) throw Error("the input " + info.name + " of " + plan_.name() + " is missing");
-      const Numbers piece = tokens_of(plan_, found->second, info.shape, time_, begin, end);
-      if (piece.size() != buffer.size())
-        throw Error("the input " + info.name + " of " + plan_.name() + " has " + std::to_string(piece.size()) +
-                    " numbers, not " + std::to_string(buffer.size()));
-      buffer.write(piece);
-      in[info.name] = buffer.tensor();
-    }
-    for (const InputInfo& info : plan_.outputs()) {
-      auto& buffer =
-          buffers.emplace("-> " + info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length)))
-              .first->second;
-      out[info.name] = buffer.tensor();
-    }
-    const Form used = length == 1 && form == Form::step ? Form::step : form == Form::step ? Form::recurrent : form;
-    const std::int64_t tokens = plan_.tokens_kept({}) >= 0 || pairs_ >= 0 ? capacity_ : length;
-    std::vector<double> work(plan_.footprint(tokens, used).workspace / sizeof(double) + 1);
-    fill_with_nan(work);
-    const Workspace workspace{work.data(), work.size() * sizeof(double)};
-    const Status status = plan_.forward(in, state.state(), out, workspace, used);
-    expect_ok(plan_, status, status == Status::ok ? "" : plan_.diagnose(in, state.state(), out, workspace, used));
-    for (const InputInfo& info : plan_.outputs()) {
-      const Numbers piece = buffers.at("-> " + info.name).read();
-      const std::vector<std::ptrdiff_t> whole = plan_.extents(info.shape, time_),
-                                        part = plan_.extents(info.shape, length);
-      const std::size_t axis = Axes(info.shape).find('T');
-      const auto ws = strides_of(whole);
-      std::size_t outer = 1;
-      for (std::size_t d = 0; d < axis; ++d) outer *= static_cast<std::size_t>(whole[d]);
-      const std::size_t run = static_cast<std::size_t>(length * ws[axis]);
-      for (std::size_t o = 0; o < outer; ++o)
-        std::copy_n(
-            piece.begin() + static_cast<std::ptrdiff_t>(o * run), run,
-            pieces[info.name].begin() + static_cast<std::ptrdiff_t>(o) * whole[axis] * ws[axis] + begin * ws[axis]);
-    }
+    NamedNumbers piece;
+    for (const InputInfo& info : plan_.inputs())
+      if (const auto found = inputs.find(info.name); found != inputs.end())
+        piece[info.name] = tokens_of(plan_, found->second, info.shape, time_, begin, end);
+    const NamedNumbers outputs = forward_piece(piece, state.state(), end - begin, form);
+    for (const InputInfo& info : plan_.outputs())
+      put_tokens(plan_, result.outputs[info.name], outputs.at(info.name), info.shape, time_, begin);
     begin = end;
   }
-  result.outputs = std::move(pieces);
   result.state = read_state(plan_, state.state());
   return result;
 }
@@ -244,45 +254,90 @@ Forward Runner::step_by_step(const NamedNumbers& inputs, const NamedNumbers& ini
   return in_pieces(inputs, initial, cuts, time_ > 0 ? Form::step : Form::recurrent);
 }
 
-Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initial, const NamedNumbers& d_outputs,
-                          const NamedNumbers& d_final, Form form) const {
-  StateBuffer state = fresh_state(plan_, capacity_, initial), d_end = fresh_state(plan_, capacity_, {}),
-              d_start = d_end;
-  std::fill(d_end.memory.begin(), d_end.memory.end(), 0.0);
-  if (!d_final.empty()) write_state(plan_, d_end.state(), d_final);
+NamedNumbers Runner::backward_piece(const NamedNumbers& inputs, ConstState initial, const NamedNumbers& d_outputs,
+                                    ConstState d_final, State d_initial, std::int64_t length, Form form) const {
   const Type type = plan_.options().type;
   std::map<std::string, Buffer> buffers;
   Inputs in, d_out;
   Outputs d_in;
   for (const InputInfo& info : plan_.inputs()) {
     if (info.optional && !inputs.contains(info.name)) continue;
-    auto& buffer = buffers.emplace(info.name, Buffer(type, plan_.extents(info.shape, time_, pairs_))).first->second;
+    auto& buffer = buffers.emplace(info.name, Buffer(type, plan_.extents(info.shape, length, pairs_))).first->second;
     buffer.write(inputs.at(info.name));
     in[info.name] = buffer.tensor();
     auto& gradient =
-        buffers.emplace("d " + info.name, Buffer(type, plan_.extents(info.shape, time_, pairs_))).first->second;
+        buffers.emplace("d " + info.name, Buffer(type, plan_.extents(info.shape, length, pairs_))).first->second;
     d_in[info.name] = gradient.tensor();
   }
   for (const InputInfo& info : plan_.outputs())
     if (const auto found = d_outputs.find(info.name); found != d_outputs.end()) {
       auto& buffer =
-          buffers.emplace("-> " + info.name, Buffer(type, plan_.extents(info.shape, time_, pairs_))).first->second;
+          buffers.emplace("-> " + info.name, Buffer(type, plan_.extents(info.shape, length, pairs_))).first->second;
       buffer.write(found->second);
       d_out[info.name] = buffer.tensor();
     }
-  std::vector<double> work(plan_.footprint(std::max(time_, pairs_), form).backward / sizeof(double) + 1);
+  const std::int64_t tokens = plan_.tokens_kept({}) >= 0 || pairs_ >= 0 ? capacity_ : length;
+  std::vector<double> work(plan_.footprint(tokens, form).backward / sizeof(double) + 1);
   fill_with_nan(work);
-  const State d_initial = d_start.state();
   const Status status =
-      plan_.backward(in, state.state(), d_out, d_final.empty() ? ConstState{} : ConstState(d_end.state()), d_in,
-                     d_initial, {work.data(), work.size() * sizeof(double)}, form);
+      plan_.backward(in, initial, d_out, d_final, d_in, d_initial, {work.data(), work.size() * sizeof(double)}, form);
   expect_ok(plan_, status, "");
-  Backward result;
+  NamedNumbers gradients;
   for (const InputInfo& info : plan_.inputs())
     if (const auto found = buffers.find("d " + info.name); found != buffers.end())
-      result.inputs[info.name] = found->second.read();
-  if (plan_.tokens_kept(state.state()) < 0) result.state = read_state(plan_, d_initial);
+      gradients[info.name] = found->second.read();
+  return gradients;
+}
+
+Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initial, const NamedNumbers& d_outputs,
+                          const NamedNumbers& d_final, Form form) const {
+  StateBuffer state = fresh_state(plan_, capacity_, initial), d_end = fresh_state(plan_, capacity_, {}),
+              d_start = d_end;
+  std::fill(d_end.memory.begin(), d_end.memory.end(), 0.0);
+  if (!d_final.empty()) write_state(plan_, d_end.state(), d_final);
+  Backward result;
+  result.inputs =
+      backward_piece(inputs, state.state(), d_outputs, d_final.empty() ? ConstState{} : ConstState(d_end.state()),
+                     d_start.state(), time_, form);
+  if (plan_.tokens_kept(state.state()) < 0) result.state = read_state(plan_, d_start.state());
   return result;
+}
+
+NamedNumbers Runner::backward_in_pieces(const NamedNumbers& inputs, const NamedNumbers& d_outputs,
+                                        const std::vector<std::int64_t>& cuts, Form form) const {
+  std::vector<std::int64_t> ends = cuts;
+  ends.push_back(time_);
+  const auto part = [&](const NamedNumbers& numbers, auto infos, std::int64_t begin, std::int64_t end) {
+    NamedNumbers result;
+    for (const auto& info : infos)
+      if (const auto found = numbers.find(info.name); found != numbers.end())
+        result[info.name] = tokens_of(plan_, found->second, info.shape, time_, begin, end);
+    return result;
+  };
+  std::vector<StateBuffer> starts = {fresh_state(plan_, capacity_, {})};
+  std::int64_t begin = 0;
+  for (const std::int64_t end : cuts) {
+    starts.push_back(starts.back());
+    forward_piece(part(inputs, plan_.inputs(), begin, end), starts.back().state(), end - begin, form);
+    begin = end;
+  }
+  NamedNumbers gradients;
+  for (const InputInfo& info : plan_.inputs())
+    if (const auto found = inputs.find(info.name); found != inputs.end())
+      gradients[info.name].assign(found->second.size(), 0.0);
+  StateBuffer d_end, d_start = starts.front();
+  for (std::size_t i = ends.size(); i-- > 0;) {
+    begin = i == 0 ? 0 : ends[i - 1];
+    const NamedNumbers piece = backward_piece(part(inputs, plan_.inputs(), begin, ends[i]), starts[i].state(),
+                                              part(d_outputs, plan_.outputs(), begin, ends[i]),
+                                              d_end.memory.empty() ? ConstState{} : ConstState(d_end.state()),
+                                              d_start.state(), ends[i] - begin, form);
+    for (const InputInfo& info : plan_.inputs())
+      if (const auto found = piece.find(info.name); found != piece.end())
+        put_tokens(plan_, gradients[info.name], found->second, info.shape, time_, begin);
+    d_end = d_start;
+  }
+  return gradients;
 }
 
 }  // namespace ttr::cli

@@ -38,8 +38,17 @@ class Runner {
                     Form) const;
   Backward backward(const NamedNumbers& inputs, const NamedNumbers& initial, const NamedNumbers& d_outputs,
                     const NamedNumbers& d_final, Form) const;
+  /// The gradients of the inputs from a fresh state, as calls of `backward` cut at the given tokens: each is given the
+  /// state that the pieces before it left, and the gradient of its final state from the piece after it.
+  NamedNumbers backward_in_pieces(const NamedNumbers& inputs, const NamedNumbers& d_outputs,
+                                  const std::vector<std::int64_t>& cuts, Form) const;
 
  private:
+  // One call on the tokens of a piece; the state moves on.
+  NamedNumbers forward_piece(const NamedNumbers& inputs, State, std::int64_t length, Form) const;
+  NamedNumbers backward_piece(const NamedNumbers& inputs, ConstState initial, const NamedNumbers& d_outputs,
+                              ConstState d_final, State d_initial, std::int64_t length, Form) const;
+
   Plan plan_;
   std::int64_t time_, capacity_, pairs_;
 };

@@ -275,6 +275,36 @@ for set in $sets; do
   has out "/$set"
 done
 
+# check of a recipe
+run 0 check 'equal / linear / gd(4):B1-T5-H2-G1-K3-V2-f64-seed1'
+has out "equal / linear / gd(4):B1-T5-H2-G1-K3-V2-f64-seed1" " gradient " " split " " passed, 0 failed"
+run 0 check 'equal / linear / sgd(beta, decay)' --quiet
+count_is 1 "$(grep -c '' out)" "lines"
+sentence check 'equal / linear / gd(4'
+sentence check 'equal / linear / gd(4):B2-Q7'
+has err "Q7"
+
+# check --recipes
+run 0 check --recipes 300 --seed 5
+has out "family " "oracle " "300 recipes: " " 300 passed, 0 failed"
+cp out first
+run 0 check --recipes 300 --seed 5
+count_is 0 "$(diff out first | grep -c '')" "lines that differ between two runs of a seed"
+run 0 check --recipes 50 --quiet
+count_is 1 "$(grep -c '' out)" "lines"
+run 0 check --recipes 50 --json
+fields out seed recipes passed failed families failures
+has out '"family": "oracle"' '"error_f64"' '"seed": 1'
+sentence check --recipes 0
+has err "--recipes is 0"
+sentence check --recipes many
+sentence check --seed 3
+has err "--recipes"
+sentence check nlms --recipes 3
+has err "nlms"
+sentence check --recipes 3 --long
+json_error check --recipes -1 --json
+
 # check --long: a million tokens, so only the words around it
 run 0 check --help
 has out "--long" "a million tokens"

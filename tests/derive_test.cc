@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "random_recipes.h"
 #include "ttr/ttr.h"
 
 namespace ttr {
@@ -35,7 +35,7 @@ TEST(Derive, FormsOfEveryLayerAreThoseOfItsPlan) {
 }
 
 RC_GTEST_PROP(Derive, FormsOfRecipesAreThoseOfTheirPlans, ()) {
-  const Recipe recipe = random_recipes::random_recipe();
+  const Recipe recipe = random_recipe(*rc::gen::arbitrary<std::uint64_t>());
   RC_LOG() << to_string(recipe) << "\n";
   const Plan p = plan(recipe, small);
   Words present;

@@ -48,8 +48,11 @@ TEST(HeaderExamples, Half) {
 TEST(HeaderExamples, Recipe) {
   ttr::Recipe r = ttr::parse_recipe("equal / linear / sgd(beta, decay)");
   std::string s = ttr::to_string(r);
+  ttr::Recipe any = ttr::random_recipe(7);
 
   EXPECT_EQ(s, "equal / linear / sgd(beta, decay)");
+  EXPECT_EQ(any, ttr::random_recipe(7));
+  EXPECT_EQ(ttr::parse_recipe(ttr::to_string(any)), any);
   EXPECT_EQ(ttr::derive(r).equals, std::vector<std::string>{"gated-deltanet"});
 }
 

@@ -4,10 +4,10 @@
 #include <rapidcheck/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "oracle_cases.h"
-#include "random_recipes.h"
 #include "recipe/design.h"
 
 namespace ttr::oracle {
@@ -35,7 +35,7 @@ TEST_P(EveryRecipe, RunsOnItsCanonicalInputs) {
 }
 
 RC_GTEST_PROP(OracleRecipe, NothingTheGrammarAcceptsIsRefused, ()) {
-  const Recipe recipe = random_recipes::random_recipe();
+  const Recipe recipe = random_recipe(*rc::gen::arbitrary<std::uint64_t>());
   RC_LOG() << to_string(recipe) << "\n";
   const Design d = interpret(recipe);
   Sizes s;

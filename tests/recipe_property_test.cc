@@ -1,5 +1,7 @@
-// Random recipes (random_recipes.h): every one that means something prints, parses and derives; damaged text is refused
-// with an Error and nothing else.
+// Random recipes made from the table of words: every one that means something prints, parses and derives; damaged
+// text is refused with an Error and nothing else.
+//
+// The recipes come from recipe/random.cc, with a seed that rapidcheck draws.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -9,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "random_recipes.h"
 #include "recipe/derive.h"
+#include "recipe/design.h"
+#include "recipe/random.h"
 #include "recipe/words.h"
 #include "ttr/recipe.h"
 #include "ttr/status.h"
@@ -18,7 +21,9 @@
 namespace ttr {
 namespace {
 
-using namespace random_recipes;
+int below(int n) { return *rc::gen::inRange(0, n); }
+
+Recipe any_recipe() { return random_recipe(*rc::gen::arbitrary<std::uint64_t>()); }
 
 bool contains(const std::vector<std::string>& list, const std::string& item) {
   return std::find(list.begin(), list.end(), item) != list.end();
@@ -61,7 +66,7 @@ TEST(RecipeProperty, EveryOptionBelongsToSomeRecipe) {
                 *std::find_if(term.arguments.begin(), term.arguments.end(),
                               [&](const Argument& a) { return a.key == argument.key; }) = argument;
               recipe.extras = {term};
-              possible = possible || valid(recipe);
+              possible = possible || is_valid(recipe);
             }
           } else {
             Term& term = info.axis == Axis::weights  ? recipe.weights[0]
@@ -70,15 +75,68 @@ TEST(RecipeProperty, EveryOptionBelongsToSomeRecipe) {
             if (term.word != info.word) continue;
             std::erase_if(term.arguments, [&](const Argument& a) { return a.key == argument.key; });
             term.arguments.push_back(argument);
-            possible = possible || valid(recipe);
+            possible = possible || is_valid(recipe);
           }
         }
         EXPECT_TRUE(possible) << info.word << "(" << option.name << ") written as " << way;
       }
 }
 
+// What the table allows, random recipes have, in every way it is written.
+TEST(RecipeProperty, RandomRecipesReachEverything) {
+  std::set<std::string> seen;
+  const auto add = [&](Axis axis, const Term& term) {
+    const std::string word = std::string(to_string(axis)) + " " + term.word;
+    seen.insert(word);
+    for (const Argument& a : term.arguments) {
+      const Term* inner = std::get_if<Term>(&a.value);
+      const unsigned way = a.key.empty()          ? as_number
+                           : a.is_number()        ? as_value
+                           : inner == nullptr     ? as_flag
+                           : inner->word == a.key ? as_call
+                                                  : as_word;
+      const std::string& choice = way == as_call ? inner->arguments.front().key : way == as_word ? inner->word : "";
+      seen.insert(word + "(" + a.key + " " + choice + ") " + std::to_string(way));
+    }
+  };
+  for (std::uint64_t seed = 0; seed < 100'000; ++seed) {
+    const Recipe recipe = random_recipe(seed);
+    for (const Term& term : recipe.weights) add(Axis::weights, term);
+    add(Axis::memory, recipe.memory), add(Axis::solver, recipe.solver);
+    for (const Term& term : recipe.extras) add(Axis::extra, term);
+  }
+  for (const WordInfo& info : words()) {
+    const std::string word = std::string(to_string(info.axis)) + " " + std::string(info.word);
+    EXPECT_TRUE(seen.count(word)) << word;
+    for (const OptionInfo& option : info.options)
+      for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call}) {
+        if (!(option.written & way)) continue;
+        std::vector<std::string> choices(1);
+        for (const char c : way == as_word || way == as_call ? option.words : std::string_view())
+          if (c == ' ') choices.emplace_back();
+          else choices.back() += c;
+        for (const std::string& choice : choices) {
+          const std::string key = way == as_number ? "" : std::string(option.name);
+          EXPECT_TRUE(seen.count(word + "(" + key + " " + choice + ") " + std::to_string(way)))
+              << word << "(" << option.name << " " << choice << ") written as " << way;
+        }
+      }
+  }
+}
+
+TEST(RecipeProperty, SameSeedSameRecipe) {
+  std::set<std::string> texts;
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    const Recipe recipe = random_recipe(seed);
+    EXPECT_TRUE(is_valid(recipe));
+    EXPECT_TRUE(recipe == random_recipe(seed));
+    texts.insert(to_string(recipe));
+  }
+  EXPECT_GT(texts.size(), 600u);
+}
+
 RC_GTEST_PROP(RecipeProperty, TextRoundTrip, ()) {
-  const Recipe recipe = random_recipe();
+  const Recipe recipe = any_recipe();
   const std::string text = to_string(recipe);
   const Recipe again = parse_recipe(text);
   RC_LOG() << text << "\n";
@@ -93,7 +151,7 @@ RC_GTEST_PROP(RecipeProperty, TextRoundTrip, ()) {
 }
 
 RC_GTEST_PROP(RecipeProperty, DerivationIsComplete, ()) {
-  const Recipe recipe = random_recipe();
+  const Recipe recipe = any_recipe();
   const std::string text = to_string(recipe);
   RC_LOG() << text << "\n";
   const bool causal = below(2) == 0;
@@ -121,7 +179,7 @@ RC_GTEST_PROP(RecipeProperty, DerivationIsComplete, ()) {
 }
 
 RC_GTEST_PROP(RecipeProperty, InputsAreWellFormed, ()) {
-  const Recipe recipe = random_recipe();
+  const Recipe recipe = any_recipe();
   RC_LOG() << to_string(recipe) << "\n";
   const auto design = interpret(recipe);
   const std::vector<InputInfo> inputs = canonical_inputs(design);
@@ -137,7 +195,7 @@ RC_GTEST_PROP(RecipeProperty, InputsAreWellFormed, ()) {
 }
 
 RC_GTEST_PROP(RecipeProperty, DamagedTextIsRefusedPolitely, ()) {
-  std::string text = to_string(random_recipe());
+  std::string text = to_string(any_recipe());
   const int damages = 1 + below(4);
   for (int i = 0; i < damages; ++i) {
     const auto at = static_cast<std::size_t>(below(static_cast<int>(text.size()) + 1));

@@ -4,11 +4,13 @@
 //
 //   ttr::Recipe r = ttr::parse_recipe("equal / linear / sgd(beta, decay)");   // Gated DeltaNet
 //   std::string s = ttr::to_string(r);                                       // the same text
+//   ttr::Recipe any = ttr::random_recipe(7);                                 // one of very many
 //
 // Every word, its options and its formula: docs/recipes.md. A quantity written as a bare name (`beta`) is an
 // input the caller supplies; written with a value (`beta=0.5`) it is a constant.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -59,6 +61,10 @@ std::string to_string(const Recipe&);
 /// Throws Error unless every word, option and combination means something. Returns remarks that are not
 /// errors ("per-pair SGD sees only the newest pair, so `gate` changes nothing; did you mean ...").
 std::vector<std::string> validate(const Recipe&);
+
+/// A valid recipe drawn at random; the same seed gives the same recipe. Every word and every way to write an option is
+/// reached by some seed (`ttr check --recipes` compares kernels with the literal solver on such recipes).
+Recipe random_recipe(std::uint64_t seed);
 
 /// A recipe worked out on paper.
 struct Derivation {

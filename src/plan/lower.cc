@@ -1,21 +1,16 @@
 // From a design to a pipeline: the caller's tensors become the canonical inputs of the recipe, a family (or the
 // oracle) solves the regression, and the layer's read-out follows.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "families/families.h"
 #include "plan/builder.h"
+#include "recipe/text_tools.h"
 
 namespace ttr {
 namespace {
 
 using prepare::Op;
-
-bool as_number(const std::string& text, double& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 }  // namespace
 
@@ -176,7 +171,7 @@ int Builder::operand(const std::string& name) {
   for (const InputInfo& input : layer_->info.inputs)
     if (input.name == name) return index_of(name);
   if (const int result = stage_result(name, ""); result >= 0) return result;
-  if (double number = 0; as_number(name, number)) return constant(number);
+  if (const auto number = read_number<double>(name)) return constant(*number);
   if (const int fed = canonical(name); fed >= 0) return fed;
   for (const auto& [fed, input] : layer_->feeds)  // what a kernel takes and no recipe knows
     if (fed == name) return index_of(input);

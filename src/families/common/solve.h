@@ -59,6 +59,9 @@ class Solve {
   /// With a residual of 1e-12 |b| conjugate gradients are an exact solve, and their gradient is one more solve. The
   /// reverse of the steps would magnify the rounding of so small a residual a thousand times.
   static constexpr double converged = 1e-24, adjoint_tolerance = 1e-13;
+  /// A direction p along which p'A p is below this share of the largest p'A p / p'p so far is one the matrix does not
+  /// have (no ridge, fewer keys than dimensions): its curvature is rounding, and the steps end there.
+  static constexpr double flat = 1e-13;
   struct Gradient {
     double* b;         // [K] +=
     double* matrix;    // [K, K] +=, raw: every entry by itself
@@ -139,12 +142,14 @@ class Solve {
     const double enough = tolerance * tolerance * at.rr[0];
     const Size next = at.distance * K;
     Size steps = 0;
+    double steepest = 0;
     for (double rr = at.rr[0]; steps < most && !(rr <= enough); ++steps) {
       const Size i = steps * at.distance;
       double *const p = at.p + i * K, *const r = at.r + i * K, *const a = at.a + i * K;
       apply(p, a);
-      const double curvature = s.dot(K, p, a);
-      if (curvature <= 0) break;
+      const double curvature = s.dot(K, p, a), length = s.dot(K, p, p);
+      steepest = std::max(steepest, curvature / length);
+      if (curvature <= flat * steepest * length) break;
       const double alpha = rr / curvature;
       s.axpy(K, alpha, p, x);
       s.scale(K, 1.0, r, r + next);

@@ -60,9 +60,8 @@ struct Logistic {
   Vec<T> g, h;
   HWY_INLINE Logistic(Vec<T> magnitude, Vec<T> sign) {
     const Tag<T> d;
-    const Vec<T> one = hn::Set(d, T(1)), half = hn::Set(d, T(0.5)), a = ExpBounded<T>(hn::Neg(magnitude));
-    const Vec<T> r = InverseOfOneToTwo<T>(hn::Add(one, a));
-    g = hn::Add(half, hn::CopySign(hn::Mul(half, hn::Mul(hn::Sub(one, a), r)), sign));
+    const Vec<T> a = ExpBounded<T>(hn::Neg(magnitude)), r = InverseOfOneToTwo<T>(hn::Add(hn::Set(d, T(1)), a));
+    g = hn::IfNegativeThenElse(sign, hn::Mul(a, r), r);
     h = hn::Mul(a, hn::Mul(r, r));
   }
 };

@@ -158,7 +158,7 @@ Step network_step(Builder& b, const Family& family, int q, int k, int v, double 
   const bool beta_is_importance = b.design().weights.importance == Weights::Importance::beta;
   const auto own = [&](const std::string& name) { return b.layer() && b.has(name) ? b.index_of(name) : -1; };
   if (s.step.is_constant()) step.operands[NeuralSlot::rate] = b.constant(s.step.value);
-  else if (beta_is_importance) step.operands[NeuralSlot::rate] = own("rate");
+  else if (beta_is_importance && !s.step.is_input()) step.operands[NeuralSlot::rate] = own("rate");
   else if (const int rate = b.canonical("rate"); rate >= 0) step.operands[NeuralSlot::rate] = rate;
   else if (s.step.is_input()) step.operands[NeuralSlot::rate] = b.canonical("beta");
   if (model.momentum) step.operands[NeuralSlot::momentum] = b.quantity(s.momentum, "momentum");

@@ -29,7 +29,8 @@ int build(Builder& b, double scale) {
   const Solver& s = b.design().solver;
   const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
   Step step = b.kernel(givens_family, scale, q, k, v, b.log_fade(), b.importance(), Own::count);
-  const bool fading = s.ridge_kind == Solver::RidgeKind::fading && s.ridge.given();
+  const bool none = !s.ridge.given() || (s.ridge.is_constant() && s.ridge.value == 0);
+  const bool fading = s.ridge_kind == Solver::RidgeKind::fading && !none;
   if (fading) step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
   add_uncertainty(b, step);
   std::vector<StatePart> parts = {b.memory_part(k, k, "R", "triangle, R'R = sum of w k k'"),

@@ -32,7 +32,7 @@ class RowSolve {
     rs = arena.take<double>((by == SolveBy::chebyshev && !reverse ? 1 : kept) * C * K);
     if (by == SolveBy::conjugate_gradients) as = arena.take<double>(kept * C * K);
     for (double** list : {&first, &second, &third}) *list = arena.take<double>(kept * C);
-    goal = arena.take<double>(C), taken = arena.take<Size>(C);
+    goal = arena.take<double>(C), steepest = arena.take<double>(C), taken = arena.take<Size>(C);
     if (!reverse) return;
     for (double*& x : adjoint) x = arena.take<double>(C * K);
     for (double*& x : numbers) x = arena.take<double>(C);
@@ -73,7 +73,7 @@ class RowSolve {
     bool busy = false;
     for (Size t = 0; t < rows; ++t) {
       at.rr[t] = s.dot(K, B + t * K, B + t * K);
-      goal[t] = tolerance * tolerance * at.rr[t];
+      goal[t] = tolerance * tolerance * at.rr[t], steepest[t] = 0;
       if (steps[t] < 0 && (most == 0 || at.rr[t] <= goal[t])) steps[t] = 0;
       busy = busy || steps[t] < 0;
     }
@@ -88,7 +88,9 @@ class RowSolve {
         if (steps[t] >= 0) continue;
         double *const p_t = p + t * K, *const r_t = r + t * K, *const a_t = a + t * K;
         const double rr = at.rr[slot * C + t], curvature = s.dot(K, p_t, a_t);
-        if (curvature <= 0) {
+        const double length = s.dot(K, p_t, p_t);
+        steepest[t] = std::max(steepest[t], curvature / length);
+        if (curvature <= Solve::flat * steepest[t] * length) {
           steps[t] = i;
           continue;
         }
@@ -263,7 +265,7 @@ class RowSolve {
   Size* adjoint_taken = nullptr;
   bool* exact = nullptr;  // rows whose gradient is that of an exact solve
   double *adjoint[4] = {}, *numbers[3] = {};
-  double *xs, *rs, *as = nullptr, *first, *second, *third, *goal;
+  double *xs, *rs, *as = nullptr, *first, *second, *third, *goal, *steepest;
 };
 
 }  // namespace ttr::families::least_squares
