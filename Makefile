@@ -29,11 +29,10 @@ $(DEPS): scripts/install-dependencies.sh
 configure: $(DEPS)
 	@cmake --preset release > build/configure.log || { cat build/configure.log; exit 1; }
 
-build: configure
-	@cmake --build --preset release -j $(JOBS) --target ttr ttr_program
-
-demo: configure
+build: configure  # the program, and the library that it is made of
 	@cmake --build --preset release -j $(JOBS) --target ttr_program
+
+demo: build
 	build/ttr regress --report report.html
 	@echo "The report is at $(CURDIR)/report.html: open it in a browser."
 
