@@ -1,8 +1,8 @@
 // Sequences and heads around the forms: checks, choice of form, state traffic. The heads of a token are neighbours in
 // memory, so all heads go through a block of tokens before the next block: one chunk, whose rows for all heads were
-// asked for while the chunk before was at work (prefetch.h); or, token by token, a few hundred. A sequence is
-// treated by itself - even its form is chosen from its own length - so its bits do not depend on its neighbours in
-// the batch.
+// asked for while the chunk before was at work (prefetch.h); or, token by token, a few hundred. Families that ask for
+// nothing take one head after the other. A sequence is treated by itself - even its form is chosen from its own
+// length - so its bits do not depend on its neighbours in the batch.
 //
 // The backward pass keeps the states at segment borders: every chunk in the chunk form, or some of them; in the
 // recurrent form every `chunk` tokens (default: the square root of the length), with the states inside one segment
@@ -104,7 +104,7 @@ Status run_forward(const typename Family::Problem& p, Form form, int chunk, cons
     if constexpr (requires { run.step(own, n, state(0)); })
       if (run.step(own, n, state(0))) return;
     std::ptrdiff_t block = plan.chunked ? plan.segment : plan.block();
-    if (plan.scan > 0 || HasPieces<typename Family::Chunk>) block = n.end - n.begin;
+    if (plan.scan > 0 || !Family::interleaves) block = n.end - n.begin;
     for (std::ptrdiff_t t = n.begin; t < n.end; t += block)
       for (int h = 0; h < heads; ++h) run.forward(own, {n.row, t, std::min(t + block, n.end)}, h, state(h), outputs);
     if (run.status() != Status::ok) status = run.status();

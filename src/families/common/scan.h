@@ -141,9 +141,10 @@ class ScanRun {
         state(sizes.total()),
         run(simd, shape, plan, plan.scan, backward, arena),
         map(simd, shape, plan, arena) {
-    const Size held = std::clamp<Size>(time, 1, parts);  // no more segments than tokens
+    // Segments of chunks are rounded up to whole ones: a short sequence may have more of them than a longer one has.
+    const Size most = Family::scans_tokens ? (time + length - 1) / length : time,
+               held = std::clamp<Size>(most, 1, parts);
     A = arena.take<T>(held * map.size()), B = arena.take<T>(held * state), S_run = arena.take<T>(state);
-    // A short sequence may have more segments than a longer one has, but no more than `parts`.
     if (backward) starts = arena.take<T>((std::max(parts, (time + length - 1) / length) + 1) * state);
     else starts = arena.take<T>(state);
   }

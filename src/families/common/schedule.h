@@ -62,6 +62,7 @@ struct LinearState {
   using Size = std::ptrdiff_t;
   static constexpr std::size_t parts = 1;
   static constexpr bool keeps_borders = true;  // backward, the states of all chunks; else of some (replay.h)
+  static constexpr bool interleaves = true;    // all heads go through a block of tokens before the next block
   static constexpr bool scans_tokens = false;  // Form::scan token by token, and not backwards
   static std::array<Size, 1> sizes(const Shape& x) { return {Size{x.key_dim} * x.value_dim}; }
   static Shape shape(const auto& p) {

@@ -76,6 +76,7 @@ class Chunk {
       if (j < to) s.axpy(K * V, e[c - 1], slot(S, j), slot(S, to));
       else if (p.linear.g) s.scale(K * V, e[c - 1], slot(S, j), slot(S, j));
     }
+    if (begin + c == p.linear.sequences[0].end) clear_dead(count + c, S);
   }
 
   void backward(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, Size row, Size begin, Size c, int head,
@@ -149,12 +150,13 @@ class Chunk {
   }
 
   /// Dead slots of the start have no gradient.
-  void close(const LogLinearProblem<T>& p, T* d_state) const {
-    for (int j = 0; j < L; ++j)
-      if (!live(*p.count, j)) std::fill_n(slot(d_state, j), K * V, T(0));
-  }
+  void close(const LogLinearProblem<T>& p, T* d_state) const { clear_dead(*p.count, d_state); }
 
  private:
+  void clear_dead(std::int64_t count, T* S) const {
+    for (int j = 0; j < L; ++j)
+      if (!live(count, j)) std::fill_n(slot(S, j), K * V, T(0));
+  }
   T* slot(T* S, int j) const { return S + Size{j} * K * V; }
   const T* slot(const T* S, int j) const { return S + Size{j} * K * V; }
 
@@ -211,7 +213,7 @@ class Chunk {
 template <class T>
 struct Family : LinearState<T> {
   static constexpr Choice best{Form::chunk, 32, 1};
-  static constexpr bool keeps_borders = false;
+  static constexpr bool keeps_borders = false, interleaves = false;
   using Problem = LogLinearProblem<T>;
   using Gradient = LogLinearGradient<T>;
   using Chunk = log_linear::Chunk<T>;
@@ -253,14 +255,7 @@ Status forward(const LogLinearProblem<T>& p, Form form, int chunk, const Simd<T>
   const LinearProblem<T>& a = p.linear;
   if (const Status status = check_own(p, static_cast<bool>(a.o)); status != Status::ok) return status;
   if (const Status status = run_forward<Family<T>>(p, form, chunk, s, work); status != Status::ok) return status;
-  const Size slot = Size{a.key_dim} * a.value_dim;
-  T* S = a.state;
-  for (std::size_t n = 0; n < a.sequences.size(); ++n) {
-    const Size tokens = a.sequences[n].end - a.sequences[n].begin;
-    p.count[n] += tokens;
-    for (Size i = 0; i < Size{a.heads} * p.levels; ++i, S += slot)
-      if (tokens > 0 && !live(p.count[n], static_cast<int>(i % p.levels))) std::fill_n(S, slot, T(0));
-  }
+  for (std::size_t n = 0; n < a.sequences.size(); ++n) p.count[n] += a.sequences[n].end - a.sequences[n].begin;
   return Status::ok;
 }
 

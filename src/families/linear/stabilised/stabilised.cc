@@ -236,7 +236,7 @@ class Chunk {
 template <class T>
 struct Family : LinearState<T> {
   static constexpr Chooser chooser = Chooser::stabilised;
-  static constexpr bool keeps_borders = false;
+  static constexpr bool keeps_borders = false, interleaves = false;
   using Problem = StabilisedProblem<T>;
   using Gradient = StabilisedGradient<T>;
   using Chunk = stabilised::Chunk<T>;
