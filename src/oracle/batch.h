@@ -178,9 +178,6 @@ Vec<S> ridge_vector(const Head<S>& h, int t, int newest, int count, double shift
     unit = exp(fade - S(shift));
   }
   const bool by_key = solver.ridge.is_input() && solver.ridge_per == P::key;
-  if (by_key && count != h.sizes.key_dim)
-    throw Error("ridge(key) has " + std::to_string(h.sizes.key_dim) + " entries but the memory has " +
-                std::to_string(count) + " coefficients per value; use one ridge per head");
   Vec<S> ridge;
   bool positive = false;
   for (int a = 0; a < count; ++a) {
@@ -269,7 +266,6 @@ Vec<S> local_answer(const Head<S>& h, int t, int newest, const Rows<S>& rows) {
   Vec<S> slope_times_mean(V, S(0.0));
   if (h.design.solver.kind == Solver::Kind::given) {
     const Vec<S> r = h.input_row("r", t);
-    if (static_cast<int>(r.size()) != F) throw Error("given slopes (r) belong to a local polynomial of order 1");
     for (int j = 0; j < n; ++j) {
       const S along = p[j] * dot(centred.x[j], r);
       for (int b = 0; b < V; ++b) slope_times_mean[b] += along * centred.v[j][b];
@@ -317,7 +313,6 @@ Vec<S> least_squares_answer(const Head<S>& h, int t, int newest, const Rows<S>& 
     const Matrix<S> m = fit(rows.x, rows.v, rows.w, ridge);
     o = design.memory.reverse ? times(m, q) : through(q, m);
   } else {
-    if (design.memory.reverse) throw Error("cg and chebyshev have no meaning for linear(reverse); use exact");
     Matrix<S> a = moment;
     S low = 0.0, high = norm;
     for (std::size_t c = 0; c < ridge.size(); ++c) {
@@ -477,15 +472,11 @@ Vec<S> batch_answer(const Head<S>& h, int t, int newest) {
   const Rows<S> rows =
       make_rows(h, t, newest, !gd || (by_keys && d.solver.steps == 1 && d.solver.rule == Solver::Rule::plain));
   if (rows.count() == 0) return Vec<S>(h.sizes.value_dim, S(0.0));
-  if (!gd) {
-    if (rows.weights.per_channel())
-      throw Error(
-          "gates per channel are no weights of pairs: exact, cg and chebyshev need a gate per token; use gd(n)");
+  if (!gd)
     for (const S& w : rows.w)
       if (value_of(w) < 0)
         throw Error("a pair has the negative weight " + std::to_string(value_of(w)) +
                     "; exact, cg and chebyshev need weights that are not negative");
-  }
   Vec<S> o = d.memory.kind == Memory::Class::kernel ? kernel_answer(h, t, newest, rows)
              : gd                                   ? gd_answer(h, t, rows)
                                                     : least_squares_answer(h, t, newest, rows);

@@ -37,6 +37,14 @@ void expect_known(const Design& d) {
   expect(m.kind != Class::local || !(descends || filters), "local(p) is centred at each query: nothing is carried");
   expect(!kernel || (s.kind != Kind::minibatch && s.kind != Kind::descend), "a kernel memory takes sgd or is solved");
   expect(!m.per_channel || s.kind == Kind::exact, "constant(channel) is solved by exact");
+  expect(!m.reverse || (s.kind != Kind::cg && s.kind != Kind::chebyshev),
+         "linear(reverse) has no query to solve for");
+  const bool by_channel = d.weights.fade == Weights::Fade::gate && d.weights.per != Per::token;
+  expect(!solves || !by_channel || m.per_channel || (d.weights.near != Kernel::none && d.weights.per == Per::key),
+         "what is solved for has one weight per pair");
+  expect(!s.ridge.given() || s.ridge_per != Solver::RidgePer::key ||
+             (m.kind == Class::linear && feature_count(m, 7) == 7),
+         "ridge(key) has one entry per feature");
   expect(s.pairs == 1 || (s.kind == Kind::sgd && linear), "several pairs per token belong to sgd on a linear memory");
 }
 

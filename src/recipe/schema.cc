@@ -1,3 +1,10 @@
+// The table of canonical inputs, one row per name and shape:
+//
+//   name, axes of one sequence, what asks for it (in words, and as a condition on the design), meaning, random data
+//
+// Traps: rows of one name stand in order, and the first that is asked for counts (a gate before the decay of a solver, an
+// importance called beta before a step). T is the time of tokens and P that of pairs, which differ where a token brings
+// several pairs and without causality: an input of pairs that said T would be cut short there.
 #include "recipe/schema.h"
 
 #include <algorithm>
@@ -38,7 +45,7 @@ bool beta_is_step(D d) {
 bool mu_is_step(D d) { return steps_by(d, Rule::nlms) || (d.solver.kind == Kind::apa && d.solver.step.is_input()); }
 bool ridge(D d, Solver::RidgePer per) { return d.solver.ridge.is_input() && d.solver.ridge_per == per; }
 
-const InputRow table[] = {
+constexpr InputRow table[] = {
     {"q", "T H K", "`near(..)`, `kernel(..)`", "query", Range::normal, [](D d) { return d.keeps_pairs(); }},
     {"q", "T G K", "all others", "query", Range::normal, [](D) { return true; }},
     {"k", "P G K", "all", "key", Range::normal, [](D) { return true; }},
