@@ -29,8 +29,7 @@ int build_kalman(Builder& b, double scale) {
   step.operands[Own::noise] = b.quantity(s.noise, "noise");
   StatePart mean = b.memory_part(k, v), p = b.memory_part(k, k, "P", "covariance, shared by the value channels");
   mean.type = p.type = Type::f64, p.identity = true, p.fresh = 1;
-  if (b.design().extras.normalise == Extras::Normalise::none)
-    step.second_result = b.further_output(zoo::variance());
+  add_uncertainty(b, step);
   return b.add(std::move(step), "BTHV", {mean, p});
 }
 
