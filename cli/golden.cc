@@ -334,7 +334,7 @@ Numbers answer_map(const Runner& runner, const Golden& g, Form form) {
       for (std::size_t h = 0; h < H; ++h)
         for (std::size_t j = 0; j < K; ++j)
           q[((b * T + T - 1) * H + h) * K + j] = i == j ? 1 / runner.plan().scale() : 0;
-    const Numbers o = runner.forward(inputs, g.initial, form).outputs.begin()->second;
+    const Numbers o = runner.forward(inputs, g.initial, form).outputs.at(runner.plan().outputs().front().name);
     for (std::size_t b = 0; b < B; ++b)
       for (std::size_t h = 0; h < H; ++h)
         for (std::size_t v = 0; v < V; ++v) map[((b * H + h) * K + i) * V + v] = o[((b * T + T - 1) * H + h) * V + v];

@@ -252,7 +252,7 @@ TEST(Givens, ManyShapes) {
 
 TEST(Givens, StrongGates) {
   Givens f;
-  f.gate_size = 3, f.T = 12, f.B = 2;
+  f.gate_size = 2, f.T = 12, f.B = 2;
   check(f);
 }
 
