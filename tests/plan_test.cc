@@ -360,11 +360,11 @@ TEST(Plan, NotANumberInOneSequenceDoesNotReachAnother) {
     }
     for (Form form : p.forms()) {
       if (form == Form::step) continue;
-      const Numbers clean = Runner(p, T).forward(in, {}, form).outputs.begin()->second;
+      const Numbers clean = Runner(p, T).forward(in, {}, form).outputs.at(p.outputs().front().name);
       NamedNumbers dirty = in;
       Numbers& values = dirty[in.contains("v") ? "v" : "x"];
       values[static_cast<std::size_t>(1 * T * H * V + 7)] = std::numeric_limits<double>::quiet_NaN();
-      const Numbers result = Runner(p, T).forward(dirty, {}, form).outputs.begin()->second;
+      const Numbers result = Runner(p, T).forward(dirty, {}, form).outputs.at(p.outputs().front().name);
       const std::size_t one = T * H * V;
       bool reached = false;
       for (std::size_t i = 0; i < one; ++i) {
