@@ -10,7 +10,7 @@
 // tolerance is measured against what the problem itself does with rounding: the oracle solves it again with inputs that
 // are moved by a relative 1e-8,
 //
-//   allowed = max(tolerance, 1000 u c max(1, |change of the result| / 1e-8)),     u = 2^-53 or 2^-24
+//   allowed = max(tolerance, 4000 u c max(1, |change of the result| / 1e-8)),     u = 2^-53 or 2^-24
 //
 // with c = 1, or what conditioning_of says of the recipe's own numbers (1 / ridge). Recipes that passed by that only
 // are counted on their own ("ill-conditioned").
@@ -33,7 +33,7 @@
 namespace ttr::cli {
 namespace {
 
-constexpr double moved_by = 1e-8, most_roundings = 1000;
+constexpr double moved_by = 1e-8, most_roundings = 4000;
 
 double number_of(const Term& term, std::string_view key, double otherwise) {
   const Argument* const a = term.find(key);
@@ -75,8 +75,9 @@ double conditioning_of(const Recipe& recipe, int key_dim, const NamedNumbers& in
   double k = inputs.contains("k") ? longest_row(inputs.at("k"), key_dim) : 1;
   for (const Term& term : recipe.extras) {
     if (term.word == "keys") q = k = term.has("unit") ? 1 : std::sqrt(key_dim);
-    if (term.word == "lp" && number_of(term, "", 2) < 1.01 && recipe.solver.has("muon"))
-      update = 1e7;  // signs that a norm cancels leave an update of rounding, which is divided by its length + 1e-7
+    const bool norm = recipe.memory.word == "layernorm" || recipe.memory.has("layernorm");
+    if (term.word == "lp" && number_of(term, "", 2) < 1.01 && (norm || recipe.solver.has("muon")))
+      update = 1e7;  // signs that a norm cancels leave an update of rounding, which muon divides by its length + 1e-7
   }
   const auto raise_by = [&](const Term& term) {  // weights e^(scale q.k) beside a ridge
     if (term.has("exp")) large *= std::exp(std::min(600.0, number_of(term, "scale", 1 / std::sqrt(key_dim)) * q * k));
@@ -298,9 +299,13 @@ class RecipeCheck {
     }
     if (!sensitivity_) sensitivity_ = measure_sensitivity();
     const double sensitivity = std::max(1.0, (*sensitivity_)[gradient ? 1 : 0]);
-    const double squared = case_.recipe.solver.word == "apa" ? sensitivity : 1;  // solves with the products of keys
+    // Affine projection solves with the products of its keys, and so does the gradient of that once more.
+    const double products = case_.recipe.solver.word != "apa" ? 1
+                            : gradient                        ? sensitivity * sensitivity
+                                                              : sensitivity;
     const double allowed = most_roundings * (f32 ? 0x1p-24 : 0x1p-53) *
-                           conditioning_of(case_.recipe, case_.shape.key_dim, in_) * squared * sensitivity;
+                           conditioning_of(case_.recipe, case_.shape.key_dim, in_) * products * sensitivity /
+                           shortest_answer();
     if (error <= allowed || std::isnan((*sensitivity_)[0]) || !has_rank(case_.recipe)) {
       out_.ill_conditioned = true;
       return;
@@ -329,6 +334,26 @@ class RecipeCheck {
       }
     }
     return {most[0] / moved_by, most[1] / moved_by};
+  }
+
+  // The first answer of a sequence has the direction of its value whatever the query is, so its gradient vanishes on
+  // paper, and what is left of it is rounding over the length of the answer before it was normalised.
+  double shortest_answer() const {
+    Recipe plain = case_.recipe;
+    const auto normalise = [](const Term& t) { return t.word == "normalise" && (t.has("unit") || t.has("rms")); };
+    if (std::erase_if(plain.extras, normalise) == 0) return 1;
+    const Plan& normalised = reference_->plan();
+    const Runner runner(plan(plain, normalised.shape(), normalised.options()), case_.time, 0, case_.pairs);
+    const Form form = case_.options.causal ? Form::recurrent : Form::parallel;
+    const Numbers o = runner.forward(in_, {}, form).outputs.at("o");
+    double shortest = 1;
+    const std::size_t V = static_cast<std::size_t>(case_.shape.value_dim);
+    for (std::size_t base = 0; base < o.size(); base += V) {
+      double square = 0;
+      for (std::size_t i = base; i < base + V; ++i) square += o[i] * o[i];
+      shortest = std::min(shortest, std::sqrt(square));
+    }
+    return std::max(shortest, 1e-9);
   }
 
   void fail(const char* check, std::string form, std::string note) {
