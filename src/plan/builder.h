@@ -83,6 +83,7 @@ class Builder {
   void finish(int answer);
   Axes axes_of(const std::string& name) const;
   void drop_unused_inputs();
+  void find_replayed();
   void make_operation_layer();
 
   Pipeline p_;

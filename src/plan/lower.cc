@@ -51,6 +51,7 @@ Pipeline Builder::build(double scale) {
     finish(family.build(*this, scale));
   }
   drop_unused_inputs();
+  find_replayed();
   for (Value& value : p_.values) value.places = places_of(value.axes);
   for (const InputInfo& info : p_.inputs) p_.input_axes.emplace_back(info.shape);
   for (const InputInfo& info : p_.outputs) p_.output_axes.emplace_back(info.shape);
@@ -281,6 +282,27 @@ void Builder::drop_unused_inputs() {
   for (Value& value : p_.values)
     if (value.from == Value::From::input) value.input = renumbered[static_cast<std::size_t>(value.input)];
   p_.inputs = std::move(kept);
+}
+
+// Which steps backward has to run forwards: those whose result a gradient reads, and what these are made of. Kernels
+// read their operands and never their results.
+void Builder::find_replayed() {
+  std::vector<bool> read(p_.values.size(), false);
+  const auto mark = [&](int value) {
+    if (value >= 0) read[static_cast<std::size_t>(value)] = true;
+  };
+  for (const Step& step : p_.steps) {
+    for (std::size_t i = 0; i < step.operands.size(); ++i)
+      if (step.kernel || prepare::backward_reads_operand(step.op, static_cast<int>(i))) mark(step.operands[i]);
+    if (!step.kernel && prepare::backward_reads_result(step.op)) mark(step.result);
+  }
+  p_.replayed.assign(p_.steps.size(), false);
+  for (std::size_t i = p_.steps.size(); i-- > 0;) {
+    const Step& step = p_.steps[i];
+    for (const int result : {step.result, step.second_result, step.third_result})
+      if (result >= 0 && read[static_cast<std::size_t>(result)]) p_.replayed[i] = true;
+    if (p_.replayed[i]) std::for_each(step.operands.begin(), step.operands.end(), mark);
+  }
 }
 
 AxisPlaces places_of(const Axes& axes) {

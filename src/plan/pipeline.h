@@ -94,6 +94,7 @@ struct Pipeline {
   std::vector<Axes> input_axes, output_axes;  // of their shapes
   std::vector<Value> values;
   std::vector<Step> steps;
+  std::vector<bool> replayed;  // per step: gradients read its result, so that backward runs it forwards first
   std::vector<StatePart> states;
   std::map<char, int> letters;  // extents of letters besides B T P H G K V: F features, M slots, L levels, W, ...
   int pairs = 1;                // extent of P per token

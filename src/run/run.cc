@@ -254,20 +254,15 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   }
   const std::vector<Step>& steps = body.pipeline.steps;
 
-  // The values that gradients need. A kernel's output is needed only if an operation follows; it then runs on a copy
-  // of the initial state.
+  // The values that gradients read. A kernel runs on a copy of the initial state.
   Status worst = Status::ok;
   std::byte* copy = nullptr;
   for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (!body.pipeline.replayed[i]) continue;
     Status s = Status::ok;
     if (!steps[i].kernel) {
       s = operation_forward(body, steps[i], b);
-      if (stops(steps[i], s)) return s;
-      if (s != Status::ok) worst = s;
-      continue;
-    }
-    if (i + 1 == steps.size()) continue;
-    if (steps[i].kernel->traits.literal || steps[i].kernel->traits.keeps_pairs) {
+    } else if (steps[i].kernel->traits.literal || steps[i].kernel->traits.keeps_pairs) {
       s = kernel_forward(body, steps[i], b, call.state, call.form, arena.rest(), false);
     } else {
       const std::size_t bytes = body.state_bytes(0);
@@ -300,7 +295,7 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
   Arena arena;  // counts
   for (int lists = 0; lists < 4; ++lists) arena.take<Sequence>(batch);
   const std::int64_t length = !backward && goes_in_blocks(body, form) ? std::min(time, block_length(body)) : time;
-  bool operation_follows = false, has_gates = false;
+  bool replays_kernel = false, has_gates = false;
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
     if (v.from != Value::From::step) continue;
@@ -312,7 +307,7 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     if (!step.kernel || step.kernel->traits.literal) continue;
-    operation_follows |= i + 1 < steps.size();
+    replays_kernel |= body.pipeline.replayed[i];
     has_gates |= step.operands[Slot::g] >= 0 || step.operands[Slot::beta] >= 0;
     const std::int64_t own = !backward && grows(body) ? length : time;
     const std::int64_t longest = body.pipeline.noncausal ? std::max(time, pairs) : own * step.pairs;
@@ -320,7 +315,7 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
                        length < time ? kernel_workspace(body, step, length * step.pairs, form, false) : 0,
                        backward ? kernel_workspace(body, step, longest, form, true) : 0});
   }
-  if (backward && operation_follows) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
+  if (backward && replays_kernel) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
   if (backward && has_gates)  // of g and of beta, for every thread
     for (int gate = 0; gate < 2 * body.options.threads; ++gate)
       arena.take<std::byte>(batch * time * body.pipeline.pairs * body.shape.heads * size);
