@@ -60,14 +60,14 @@ inline constexpr Forms all_forms = {true, true, true}, blocks_only = {true, true
 enum class BestForm { chunk, chunk_of_any_length, recurrent };
 
 struct Traits {
-  bool keeps_pairs = false;      // the state is the list of pairs; backward only reads it
-  bool splits_columns = false;   // columns of the values do not see each other, so threads may share them
-  bool couples_heads = false;    // heads see each other, so threads may not share them
-  bool grows_with_time = false;  // scratch grows with the call: a long call goes in blocks of time
+  bool keeps_pairs = false;        // the state is the list of pairs; backward only reads it
+  bool splits_columns = false;     // columns of the values do not see each other, so threads may share them
+  bool couples_heads = false;      // heads see each other, so threads may not share them
+  bool grows_with_time = false;    // scratch grows with the call: a long call goes in blocks of time
   bool answers_on_demand = false;  // does without room for a result that nobody reads
-  bool running = false;          // a quantity beside the regression, not the regression itself
-  bool light = false;            // work of a token grows with its vectors, not with their product
-  bool literal = false;          // the oracle
+  bool running = false;            // a quantity beside the regression, not the regression itself
+  bool light = false;              // work of a token grows with its vectors, not with their product
+  bool literal = false;            // the oracle
   BestForm best = BestForm::chunk;
 };
 

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/elementwise/diagonal/selective.h"
 #include "families/common/replay.h"
-#include "simd/denormals.h"
+#include "families/elementwise/diagonal/selective.h"
 #include "families/elementwise/scan_simd.h"
+#include "simd/denormals.h"
 
 namespace ttr::families::elementwise {
 namespace {

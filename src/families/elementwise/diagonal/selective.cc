@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "families/elementwise/diagonal/diagonal.h"
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
-#include "simd/denormals.h"
+#include "families/elementwise/diagonal/diagonal.h"
 #include "families/elementwise/diagonal/selective_simd.h"
+#include "simd/denormals.h"
 
 namespace ttr::families::elementwise {
 namespace {

@@ -4,8 +4,8 @@
 #define HWY_TARGET_INCLUDE "families/elementwise/diagonal/selective_simd.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 
-#include "hwy/highway.h"
 #include "families/elementwise/diagonal/selective-inl.h"
+#include "hwy/highway.h"
 
 #if HWY_ONCE
 #include "simd/dispatch.h"

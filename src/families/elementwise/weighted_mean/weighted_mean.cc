@@ -10,8 +10,8 @@
 #include <cstddef>
 
 #include "families/common/replay.h"
-#include "simd/denormals.h"
 #include "families/elementwise/scan_simd.h"
+#include "simd/denormals.h"
 
 namespace ttr::families::weighted_mean {
 namespace {

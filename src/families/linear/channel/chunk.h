@@ -519,7 +519,7 @@ class VectorChunk {
   Size C;
   static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T
   static constexpr Size most_pieces = 4;       // of a chunk on its way back, whose states are held at the same time
-  Prefetch<T> ahead, hints;  // between products, and while a sweep is at work
+  Prefetch<T> ahead, hints;                    // between products, and while a sweep is at work
   bool sweeps = true;
   Reader ask = Reader::after, look = Reader::before;
   Gates<T> keys, values;

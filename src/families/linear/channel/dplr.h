@@ -14,8 +14,8 @@
 
 #include <cstddef>
 
-#include "families/linear/scalar/decay.h"
 #include "families/common/linear.h"
+#include "families/linear/scalar/decay.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"

@@ -24,7 +24,11 @@ template <class T>
 class Recurrent {
  public:
   Recurrent(const Simd<T>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
-      : s(simd), through(state_simd(simd)), K(key_dim), V(value_dim), most(std::min(block, std::max<Size>(longest, 1))) {
+      : s(simd),
+        through(state_simd(simd)),
+        K(key_dim),
+        V(value_dim),
+        most(std::min(block, std::max<Size>(longest, 1))) {
     q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V);
     o = arena.take<T>(most * V), gate = arena.take<T>(most * V);
     w = arena.take<T>(K), ones = arena.take<T>(K), faded = arena.take<T>(V);

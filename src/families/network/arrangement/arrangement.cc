@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "families/network/arrangement/run.h"
 #include "families/common/replay.h"
+#include "families/network/arrangement/run.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::arrangement {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "families/pairs/attention/attention.h"
 #include "families/network/arrangement/reference.h"
+#include "families/pairs/attention/attention.h"
 
 namespace {
 

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "families/network/arrangement/arrangement.h"
-#include "families/pairs/attention/attention.h"
-#include "families/network/neural/head.h"
 #include "families/common/scratch.h"
+#include "families/network/arrangement/arrangement.h"
+#include "families/network/neural/head.h"
+#include "families/pairs/attention/attention.h"
 
 namespace ttr::families::arrangement {
 

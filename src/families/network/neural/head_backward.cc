@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "families/network/neural/head.h"
 #include "families/common/replay.h"
+#include "families/network/neural/head.h"
 
 namespace ttr::families::neural {
 

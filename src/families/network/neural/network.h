@@ -18,8 +18,8 @@
 #include <array>
 #include <cstddef>
 
-#include "families/network/neural/neural.h"
 #include "families/common/scratch.h"
+#include "families/network/neural/neural.h"
 #include "families/network/neural/neural_simd.h"
 #include "simd/simd.h"
 

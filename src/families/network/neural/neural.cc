@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "families/network/neural/head.h"
 #include "families/common/replay.h"
+#include "families/network/neural/head.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::neural {

@@ -15,8 +15,8 @@
 #include <cmath>
 #include <cstddef>
 
-#include "families/network/neural/neural.h"
 #include "families/common/scratch.h"
+#include "families/network/neural/neural.h"
 #include "simd/simd.h"
 
 namespace ttr::families::neural {

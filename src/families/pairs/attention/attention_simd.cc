@@ -4,8 +4,8 @@
 #define HWY_TARGET_INCLUDE "families/pairs/attention/attention_simd.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 
-#include "hwy/highway.h"
 #include "families/pairs/attention/attention-inl.h"
+#include "hwy/highway.h"
 
 #if HWY_ONCE
 #include "simd/dispatch.h"

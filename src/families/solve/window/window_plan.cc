@@ -1,6 +1,6 @@
 // The plan of least squares over a window: a ring of pairs, and sums that are down-dated.
-#include "families/solve/window/window.h"
 #include "families/solve/solve_plan.h"
+#include "families/solve/window/window.h"
 
 namespace ttr::families {
 namespace {
