@@ -209,10 +209,10 @@ void check(const Givens& f, bool gradients_by_difference = true) {
   if (gradients_by_difference) expect_near(grad, differences(f, in, d), 1e-6, f.name() + " differences");
   expect_near(run_forward<float>(f, in, call), want, 2e-5, f.name() + " float");
   expect_near(run_backward<float>(f, in, d, call), grad, 1e-4, f.name() + " float gradient");
-  call.strided = true;
+  call.layout = with_gaps;
   EXPECT_TRUE(run_forward<double>(f, in, call) == out) << f.name() << " strided";
   expect_near(run_backward<double>(f, in, d, call), grad, 1e-14, f.name() + " strided");
-  call.strided = false;
+  call.layout = in_order;
   for (Size cut = 0; cut <= f.T; cut += std::max<Size>(1, f.T / 5)) {
     call.cuts = {cut};
     expect_near(run_forward<double>(f, in, call), want, 1e-11, f.name() + " cut");
