@@ -19,7 +19,7 @@
 // Gentle gates are the common case, and they need no blocks: where |G_i| <= 12 for all rows and channels, D_ij = up_i
 // down_j with up = e^G and down = e^-G within e^12, and the three are plain products of scaled panels. Both factors
 // come from the same sums, so a term loses the rounding of an exponent of at most 12, as much as a few tokens of the
-// recurrence. `reach` says how many tokens are gentle. That is known token by token, so that a strong gate, or NaN,
+// recurrence. `reach` says how many tokens are bounded. That is known token by token, so that a strong gate, or NaN,
 // does not change a bit of what lies before it.
 //
 // Traps: above the diagonal P is undefined; rows of G beyond c are; the closing of a gate is not undone by dividing.
@@ -35,8 +35,8 @@
 
 namespace ttr::families {
 
-inline constexpr double gentle_limit = 12;  // of a sum of gates, either way
-inline constexpr std::ptrdiff_t shortest_gentle =
+inline constexpr double bounded_limit = 12;  // of a sum of gates, either way
+inline constexpr std::ptrdiff_t shortest_bounded =
     8;  // tokens between cuts; with fewer the state's updates cost too much
 
 enum class Reader { after, before };  // sees the gate of its own token, or does not
@@ -61,19 +61,19 @@ class Gates {
     if (backward) delta = arena.take<double>(C * D), sums = arena.take<double>(D);
   }
 
-  /// How many of the tokens begin .. begin+c-1 are gentle (0: there are no gates, or one for all channels). For as
+  /// How many of the tokens begin .. begin+c-1 are bounded (0: there are no gates, or one for all channels). For as
   /// many up_rows, down_rows, over and add_gradient hold; the rest is after `load`.
   Size reach(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
-    calm = on = g && g.stride[3] != 0, even = false;
+    bounded = on = g && g.stride[3] != 0, even = false;
     if (!on) return 0;
     Size ld;
     const T* const gates = contiguous(s, g, row, begin, c, h, static_cast<int>(D), a, &ld);
-    return s.gate_reach(c, D, gates, ld, static_cast<T>(gentle_limit), up, down);
+    return s.gate_reach(c, D, gates, ld, static_cast<T>(bounded_limit), up, down);
   }
 
   /// The gates of tokens begin .. begin+c-1, however strong; a view without data: all open.
   void load(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
-    on = static_cast<bool>(g), even = on && g.stride[3] == 0, calm = false;
+    on = static_cast<bool>(g), even = on && g.stride[3] == 0, bounded = false;
     if (!on) return;
     if (even) return load_even(g, row, begin, c, h);
     pack(s, g, row, begin, c, h, static_cast<int>(D), T(1), a);
@@ -105,7 +105,7 @@ class Gates {
   const T* up_rows(Reader reader) const { return reader == Reader::after ? up + D : up; }
   const T* down_rows() const { return down + D; }
   /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
-  const T* over(Size c) const { return (calm ? up : head) + c * D; }
+  const T* over(Size c) const { return (bounded ? up : head) + c * D; }
   /// x_i e^{G_i} and y_j e^{G_c - G_j} in `out`, or the panel itself where there are no gates.
   const T* to_start(Size c, Reader reader, const T* x, T* out) { return times(c, factors(reader), x, out); }
   const T* to_end(Size c, const T* y, T* out) { return times(c, tail, y, out); }
@@ -260,14 +260,14 @@ class Gates {
   const Simd<T>& s;
   const StateSimd<T>& through;
   Size D, C;
-  bool on = false, even = false, calm = false;   // are there gates; one for all channels; gentle
-  T* moved;                                      // the other side of a product, decayed to the block at hand
-  T* a = nullptr;                                // e^g, and a row of ones behind
+  bool on = false, even = false, bounded = false;  // are there gates; one for all channels; sums within bounded_limit
+  T* moved;                                        // the other side of a product, decayed to the block at hand
+  T* a = nullptr;                                  // e^g, and a row of ones behind
   T *to_block = nullptr, *from_block = nullptr;  // from the row back to before its block; from it to the block's end
   T *head = nullptr, *tail = nullptr;            // e^G with a row of ones in front; e^{G_c - G}
   T *rows = nullptr, *ones = nullptr, *unit = nullptr, *corner = nullptr;
   T *factor = nullptr, *weighted = nullptr;  // even: e^{G_i - G_j}, and a P with these factors
-  T *up = nullptr, *down = nullptr;          // gentle
+  T *up = nullptr, *down = nullptr;          // e^G and e^-G, where bounded
   double *delta = nullptr, *sums = nullptr;
 };
 

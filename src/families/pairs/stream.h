@@ -111,13 +111,13 @@ class Stream {
   template <class P, class Each>
   void run(const P& p, const Layout& x, int first_key_head, int key_heads, bool outputs, Each&& each) {
     const int first = first_key_head * group, end = first + key_heads * group;
-    const auto hand_over = [&](int head, Block tokens, Size lead) {
+    const auto emit = [&](int head, Block tokens, Size lead) {
       finish(Scores::normalise(p), lead, tokens.count, outputs);
       each(head, tokens, outputs ? acc + lead * V : nullptr, m + lead);
     };
     if (x.tokens == 1) {
       one_query(p, x, first_key_head, key_heads, outputs);
-      for (int head = first; head < end; ++head) hand_over(head, {0, 1}, head - first);
+      for (int head = first; head < end; ++head) emit(head, {0, 1}, head - first);
       return;
     }
     for (int h = first; h < end;) {
@@ -126,7 +126,7 @@ class Stream {
         const Size count = std::min(tiles, x.tiles() - i);
         many_queries(p, x, key_head, h, heads, i, count, outputs);
         for (Size t = 0; t < count; ++t)
-          for (int r = 0; r < heads; ++r) hand_over(h + r, x.tile(i + t), (t * heads + r) * C);
+          for (int r = 0; r < heads; ++r) emit(h + r, x.tile(i + t), (t * heads + r) * C);
       }
       h += heads;
     }

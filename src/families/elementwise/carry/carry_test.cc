@@ -378,9 +378,9 @@ TEST(Carry, NanStaysInItsSequenceAndChannel) {
         const Size width = got.extent.back();
         const bool tokens = got.extent.size() == 4;
         for (std::size_t j = 0; j < numbers.size(); ++j) {
-          const Size at = static_cast<Size>(j), lane = at / width, c = at % width % f.D;
-          const Size sequence = tokens ? (lane / f.H < 3 ? 0 : lane / f.H < 7 ? 1 : 2) : lane / f.H;
-          if (sequence == 1 && lane % f.H == 1 && c == broken) changed |= std::isnan(numbers[j]);
+          const Size at = static_cast<Size>(j), seq_head = at / width, c = at % width % f.D;
+          const Size sequence = tokens ? (seq_head / f.H < 3 ? 0 : seq_head / f.H < 7 ? 1 : 2) : seq_head / f.H;
+          if (sequence == 1 && seq_head % f.H == 1 && c == broken) changed |= std::isnan(numbers[j]);
           else EXPECT_TRUE(same_bits(numbers[j], expected[j])) << f.name() << " " << j;
         }
       };

@@ -244,15 +244,15 @@ void scan_forward(Cell& cell, const Sequence& n, int head, const Pair<T>& S, con
                   const ScanMaps<T>& maps) {
   const Size segment = scan_segment(n.end - n.begin, maps.tokens), count = (n.end - n.begin + segment - 1) / segment;
   const auto pair = [&](T* base, Size i) { return Pair<T>{base + i * maps.total, base + i * maps.total + sizes[0]}; };
-  const auto walk = [&](Size i, const Pair<T>& state, bool write, bool outputs) {
+  const auto run_tokens = [&](Size i, const Pair<T>& state, bool write, bool outputs) {
     const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
     for (Size t = begin; t < end; ++t) cell.step(n.row, t, head, state, write, outputs);
   };
   for (Size i = 0; i < count; ++i) {
     const Pair<T> A = pair(maps.A, i), B = pair(maps.B, i);
     std::fill_n(A[0], sizes[0], T(1)), std::fill_n(A[1], sizes[1], T(0)), std::fill_n(B[0], maps.total, T(0));
-    walk(i, A, false, false);
-    walk(i, B, true, false);
+    run_tokens(i, A, false, false);
+    run_tokens(i, B, true, false);
   }
   for (Size i = 0; i < count; ++i) {  // S <- A S + B, with the start of segment i left in A
     const Pair<T> A = pair(maps.A, i), B = pair(maps.B, i);
@@ -269,7 +269,7 @@ void scan_forward(Cell& cell, const Sequence& n, int head, const Pair<T>& S, con
       S[1][j] = a * im + b * re + B[1][j];
     }
   }
-  for (Size i = 0; i < count; ++i) walk(i, pair(maps.A, i), true, true);
+  for (Size i = 0; i < count; ++i) run_tokens(i, pair(maps.A, i), true, true);
 }
 
 template <class T, class Problem>
@@ -339,10 +339,10 @@ Status run_backward(const typename Cell::Problem& p, const typename Cell::Gradie
   T* initial_im = nullptr;
   if constexpr (requires { d.d_final_im; })
     final_im = d.d_final_im, initial_im = d.d_initial_im, state_im = p.state_im;
-  Size lane = 0;
+  Size seq_head = 0;
   for (const Sequence& n : p.sequences)
-    for (int h = 0; h < Cell::heads(p); ++h, ++lane) {
-      const Size re = lane * sizes[0], im = lane * sizes[1];
+    for (int h = 0; h < Cell::heads(p); ++h, ++seq_head) {
+      const Size re = seq_head * sizes[0], im = seq_head * sizes[1];
       copy_or_clear(d.d_final ? d.d_final + re : nullptr, sizes[0], dS[0]);
       copy_or_clear(final_im ? final_im + im : nullptr, sizes[1], dS[1]);
       if (n.begin < n.end) cell.begin(h);

@@ -44,10 +44,10 @@ struct Vector : FamilyBase {
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * D)}, {"S", in.at("S")}};
     if (complex) out["o_im"] = Doubles(B * T * D), out["S_im"] = in.at("S_im");
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences()) {
       for (Size i = 0; i < D; ++i) {
-        Complex h(in.at("S")[lane * D + i], complex ? in.at("S_im")[lane * D + i] : 0.0);
+        Complex h(in.at("S")[seq_head * D + i], complex ? in.at("S_im")[seq_head * D + i] : 0.0);
         for (Size t = n.begin; t < n.end; ++t) {
           const Size at = (n.row * T + t) * D + i, gate = gates == Gates::constant ? i : at;
           const double g = in.count("g") ? in.at("g")[gate] : 0.0, angle = complex ? in.at("theta")[gate] : 0.0;
@@ -56,10 +56,10 @@ struct Vector : FamilyBase {
           out["o"][at] = h.real();
           if (complex) out["o_im"][at] = h.imag();
         }
-        out["S"][lane * D + i] = h.real();
-        if (complex) out["S_im"][lane * D + i] = h.imag();
+        out["S"][seq_head * D + i] = h.real();
+        if (complex) out["S_im"][seq_head * D + i] = h.imag();
       }
-      ++lane;
+      ++seq_head;
     }
     return out;
   }
@@ -126,9 +126,9 @@ struct Selective : Matrix {
   }
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * H * V)}, {"S", in.at("S")}};
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane)
+      for (int h = 0; h < H; ++h, ++seq_head)
         for (Size t = n.begin; t < n.end; ++t)
           for (Size j = 0; j < V; ++j) {
             const Size value = token(n.row, t, h) * V + j;
@@ -137,7 +137,7 @@ struct Selective : Matrix {
               const double k = in.at("k")[key(n.row, t, h) + i];
               const double a =
                   gate == SelectiveGate::longhorn ? 1 - k * k * dt : std::exp(dt * in.at("A")[(h * K + i) * V + j]);
-              double& S = out["S"][(lane * K + i) * V + j];
+              double& S = out["S"][(seq_head * K + i) * V + j];
               S = a * S + k * in.at("u")[value];
               out["o"][value] += scale * in.at("q")[key(n.row, t, h) + i] * S;
             }
@@ -196,16 +196,16 @@ struct Rotating : Matrix {
   }
   Values reference(const Values& in) const {
     Values out = {{"o", Doubles(B * T * H * V)}, {"S", in.at("S")}, {"S_im", in.at("S_im")}};
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences())
-      for (int h = 0; h < H; ++h, ++lane)
+      for (int h = 0; h < H; ++h, ++seq_head)
         for (Size t = n.begin; t < n.end; ++t)
           for (Size i = 0; i < K; ++i) {
             Complex a = 1;
             const Size gate = gates == Gates::constant ? h : token(n.row, t, h) * K + i;
             if (gates != Gates::none) a = std::exp(Complex(in.at("g")[gate], in.at("theta")[gate]));
             for (Size j = 0; j < V; ++j) {
-              const Size at = (lane * K + i) * V + j, value = token(n.row, t, h) * V + j;
+              const Size at = (seq_head * K + i) * V + j, value = token(n.row, t, h) * V + j;
               const Complex S =
                   a * Complex(out["S"][at], out["S_im"][at]) + in.at("k")[key(n.row, t, h) + i] * in.at("v")[value];
               out["S"][at] = S.real(), out["S_im"][at] = S.imag();

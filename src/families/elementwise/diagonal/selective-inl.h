@@ -29,25 +29,25 @@ template <class T>
 bool Rates(Size K, Size V, const T* A, Size ld, T* rates, Size ld_rates) {
   const Tag<T> d;
   const Vec<T> unit = hn::Set(d, kLog2E<T>), zero = hn::Zero(d), low = hn::Set(d, std::numeric_limits<T>::lowest());
-  auto gentle = hn::Eq(zero, zero);
+  auto bounded = hn::Eq(zero, zero);
   for (Size n = 0; n < K; ++n)
     ForVectors<T>(V, [&](Size i, Size lanes, auto p) HWY_ATTR {
       constexpr bool part = decltype(p)::part;
       const Vec<T> rate = hn::Mul(unit, LoadMaybe<part>(A + n * ld + i, lanes));
-      gentle = hn::And(gentle, hn::And(hn::Le(rate, zero), hn::Ge(rate, low)));
+      bounded = hn::And(bounded, hn::And(hn::Le(rate, zero), hn::Ge(rate, low)));
       StoreMaybe<part>(rate, rates + n * ld_rates + i, lanes);
     });
-  return hn::AllTrue(d, gentle);
+  return hn::AllTrue(d, bounded);
 }
 
 // Which formula a row loop uses.
-enum class Gate { gentle, any, longhorn };
+enum class Gate { bounded, any, longhorn };
 
 template <Gate kGate, class T>
 HWY_INLINE Vec<T> GateOf(Vec<T> rate, Vec<T> step, T k) {
   const Tag<T> d;
   if constexpr (kGate == Gate::longhorn) return hn::NegMulAdd(hn::Set(d, k * k), step, hn::Set(d, T(1)));
-  else return Exp2<kGate == Gate::gentle, T>(hn::Mul(step, rate));
+  else return Exp2<kGate == Gate::bounded, T>(hn::Mul(step, rate));
 }
 
 // f(column, lanes, columns of the panel) for pairs of vectors, then one, then a part of one.
@@ -80,7 +80,7 @@ HWY_INLINE void Scatter(Size K, const T* panel, T* to, Size ld, Size lanes) {
 
 // A step outside [0, largest number] needs the gate with all checks.
 template <int NV, class T>
-HWY_INLINE bool StepsAreGentle(const Vec<T> (&dt)[NV]) {
+HWY_INLINE bool StepsAreBounded(const Vec<T> (&dt)[NV]) {
   const Tag<T> d;
   const Vec<T> zero = hn::Zero(d), most = hn::Set(d, std::numeric_limits<T>::max());
   auto good = hn::And(hn::Ge(dt[0], zero), hn::Le(dt[0], most));
@@ -145,8 +145,8 @@ HWY_INLINE void Token(const SelectiveTokens<T>& x, bool write, Size t, Size j, S
   }
   const T* const k = x.k + t * x.ldk;
   if (!x.rates) TokenRows<Gate::longhorn, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, k, u, q, old, S, gates, sum);
-  else if (x.gentle && StepsAreGentle<NV, T>(dt))
-    TokenRows<Gate::gentle, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, k, u, q, old, S, gates, sum);
+  else if (x.bounded && StepsAreBounded<NV, T>(dt))
+    TokenRows<Gate::bounded, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, k, u, q, old, S, gates, sum);
   else TokenRows<Gate::any, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, k, u, q, old, S, gates, sum);
 }
 

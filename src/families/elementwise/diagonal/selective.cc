@@ -65,7 +65,7 @@ class SelectiveRun {
   }
 
   /// Tokens [begin, end) through S.
-  void walk(Size row, Size begin, Size end, bool write, bool outputs, T* S) {
+  void run_tokens(Size row, Size begin, Size end, bool write, bool outputs, T* S) {
     outputs = outputs && p.o;
     const bool direct = outputs && p.o.stride[3] == 1;
     for (Size t = begin; t < end; t += block) {
@@ -83,7 +83,7 @@ class SelectiveRun {
     const Size count = (n.end - n.begin + length - 1) / length;
     const auto each = [&](Size i, bool write, bool outputs, T* state) {
       const Size first = n.begin + i * length;
-      walk(n.row, first, std::min(first + length, n.end), write, outputs, state);
+      run_tokens(n.row, first, std::min(first + length, n.end), write, outputs, state);
     };
     for (Size i = 0; i < count; ++i) {
       std::fill_n(map_A + i * size, size, T(1)), std::fill_n(map_B + i * size, size, T(0));
@@ -106,7 +106,7 @@ class SelectiveRun {
     std::copy_n(initial, size, borders);
     for (Size i = 0; i + 1 < count; ++i) {
       std::copy_n(borders + i * size, size, borders + (i + 1) * size);
-      walk(n.row, first(i), first(i + 1), true, false, borders + (i + 1) * size);
+      run_tokens(n.row, first(i), first(i + 1), true, false, borders + (i + 1) * size);
     }
     copy_or_clear(d_final, size, d_state);
     std::fill_n(d_A, size, T(0));
@@ -127,13 +127,13 @@ class SelectiveRun {
     else if (!rows)
       for (Size n = 0; n < K; ++n)
         for (Size i = 0; i < V; ++i) rates[n * ld_rates + i] = from[n * down + i * along];
-    gentle = e.rates(K, V, rows ? from : rates, rows ? down : ld_rates, rates, ld_rates);
+    bounded = e.rates(K, V, rows ? from : rates, rows ? down : ld_rates, rates, ld_rates);
   }
 
   SelectiveTokens<T> tokens(Size row, Size t, Size count, bool queries) {
     SelectiveTokens<T> x;
     x.n = count, x.K = K, x.V = V, x.scale = p.scale;
-    if (p.gate == SelectiveGate::exponential) x.rates = rates, x.ld_rates = ld_rates, x.gentle = gentle;
+    if (p.gate == SelectiveGate::exponential) x.rates = rates, x.ld_rates = ld_rates, x.bounded = bounded;
     x.k = contiguous(s, p.k, row, t, count, shared, p.key_dim, k, &x.ldk);
     x.u = contiguous(s, p.u, row, t, count, head, p.value_dim, u, &x.ldu);
     x.step = contiguous(s, p.step, row, t, count, head, p.value_dim, dt, &x.ld_step);
@@ -166,7 +166,7 @@ class SelectiveRun {
   const Problem& p;
   Size K, V, ld_rates, segment, block;  // rows of rates are not a power of two apart: they would share a set of L1
   int segment_wish, head = 0, shared = 0;
-  bool gentle = false;
+  bool bounded = false;
   T *rates, *q, *k, *u, *dt, *o, *work;
   T *d_A = nullptr, *d_state = nullptr, *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *d_dt = nullptr;
   T *borders = nullptr, *map_A = nullptr, *map_B = nullptr;
@@ -215,7 +215,7 @@ Status forward(const SelectiveProblem<T>& p, Form form, int chunk, const Simd<T>
     T* S = p.state + h * size;
     for (const Sequence& n : p.sequences) {
       if (form == Form::scan) run.scan(n, S);
-      else run.walk(n.row, n.begin, n.end, true, true, S);
+      else run.run_tokens(n.row, n.begin, n.end, true, true, S);
       S += p.heads * size;
     }
   }

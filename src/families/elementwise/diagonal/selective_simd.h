@@ -20,7 +20,7 @@ struct SelectiveTokens {
   Size n = 0, K = 0, V = 0;
   const T* rates = nullptr;  // [K,V] as SelectiveSimd::rates writes them; null: the gate is 1 - k^2 step
   Size ld_rates = 0;
-  bool gentle = false;      // what `rates` returned
+  bool bounded = false;     // what `rates` returned
   const T* step = nullptr;  // [n,V]
   Size ld_step = 0;
   const T* k = nullptr;  // [n,K]

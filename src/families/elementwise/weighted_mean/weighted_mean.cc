@@ -136,7 +136,7 @@ template <class T>
 void scan(Channels<T>& channels, const Sequence& n, const State<T>& S, const ScanMaps<T>& maps, bool outputs) {
   const Size D = maps.D, segment = scan_segment(n.end - n.begin, maps.tokens);
   const Size count = (n.end - n.begin + segment - 1) / segment;
-  const auto walk = [&](Size i, auto&& each) {
+  const auto run_tokens = [&](Size i, auto&& each) {
     const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
     for (Size t = begin; t < end; ++t) each(t);
   };
@@ -144,7 +144,7 @@ void scan(Channels<T>& channels, const Sequence& n, const State<T>& S, const Sca
     const State<T> local = maps.state(i);
     std::fill_n(local[0], D, T(0)), std::fill_n(local[1], D, T(0)), std::fill_n(local[2], D, T(-1e30));
     std::fill_n(maps.decay(i), D, T(0));
-    walk(i, [&](Size t) {
+    run_tokens(i, [&](Size t) {
       channels.step(n.row, t, local, false);
       channels.add_decay(n.row, t, maps.decay(i));
     });
@@ -161,7 +161,7 @@ void scan(Channels<T>& channels, const Sequence& n, const State<T>& S, const Sca
     }
   }
   if (!outputs) return;
-  for (Size i = 0; i < count; ++i) walk(i, [&](Size t) { channels.step(n.row, t, maps.state(i), true); });
+  for (Size i = 0; i < count; ++i) run_tokens(i, [&](Size t) { channels.step(n.row, t, maps.state(i), true); });
 }
 
 template <class T>

@@ -51,10 +51,11 @@ struct WeightedMean : FamilyBase {
                   {"alpha", in.at("alpha")},
                   {"beta", in.at("beta")},
                   {"exponent", in.at("exponent")}};
-    Size lane = 0;
+    Size seq_head = 0;
     for (const Sequence& n : sequences()) {
       for (Size i = 0; i < D; ++i) {
-        double &a = out["alpha"][lane * D + i], &b = out["beta"][lane * D + i], &e = out["exponent"][lane * D + i];
+        double &a = out["alpha"][seq_head * D + i], &b = out["beta"][seq_head * D + i],
+               &e = out["exponent"][seq_head * D + i];
         for (Size t = n.begin; t < n.end; ++t) {
           const Size at = (n.row * T + t) * D + i, gate = constant ? i : at;
           const double k = in.at("k")[at], v = in.at("v")[at], w = in.at("w")[gate], u = in.at("u")[gate];
@@ -66,7 +67,7 @@ struct WeightedMean : FamilyBase {
           e = top;
         }
       }
-      ++lane;
+      ++seq_head;
     }
     return out;
   }

@@ -66,7 +66,7 @@ class VectorChunk {
     d_k = d_y ? d_y + (with_erase - 1) * C * K : d_y;
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
     answer = arena.take<T>(C * V);
-    if (C > shortest_gentle) inside = arena.take<T>((most_pieces - 1) * K * V);
+    if (C > shortest_bounded) inside = arena.take<T>((most_pieces - 1) * K * V);
     if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
   }
@@ -182,11 +182,11 @@ class VectorChunk {
   void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep) {
     const bool sweep = sweeps && !keep && !p.gv;
     look_ahead(p, row, begin, c, head, outputs, sweep);
-    // As far as the gates are gentle, the short way. A strong gate cuts the chunk; if the cuts come too close, what
+    // As far as the gates are bounded, the short way. A strong gate cuts the chunk; if the cuts come too close, what
     // is left is taken in blocks.
     Size at = 0;
-    for (bool gentle = !p.gv; gentle;) {
-      const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_gentle), head);
+    for (bool bounded = !p.gv; bounded;) {
+      const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_bounded), head);
       if (n == 0) break;
       if (sweep) {
         sweep_gently(p, row, begin, n, head, S, outputs);
@@ -196,7 +196,7 @@ class VectorChunk {
       }
       begin += n, c -= n, at += n;
       if (c == 0) return;
-      gentle = n >= shortest_gentle;
+      bounded = n >= shortest_bounded;
     }
     load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, outputs);
@@ -218,14 +218,14 @@ class VectorChunk {
     if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
   }
 
-  // backward() where the forward pass was gentle to the end, in pieces between the same cuts; false: it was not. The
+  // backward() where the forward pass was bounded to the end, in pieces between the same cuts; false: it was not. The
   // states at the cuts are found once more.
   bool back_through_cuts(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
                          int head, const T* S_0, const T* S_end, T* dS, const T* keep) {
     Size cuts[most_pieces + 1] = {}, count = 0;
     for (Size at = 0; at < c; cuts[++count] = at) {
-      if (p.gv || count == most_pieces || (count > 0 && at - cuts[count - 1] < shortest_gentle)) return false;
-      const Size n = keys.reach(p.gk, row, begin + at, std::min(c - at, longest_gentle), head);
+      if (p.gv || count == most_pieces || (count > 0 && at - cuts[count - 1] < shortest_bounded)) return false;
+      const Size n = keys.reach(p.gk, row, begin + at, std::min(c - at, longest_bounded), head);
       if (n == 0) return false;
       at += n;
     }
@@ -356,7 +356,7 @@ class VectorChunk {
     ahead.step();
   }
 
-  // What a gentle piece of a chunk, from its token `at` on, leaves for the backward pass: for `same` R and M, else R,
+  // What a bounded piece of a chunk, from its token `at` on, leaves for the backward pass: for `same` R and M, else R,
   // U behind it, and the systems A = -pair(X, Y) and N = pair(X, K).
   template <class U>
   struct Kept {
@@ -382,7 +382,7 @@ class VectorChunk {
     for (Size i = 0; strict && i < c; ++i) out[i * C + i] = T(0);
   }
 
-  // Under gentle key gates and without value gates: vector_gentle.h
+  // Under bounded key gates and without value gates: bounded.h
   void sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs);
   void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
                       Kept<T> keep);
@@ -517,9 +517,10 @@ class VectorChunk {
   const StateSimd<T>& through;
   int K, V;
   Size C;
-  static constexpr Size longest_gentle = 256;  // with Form::parallel the search for the next cut must not grow with T
-  static constexpr Size most_pieces = 4;       // of a chunk on its way back, whose states are held at the same time
-  Prefetch<T> ahead, hints;                    // between products, and while a sweep is at work
+  static constexpr Size longest_bounded =
+      256;                                // with Form::parallel the search for the next cut must not grow with T
+  static constexpr Size most_pieces = 4;  // of a chunk on its way back, whose states are held at the same time
+  Prefetch<T> ahead, hints;               // between products, and while a sweep is at work
   bool sweeps = true;
   Reader ask = Reader::after, look = Reader::before;
   Gates<T> keys, values;
@@ -533,4 +534,4 @@ class VectorChunk {
 
 }  // namespace ttr::families
 
-#include "families/linear/channel/gentle.h"
+#include "families/linear/channel/bounded.h"

@@ -22,7 +22,7 @@
 // Flops per token, triangles as half a product: forward 4 K V + C (K + V), delta 6 K V + 2 C (K + V); backward with
 // the pass that finds the states again 10 K V + C (3 K + 2 V), delta 16 K V + C (6 K + 5 V). That pass keeps W and N.
 //
-// Forward there is a shorter way as long as the gates are gentle, |G_i| <= 12 since the last cut: tokens go through
+// Forward there is a shorter way as long as the gates are bounded, |G_i| <= 12 since the last cut: tokens go through
 // e^{-G} S, which has no gates, in groups (groups-inl.h). What they write is multiplied by e^{-G_i}, what they
 // read by e^{G_i}, and the state at the cut by e^{G_c}:
 //
@@ -96,7 +96,7 @@ class ChunkForm {
     hint(hints);
     if (sweeps && forgets(p, row, begin, head)) {
       hint(sweep_hints);
-      for (Size n = shortest_gentle; n >= shortest_gentle && c > 0; begin += n, c -= n)
+      for (Size n = shortest_bounded; n >= shortest_bounded && c > 0; begin += n, c -= n)
         n = sweep(p, row, begin, c, head, S, outputs);
     }
     if (c > 0) advance(p, row, begin, c, head, S, S, w, N, outputs);
@@ -192,7 +192,7 @@ class ChunkForm {
     return reads(rule) || (p.g && (p.g.stride[1] != 0 || p.g(row, begin, head) != 0));
   }
 
-  // As many tokens as have gentle gates, in groups; how many they were.
+  // As many tokens as have bounded gates, in groups; how many they were.
   Size sweep(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
     const int key_head = head / (p.heads / p.key_heads);
     Size n = c;
@@ -201,7 +201,7 @@ class ChunkForm {
       T sum = 0;
       for (n = 0; n < c; ++n) {
         g[n] = p.g(row, begin + n, head), sum += g[n];
-        if (!(std::abs(sum) <= T(gentle_limit))) break;
+        if (!(std::abs(sum) <= T(bounded_limit))) break;
         up[n] = sum, write[n] = -sum;
       }
       if (n == 0) return 0;

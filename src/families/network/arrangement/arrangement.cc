@@ -1,4 +1,4 @@
-// What a model may combine, the checks of a call, and the walk over sequences.
+// What a model may combine, the checks of a call, and the loop over sequences.
 #include "families/network/arrangement/arrangement.h"
 
 #include <algorithm>

@@ -119,7 +119,7 @@ struct ArrangementCalls {
     return p;
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
-    return arrangement::forward(problem(o, NeuralCalls<T>::begun(o, state), state), form, o.body().chunk,
+    return arrangement::forward(problem(o, NeuralCalls<T>::with_initial(o, state), state), form, o.body().chunk,
                                 simd_of<T>(o.body()), work);
   }
   static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {

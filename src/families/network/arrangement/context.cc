@@ -196,7 +196,7 @@ Status Context<T>::forward(const ArrangementProblem<T>& p, std::size_t n) {
   const Size tokens = p.sequences[n].end - p.sequences[n].begin;
   std::int64_t* const count = p.memory.count + n;
   const std::int64_t first = *count;
-  const NeuralState<T> state = layout_.lane(p.memory.state, n);
+  const NeuralState<T> state = layout_.seq_head(p.memory.state, n);
   for (Size i = 0; i < segments(first, tokens); ++i) {
     const Segment x = segment(first, tokens, i);
     if (const Status status = advance(p, layout_, n, x, x_, state, count, static_cast<bool>(p.o));
@@ -280,7 +280,7 @@ Status Context<T>::backward(const ArrangementProblem<T>& p, const ArrangementGra
   const std::int64_t first = p.memory.count[n];
   MemoryLayout layout = layout_;
   layout.weighted = p.memory.state.history_weight;
-  layout.save(layout.lane(d.memory.d_final, n), d_state_);
+  layout.save(layout.seq_head(d.memory.d_final, n), d_state_);
   const auto load = [&](const T* list, Size width, T* to) {
     list = row_of(list, n, rows_, width);
     if (list) std::copy_n(list, rows_ * width, to);
@@ -312,16 +312,16 @@ Status Context<T>::backward(const ArrangementProblem<T>& p, const ArrangementGra
       [&](Size, T* slot) { std::copy_n(work_, numbers, slot); },
       [&](Size, const T* slot) {
         if (slot) std::copy_n(slot, numbers, work_);
-        else layout.save(layout.lane(p.memory.state, n), work_);
+        else layout.save(layout.seq_head(p.memory.state, n), work_);
       },
       [&](Size i, const T* slot, const T*) {
         if (worst != Status::ok) return;
-        if (!slot) layout.save(layout.lane(p.memory.state, n), work_);
+        if (!slot) layout.save(layout.seq_head(p.memory.state, n), work_);
         const Segment x = segment(first, tokens, i);
         worst = segment_back(p, d, layout, n, x, slot ? slot : work_, count_at(x));
       });
   if (worst != Status::ok) return worst;
-  layout.add(s, d_state_, layout.lane(d.memory.d_initial, n));
+  layout.add(s, d_state_, layout.seq_head(d.memory.d_initial, n));
   const auto add = [&](const T* x, Size width, T* to) {
     to = row_of(to, n, rows_, width);
     if (to) s.axpy(rows_ * width, T(1), x, to);

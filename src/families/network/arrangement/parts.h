@@ -89,7 +89,7 @@ struct MemoryLayout {
     return s;
   }
   template <class N>
-  NeuralState<N> lane(NeuralState<N> s, std::size_t n) const {
+  NeuralState<N> seq_head(NeuralState<N> s, std::size_t n) const {
     each_array(model, heads, key_heads, s, [&](N*& x, Size count) {
       if (x) x += static_cast<Size>(n) * count;
     });

@@ -26,7 +26,7 @@ NeuralProblem<T> memory_of(const ArrangementProblem<T>& p, const MemoryLayout& l
   const NeuralLayout parts(m.model);
   for (std::size_t i = 0; i < static_cast<std::size_t>(parts.count); ++i)
     if (m.norms[i]) m.norms[i] += static_cast<Size>(n) * m.heads * parts.part[i].out;
-  m.count += n, m.state = layout.lane(m.state, n), m.o = {};
+  m.count += n, m.state = layout.seq_head(m.state, n), m.o = {};
   return m;
 }
 
@@ -39,7 +39,7 @@ NeuralGradient<T> memory_gradient_of(const ArrangementProblem<T>& p, const Arran
   const NeuralLayout parts(p.model.memory);
   for (std::size_t i = 0; i < static_cast<std::size_t>(parts.count); ++i)
     if (g.d_norms[i]) g.d_norms[i] += static_cast<Size>(n) * p.model.heads * parts.part[i].out;
-  g.d_o = {}, g.d_final = layout.lane(g.d_final, n), g.d_initial = layout.lane(g.d_initial, n);
+  g.d_o = {}, g.d_final = layout.seq_head(g.d_final, n), g.d_initial = layout.seq_head(g.d_initial, n);
   return g;
 }
 

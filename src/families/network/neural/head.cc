@@ -107,11 +107,11 @@ void Head<T>::load_norms(const NeuralProblem<T>& p, int head, int slot) {
 template <class T>
 void Head<T>::enter(const NeuralProblem<T>& p, std::size_t n, int head, int slot) {
   net_.norm_weight = norms_ + 2 * m.value_dim * slot, net_.norm_bias = net_.norm_weight + m.value_dim;
-  const Size lane = static_cast<Size>(n) * p.heads + head;
+  const Size seq_head = static_cast<Size>(n) * p.heads + head;
   const NeuralLayout& layout = net_.layout();
   for (int j = 0; j < layout.matrices && m.row_norm; ++j) {
     const int part = layout.matrix(j);
-    steps_.norms[j] = p.norms[part] + lane * layout.part[part].out;
+    steps_.norms[j] = p.norms[part] + seq_head * layout.part[part].out;
   }
 }
 
@@ -309,9 +309,9 @@ void Head<T>::forward(const NeuralProblem<T>& p, std::size_t n, int head, int he
   const auto each_head = [&](auto&& f) {
     for (int i = 0; i < heads; ++i) f(i, static_cast<Size>(n) * p.heads + head + i, state_ + i * state_stride());
   };
-  each_head([&](int i, Size lane, T* state) {
+  each_head([&](int i, Size seq_head, T* state) {
     load_norms(p, head + i, i);
-    each_part(net_.layout(), Place<T>(m, size_, state), p.state, lane,
+    each_part(net_.layout(), Place<T>(m, size_, state), p.state, seq_head,
               [](Size count, T* x, const T* from) { std::copy_n(from, count, x); });
   });
   for (Size t = sequence.begin; t < sequence.end;) {
@@ -322,8 +322,8 @@ void Head<T>::forward(const NeuralProblem<T>& p, std::size_t n, int head, int he
     });
     t += c;
   }
-  each_head([&](int, Size lane, T* state) {
-    each_part(net_.layout(), Place<T>(m, size_, state), p.state, lane,
+  each_head([&](int, Size seq_head, T* state) {
+    each_part(net_.layout(), Place<T>(m, size_, state), p.state, seq_head,
               [](Size count, const T* x, T* to) { std::copy_n(x, count, to); });
   });
 }

@@ -63,19 +63,19 @@ void copy_parts(std::ptrdiff_t size, const Place<From>& from, const Place<T>& to
   one(from.sums, to.sums, 2);
 }
 
-/// f(count, numbers of a part, the caller's numbers of that part and lane) for every part that the model has.
+/// f(count, numbers of a part, the caller's numbers of that part and seq_head) for every part that the model has.
 template <class T, class P, class F>
-void each_part(const NeuralLayout& layout, const Place<T>& at, const NeuralState<P>& state, std::ptrdiff_t lane,
+void each_part(const NeuralLayout& layout, const Place<T>& at, const NeuralState<P>& state, std::ptrdiff_t seq_head,
                F&& f) {
   for (int i = 0; i < layout.count; ++i) {
     const NeuralLayout::Part& p = layout.part[i];
     const std::ptrdiff_t n = std::ptrdiff_t{p.in} * p.out;
     const auto one = [&](T* numbers, P* all) {
-      if (numbers) f(n, numbers + p.offset, all ? all + lane * n : nullptr);
+      if (numbers) f(n, numbers + p.offset, all ? all + seq_head * n : nullptr);
     };
     one(at.W, state.weights[i]), one(at.A, state.start[i]), one(at.Z, state.z[i]), one(at.P, state.pending[i]);
   }
-  if (at.sums) f(std::ptrdiff_t{2}, at.sums, state.gate_sums ? state.gate_sums + 2 * lane : nullptr);
+  if (at.sums) f(std::ptrdiff_t{2}, at.sums, state.gate_sums ? state.gate_sums + 2 * seq_head : nullptr);
 }
 
 template <class T>

@@ -310,18 +310,18 @@ template <class T>
 void Head<T>::backward(const NeuralProblem<T>& p, const NeuralGradient<T>& d, std::size_t n, int head,
                        Past<T>& past) {
   const Sequence& sequence = p.sequences[n];
-  const Size lane = static_cast<Size>(n) * p.heads + head;
+  const Size seq_head = static_cast<Size>(n) * p.heads + head;
   const NeuralLayout& layout = net_.layout();
   load_norms(p, head, 0), enter(p, n, head, 0);
   for (int j = 0; j < layout.matrices && m.row_norm; ++j) {
     const int part = layout.matrix(j);
-    steps_.d_norms[j] = d.d_norms[part] ? d.d_norms[part] + lane * layout.part[part].out : nullptr;
+    steps_.d_norms[j] = d.d_norms[part] ? d.d_norms[part] + seq_head * layout.part[part].out : nullptr;
   }
-  each_part(layout, Place<T>(m, size_, state_), p.state, lane,
+  each_part(layout, Place<T>(m, size_, state_), p.state, seq_head,
             [](Size count, T* x, const T* from) { std::copy_n(from, count, x); });
   std::fill_n(net_.d_norm_weight, m.value_dim, T(0)), std::fill_n(net_.d_norm_bias, m.value_dim, T(0));
   const Place<T> D(m, size_, d_state_);
-  each_part(layout, D, d.d_final, lane, [](Size count, T* x, const T* from) { copy_or_clear(from, count, x); });
+  each_part(layout, D, d.d_final, seq_head, [](Size count, T* x, const T* from) { copy_or_clear(from, count, x); });
 
   Size units = 0;
   for (Size t = sequence.begin; t < sequence.end; ++units)
@@ -354,7 +354,7 @@ void Head<T>::backward(const NeuralProblem<T>& p, const NeuralGradient<T>& d, st
     if (d.d_norm_weight) d.d_norm_weight(head, j) += net_.d_norm_weight[j];
     if (d.d_norm_bias) d.d_norm_bias(head, j) += net_.d_norm_bias[j];
   }
-  each_part(layout, D, d.d_initial, lane, [&](Size count, const T* x, T* to) {
+  each_part(layout, D, d.d_initial, seq_head, [&](Size count, const T* x, T* to) {
     if (to) s.axpy(count, T(1), x, to);
   });
 }

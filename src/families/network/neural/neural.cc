@@ -1,4 +1,4 @@
-// What a model may combine, the checks of a call, and the walk over sequences and heads.
+// What a model may combine, the checks of a call, and the loop over sequences and heads.
 #include "families/network/neural/neural.h"
 
 #include <algorithm>

@@ -87,7 +87,7 @@ struct NeuralCalls {
   }
 
   // The problem of a forward call; sequences that begin have their weights from the inputs.
-  static NeuralProblem<T> begun(const KernelArgs<T>& o, State state) {
+  static NeuralProblem<T> with_initial(const KernelArgs<T>& o, State state) {
     NeuralProblem<T> p = problem(o, state);
     count_given_pairs(p, p.count);
     if (!starts(o.step())) return p;
@@ -100,7 +100,7 @@ struct NeuralCalls {
     return p;
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
-    return neural::forward(begun(o, state), form, o.body().chunk, simd_of<T>(o.body()), work);
+    return neural::forward(with_initial(o, state), form, o.body().chunk, simd_of<T>(o.body()), work);
   }
 
   // Runs `call_kernel(problem, gradient, scratch)` on the initial state of a call, with its gradients.

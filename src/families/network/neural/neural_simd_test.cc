@@ -1,5 +1,5 @@
 // The primitives of neural memories on every runnable instruction set against plain loops in double, with sizes around
-// the vector width and numbers of rows around the groups they go in; and the walk back through kept states.
+// the vector width and numbers of rows around the groups they go in; and the way back through kept states.
 #include "families/network/neural/neural_simd.h"
 
 #include <gtest/gtest.h>

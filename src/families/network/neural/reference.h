@@ -193,7 +193,7 @@ struct NeuralReference {
   double factor(double decay) const {
     return m.decay == Decay::none ? 1 : m.decay == Decay::log ? std::exp(decay) : 1 - decay;
   }
-  /// norms: [H-lane rows] of every matrix.
+  /// norms: [H-seq_head rows] of every matrix.
   void step(Parameters& w, Parameters& z, const Parameters& a, const Parameters& u, double decay, double momentum,
             double gain, const Parameters& norms) const {
     for (std::size_t i = 0; i < w.size(); ++i) {

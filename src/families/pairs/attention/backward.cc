@@ -25,7 +25,7 @@ class Backward {
     for (T** piece : {&v, &vt, &d_o, &d_v}) *piece = arena.take<T>(C * V);
     for (T** piece : {&S, &X, &D}) *piece = arena.take<T>(C * C);
     for (T** piece : {&row, &suffix}) *piece = arena.take<T>(C);
-    pull = arena.take<double>(C), behind = arena.take<double>(group), moment = arena.take<double>(group);
+    dk_correction = arena.take<double>(C), behind = arena.take<double>(group), moment = arena.take<double>(group);
   }
 
   void run(const AttentionProblem<T>& p, const AttentionGradient<T>& d, const Layout& sequence, int key_head) {
@@ -94,7 +94,7 @@ class Backward {
                       gates};
     std::fill_n(d_k, pairs.count * K, T(0));
     std::fill_n(d_v, pairs.count * V, T(0));
-    std::fill_n(pull, pairs.count, 0.0);
+    std::fill_n(dk_correction, pairs.count, 0.0);
 
     const bool of_past = pairs.begin < x.past;
     const Size first = of_past || !x.causal ? 0 : (pairs.begin - x.past) / C;
@@ -112,7 +112,7 @@ class Backward {
 
     if (want.keys) {
       for (Size j = 0; p.bandwidth && j < pairs.count; ++j)
-        s.axpy(K, static_cast<T>(-pull[j]), k + j * K, d_k + j * K);
+        s.axpy(K, static_cast<T>(-dk_correction[j]), k + j * K, d_k + j * K);
       add_rows(s, d_k, pairs.count, key_head, K, to_keys);
     }
     add_rows(s, d_v, pairs.count, key_head, V, to_values);
@@ -192,7 +192,7 @@ class Backward {
     gate_sums.sum(tokens, pairs, X, C);
     if (want.gates) gate_sums.add(x, r, tokens, pairs);
     if (!p.bandwidth) return;
-    for (Size j = 0; j < pairs.count; ++j) pull[j] += static_cast<double>(rate) * gate_sums.columns[j];
+    for (Size j = 0; j < pairs.count; ++j) dk_correction[j] += static_cast<double>(rate) * gate_sums.columns[j];
     for (Size i = 0; to && i < tokens.count; ++i)
       s.axpy(K, static_cast<T>(-static_cast<double>(rate) * gate_sums.rows[i]), q + i * K, to + i * ld);
   }
@@ -206,7 +206,7 @@ class Backward {
   pairs::Statistics<T> statistics;
   pairs::GateSums<T> gate_sums;
   T *k, *kt, *q, *d_k, *buffer, *v, *vt, *d_o, *d_v, *S, *X, *D, *row, *suffix;
-  double* pull;
+  double* dk_correction;
   double *behind, *moment;  // [group] gates from the current block of the past to the first token; sum X x
   bool finite = true;       // of the keys of the block
 };

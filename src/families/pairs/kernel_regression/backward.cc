@@ -29,7 +29,7 @@ class Backward {
       run.each_system(
           p, n, g, p.window > 0 ? std::max<Size>(0, past + 1 - p.window) : 0, false,
           [&](const System& needed) {
-            if (!own_systems(p)) settle();
+            if (!own_systems(p)) solve_waiting();
             system = needed;
             run.factor.attach(run.triangle, run.solved, 0);
             run.grow(system, system.count);
@@ -44,7 +44,7 @@ class Backward {
             one(head, t);
           },
           [&](int, Size) { good = false; });
-      settle();
+      solve_waiting();
       finish(all);
       if (d.d_past_k) narrow(sums.keys, static_cast<Size>(n), 0, past, g, run.K, true, d.d_past_k);
       if (d.d_past_v) narrow(sums.values, static_cast<Size>(n), 0, past, g, run.V, true, d.d_past_v);
@@ -58,7 +58,7 @@ class Backward {
   static constexpr Size C = block_size;
   static Size blocks(Size count) { return (count + C - 1) / C; }
 
-  // A query that waits for settle(): it sees the pairs [from, end).
+  // A query that waits for solve_waiting(): it sees the pairs [from, end).
   struct Row {
     int head;
     Size t, from, end;
@@ -76,7 +76,7 @@ class Backward {
   void many(const Queries& a) {
     const Size b = a.count, m = p.causal ? a.seen + b - 1 : a.seen, ld = run.N, lead = system.first % C;
     if (m == 0) return;
-    settle();
+    solve_waiting();
     base = system.first - lead, apart = b;
     for (Size i = 0; i < b; ++i) {
       rows[i] = {a.head, a.begin + i, system.first, system.first + (p.causal ? a.seen + i : m)};
@@ -89,14 +89,14 @@ class Backward {
     s.gemm_nt(b, m, run.V, 1.0, run.o, run.V, run.factor.values(), run.V, 0.0, U, ld);
     clear();
     run.factor.upper(m, 2 * b, W, ld);
-    settle();
+    solve_waiting();
   }
 
   // The query of a token that sees the whole factor.
   void one(int head, Size t) {
     const Size m = system.count, lead = system.first % C;
     if (m == 0) return;
-    if (waiting == C) settle();
+    if (waiting == C) solve_waiting();
     if (waiting == 0) base = system.first - lead, apart = C;
     rows[waiting] = {head, t, system.first, system.first + m};
     load(rows[waiting], waiting);
@@ -118,7 +118,7 @@ class Backward {
   }
 
   // What the waiting queries say about keys, values, ridges and queries.
-  void settle() {
+  void solve_waiting() {
     const Size b = waiting, K = run.K, V = run.V, ld = run.N;
     if (b == 0) return;
     clear();

@@ -50,13 +50,13 @@ class Backward {
       maps.own();
       maps.clear_gradient();
       for (int r = 0; r < group; ++r) tile(p, d, key_head, r, i);
-      hand_over(d, key_head, own);
+      emit(d, key_head, own);
     }
     const bool wanted = d.d_past_k || d.d_past_w || d.d_past_beta || d.d_past_v;
     for (Size b = wanted ? x.past_blocks() : 0; b-- > 0;) {
       maps.load(p, x, key_head, x.block(b));
       maps.clear_gradient();
-      hand_over(d, key_head, b);
+      emit(d, key_head, b);
     }
     for (int r = 0; gates && r < group; ++r) gate_sums.back(x, r, key_head * group + r, p.scale, d.d_past_g, d.d_g);
   }
@@ -152,7 +152,7 @@ class Backward {
   }
 
   // A block to which all queries have added.
-  void hand_over(const PathAttentionGradient<T>& d, int key_head, Size b) {
+  void emit(const PathAttentionGradient<T>& d, int key_head, Size b) {
     const Block pairs = x.block(b);
     const bool carried = b + 1 < blocks;
     if (carried) maps.later();

@@ -330,7 +330,7 @@ Status run_heads(const KalmanProblem<T>& p, Form form, bool backward, const Simd
   const Size longest = longest_of(a.sequences);
   const FlushDenormals flush;
   Arena arena(work);
-  const auto walk = [&](auto&& run) {
+  const auto run_all = [&](auto&& run) {
     bool good = true;
     Size seq_head = 0;
     for (const Sequence& n : a.sequences)
@@ -340,8 +340,8 @@ Status run_heads(const KalmanProblem<T>& p, Form form, bool backward, const Simd
       }
     return good ? Status::ok : Status::out_of_domain;
   };
-  if (form != Form::chunk) return walk(Head(s, a.key_dim, a.value_dim, longest, backward, arena));
-  return walk(Blocks(s, a.key_dim, a.value_dim, longest, backward, tokens_of(p.chunk, longest), arena));
+  if (form != Form::chunk) return run_all(Head(s, a.key_dim, a.value_dim, longest, backward, arena));
+  return run_all(Blocks(s, a.key_dim, a.value_dim, longest, backward, tokens_of(p.chunk, longest), arena));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The chunk of vector_chunk.h where the key gates are gentle (gates.h) and there are no value gates: its members that
+// The chunk of chunk.h where the key gates are bounded (gates.h) and there are no value gates: its members that
 // work on panels scaled once, as they are read. With up = e^G, down = e^-G and late = e^{G_c}:
 //
 //   x^ = x up ;  pair(x, y) = x^ (y down)' ;  K~' U = diag(late) (k down)' U
