@@ -5,7 +5,7 @@
 // The X, B and x + y B + z B^2 of the five steps are kept for it.
 //
 // of row_norm, with f = norm / (r + 1e-5), r = |w|, e the cotangent of f w:  w^ = f e - (e.w) f / ((r + 1e-5) r) w
-// of q_norm, with n = sum |w|^q, f = n^((2-q)/q):  w^ = f e - (e.w) (q-2) f / n  sign(w) |w|^(q-1)
+// of q_norm, with u = w / max |w|, n = sum |u|^q, f = |w|_q^(2-q):  w^ = f e - (e.u) (q-2) f / n  sign(w) |u|^(q-1)
 #include "families/network/neural/step.h"
 
 #include <algorithm>
@@ -209,16 +209,30 @@ void Steps<T>::block_back(const Moved<const T>& x, T gain, const Moved<T>& d, T*
   std::copy_n(d.Z, n, d.P);
 }
 
+namespace {
+
+// |w|_q = most sum^(1/q), with the sum over |w / most|^q: a power of w itself leaves the range of a float where the norm
+// does not.
+template <class T>
+struct QNorm {
+  QNorm(std::ptrdiff_t size, const T* w, T q) {
+    for (std::ptrdiff_t c = 0; c < size; ++c) most = std::max(most, std::abs(w[c]));
+    for (std::ptrdiff_t c = 0; most > 0 && c < size; ++c) sum += std::pow(std::abs(w[c]) / most, q);
+    if (most > 0) factor = std::pow(most * std::pow(sum, 1 / q), T(2) - q);
+  }
+  T most = 0, sum = 0, factor = 1;  // factor: |w|_q^(2-q)
+};
+
+}  // namespace
+
 template <class T>
 const T* Steps<T>::in_use(const T* W, T* to) const {
   if (m.q_norm == 0) return W;
-  const T q = static_cast<T>(m.q_norm);
   for (int i = 0; i < layout_.count; ++i) {
     const NeuralLayout::Part& p = layout_.part[i];
     const Size size = Size{p.in} * p.out;
-    T sum = 0;
-    for (Size c = 0; c < size; ++c) sum += std::pow(std::abs(W[p.offset + c]), q);
-    s.scale(size, sum > 0 ? std::pow(sum, (T(2) - q) / q) : T(1), W + p.offset, to + p.offset);
+    const QNorm<T> norm(size, W + p.offset, static_cast<T>(m.q_norm));
+    s.scale(size, norm.factor, W + p.offset, to + p.offset);
   }
   return to;
 }
@@ -230,15 +244,15 @@ void Steps<T>::in_use_back(const T* W, const T* d, T* d_W) const {
     const NeuralLayout::Part& p = layout_.part[i];
     const Size size = Size{p.in} * p.out;
     const T *const w = W + p.offset, *const e = d + p.offset;
-    T sum = 0;
-    for (Size c = 0; c < size; ++c) sum += std::pow(std::abs(w[c]), q);
-    if (!(sum > 0)) {
+    const QNorm<T> norm(size, w, q);
+    if (!(norm.most > 0)) {
       s.axpy(size, T(1), e, d_W + p.offset);
       continue;
     }
-    const T factor = std::pow(sum, (T(2) - q) / q), along = s.dot(size, w, e) * (q - 2) * factor / sum;
+    const T along = s.dot(size, w, e) / norm.most * (q - 2) * norm.factor / norm.sum;
     for (Size c = 0; c < size; ++c)
-      d_W[p.offset + c] += factor * e[c] - along * std::copysign(std::pow(std::abs(w[c]), q - 1), w[c]);
+      d_W[p.offset + c] +=
+          norm.factor * e[c] - along * std::copysign(std::pow(std::abs(w[c]) / norm.most, q - 1), w[c]);
   }
 }
 
