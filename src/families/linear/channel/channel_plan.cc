@@ -1,8 +1,8 @@
 // Plans of the families with a gate per channel, or with other keys to read or erase with than to write with.
+#include "families/linear/channel/channel_plan.h"
 #include "families/common/linear_plan.h"
 #include "families/linear/channel/dplr.h"
 #include "families/linear/channel/gated.h"
-#include "families/linear/channel/slots.h"
 
 namespace ttr::families {
 namespace {

@@ -1,7 +1,7 @@
 // Slots: two gated memories with a softmax between them. The keys of the slots are read to a share of each slot, the
 // values of the slots are read by the shares (gated slot attention, ABC). No kernel of its own.
 #include "families/common/linear_plan.h"
-#include "families/linear/channel/slots.h"
+#include "families/linear/channel/channel_plan.h"
 
 namespace ttr::families {
 namespace {
