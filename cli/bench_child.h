@@ -19,8 +19,8 @@ struct ChildResult {
   std::string why;
 };
 
-/// Runs the case once, then `runs` times for the clock (fewer if a run takes seconds; 0: memory alone). `check`: compare it with the oracle
-/// first. An interrupted child ends with the parent's flag set.
+/// Runs the case once, then `runs` times for the clock (fewer if a run takes seconds; 0: memory alone). `check`: compare
+/// it with the oracle first. An interrupted child ends with the parent's flag set.
 ChildResult run_in_child(const BenchCase&, int runs, bool check);
 
 /// Bytes of the inputs and outputs of a case.

@@ -4,7 +4,8 @@
 //
 // H [K, K], F [K, V]. Lambda is a constant ridge, one relative to |H|_F, or nothing; a fading ridge is the H before the
 // first token. Without a ridge directions with less than `cut` of the largest eigenvalue are not seen (least norm; keys
-// that are float numbers leave any subspace by 1e-15 of it, and that is not data); eigenvalues by Jacobi rotations. A window is summed afresh for every answer. Not for speed.
+// that are float numbers leave any subspace by 1e-15 of it, and that is not data); eigenvalues by Jacobi rotations. A
+// window is summed afresh for every answer. Not for speed.
 #pragma once
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 //                     monomials of z = x - q up to degree p (local(p), whose answer at q is the first row of S)
 //   linear(reverse)   a map from value to key: x = S v (the read stays S' q)
 //   mlp               z_0 = x; z_{l+1} = act(z_l W_l + b_l), no activation after the last; with `layernorm` then
-//   LN(.)
-//                     without learned scale, with `residual` then x + .  ;  layernorm_linear: one layer with LN (TTT)
+//                     LN(.) without learned scale, with `residual` then x + .
+//   layernorm_linear  one layer with LN (TTT)
 //   swiglu            y = (silu(x W0) * (x W2)) W1
 //   kernel            f(x) = sum_i alpha_i kappa(k_i, x)
 //

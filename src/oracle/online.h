@@ -5,8 +5,8 @@
 //
 //   Z <- momentum Z - step G        S <- base + Z   (muon: base + NS5(Z))
 //
-//   G is taken      sgd: on the newest pair at S ; minibatch(b): on the newest pair at the S of the start of the
-//   block ;
+//   G is taken      sgd: on the newest pair at S ;
+//                   minibatch(b): on the newest pair at the S of the start of the block ;
 //                   descend: on the whole weighted objective at S ;  nesterov: at S + momentum Z
 //   decay before    S <- e^g S first, G at the decayed S, base = S      leak    G + lam S, base = S
 //   decay shrink    G at S, base = (1 - lam) S

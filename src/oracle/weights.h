@@ -5,12 +5,12 @@
 // kept as factor * exp(logit), because the factor may be zero or negative (beta, a phase) and the exponent may be
 // large (near, exponential importance). Gates per channel give one logit per key or value channel besides.
 //
-//   importance   beta_i ;  e^{i_i} (mLSTM) ;  lam_i dt_i + (1 - lam_{i+1}) dt_{i+1}, lam = sigmoid(trap) (Mamba-3;
-//                the second term only for i < n)
-//   near * gate(key)    the key inside the kernel fades per channel (wall attention)
-//   transport    the kernel sees q' H_n ... H_{i+1} k_i, H = I - beta_t w_t w_t', and the gate is scaled with it
-//   (PaTH) levels       level 0 = {n}; level l covers [b - 2^(l-1), b), b = n - n mod 2^(l-1), if n mod 2^l >=
-//   2^(l-1)
+//   importance         beta_i ;  e^{i_i} (mLSTM) ;  lam_i dt_i + (1 - lam_{i+1}) dt_{i+1}, lam = sigmoid(trap)
+//                      (Mamba-3; the second term only for i < n)
+//   near * gate(key)   the key inside the kernel fades per channel (wall attention)
+//   transport          the kernel sees q' H_n ... H_{i+1} k_i, H = I - beta_t w_t w_t', and the gate is scaled with it
+//                      (PaTH)
+//   levels             level 0 = {n}; level l covers [b - 2^(l-1), b), b = n - n mod 2^(l-1), if n mod 2^l >= 2^(l-1)
 //
 // Not causal: n is the last pair of the call, so a pair's age is counted from there for every query.
 #pragma once

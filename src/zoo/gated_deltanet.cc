@@ -1,7 +1,7 @@
 // Gated DeltaNet: the state decays, then takes one gradient step on the newest pair.
 //
-//   S~ = e^{g_t} S_{t-1} ;   u_t = beta_t (v_t - S~' k_t) ;   S_t = S~ + k_t u_t' ;   o_t = S_t' (c q_t) ,  c =
-//   1/sqrt(K)
+//   S~ = e^{g_t} S_{t-1} ;   u_t = beta_t (v_t - S~' k_t) ;   S_t = S~ + k_t u_t'
+//   o_t = S_t' (c q_t) ,  c = 1/sqrt(K)
 //
 // g, beta [B,T,H]; q, k may have fewer heads than v. Source: Yang, Kautz, Hatamizadeh 2024.
 #include "zoo/zoo.h"

@@ -1,7 +1,7 @@
 // HGRN2: gated linear attention whose key is what the gate lets go.
 //
-//   g_t = log(lb + (1 - lb) sigmoid(f_t)) ;   S_t = diag(e^{g_t}) S_{t-1} + (1 - e^{g_t}) i_t' ;   o_t = S_t' (c
-//   silu(q_t))
+//   g_t = log(lb + (1 - lb) sigmoid(f_t)) ;   S_t = diag(e^{g_t}) S_{t-1} + (1 - e^{g_t}) i_t'
+//   o_t = S_t' (c silu(q_t))
 //
 // q, f [B,T,H,K], i [B,T,H,V], lower_bound [H,K] (zero in the first layer of a model), c = 1/sqrt(K). Source: Qin et
 // al. 2024; flash-linear-attention hgrn2.

@@ -1,7 +1,7 @@
 // Kaczmarz linear attention: the state decays, then is projected towards the newest pair (NLMS with a gate).
 //
-//   S~ = e^{g_t} S_{t-1} ;   S_t = S~ + mu_t/(eps + |k_t|^2) k_t (v_t - S~' k_t)' ;   o_t = S_t' (c q_t) ,  c =
-//   1/sqrt(K)
+//   S~ = e^{g_t} S_{t-1} ;   S_t = S~ + mu_t/(eps + |k_t|^2) k_t (v_t - S~' k_t)'
+//   o_t = S_t' (c q_t) ,  c = 1/sqrt(K)
 //
 // mu, g [B,T,H]. Source: arXiv 2605.08587.
 #include "zoo/zoo.h"

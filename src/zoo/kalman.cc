@@ -1,7 +1,7 @@
 // Kalman filter of a linear memory that drifts: mean and covariance, with the variance of every prediction.
 //
-//   P <- P + process I ;  gain = P k / (noise + k'P k) ;  S <- S + gain (v - S'k)' ;  P <- P - gain (P k)' ;  o_t = S' q_t
-//   variance_t = q_t' P q_t + noise
+//   P <- P + process I ;  gain = P k / (noise + k'P k) ;  S <- S + gain (v - S'k)' ;  P <- P - gain (P k)'
+//   o_t = S' q_t ;  variance_t = q_t' P q_t + noise
 //
 // q, k [B,T,G,K], v [B,T,H,V], qvar (process), rvar (noise) [B,T,H]. Fresh: P = I. Source: Kalman 1960.
 #include "zoo/zoo.h"

@@ -2,8 +2,8 @@
 // state is elementwise.
 //
 //   beta = sigmoid(beta_raw + bias) ;   delta_t[d] = beta_t[d] / (1 + beta_t[d] |k_t|^2)
-//   S_t[n,d] = (1 - delta_t[d] k_t[n]^2) S_{t-1}[n,d] + k_t[n] delta_t[d] x_t[d] ;   y_t = (S_t' q_t + D * x_t)
-//   silu(z_t)
+//   S_t[n,d] = (1 - delta_t[d] k_t[n]^2) S_{t-1}[n,d] + k_t[n] delta_t[d] x_t[d]
+//   y_t = (S_t' q_t + D * x_t) silu(z_t)
 //
 // x, beta_raw, z, y [B,T,H,V], q, k [B,T,G,K], bias and D [H,V]. Published layout [B,T,D], state [B,D,N].
 // Source: Liu et al. 2024, models/longhorn.py; `longhorn` is the rule as derived in the paper.

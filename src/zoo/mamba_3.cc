@@ -1,8 +1,8 @@
 // Mamba-3 (SISO): Mamba-2 with a trapezoidal write and a data-dependent rotation of queries and keys.
 //
 //   phi_t = phi_{t-1} + pi tanh(angles_t) dt_t  (mod 2 pi) ;   q~, k~ = q + q_bias, k + k_bias turned by phi_t
-//   lam = sigmoid(trap) ;   S_t = e^{adt_t} S_{t-1} + (1-lam_t) dt_t e^{adt_t} k~_{t-1} v_{t-1}' + lam_t dt_t k~_t
-//   v_t' o_t = (S_t' q~_t + D v_t) * silu(z_t)
+//   S_t = e^{adt_t} S_{t-1} + (1-lam_t) dt_t e^{adt_t} k~_{t-1} v_{t-1}' + lam_t dt_t k~_t v_t' ,  lam = sigmoid(trap)
+//   o_t = (S_t' q~_t + D v_t) * silu(z_t)
 //
 // q, k [B,T,G,K], v, z [B,T,H,V], adt, dt, trap [B,T,H], biases [H,K], angles [B,T,H,R] for the first R adjacent
 // pairs of channels, D [H]. Source: state-spaces/mamba, the SISO step reference.

@@ -1,6 +1,7 @@
 // MesaNet: gated least squares with a ridge per key channel that never fades, solved for every token.
 //
-//   H_t = e^{g_t} H_{t-1} + beta_t k_t k_t' ;  G_t = e^{g_t} G_{t-1} + beta_t k_t v_t' ;  o_t = G_t' (H_t + diag(lamb))^{-1} q_t
+//   H_t = e^{g_t} H_{t-1} + beta_t k_t k_t' ;  G_t = e^{g_t} G_{t-1} + beta_t k_t v_t'
+//   o_t = G_t' (H_t + diag(lamb))^{-1} q_t
 //
 // q, k [B,T,G,K] of length one, v [B,T,H,V], g, beta [B,T,H], lamb [H,K] >= 0.25. solver=direct is Cholesky; a number
 // of steps is conjugate gradients, as published. Source: von Oswald et al. 2025.

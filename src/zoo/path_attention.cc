@@ -1,6 +1,7 @@
 // PaTH attention: softmax attention whose keys are carried to the query by products of Householder-like maps.
 //
-//   x_ti = q_t' H_t H_{t-1} .. H_{i+1} k_i ,  H_j = I - beta_j w_j w_j' ;  o_t = sum_i softmax_i(c (x_ti + G_t - G_i)) v_i
+//   x_ti = q_t' H_t H_{t-1} .. H_{i+1} k_i ,  H_j = I - beta_j w_j w_j'
+//   o_t = sum_i softmax_i(c (x_ti + G_t - G_i)) v_i
 //
 // q [B,T,H,K], k, w [B,T,G,K], v [B,T,G,V], beta [B,T,G], g [B,T,H] (scaled with the logits). Source: Yang et al. 2025.
 #include "zoo/zoo.h"

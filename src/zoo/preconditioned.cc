@@ -1,8 +1,8 @@
 // Preconditioned DeltaNet and KDA: the write key is scaled by a diagonal that shrinks where keys were large.
 //
 //   A_t = e^{g_atk} A_{t-1} + beta_atk k_t*k_t ;  r = log(A_t + 1e-6) - c ;  D_t = 1.5^{-r/(1+|r|)}
-//   S~ = e^{g_t} S_{t-1} (KDA: diag(e^{g_t}) S_{t-1}) ;  S_t = S~ + (D_t*k_t) (beta_t (v_t - S~' k_t))' ;  o_t = S_t'
-//   (s q_t)
+//   S~ = e^{g_t} S_{t-1} (KDA: diag(e^{g_t}) S_{t-1}) ;  S_t = S~ + (D_t*k_t) (beta_t (v_t - S~' k_t))'
+//   o_t = S_t' (s q_t)
 //
 // q, k [B,T,G,K] (the DeltaNet normalises them itself), v [B,T,H,V], g [B,T,H] or [B,T,H,K], beta, g_atk, beta_atk
 // [B,T,H], log_atk_scale c [H], s = 1/sqrt(K). Source: the `atk` operators of flash-linear-attention.

@@ -1,8 +1,8 @@
 // ReBased: linear attention through a feature map.
 //
-//   phi(q).phi(k) = (q.k)^2 / K. The layer norm of q and k (with their own scales and shifts) is done before:
-//   layer-norm.
-// Source: Aksenov et al. 2024.
+//   phi(q).phi(k) = (q.k)^2 / K
+//
+// The layer norm of q and k (with their own scales and shifts) is done before: layer-norm. Source: Aksenov et al. 2024.
 #include "zoo/feature_attention.h"
 
 namespace ttr::zoo {

@@ -1,8 +1,8 @@
 // RWKV-7: a delta rule with a gate per key channel and independent read, erase and write keys.
 //
 //   kk = k_raw*k_k / max(|k_raw*k_k|, 1e-12) ;   k = k_raw*(1 + (a-1)*k_a)
-//   S_t = diag(e^{w_t}) S_{t-1} - (a_t*kk_t)(kk_t' S_{t-1}) + k_t v_t' ;   o_t = S_t' r_t ;   o_bonus = (sum r*k*r_k)
-//   v_t
+//   S_t = diag(e^{w_t}) S_{t-1} - (a_t*kk_t)(kk_t' S_{t-1}) + k_t v_t'
+//   o_t = S_t' r_t ;   o_bonus = (sum r*k*r_k) v_t
 //
 // r, w, k_raw, a [B,T,H,K], v [B,T,H,V], k_k, k_a, r_k [H,K]. The layer adds o_bonus after its group norm, so it is
 // an output of its own. Source: Peng et al. 2025; flash-linear-attention rwkv7.

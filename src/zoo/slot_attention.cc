@@ -1,7 +1,7 @@
 // Gated slot attention and attention with bounded memory: a fixed number of slots holds keys and values.
 //
-//   Km_t = Km_{t-1} diag(e^{g_t}) + k_t s_t' ;  p_t = softmax(c Km_t' q_t) ;  Vm_t = diag(e^{g_t}) Vm_{t-1} + s_t
-//   v_t' ; o_t = Vm_t' p_t
+//   Km_t = Km_{t-1} diag(e^{g_t}) + k_t s_t' ;  p_t = softmax(c Km_t' q_t)
+//   Vm_t = diag(e^{g_t}) Vm_{t-1} + s_t v_t' ;  o_t = Vm_t' p_t
 //
 // q, k [B,T,G,K], v [B,T,H,V], s, g [B,T,H,M]. GSA takes s and g (c = 1). ABC takes the log weights s alone and makes
 // z_t = logsumexp_{i<=t} s_i, share e^{s - z}, gate z_{t-1} - z_t (c = 1/sqrt(K)): every slot is a running softmax

@@ -6,10 +6,10 @@
 //   MAC, memory as context    segments of `batch` tokens: h_t = M before the segment (mq_t) ; y_t = Attn(q_t; (h_s wk,
 //                             h_s wv), (k_s, v_s), s <= t) ; M learns (y_t uk, y_t uv) ; o_t = y_t (x) M_t(y_t uq)
 //
-// Attention also sees the persistent pairs pk [M,G,K], pv [M,G,V], outside of any window or segment. q [B,T,H,K], k, v
-// with G heads; the maps are per head. Where the paper leaves a choice (families/network/arrangement/arrangement.h): a query of MAC sees
-// what was retrieved for tokens up to its own, so that the layer is causal; the memory moves token by token. Source:
-// Behrouz, Zhong, Mirrokni 2024, arXiv 2501.00663, section 4.
+// Attention also sees the persistent pairs pk [M,G,K], pv [M,G,V], outside any window or segment. q [B,T,H,K], k, v
+// with G heads; the maps are per head. Where the paper leaves a choice (families/network/arrangement/arrangement.h): a
+// query of MAC sees what was retrieved for tokens up to its own, so that the layer is causal; the memory advances token
+// by token. Source: Behrouz, Zhong, Mirrokni 2024, arXiv 2501.00663, section 4.
 #include "families/network/arrangement/arrangement.h"
 #include "zoo/zoo.h"
 

@@ -8,8 +8,9 @@
 //
 // B_j is the segment run from a zero state. A_j is carried as a log where it is a number (ScalarMap) or diagonal
 // (DiagonalMap); where it is dense it is the segment run on the identity without values (DenseMap), which is the
-// family's own algebra: never an inverse. A state of several parts is one column [S; Z]. The order of composition is fixed, so the bits do not depend on who
-// computes which segment. At most `parts` maps are held at a time; longer lists of segments go through in rounds.
+// family's own algebra: never an inverse. A state of several parts is one column [S; Z]. The order of composition is
+// fixed, so the bits do not depend on who computes which segment. At most `parts` maps are held at a time; longer lists
+// of segments go through in rounds.
 #pragma once
 
 #include <algorithm>

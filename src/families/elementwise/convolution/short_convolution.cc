@@ -1,4 +1,4 @@
-// A sequence at a time through the kernels of families/elementwise/convolution/convolution_simd.h; the cache and its gradient are moved here.
+// One sequence at a time through the kernels of convolution_simd.h; the cache and its gradient are moved here.
 #include "families/elementwise/convolution/short_convolution.h"
 
 #include <algorithm>

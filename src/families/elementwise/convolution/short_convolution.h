@@ -5,7 +5,8 @@
 // The last tap meets the current token. What lies before the first token comes from the cache: the last W - 1 inputs
 // of each sequence, oldest first, [N, W-1, D] contiguous, as for any other state. A sequence shorter than W - 1
 // pushes its tokens into the cache and keeps the younger part of what was there; W = 1 has no cache. Sequences do not
-// see each other. Channels that are contiguous are fastest; bits do not depend on strides or on cuts. Source: Poli 2023, Gu and Dao 2023; fla caches W inputs, of which it reads W - 1.
+// see each other. Channels that are contiguous are fastest; bits do not depend on strides or on how a sequence is split.
+// Source: Poli 2023, Gu and Dao 2023; fla caches W inputs, of which it reads W - 1.
 #pragma once
 
 #include <cstddef>

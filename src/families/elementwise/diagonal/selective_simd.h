@@ -47,8 +47,8 @@ template <class T>
 struct SelectiveSimd {
   using Size = std::ptrdiff_t;
 
-  /// rates = A (may be the same rows) in the unit the gates want. True if all are finite and none is positive: then a step that is not
-  /// negative gives gates of at most 1, which need fewer checks (the bits are the same).
+  /// rates = A (may be the same rows) in the unit the gates want. True if all are finite and none is positive: then a
+  /// step that is not negative gives gates of at most 1, which need fewer checks (the bits are the same).
   bool (*rates)(Size K, Size V, const T* A, Size ld, T* rates, Size ld_rates);
   /// Tokens through S [K,V]. write = false: S <- a S. o = null: no outputs, q is not read.
   void (*forward)(const SelectiveTokens<T>&, bool write, T* S, T* o, Size ldo, T* scratch);

@@ -1,6 +1,7 @@
-// Vector decay:  S_t = diag(e^{gk_t}) S_{t-1} diag(e^{gv_t}) + beta_t k_t v_t' ;  o_t = S_t' (scale q_t)
-// read_before:   o_t = (S_{t-1} + (bonus*k_t) v_t')' (scale q_t)                        S [K, V] per sequence and
-// head
+// Vector decay, S [K, V] per sequence and head:
+//
+//   S_t = diag(e^{gk_t}) S_{t-1} diag(e^{gv_t}) + beta_t k_t v_t' ;  o_t = S_t' (scale q_t)
+//   read_before:   o_t = (S_{t-1} + (bonus*k_t) v_t')' (scale q_t)
 //
 // GLA and HGRN2 (gk), slots of GSA and ABC (gk or gv), RWKV-6 (read_before with bonus) are this family. Any finite
 // gate <= 0, and -inf, is safe in every form: no exponent is ever above 12 (gates.h). The bonus is not times beta.

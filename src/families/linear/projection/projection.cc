@@ -100,7 +100,8 @@ class Recurrent {
     }
   }
 
-  // k [p,K], r = R (v without data: as if all values were 0), x = X, and the factor of G; false (and X = NaN) if G is singular.
+  // k [p,K], r = R (v without data: as if all values were 0), x = X, and the factor of G; false (and X = NaN) if G is
+  // singular.
   bool solve_window(const ProjectionProblem<T>& p, Size t, int head, const T* S) {
     const LinearProblem<T>& a = p.linear;
     const Sequence& n = a.sequences[0];

@@ -185,9 +185,9 @@ class ChunkForm {
  private:
   static constexpr Size undecayed = rule == Rule::delta_undecayed;
 
-  // A state that only adds keeps every rounding. Products add a chunk at a time, sweeps every token, and as the
-  // recurrent form does: in float, over a million tokens, with up to a hundred times the error (docs/accuracy.md). Gates that are the same for all tokens can be seen
-  // to be open; others are trusted to close.
+  // A state that only adds keeps every rounding. Products add a chunk at a time, sweeps every token, as the recurrent
+  // form does: in float, over a million tokens, with up to a hundred times the error (docs/accuracy.md). Gates that are
+  // the same for all tokens can be seen to be open; others are trusted to close.
   static bool forgets(const LinearProblem<T>& p, Size row, Size begin, int head) {
     return reads(rule) || (p.g && (p.g.stride[1] != 0 || p.g(row, begin, head) != 0));
   }

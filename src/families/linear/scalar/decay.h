@@ -1,5 +1,6 @@
-// Scalar decay:  S_t = e^{g_t} S_{t-1} + beta_t k_t v_t' ;  o_t = S_t' (scale q_t)      S [K, V] per sequence and
-// head
+// Scalar decay, S [K, V] per sequence and head:
+//
+//   S_t = e^{g_t} S_{t-1} + beta_t k_t v_t' ;  o_t = S_t' (scale q_t)
 //
 // Linear attention (no g), RetNet (g constant: zero strides), Mamba-2 and simple GLA (g per token) are this family.
 // All forms are exact and agree to rounding; see chunk.h for the block form and recurrent.h for the step.

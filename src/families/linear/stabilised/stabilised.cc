@@ -1,5 +1,5 @@
-// Every form goes through chunks; a step is a chunk of one token, in place. With S = [C, n] (V+1 columns), Va = [V,
-// 1], Oa = [C' q, n.q], backward of a chunk is that of scalar decay with weights W and e, and the logs of the
+// Every form goes through chunks; a step is a chunk of one token, in place. With S = [C, n] (V+1 columns),
+// Va = [V, 1], Oa = [C' q, n.q], backward of a chunk is that of scalar decay with weights W and e, and the logs of the
 // weights:
 //
 //   dOa = [do / denom, sign(n.q) dden] or, where e^{-m} is the larger, [do / denom, 0] and dm -= e^{-m} dden

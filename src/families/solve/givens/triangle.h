@@ -137,10 +137,11 @@ class Triangle {
 
   // True if a direction x (in coordinates of the basis) counts as forgotten: |R x| <= old_cut |x| times the largest
   // pivot. The smallest pivot R_ii is no less than the smallest |R x| / |x|, after a direction has been removed up to
-  // thousands of times more, so only where all pivots are alike there is nothing to do. Elsewhere: R n = -R_ii e_i for n = (R_{0..i-1}^{-1} R_{0..i-1,i}, -1, 0), from where two steps of inverse iteration lead
-  // to the weakest direction. They are needed for its sake too: n is off by the ratio of the pivots, so that keys
-  // would keep reaching out of the basis that is left by as much, and what is known there would be noise. `most`
-  // scales x so that nothing overflows when all of R is small.
+  // thousands of times more, so only where all pivots are alike there is nothing to do. Elsewhere: R n = -R_ii e_i for
+  // n = (R_{0..i-1}^{-1} R_{0..i-1,i}, -1, 0), from where two steps of inverse iteration lead to the weakest direction.
+  // They are needed for its sake too: n is off by the ratio of the pivots, so that keys would keep reaching out of the
+  // basis that is left by as much, and what is known there would be noise. `most` scales x so that nothing overflows
+  // when all of R is small.
   bool faded() {
     double most = 0;
     Size i = 0;

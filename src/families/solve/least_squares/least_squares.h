@@ -13,8 +13,9 @@
 //     w_n = 4 / (4 - rho^2 w_{n-1}) , w_0 = 2 ;  x_n = x_{n-1} - w_n s (A x_{n-1} - p) + (w_n - 1)(x_{n-1} - x_{n-2})
 //     s = 2 / (high + low) ,  rho = (high - low) / (high + low)
 //
-// RLS with forgetting: cholesky and a constant ridge. MesaNet (arXiv 2506.05233): g = gh, ridge [H, K], conjugate gradients. Gated KalmaNet (arXiv 2511.21016): relative
-// ridge 0.02, blend, chebyshev. No constants are added to denominators: they would bound the accuracy at 1e-3.
+// RLS with forgetting: cholesky and a constant ridge. MesaNet (arXiv 2506.05233): g = gh, ridge [H, K], conjugate
+// gradients. Gated KalmaNet (arXiv 2511.21016): relative ridge 0.02, blend, chebyshev. No constants are added to
+// denominators: they would bound the accuracy at 1e-3.
 //
 // Gradients are those of what is computed: the reverse of the steps taken, not the implicit gradient of an exact
 // solution, which is off by the residual of a truncated one. Conjugate gradients that have converged (|A x - p| <=
