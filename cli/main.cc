@@ -22,9 +22,9 @@ constexpr const char* examples = R"(Examples:
   ttr regress                                              the switching process of the paper: a table and report.html
   ttr regress data.csv --values y --layer nlms --layer rls predict each row from the rows before it
   ttr layers gated-deltanet                                one layer explained
-  ttr derive 'equal / linear / sgd(beta, decay)'           a recipe worked out on paper
+  ttr derive 'equal / linear / sgd(beta, decay)'           the derivation of a recipe on paper
   ttr check                                                every property of every layer
-  ttr bench gla gated-deltanet                             tokens per second beside the machine's limits
+  ttr bench gla gated-deltanet                             tokens per second, and the share of the machine's limits
   ttr bench rls-stability                                  the least-squares solvers over 100,000 tokens
 )";
 
@@ -65,8 +65,8 @@ struct BenchVerb {
            *forms_command = nullptr;
 
   void declare(CLI::App& app) {
-    command =
-        app.add_subcommand("bench", "Measure speed beside the machine's limits; stability, growth, attention, forms");
+    command = app.add_subcommand(
+        "bench", "Measure speed against the machine's limits; also stability, growth, attention, forms");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -77,12 +77,12 @@ struct BenchVerb {
     list("--pass", speed.passes, "forward, both (forward and backward) or step (decoding)");
     list("--dtype", speed.dtypes, "f32, f64, bf16, f16 (tensors; states and arithmetic are then float)");
     list("--key-dim", speed.key_dims, "key_dim");
-    list("--value-dim", speed.value_dims, "value_dim (default: as key_dim)");
+    list("--value-dim", speed.value_dims, "value_dim (default: the same as key_dim)");
     list("--heads", speed.heads, "heads");
-    list("--time", speed.times, "tokens; decoding: pairs kept before");
-    list("--threads", speed.threads, "threads (default: 1 and all of the machine)");
-    command->add_option("--runs", speed.runs, "runs of which the median counts")->capture_default_str();
-    command->add_flag("--quick", speed.quick, "small sizes and few runs: a test of the program, not of the speed");
+    list("--time", speed.times, "tokens; for decoding, pairs already kept");
+    list("--threads", speed.threads, "threads (default: 1, and all cores)");
+    command->add_option("--runs", speed.runs, "number of runs; the median is reported")->capture_default_str();
+    command->add_flag("--quick", speed.quick, "small sizes and few runs: tests the program, not the speed");
     command->add_option("--compare", speed.compare, "JSON of an earlier run: adds a column of ratios");
     add_outputs(command, speed);
 
@@ -107,11 +107,13 @@ struct BenchVerb {
     attention_command->add_option("--time", attention.time, "tokens")->capture_default_str();
     attention_command->add_option("--heads", attention.heads, "heads")->capture_default_str();
     attention_command->add_option("--dim", attention.dim, "key_dim and value_dim")->capture_default_str();
-    attention_command->add_option("--runs", attention.runs, "runs of which the median counts")->capture_default_str();
+    attention_command->add_option("--runs", attention.runs, "number of runs; the median is reported")
+        ->capture_default_str();
     attention_command->add_flag("--quick", attention.quick, "short sequences and few runs");
     add_outputs(attention_command, attention);
 
-    forms_command = command->add_subcommand("forms", "The token loop against chunks: what Form::best is fitted to");
+    forms_command =
+        command->add_subcommand("forms", "The token loop against chunks: the measurements behind Form::best");
     const auto numbers = [&](const char* name, std::vector<int>& values, const char* meaning) {
       forms_command->add_option(name, values, meaning)
           ->delimiter(',')
@@ -121,11 +123,11 @@ struct BenchVerb {
     numbers("--dim", forms.dims, "key_dim and value_dim");
     numbers("--chunk", forms.chunks, "tokens of a chunk");
     forms_command->add_option("--heads", forms.heads, "heads")->capture_default_str();
-    forms_command->add_option("--time", forms.time, "tokens; a quarter of it for states of 256 and more")
+    forms_command->add_option("--time", forms.time, "tokens; a quarter of them for states of 256 and more")
         ->capture_default_str();
-    forms_command->add_option("--runs", forms.runs, "runs of which the median counts")->capture_default_str();
+    forms_command->add_option("--runs", forms.runs, "number of runs; the median is reported")->capture_default_str();
     forms_command->add_option("--write", forms.write, "write the table: src/families/common/choice_table.inc");
-    forms_command->add_flag("--quick", forms.quick, "small sizes and one run: a test of the program");
+    forms_command->add_flag("--quick", forms.quick, "small sizes and one run: tests the program, not the speed");
     forms_command->add_flag("--json", forms.json, "print JSON");
   }
   int run(const std::string& text) {
@@ -152,7 +154,8 @@ int main(int argc, char** argv) {
   const bool json_wanted =
       std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
   CLI::App app{
-      "ttr: a sequence layer is a regression problem - weights / memory / solver. Says which one, runs it exactly."};
+      "ttr: a sequence layer is a regression problem, weights / memory / solver. Says which one, and runs it "
+      "exactly."};
   app.name("ttr");
   app.footer(examples);
   app.set_version_flag("--version", "ttr " TTR_VERSION);
@@ -175,16 +178,16 @@ int main(int argc, char** argv) {
       ->delimiter('\0');
   regress_command->add_flag("--bias", regress.bias, "add a key that is always 1");
   regress_command->add_flag("--standardize", regress.standardize,
-                            "shift and scale by running mean and deviation; nothing of later rows leaks");
+                            "shift and scale by running mean and deviation; no information from later rows");
   regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
-  regress_command->add_option("--horizon", regress.horizon, "predict the value so many rows later")
+  regress_command->add_option("--horizon", regress.horizon, "predict the value this many rows later")
       ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--interval", regress.interval,
                               "prediction intervals of this level, such as 0.9, for layers with a covariance");
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");
   regress_command->add_option("--out", regress.out, "write predictions, .csv or .npy");
   regress_command->add_option("--report", regress.report, "write a report, one self-contained HTML file");
-  regress_command->add_option("--svg", regress.svg, "write the plot of the losses alone");
+  regress_command->add_option("--svg", regress.svg, "write only the plot of the losses");
   regress_command->add_option("--on-bad", regress.on_bad, "error or skip: what to do with a bad row")
       ->check(CLI::IsMember({"error", "skip"}));
   regress_command->add_option("--header", regress.header, "auto, yes or no: whether the first line names the columns")
@@ -196,7 +199,7 @@ int main(int argc, char** argv) {
   regress_command->add_option("--covariance", regress.covariance, "built-in process: covariance of the noise")
       ->check(CLI::IsMember({"equicorrelation", "toeplitz", "wishart", "identity"}))
       ->capture_default_str();
-  regress_command->add_option("--threads", regress.threads, "built-in process: threads; 0 = all");
+  regress_command->add_option("--threads", regress.threads, "built-in process: threads; 0 = all cores");
 
   LayersOptions layers;
   CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one");
@@ -210,7 +213,7 @@ int main(int argc, char** argv) {
 
   DeriveOptions derive;
   CLI::App* derive_command =
-      app.add_subcommand("derive", "Work a recipe out on paper: objective, recurrence, cost, forms");
+      app.add_subcommand("derive", "Derive a recipe on paper: objective, recurrence, cost, forms");
   derive_command->add_option("recipe", derive.recipe, "a recipe such as 'equal / linear / sgd(beta)', or a layer")
       ->required();
   derive_command->add_flag("--latex", derive.latex, "print LaTeX");
@@ -225,16 +228,17 @@ int main(int argc, char** argv) {
                                                   "compare with every <op>/<case>.safetensors below this folder");
   CLI::Option* long_run = check_command->add_flag(
       "--long", check.long_run,
-      "run a million tokens through every layer with a state of fixed size: float against double");
-  CLI::Option* recipes =
-      check_command->add_option("--recipes", check.recipes, "compare so many random recipes with the literal solver");
-  check_command->add_option("--seed", check.seed, "with --recipes: seed of the first; the others follow")
+      "run a million tokens through every layer whose state has a fixed size: float against double");
+  CLI::Option* recipes = check_command->add_option("--recipes", check.recipes,
+                                                   "compare this many random recipes with the literal solver");
+  check_command
+      ->add_option("--seed", check.seed, "with --recipes: seed of the first recipe; the others count up from it")
       ->needs(recipes)
       ->capture_default_str();
   long_run->excludes(golden);
   recipes->excludes(golden)->excludes(long_run);
   check_command->add_flag("--json", check.json, "print JSON");
-  check_command->add_flag("--quiet", check.quiet, "print only what fails, and the last line");
+  check_command->add_flag("--quiet", check.quiet, "print only failures and the last line");
 
   BenchVerb bench;
   bench.declare(app);

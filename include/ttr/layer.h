@@ -20,7 +20,7 @@ enum class Range {
   small,     // N(0, 1) / 10
   rate,      // (0, 0.1): a step of gradient descent on a network, a share forgotten
   weights,   // N(0, 1) / sqrt(extent of the last axis but one): a matrix [in, out]
-  fresh,     // states that are only what reset or a call left: checks do not draw them
+  fresh,     // for states: only what reset or a call leaves in them; checks do not draw them
 };
 
 struct InputInfo {
@@ -60,8 +60,8 @@ struct GoldenInfo {
   std::string op;  // folder name: "delta_rule"
   // golden name -> ours: {"h0", "state.S"}. Marks at the end: "^" the last two axes are swapped, "~" the gradient is
   // symmetrised, "=" only the order of the numbers is the same, "-" the other sign, "%" a row for several tokens,
-  // "[B HV T]" the axes in the file (joined letters are one axis). "answer" is the regression map, read with unit queries;
-  // "before.k" are tokens before the first.
+  // "[B HV T]" the axes in the file (joined letters are one axis). "answer" is the regression map, read with unit
+  // queries; "before.k" are tokens before the first.
   std::vector<std::pair<std::string, std::string>> tensors;
   // "@name" = metadata `name`, "?x" = input if in.x exists ("?x:1": else 1), "!x" = none if not, "#x.1" = extent of
   // axis 1 of in.x
@@ -90,7 +90,7 @@ struct LayerInfo {
   std::vector<GoldenInfo> golden;
   double tolerance_f64 = 1e-10, tolerance_f32 = 1e-4;
   std::string tolerance_reason;
-  double conditioning = 1;  // how much more than a sum the layer magnifies rounding, between forms and pieces
+  double conditioning = 1;  // how much more than a sum the layer magnifies rounding, between forms and split calls
 };
 
 /// All named layers, in the order of the documentation.

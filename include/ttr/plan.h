@@ -10,10 +10,10 @@
 //   out["o"] = ttr::view(o, 1, T, 4, 64);
 //   ttr::Status s = plan.forward(in, {state.data(), state.size()}, out, {work.data(), work.size()});
 //
-// A plan is immutable: share it between threads. step, forward and backward never throw, print or abort, and
-// allocate nothing unless kernel() is "oracle". Calls that use different states and workspaces may run at once.
-// Options::threads lets one call use several threads: results are the same, bit for bit, and calls with little work
-// (some ten microseconds) stay on one.
+// A plan is immutable: share it between threads. step, forward and backward never throw, print or abort, and allocate
+// nothing unless kernel() is "oracle". Calls that use different states and workspaces may run at once.
+// Options::threads lets one call use several threads: results are the same, bit for bit, and calls with less than
+// about ten microseconds of work stay on one.
 #pragma once
 
 #include <array>
@@ -52,7 +52,7 @@ struct Options {
   int chunk = 0;                                     // tokens per chunk; 0 = chosen by the plan
   std::optional<double> scale = {};                  // factor on q; empty = the layer's own
   std::map<std::string, std::string> settings = {};  // as in `rls:ridge=1e-3`; see LayerInfo::settings
-  int threads = 1;                                   // that share the work of a call; 0 = all of the machine
+  int threads = 1;                                   // threads that share the work of a call; 0 = all cores
   std::string kernel = {};                           // "oracle" forces the literal solver; empty = the fastest
   std::string target = {};  // "AVX2", "SSE4", ... forces an instruction set; empty = the best
                             // (or the environment's TTR_TARGET)
@@ -86,7 +86,7 @@ template <class AnyTensor>
 class NamedTensors {
  public:
   static constexpr int capacity = 32;
-  /// The tensor of that name, added empty if it is not there; beyond the capacity, a tensor nobody reads.
+  /// The tensor of that name, added empty if it is not there; beyond the capacity, a tensor that is never read.
   AnyTensor& operator[](std::string_view name) noexcept {
     for (int i = 0; i < count_; ++i)
       if (names_[i] == name) return tensors_[i];
@@ -128,7 +128,7 @@ class NamedTensors {
 using Inputs = NamedTensors<ConstTensor>;  // also the gradients of outputs
 using Outputs = NamedTensors<Tensor>;      // also the gradients of inputs
 
-/// How a plan forgets: a pair of age n weighs factor^n, and nothing after `window` pairs (0: there is no end).
+/// How a plan forgets: a pair of age n has the weight factor^n, and none after `window` pairs (0: no window).
 struct Forgetting {
   double factor = 1;
   std::int64_t window = 0;
@@ -152,11 +152,11 @@ class Plan {
   std::span<const Form> forms() const noexcept;      // the exact forms of this plan
   std::string_view why_absent(Form) const noexcept;  // why a form is not among them
   Form best_form(std::int64_t time) const noexcept;  // what Form::best is for a forward of `time` tokens
-  /// Empty where pairs are weighed by gates that are inputs, or for each query anew.
+  /// Empty where the weights of pairs depend on gates that are inputs, or on the query.
   std::optional<Forgetting> forgetting() const noexcept;
 
-  /// Extents of an input, output or state of this plan for `time` tokens; `pairs` is the extent of P where the plan
-  /// is not causal, if it is not that of T.
+  /// Extents of an input, output or state of this plan for `time` tokens; `pairs` is the extent of P in a plan that
+  /// is not causal, if it differs from that of T.
   std::vector<std::ptrdiff_t> extents(std::string_view shape_letters, std::int64_t time,
                                       std::int64_t pairs = -1) const;
 
@@ -168,8 +168,8 @@ class Plan {
   std::int64_t tokens_kept(ConstState) const noexcept;
   /// Moves a growing state into a larger buffer.
   Status grow(ConstState from, State to) const noexcept;
-  /// Cuts the lists of a state that keeps its pairs to the oldest `tokens` (tokens that were tried are taken back).
-  /// States of a fixed size cannot forget what they have added, nor can a window find again what has left it:
+  /// Truncates the lists of a state that keeps its pairs to the oldest `tokens`, to take back tokens that were only
+  /// tried. States of a fixed size cannot undo what they have added, and a window cannot recover what has left it:
   /// not_supported; keep a copy instead.
   Status truncate(State, std::int64_t tokens) const noexcept;
 
@@ -198,8 +198,7 @@ Plan plan(const Recipe&, const Shape&, const Options& = {});
 /// A layer name ("nlms"), a name with settings ("rls:decay=0.99,ridge=1e-3") or a recipe ("equal / linear / gd(1)").
 Plan plan(std::string_view layer_or_recipe, const Shape&, const Options& = {});
 
-/// The plan's recipe worked out on paper, with the forms of the plan; of one that is not causal, without state and
-/// recurrence.
+/// The derivation of the plan's recipe, with the forms of the plan; without state and recurrence if it is not causal.
 Derivation derive(const Plan&, Notation = Notation::plain);
 
 }  // namespace ttr

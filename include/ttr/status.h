@@ -1,4 +1,4 @@
-// What can go wrong, and how it is said.
+// Errors: what can go wrong, and how it is reported.
 //
 // Planning and reading files throw `ttr::Error` with a sentence a person can act on. The hot path
 // (`Plan::step`, `forward`, `backward`) is noexcept and returns a `Status`; `Plan::diagnose` turns a
@@ -13,13 +13,13 @@ namespace ttr {
 
 enum class Status : int {
   ok = 0,
-  missing_input,    // a required input or output has no data
+  missing_input,    // a required input has no data (outputs may be left out)
   bad_shape,        // an extent does not fit the plan
   bad_type,         // a type the plan does not take: Options::type, Options::tensors
   small_state,      // the state buffer is smaller than footprint().state
   state_full,       // a growing state (a history of pairs) has no room for the new tokens
   small_workspace,  // the workspace is smaller than footprint() asks for
-  out_of_domain,    // a number for which the layer is not defined, e.g. a leak above one
+  out_of_domain,    // an input for which the layer is not defined, e.g. a leak above one
   not_supported,    // this form or this gradient does not exist for this plan
   out_of_memory,    // the oracle could not allocate (kernels never allocate)
 };

@@ -1,6 +1,6 @@
-// Claims by subtraction. A family takes out of a copy of the design what its kernel computes; it claims the design if
-// what is left is the plainest of all, `equal / linear / gd(1)`, which says nothing. A field that nobody takes out is
-// refused by everybody, so a new word runs on the oracle until a family says that it computes it.
+// Claims by subtraction. A family removes from a copy of the design what its kernel computes; it claims the design if
+// what is left is the default design, `equal / linear / gd(1)`. A field that no family removes is refused by all of
+// them, so a new word runs on the oracle until a family says that it computes it.
 //
 //   bool claim(const Design& design, bool causal) {
 //     Claim rest(design);

@@ -1,3 +1,4 @@
+// The list of families, and who claims a design: the first in the list that does.
 #include "families/families.h"
 
 #include "recipe/design.h"

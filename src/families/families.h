@@ -1,4 +1,5 @@
-// The list of families (families.def). Layers that want another kernel than their recipe's own name it here.
+// The list of families (families.def). A layer that needs another kernel than the one its recipe gets names it from
+// here.
 #pragma once
 
 #include <span>

@@ -1,8 +1,8 @@
-// A family: kernels for a class of regression problems, and all that the rest of the house may know of them. A family
+// A family: kernels for a class of regression problems, and everything the other rooms may know about them. A family
 // is one folder (kernel, SIMD, planning glue `x_plan.cc`, test) and one row of families.def.
 //
-//   claim    takes out of a copy of the design what the kernel computes; the family claims the design if nothing is
-//            left (claim.h). A word that a family does not know stays, so it cannot be forgotten
+//   claim    removes from a copy of the design what the kernel computes; the family claims the design if nothing is
+//            left (claim.h). A word that a family does not know remains, so it cannot be overlooked
 //   build    turns the canonical inputs of the design into the steps of a pipeline, and says what the state is
 //   stage    the same for a running quantity of a layer's preparation, where the family serves as one
 //   calls    scratch, forward and backward of one step, for each type
@@ -61,10 +61,10 @@ enum class BestForm { chunk, chunk_of_any_length, recurrent };
 
 struct Traits {
   bool keeps_pairs = false;        // the state is the list of pairs; backward only reads it
-  bool splits_columns = false;     // columns of the values do not see each other, so threads may share them
-  bool couples_heads = false;      // heads see each other, so threads may not share them
+  bool splits_columns = false;     // columns of the values are independent, so threads may divide them
+  bool couples_heads = false;      // heads depend on each other, so threads may not divide them
   bool grows_with_time = false;    // scratch grows with the call: a long call goes in blocks of time
-  bool answers_on_demand = false;  // does without room for a result that nobody reads
+  bool answers_on_demand = false;  // computes further results only if somebody reads them
   bool running = false;            // a quantity beside the regression, not the regression itself
   bool light = false;              // work of a token grows with its vectors, not with their product
   bool literal = false;            // the oracle

@@ -3,7 +3,8 @@
 //
 //   int build(Builder& b, double scale) {
 //     const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
-//     return b.add(b.kernel(decay_family, scale, q, k, v, b.log_fade(), b.importance()), "BTHV", {b.memory_part(k, v)});
+//     Step step = b.kernel(decay_family, scale, q, k, v, b.log_fade(), b.importance());
+//     return b.add(std::move(step), "BTHV", {b.memory_part(k, v)});
 //   }
 //
 // A value is known by its index; below zero there is none.
@@ -68,7 +69,7 @@ class Builder {
   int scaled_importance();  // times the constant step of gd(1)
   int decay_before();       // log factor on the state before a step
   int step_size(int k);     // on the newest pair, as its rule says
-  /// A matrix per head that maps what k is to what v is.
+  /// The state S of a linear memory: a matrix per head, as wide as k and v.
   StatePart memory_part(int k, int v, std::string name = "S", std::string meaning = "the memory") const;
   /// The same without its last axis.
   StatePart vector_part(int k, std::string name, std::string meaning) const;

@@ -1,5 +1,5 @@
-// From a design to a pipeline: the caller's tensors become the canonical inputs of the recipe, a family (or the
-// oracle) solves the regression, and the layer's read-out follows.
+// From a design to a pipeline: the layer's stages turn the caller's tensors into the canonical inputs of the recipe,
+// a family solves the regression, and the layer's read-out follows.
 #include <algorithm>
 #include <cmath>
 
@@ -284,8 +284,8 @@ void Builder::drop_unused_inputs() {
   p_.inputs = std::move(kept);
 }
 
-// Which steps backward has to run forwards: those whose result a gradient reads, and what these are made of. Kernels
-// read their operands and never their results.
+// Which steps backward has to run forwards first: those whose result a gradient reads, and the steps that these
+// depend on. The gradient of a kernel reads its operands, never its results.
 void Builder::find_replayed() {
   std::vector<bool> read(p_.values.size(), false);
   const auto mark = [&](int value) {

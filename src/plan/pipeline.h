@@ -1,4 +1,4 @@
-// A pipeline: the steps a token goes through, and back. Built once by lower(); run by run.h.
+// A pipeline: the steps that compute a layer, and their gradients. Built once by lower(), executed by run/run.cc.
 //
 //   values   inputs of the caller, constants, and results of steps; each has a shape in letters
 //   steps    per-token operations (prepare/) and kernels (families/, oracle/), in order; a kernel owns a part of the
@@ -55,7 +55,7 @@ struct Step {
   double scale = 1;                               // kernels: on q
   int pairs = 1;                                  // kernels: their time is that of pairs, T times this
   int state = -1;                                 // kernels: index of the first state
-  std::shared_ptr<const void> options_of_family;  // what else the kernel is told; its type is the family's own
+  std::shared_ptr<const void> options_of_family;  // further options of the kernel, of a type of the family's own
 
   template <class Options>
   const Options& options() const {
@@ -78,7 +78,7 @@ struct StatePart {
   double fresh = 0;                        // what reset writes
   std::vector<double> fresh_numbers = {};  // or this, for every sequence
   bool identity = false;                   // reset writes `fresh` on the diagonal of a matrix per head
-  bool literal = false;                    // of the oracle, which knows itself what is fresh
+  bool literal = false;                    // of the oracle, which initialises its state itself
   Axes axes = {};                          // of info.shape; filled in with the step
 };
 
@@ -99,7 +99,7 @@ struct Pipeline {
   std::map<char, int> letters;  // extents of letters besides B T P H G K V: F features, M slots, L levels, W, ...
   int pairs = 1;                // extent of P per token
   bool noncausal = false;       // P is a length of its own, there is no state
-  bool history = false;         // a part of the state is a list of pairs (oracle)
+  bool history = false;         // a part of the state is a list of pairs
   bool counted = false;         // the state begins with a count of tokens per sequence, as with a history
   oracle::Sizes oracle_sizes;   // but for the time
   std::vector<int> canonical;   // oracle: value index of each canonical input

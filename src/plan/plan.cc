@@ -1,4 +1,4 @@
-// The public face of a plan: planning, layouts, and what is wrong with a call.
+// The public class Plan: planning, memory layouts, and sentences for calls that fail.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -1,3 +1,5 @@
+// What each setting does to a recipe, what a stream does with quantities that a model would learn, and which layers
+// cannot run on a stream. A setting that is an option of the layer's solver needs no code here.
 #include "plan/text.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Calls whose tensors are of a half type (bf16, f16), with a float plan: the state and all arithmetic are float. A call
-// works on float copies of its tensors: forwards of one piece of time after the other (pieces.h), so that copies stay in
-// cache and memory moves half the bytes; backwards of the whole call.
+// Calls with tensors of a half type (bf16, f16) on a float plan: the state and all arithmetic are float. A call works
+// on float copies of its tensors: forwards block by block (time_blocks.h), so that the copies stay in cache and
+// memory traffic is halved; backwards of the whole call.
 #pragma once
 
 #include "plan/pipeline.h"

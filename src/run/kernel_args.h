@@ -1,4 +1,4 @@
-// One kernel step of one call: its operands, gradients and states as the views a family wants.
+// One kernel step of one call as its family sees it: operands, gradients and states as views.
 #pragma once
 
 #include "families/common/linear.h"
@@ -17,8 +17,8 @@ const Simd<T>& simd_of(const Plan::Body& body) {
   else return *body.simd_f64;
 }
 
-/// One kernel step of one call, or a share of it: its operands, gradients and states as the views a family wants. A
-/// family sees the sequences, heads and columns of the share alone.
+/// One kernel step of one call, or the shard of it that one task does. A family sees the sequences, heads and columns
+/// of the shard alone.
 template <class T>
 class KernelArgs {
  public:
@@ -149,7 +149,7 @@ class KernelArgs {
     }
     return reinterpret_cast<N*>(static_cast<Byte*>(buffer.data) + place.offset) + skip;
   }
-  /// The counts of tokens that head a state, one per sequence.
+  /// The counts of tokens at the start of a state, one per sequence.
   template <class AnyState>
   auto counts(AnyState buffer) const {
     using N = std::conditional_t<std::is_same_v<AnyState, ConstState>, const std::int64_t, std::int64_t>;

@@ -12,7 +12,7 @@ namespace {
 
 bool has_counts(const Plan::Body& body) { return body.pipeline.history || body.pipeline.counted; }
 
-// What the tasks of a step answer, taken together: a number outside the domain spoils its own sequence only.
+// The status of all tasks of a step together: an input outside the domain affects its own sequence only.
 class Answers {
  public:
   void add(Status s) noexcept { seen_.fetch_or(1u << static_cast<unsigned>(s), std::memory_order_relaxed); }

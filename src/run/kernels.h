@@ -1,4 +1,4 @@
-// Kernels as steps of a pipeline: a step calls its family, or several threads call it on parts of the step.
+// Kernels as steps of a pipeline: a step calls its family, once or on several threads with a shard each.
 #pragma once
 
 #include "run/bind.h"

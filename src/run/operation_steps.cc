@@ -89,7 +89,7 @@ struct Operation {
 
 enum class Along { nothing, tokens, heads };
 
-constexpr std::ptrdiff_t least_elements = 1 << 15;  // of a result: some ten microseconds
+constexpr std::ptrdiff_t least_elements = 1 << 15;  // of a result: about ten microseconds of work
 
 template <class T>
 std::ptrdiff_t elements(const Operation<T>& o, const prepare::Rows<T>& to) {

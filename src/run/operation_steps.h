@@ -1,5 +1,5 @@
-// Per-token operations as steps of a pipeline. With several threads the rows are shared out: forwards by tokens;
-// backwards by whatever every wanted gradient has of its own (tokens, heads), so that each sum keeps its order.
+// Per-token operations as steps of a pipeline. Several threads divide the rows: forwards by tokens; backwards by the
+// axes that every wanted gradient has (tokens, heads), so that each sum keeps its order.
 #pragma once
 
 #include "run/bind.h"

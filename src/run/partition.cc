@@ -50,7 +50,7 @@ double work_of(const Plan::Body& body, const Step& step, const Binding<T>& b, Co
   if (step.kernel->traits.keeps_pairs) return pairs * H * (K + V);
   return step.kernel->traits.light ? tokens * H * V : tokens * H * V * (3 * K + 4);
 }
-constexpr double least_work = 300e3;  // some ten microseconds: with less a second thread costs more than it brings
+constexpr double least_work = 300e3;  // about ten microseconds: with less, a second thread costs more than it saves
 constexpr int least_columns = 16;     // of a task: a vector of floats
 
 }  // namespace

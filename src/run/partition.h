@@ -1,8 +1,9 @@
-// How a kernel step is cut into tasks for several threads: by sequences, by heads, or by columns of the values, which
-// do not see each other. The cut changes who computes a number, never how, so the bits are those of one thread.
+// How a kernel step is divided into tasks for several threads: by sequences, by heads, or by columns of the values,
+// which are independent of each other. This changes who computes a number, never how, so the bits are those of one
+// thread.
 //
-// Backward, the gradient of what all sequences share is a sum over them: there all sequences of a head stay together,
-// in their order, and a step whose heads share an operand is not cut by heads.
+// In backward the gradient of what all sequences share is a sum over them: all sequences of a head stay together, in
+// their order, and a step whose heads share an operand is not divided by heads.
 #pragma once
 
 #include <span>
@@ -23,7 +24,7 @@ std::span<const StatePart> parts_of(const Plan::Body&, const Step&);
 template <class T>
 Partition partition_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, bool backward) noexcept;
 
-/// Task i of a cut.
+/// Task i of a partition.
 Shard shard_of(const Plan::Body&, const Partition&, int i, std::size_t sequences) noexcept;
 
 }  // namespace ttr

@@ -47,8 +47,8 @@ void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
   });
 }
 
-// The workspace is large enough: check_call has asked workspace_bytes, which counts the same. Results of steps have
-// room for `length` tokens.
+// The workspace is large enough: check_call has compared it with workspace_bytes, which counts the same. Results of
+// steps have room for `length` tokens.
 template <class T>
 void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_t length, Arena& arena,
           Binding<T>& b) noexcept {
@@ -149,9 +149,9 @@ void clear(const Tensor& tensor) noexcept {
   });
 }
 
-// A number outside the domain spoils its own sequence. The steps that follow still run, so that the other sequences
-// have their answers and no state is left half way; the call returns out_of_domain in the end. The literal solver
-// stops at the first such number and has changed nothing.
+// An input outside the domain makes its own sequence wrong and no other. The steps that follow still run, so that the
+// other sequences get their answers and every state is complete; the call then returns out_of_domain. The literal
+// solver stops at the first such number and changes nothing.
 bool stops(const Step& step, Status s) noexcept {
   return s != Status::ok && (s != Status::out_of_domain || (step.kernel && step.kernel->traits.literal));
 }
@@ -200,7 +200,7 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   const std::ptrdiff_t length = pieces ? block_length(body) : std::numeric_limits<std::ptrdiff_t>::max();
   bind(body, call, false, length, arena, b);
   if (b.time == 0) return Status::ok;
-  bool whole = b.time <= length;  // or nothing is handed on but what the caller has made room for
+  bool whole = b.time <= length;  // or the caller has made room for all results of steps
   if (!whole && !grows(body))
     whole =
         std::none_of(b.values.begin(), b.values.begin() + static_cast<std::ptrdiff_t>(body.pipeline.values.size()),

@@ -1,4 +1,4 @@
-// Walking over strided tensors.
+// Loops over strided tensors.
 #pragma once
 
 #include <algorithm>

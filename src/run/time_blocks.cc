@@ -1,9 +1,9 @@
 #include "run/time_blocks.h"
-#include "families/family.h"
 
 #include <numeric>
 
 #include "families/common/choice.h"
+#include "families/family.h"
 
 namespace ttr {
 

@@ -1,7 +1,7 @@
-// Pieces of time: forwards a long call goes through the steps of a plan piece by piece, each as if it were a call of its
-// own. What the steps hand to each other is then as long as a piece, stays in cache, and does not grow with the call. A
-// piece is whole sequences or a part of one, counted from its own beginning, so bits do not depend on neighbours in a
-// packed batch.
+// Time blocks: a long forward call goes through the steps of a plan block by block, each as if it were a call of its
+// own. Intermediate results then have the length of a block, stay in cache and do not grow with the call. A block is
+// whole sequences or a part of one, counted from the sequence's own beginning, so the bits do not depend on
+// neighbours in a packed batch.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,19 @@
 
 namespace ttr {
 
-/// Whether a call of any length may go through the steps in pieces. Not where every token sees all pairs of the call,
+/// Whether a call of any length may go through the steps in blocks. Not where every token sees all pairs of the call,
 /// nor where an operation counts the tokens of the call itself.
 bool goes_in_blocks(const Plan::Body&, Form);
 
-/// Whether a kernel's own scratch grows with the call, so that a long call must go in pieces.
+/// Whether a kernel's own scratch grows with the call, so that a long call must go in blocks.
 bool grows(const Plan::Body&);
 
-/// Tokens of a piece: what the steps hand to each other should stay in a second-level cache. Whole chunks, and whole
-/// batches of networks; the same for any number of sequences and threads.
+/// Tokens of a block: intermediate results should stay in a second-level cache. Whole chunks, and whole mini-batches
+/// of networks; the same for any number of sequences and threads.
 std::ptrdiff_t block_length(const Plan::Body&);
 
-/// Calls visit(begin, end) for the pieces of a call until one fails; a number outside the domain spoils its own sequence
-/// only, so the others go on.
+/// Calls visit(begin, end) for the blocks of a call until one fails. An input outside the domain affects its own
+/// sequence only, so out_of_domain does not stop the others.
 template <class Visit>
 Status each_block(std::ptrdiff_t time, std::span<const families::Sequence> sequences, bool packed,
                   std::ptrdiff_t length, Visit&& visit) noexcept {

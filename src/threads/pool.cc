@@ -23,7 +23,7 @@ void pause() noexcept {
 #endif
 }
 
-constexpr int looks = 2000;  // before a worker sleeps, or a caller gives its core away: some ten microseconds
+constexpr int looks = 2000;  // before a worker sleeps, or a caller gives its core away: about ten microseconds
 
 struct Job {
   void (*task)(void*, int, int);

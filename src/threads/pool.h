@@ -1,10 +1,10 @@
-// A pool of worker threads for one process: a caller hands out numbered tasks and works on them itself until all are
-// done. Which worker takes which task is left to chance; tasks write to places of their own, so results do not depend
-// on it. Several callers may hand out tasks at once, and a task must not hand out tasks itself.
+// A pool of worker threads for one process: a caller submits numbered tasks and works on them itself until all are
+// done. Which worker takes which task is not fixed; tasks write to separate memory, so results do not depend on it.
+// Several callers may submit tasks at once, and a task must not submit tasks itself.
 //
-// Workers that find nothing to do look for new tasks for some microseconds, so that the steps of one call follow each
-// other quickly, and then sleep. A caller never waits for a worker that has not begun: where no worker is free, or the
-// process is the child of a fork and has none, it does all tasks alone.
+// Idle workers look for new tasks for some microseconds, so that the steps of one call follow each other quickly, and
+// then sleep. A caller never waits for a worker that has not begun: if no worker is free, or the process is the child
+// of a fork and has none, it does all tasks alone.
 #pragma once
 
 #include <type_traits>

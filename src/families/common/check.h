@@ -1,5 +1,5 @@
-// What every family asks of a call before it touches anything, whatever it computes. Plans have made sure of it; a
-// family called by itself answers with a Status.
+// What every family checks before it touches anything. Plans have already made sure of it; a family that is called
+// directly answers with a Status.
 #pragma once
 
 #include <algorithm>

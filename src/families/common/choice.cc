@@ -1,3 +1,4 @@
+// The table, and the search in it: by family, size of a vector, and size of the state.
 #include "families/common/choice.h"
 
 #include <iterator>

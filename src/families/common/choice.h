@@ -1,4 +1,4 @@
-// What Form::best is, and how many tokens a chunk has unless the caller says: a table fitted to measurements.
+// What Form::best is, and how many tokens a chunk has unless the caller says so: a table fitted to measurements.
 //
 // `ttr bench forms` measures the token loop and chunks of several sizes, forwards and backwards, for states of several
 // sizes and for every instruction set of the machine, and writes the table (choice_table.inc). A state is looked up by

@@ -1,4 +1,4 @@
-// Decoding: one token of a few heads at a time through the primitives that take heads for rows (state_simd.h: sweep_heads).
+// Decoding: one token of a few heads at a time, by the primitives whose rows are heads (state_simd.h: sweep_heads).
 #pragma once
 
 #include <algorithm>

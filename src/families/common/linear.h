@@ -1,6 +1,6 @@
 // The problem every linear-memory family solves, and its gradient: one state S [K, V] per sequence and head.
 //
-// A kernel sees canonical tensors only. It knows no layer names; which gates exist is told by which views have data.
+// A kernel sees canonical tensors only. It knows no layer names; a gate exists if its view has data.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 // Prefetching the rows that are needed next. The rows of one head lie far apart in [B, T, H, D] and no hardware
 // prefetcher follows them, so a chunk would wait for its panels. A burst of prefetches waits as well, once the queue
-// of the cache is full (a dozen lines): they are spread over the work on the chunk at hand, in one of two ways.
+// of the cache is full (a dozen lines), so they are spread over the work on the current chunk, in one of two ways.
 //
 //   rows.begin();  rows.add(view, row, begin, count, head, heads, dim);  ..
-//   rows.spread(steps);  rows.step();  work  rows.step();  work  ..           a few lines between two pieces of work
-//   rows.spread_over(multiply_adds);  s.gemm_nn_onto(.., rows.get());       a strip of four lines every hundred vector
-//                                                          multiply-adds or so, while the product is at work (simd.h)
+//   rows.spread(steps);  rows.step();  work  rows.step();  work  ..           a few lines between two parts of the work
+//   rows.spread_over(multiply_adds);  s.gemm_nn_onto(.., rows.get());         four lines about every hundred vector
+//                                                                             multiply-adds of the product (simd.h)
 #pragma once
 
 #include <algorithm>

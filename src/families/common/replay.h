@@ -1,5 +1,5 @@
-// Going back through a recurrence that cannot be undone (a gate may be 0): states are kept at segment borders, the
-// states inside one segment are recomputed. Memory for 2 sqrt(T) states instead of T.
+// Backward through a recurrence that cannot be inverted (a gate may be 0): states are kept at the borders of
+// segments, those inside a segment are recomputed. Memory for 2 sqrt(T) states instead of T.
 //
 // A state is P arrays (parts.h), so that the caller's own arrays can be read in place.
 // Also here: the segments of a scan, and rows of strided views as contiguous numbers.

@@ -1,14 +1,14 @@
-// Sequences and heads around the forms: checks, choice of form, state traffic. The heads of a token are neighbours in
-// memory, so all heads go through a block of tokens before the next block: one chunk, whose rows for all heads were
-// asked for while the chunk before was at work (prefetch.h); or, token by token, a few hundred. Families that ask for
-// nothing take one head after the other. A sequence is treated by itself - even its form is chosen from its own
-// length - so its bits do not depend on its neighbours in the batch.
+// The driver of linear memories: checks, choice of form, loops over sequences and heads, movement of states. The
+// heads of a token are neighbours in memory, so all heads go through a block of tokens before the next block: one
+// chunk, whose rows were prefetched during the chunk before (prefetch.h); or, token by token, a few hundred tokens.
+// Families that prefetch nothing take one head after the other. Each sequence is computed by itself, even its form is
+// chosen by its own length, so its bits do not depend on its neighbours in the batch.
 //
 // The backward pass keeps the states at segment borders: every chunk in the chunk form, or some of them; in the
 // recurrent form every `chunk` tokens (default: the square root of the length), with the states inside one segment
 // recomputed (replay.h).
 //
-// What a Family says of itself: schedule.h.
+// What a Family has to define: schedule.h.
 #pragma once
 
 #include <algorithm>

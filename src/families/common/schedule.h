@@ -1,4 +1,4 @@
-// What a family says of itself, how a sequence is cut, and one head of it from start to end and back.
+// What a family defines for the driver (run.h), how a sequence is divided, and one head of it forwards and backwards.
 //
 // A Family names its problem, its gradient, the parts of its state (parts.h), its two forms for one head, and the map
 // of a segment (scan.h). Absent: it has no such form. A family with a state S [K, V] inherits the rest (LinearState).
@@ -6,9 +6,9 @@
 //   struct Family { Number, Problem, Gradient, Chunk, Recurrent, Map; chooser, or best; parts, sizes, state, .. }
 //
 //   Chunk(simd, K, V, most tokens, backward, arena)       or (simd, Shape, ..)
-//     forward(problem, row, begin, tokens, head, S, outputs)            S moves on in place
+//     forward(problem, row, begin, tokens, head, S, outputs)            S advances in place
 //     backward(problem, gradient, row, begin, tokens, head, S_0, S_end, dS)
-//     piece(problem, begin, end)      where not every length will do: tokens of the chunk at `begin`
+//     piece(problem, begin, end)      where not every length is possible: tokens of the chunk at `begin`
 //     close(problem, dS)              after the first chunk backwards: what is no gradient of the start is cleared
 //     replay, kept, start             instead of forward in the backward pass: see Replays and GroupsHeads
 //   Recurrent(simd, K, V, longest, backward, arena)       or (simd, Shape, ..)

@@ -1,4 +1,4 @@
-// Scratch memory and the traffic between the caller's strided views and the contiguous panels the kernels work on.
+// Scratch memory, and copies between the caller's strided views and the contiguous panels that kernels work on.
 #pragma once
 
 #include <cstddef>

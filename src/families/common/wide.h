@@ -1,4 +1,4 @@
-// Numbers of the caller in double, and back: for kernels that work in double whatever the caller's type is.
+// Conversion of the caller's numbers to double and back, for kernels that always work in double.
 #pragma once
 
 #include <cstddef>

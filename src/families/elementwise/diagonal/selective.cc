@@ -1,4 +1,4 @@
-// The selective problem of elementwise.h: how tokens reach the kernels of families/elementwise/diagonal/selective_simd.h.
+// The selective problem of diagonal.h: how tokens reach the kernels of selective_simd.h.
 //
 // Tokens go in blocks; rows that are not contiguous are copied for a block. Backward keeps the states [K,V] at the
 // borders of segments (`chunk`, or sqrt(T) tokens); the states inside a segment are made again a panel of columns at a
