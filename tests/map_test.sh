@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # docs/HACKING.md against the tree: what it names exists, every folder of src/ is on it, every file includes only what
-# its room may include, and the lists of families and layers are complete. Reads files alone, not the program.
+# its room may include, and the lists of families and layers are complete; and the numbers of README.md that the tree
+# knows. Reads files alone, not the program.
 # Usage: map_test.sh [PROGRAM [TREE]]
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -117,6 +118,17 @@ none "every file of src/zoo has its row in layers.def" "$(cd "$tree/src/zoo" && 
   case $file in layers.cc | operations.cc | settings.cc) continue ;; esac
   grep -qx "$file" "$work/layer_files.txt" || echo "$file: no row in layers.def"
 done)"
+
+# Numbers of the README that the tree knows.
+said() { sed -n "s/.*$1.*/\\1/p" "$tree/README.md" | head -1; }  # said PATTERN: what its group matches
+expect() { if [ "$2" = "$3" ]; then ok "$1: $2"; else bad "$1: $2, and in the README '$3'"; fi; }
+expect "layers" "$(wc -l <layer_rows.txt)" "$(said 'There are \([0-9]*\)\. .ttr layers')"
+expect "recipes of the literature" \
+  "$(sed -n '/^## The layers of the literature/,$p' "$tree/docs/recipes.md" | grep -c '^| [a-z0-9-]* | `')" \
+  "$(said 'the recipes of \([0-9]*\) layers')"
+expect "golden operations" "$(find "$tree/tests/golden" -mindepth 1 -maxdepth 1 -type d | wc -l)" \
+  "$(said 'golden vectors of \([0-9]*\) operations')"
+expect "golden files" "$(find "$tree/tests/golden" -name '*.safetensors' | wc -l)" "$(said ' operations, \([0-9]*\) files')"
 
 echo
 if [ "$failures" -gt 0 ]; then
