@@ -98,8 +98,8 @@ std::vector<Candidate> measure(const BenchCase& spec, const FormsOptions& option
   return candidates;
 }
 
-// Forwards a call goes in pieces of time, which must be whole chunks (whole_chunks in families/common/choice.h; a test sees to
-// it that the table does so).
+// A forward call goes in time blocks, which must be whole chunks (whole_chunks in families/common/choice.h; a test makes
+// sure of it).
 constexpr int longest_forward = 64;
 std::vector<Candidate> eligible(std::vector<Candidate> all, bool backward) {
   if (!backward) std::erase_if(all, [](const Candidate& c) { return c.chunk > longest_forward; });

@@ -1,6 +1,6 @@
-// A recipe worked out on paper: objective, gradient, recurrence, read-out and sizes, composed from the parts of its
-// design (recipe/derive_parts.h), never from a table of layers. What the program has for the recipe - its forms, and
-// whether its plan is causal - is told by the one who plans it: nothing here knows kernels.
+// The derivation of a recipe: objective, gradient, recurrence, read-out and sizes, composed from the parts of its design
+// (recipe/derive_parts.h), never from a table of layers. Its forms, and whether its plan is causal, are passed in by the
+// planner: nothing here knows kernels.
 #pragma once
 
 #include <span>
