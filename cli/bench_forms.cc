@@ -125,8 +125,7 @@ std::string table_line(const char* family, int vector_bytes, int dim, const std:
   const auto choice = [](const std::vector<Candidate>& c) {
     return fmt::format("{{{}, {}}}", to_string(chosen(c).form), chunk_of(c));
   };
-  return fmt::format("{{Chooser::{}, {}, {}, {}, {}}},", family, vector_bytes, dim, choice(forward),
-                     choice(backward));
+  return fmt::format("{{\"{}\", {}, {}, {}, {}}},", family, vector_bytes, dim, choice(forward), choice(backward));
 }
 
 // Lines of the table that is there, for vectors that were not measured.
@@ -136,10 +135,10 @@ std::multimap<std::string, std::string> kept_lines(const std::string& file, cons
   for (std::string line; std::getline(in, line);) {
     std::string family;
     int bytes = 0;
-    const std::size_t colon = line.find("::"), comma = line.find(',');
-    if (!line.starts_with("{Chooser::") || comma == std::string::npos) continue;
-    family = line.substr(colon + 2, comma - colon - 2);
-    std::istringstream(line.substr(comma + 1)) >> bytes;
+    const std::size_t comma = line.find("\",");
+    if (!line.starts_with("{\"") || comma == std::string::npos) continue;
+    family = line.substr(2, comma - 2);
+    std::istringstream(line.substr(comma + 2)) >> bytes;
     if (std::none_of(measured.begin(), measured.end(), [&](const Target& t) { return t.vector_bytes == bytes; }))
       kept.emplace(family, line);
   }

@@ -81,8 +81,8 @@ struct Family {
   int (*stage)(Builder&, const zoo::Stage&, const std::vector<int>& operands, Axes axes) = nullptr;
   KernelCalls<float> f32 = {};  // empty: the steps are those of other families
   KernelCalls<double> f64 = {};
-  std::optional<families::Chooser> (*tuning)(const Step&) = nullptr;  // its row in the table of measured forms
-  int (*time_unit)(const Step&) = nullptr;  // blocks of time must be multiples of it; null: 1
+  std::optional<families::Tuned> (*tuning)(const Step&) = nullptr;  // its row in the table of measured forms
+  int (*time_unit)(const Step&) = nullptr;                          // blocks of time must be multiples of it; null: 1
 
   template <class T>
   constexpr const KernelCalls<T>& calls() const {

@@ -349,7 +349,7 @@ Form Plan::best_form(std::int64_t time) const noexcept {
   if (family.traits.best == BestForm::recurrent) return Form::recurrent;
   if (family.traits.best == BestForm::chunk_of_any_length) return time > 1 ? Form::chunk : Form::recurrent;
   if (time < families::shortest_chunked) return Form::recurrent;
-  const std::optional<families::Chooser> row = family.tuning ? family.tuning(step) : std::nullopt;
+  const std::optional<families::Tuned> row = family.tuning ? family.tuning(step) : std::nullopt;
   if (!row) return Form::chunk;
   const int vector_bytes = body_->options.type == Type::f32 ? body_->simd_f32->lanes * 4 : body_->simd_f64->lanes * 8;
   return families::choice(*row, vector_bytes, body_->key_width, body_->value_width, false).form;

@@ -6,15 +6,12 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
+#include <string_view>
 
 #include "ttr/plan.h"
 
 namespace ttr::families {
-
-/// The families that choose: what `ttr bench forms` calls them.
-enum class Chooser { decay, delta, gated, gated_delta, dplr, oja, momentum, stabilised };
-inline constexpr int choosers = 8;
-const char* to_string(Chooser) noexcept;
 
 /// Shorter sequences are recurrent.
 inline constexpr std::ptrdiff_t shortest_chunked = 8;
@@ -25,9 +22,34 @@ struct Choice {
   std::ptrdiff_t from = shortest_chunked;  // tokens from which on `form` is taken
 };
 
+namespace detail {
+struct ChoiceRow {
+  std::string_view family;
+  int vector_bytes;
+  int up_to;  // root of K V
+  Choice forward, backward;
+};
+inline constexpr Form chunk = Form::chunk, recurrent = Form::recurrent;
+inline constexpr ChoiceRow choice_rows[] = {
+#include "families/common/choice_table.inc"
+};
+}  // namespace detail
+
+/// The rows of a family in the table, by its name there: `constexpr Tuned rows("delta")`. A name that the table does not
+/// have does not compile.
+struct Tuned {
+  int first = 0, end = 0;
+  consteval explicit Tuned(std::string_view family) {
+    constexpr int count = static_cast<int>(std::size(detail::choice_rows));
+    while (first < count && detail::choice_rows[first].family != family) ++first;
+    for (end = first; end < count && detail::choice_rows[end].family == family;) ++end;
+    if (first == end) throw "no rows of this family in choice_table.inc";
+  }
+};
+
 /// `vector_bytes` of the instruction set in use: one of these, or less.
 inline constexpr int vector_sizes[] = {16, 32, 64};
-Choice choice(Chooser, int vector_bytes, int key_dim, int value_dim, bool backward) noexcept;
+Choice choice(const Tuned&, int vector_bytes, int key_dim, int value_dim, bool backward) noexcept;
 
 /// Whether the table decides about a call of `time` tokens: not about a few, nor what the caller has decided.
 constexpr bool chooses(Form form, int chunk, std::ptrdiff_t time) {

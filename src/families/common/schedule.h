@@ -3,7 +3,7 @@
 // A Family names its problem, its gradient, the parts of its state (parts.h), its two forms for one head, and the map
 // of a segment (scan.h). Absent: it has no such form. A family with a state S [K, V] inherits the rest (LinearState).
 //
-//   struct Family { Number, Problem, Gradient, Chunk, Recurrent, Map; chooser, or best; parts, sizes, state, .. }
+//   struct Family { Number, Problem, Gradient, Chunk, Recurrent, Map; tuned, or best; parts, sizes, state, .. }
 //
 //   Chunk(simd, K, V, most tokens, backward, arena)       or (simd, Shape, ..)
 //     forward(problem, row, begin, tokens, head, S, outputs)            S advances in place
@@ -96,8 +96,8 @@ struct Schedule {
 template <class Family>
 Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::ptrdiff_t time, bool backward) {
   const Choice best = [&] {
-    if constexpr (requires { Family::chooser; })
-      return choice(Family::chooser, vector_bytes, x.key_dim, x.chosen_by ? x.chosen_by : x.value_dim, backward);
+    if constexpr (requires { Family::tuned; })
+      return choice(Family::tuned, vector_bytes, x.key_dim, x.chosen_by ? x.chosen_by : x.value_dim, backward);
     else return Family::best;
   }();
   time = std::max<std::ptrdiff_t>(time, 1);

@@ -419,19 +419,21 @@ TEST(LinearFamilies, WhatIsWrongIsSaid) {
 
 // Whatever the table says: a choice for every state and instruction set, the same for all in a row.
 TEST(LinearFamilies, ChoicesAreComplete) {
-  for (int i = 0; i < fam::choosers; ++i)
+  constexpr fam::Tuned families[] = {fam::Tuned("decay"),       fam::Tuned("delta"),     fam::Tuned("gated"),
+                                     fam::Tuned("gated_delta"), fam::Tuned("dplr"),      fam::Tuned("oja"),
+                                     fam::Tuned("momentum"),    fam::Tuned("stabilised")};
+  for (const fam::Tuned& family : families)
     for (const int bytes : {8, 16, 32, 64, 128})
       for (const int side : {1, 20, 64, 100, 300, 3000})
         for (const bool backward : {false, true}) {
-          const fam::Choice c = fam::choice(static_cast<fam::Chooser>(i), bytes, side, side, backward);
+          const fam::Choice c = fam::choice(family, bytes, side, side, backward);
           EXPECT_TRUE(c.form == Form::recurrent || c.form == Form::chunk);
           EXPECT_GT(c.chunk, 0);
           if (!backward) {
             EXPECT_EQ(fam::whole_chunks % c.chunk, 0) << "a piece of a call must be whole chunks";
           }
-          const fam::Choice oblong = fam::choice(static_cast<fam::Chooser>(i), bytes, 4 * side, side, backward);
-          EXPECT_EQ(oblong.chunk,
-                    fam::choice(static_cast<fam::Chooser>(i), bytes, 2 * side, 2 * side, backward).chunk);
+          const fam::Choice oblong = fam::choice(family, bytes, 4 * side, side, backward);
+          EXPECT_EQ(oblong.chunk, fam::choice(family, bytes, 2 * side, 2 * side, backward).chunk);
         }
 }
 

@@ -157,8 +157,8 @@ struct DplrCalls {
   }
 };
 
-std::optional<Chooser> tuning_of_dplr(const Step& step) {
-  return step.operands[DplrSlot::erase] >= 0 ? Chooser::dplr : Chooser::gated_delta;
+std::optional<Tuned> tuning_of_dplr(const Step& step) {
+  return step.operands[DplrSlot::erase] >= 0 ? Tuned("dplr") : Tuned("gated_delta");
 }
 
 }  // namespace
@@ -170,7 +170,7 @@ const Family gated_family = {.name = "gated",
                              .build = build_gated,
                              .f32 = linear_calls_of<GatedCalls, float>(),
                              .f64 = linear_calls_of<GatedCalls, double>(),
-                             .tuning = [](const Step&) { return std::optional(Chooser::gated); }};
+                             .tuning = [](const Step&) { return std::optional(Tuned("gated")); }};
 
 const Family dplr_family = {.name = "dplr",
                             .forms = all_forms,

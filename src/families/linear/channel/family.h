@@ -12,9 +12,7 @@ namespace ttr::families {
 
 template <class T, Erase erase>
 struct VectorFamily : LinearState<T> {
-  static constexpr Chooser chooser = erase == Erase::none   ? Chooser::gated
-                                     : erase == Erase::same ? Chooser::gated_delta
-                                                            : Chooser::dplr;
+  static constexpr Tuned tuned{erase == Erase::none ? "gated" : erase == Erase::same ? "gated_delta" : "dplr"};
   using Problem = VectorProblem<T>;
   using Gradient = VectorGradient<T>;
   using Chunk = VectorChunk<T, erase>;

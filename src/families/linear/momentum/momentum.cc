@@ -264,7 +264,7 @@ class Chunk {
 
 template <class T>
 struct Family : LinearState<T> {
-  static constexpr Chooser chooser = Chooser::momentum;
+  static constexpr Tuned tuned{"momentum"};
   static constexpr bool keeps_borders = false, interleaves = false, scans_tokens = true;
   using Problem = MomentumProblem<T>;
   using Gradient = MomentumGradient<T>;

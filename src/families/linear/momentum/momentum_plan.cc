@@ -79,6 +79,6 @@ const Family momentum_family = {.name = "momentum",
                                 .build = build,
                                 .f32 = linear_calls_of<MomentumCalls, float>(),
                                 .f64 = linear_calls_of<MomentumCalls, double>(),
-                                .tuning = [](const Step&) { return std::optional(Chooser::momentum); }};
+                                .tuning = [](const Step&) { return std::optional(Tuned("momentum")); }};
 
 }  // namespace ttr::families

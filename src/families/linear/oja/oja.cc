@@ -154,7 +154,7 @@ class RightMap {
 
 template <class T>
 struct Family : LinearState<T> {
-  static constexpr Chooser chooser = Chooser::oja;
+  static constexpr Tuned tuned{"oja"};
   using Problem = OjaProblem<T>;
   using Gradient = OjaGradient<T>;
   using Chunk = OjaChunk<T>;

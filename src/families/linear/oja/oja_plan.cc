@@ -65,6 +65,6 @@ const Family oja_family = {.name = "oja",
                            .build = build,
                            .f32 = linear_calls_of<OjaCalls, float>(),
                            .f64 = linear_calls_of<OjaCalls, double>(),
-                           .tuning = [](const Step&) { return std::optional(Chooser::oja); }};
+                           .tuning = [](const Step&) { return std::optional(Tuned("oja")); }};
 
 }  // namespace ttr::families

@@ -13,7 +13,7 @@ namespace ttr::families {
 
 template <class T, Rule rule>
 struct ScalarFamily : LinearState<T> {
-  static constexpr Chooser chooser = rule == Rule::add ? Chooser::decay : Chooser::delta;
+  static constexpr Tuned tuned{rule == Rule::add ? "decay" : "delta"};
   using Problem = LinearProblem<T>;
   using Gradient = LinearGradient<T>;
   using Chunk = ChunkForm<T, rule>;

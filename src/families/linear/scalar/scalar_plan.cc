@@ -154,7 +154,7 @@ const Family decay_family = {.name = "decay",
                              .build = build_decay,
                              .f32 = linear_calls_of<DecayCalls, float>(),
                              .f64 = linear_calls_of<DecayCalls, double>(),
-                             .tuning = [](const Step&) { return std::optional(Chooser::decay); }};
+                             .tuning = [](const Step&) { return std::optional(Tuned("decay")); }};
 
 const Family delta_family = {.name = "delta",
                              .forms = all_forms,
@@ -163,6 +163,6 @@ const Family delta_family = {.name = "delta",
                              .build = build_delta,
                              .f32 = linear_calls_of<DeltaCalls, float>(),
                              .f64 = linear_calls_of<DeltaCalls, double>(),
-                             .tuning = [](const Step&) { return std::optional(Chooser::delta); }};
+                             .tuning = [](const Step&) { return std::optional(Tuned("delta")); }};
 
 }  // namespace ttr::families

@@ -235,7 +235,7 @@ class Chunk {
 
 template <class T>
 struct Family : LinearState<T> {
-  static constexpr Chooser chooser = Chooser::stabilised;
+  static constexpr Tuned tuned{"stabilised"};
   static constexpr bool keeps_borders = false, interleaves = false;
   using Problem = StabilisedProblem<T>;
   using Gradient = StabilisedGradient<T>;

@@ -78,6 +78,6 @@ const Family stabilised_family = {
     .build = build,
     .f32 = linear_calls_of<StabilisedCalls, float>(),
     .f64 = linear_calls_of<StabilisedCalls, double>(),
-    .tuning = [](const Step&) { return std::optional(Chooser::stabilised); }};
+    .tuning = [](const Step&) { return std::optional(Tuned("stabilised")); }};
 
 }  // namespace ttr::families
