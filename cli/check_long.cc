@@ -1,7 +1,7 @@
-// `ttr check --long`: a million tokens through every layer whose state has a fixed size, in float and in double, in
-// pieces with the state carried over. Outputs must stay finite, and the float outputs near the double ones:
+// `ttr check --long`: a million tokens (or --tokens N) through every layer whose state has a fixed size, in float and in
+// double, in pieces with the state carried over. Outputs must stay finite, and the float outputs near the double ones:
 //
-//   error at t = max |o_f32 - o_f64| / max |o_f64|   over the 100 tokens before t,  t = 1e3, 1e4, 1e5, 1e6
+//   error at t = max |o_f32 - o_f64| / max |o_f64|   over the 100 tokens before t,  t = 1e3, 1e4, .. below N, and N
 //
 // Both types see the same numbers (exact in float), drawn as the table of inputs says and anew for every piece. What
 // the errors mean, and why a layer is given settings, inputs or a bound of its own: docs/accuracy.md.
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -22,18 +22,25 @@
 namespace ttr::cli {
 namespace {
 
-constexpr std::int64_t tokens = 1'000'000, piece_tokens = 8192, window = 100;
-constexpr std::array<std::int64_t, 4> points = {1'000, 10'000, 100'000, tokens};
+constexpr std::int64_t piece_tokens = 8192, window = 100;
+constexpr std::int64_t fewest = 1'000, most = 1'000'000'000;  // of --tokens
 constexpr int K = 4, V = 4;
 constexpr double default_bound = 1e-3;
 
-// Settings that a run of this length needs.
+// Where the errors are taken.
+std::vector<std::int64_t> points_of(std::int64_t tokens) {
+  std::vector<std::int64_t> points;
+  for (std::int64_t t = fewest; t < tokens; t *= 10) points.push_back(t);
+  points.push_back(tokens);
+  return points;
+}
+
+// Settings that a long run needs.
 struct Special {
   const char *layer, *settings;
 };
 constexpr Special specials[] = {
-    {"log-linear-attention", "levels=21"},  // L levels hold 2^(L-1) tokens
-    {"gated-slot-attention", "slots=4"},    // as small as K and V
+    {"gated-slot-attention", "slots=4"},  // as small as K and V
     {"abc", "slots=4"},
     {"titans", "depth=1"},  // a deep one unlearns random values until it is zero, or diverges
 };
@@ -49,11 +56,12 @@ constexpr Tied tied[] = {{"iplr", "b", "a", -0.5}, {"momentum-deltanet", "p", "k
 // Networks that learn and never forget: float and double are two training runs, which part after some hundred
 // thousand steps. They must be finite to the end, and are compared after 100,000 tokens.
 constexpr const char* learners[] = {"ttt-mlp", "lact"};
+constexpr std::int64_t learners_part = 100'000;
 
 // A sum of T numbers in which nothing is forgotten: every addition rounds to a relative 2^-24 of the sum so far, and
 // sums that grow in proportion to t (normalisers) may round the same way for as long as their terms hardly vary. In
 // the worst case that is 2^-24 T / 2 of the result.
-double bound_of(const LayerInfo& info) {
+double bound_of(const LayerInfo& info, std::int64_t tokens) {
   const bool plain_sum = info.recipe.starts_with("equal /") && info.recipe.find("/ gd(1)") != std::string::npos;
   const bool as_one = info.name == "abc" || info.name == "lightning-attention";  // a mean; a single head of slope 0
   return plain_sum || as_one ? std::max(default_bound, 0x1p-24 * static_cast<double>(tokens) / 2) : default_bound;
@@ -77,9 +85,11 @@ bool has_fixed_state(const Plan& plan) {
          plan.tokens_kept({state.data(), state.size() * sizeof(double)}) < 0;
 }
 
-Subject subject_of(const LayerInfo& info, const std::string& settings) {
-  Subject s{&info, info.name, info.name, bound_of(info)};
+Subject subject_of(const LayerInfo& info, const std::string& settings, std::int64_t tokens) {
+  Subject s{&info, info.name, info.name, bound_of(info, tokens)};
   std::string chosen = settings;
+  if (chosen.empty() && info.name == "log-linear-attention")  // L levels hold 2^(L-1) tokens
+    chosen = fmt::format("levels={}", std::bit_width(static_cast<std::uint64_t>(tokens - 1)) + 1);
   for (const Special& special : specials)
     if (chosen.empty() && info.name == special.layer) chosen = special.settings;
   if (!chosen.empty()) s.text += ":" + chosen, s.label += "(" + chosen + ")";
@@ -87,19 +97,19 @@ Subject subject_of(const LayerInfo& info, const std::string& settings) {
 }
 
 // The layer itself, or else the first of its variants whose state has a fixed size.
-std::optional<Subject> standard_subject(const LayerInfo& info) {
+std::optional<Subject> standard_subject(const LayerInfo& info, std::int64_t tokens) {
   if (info.recipe.empty()) return {};
-  const Subject plain = subject_of(info, "");
+  const Subject plain = subject_of(info, "", tokens);
   if (has_fixed_state(plan_of(plain.text, Type::f32))) return plain;
   for (const VariantInfo& variant : info.variants) {
-    const Subject other = subject_of(info, variant.settings);
+    const Subject other = subject_of(info, variant.settings, tokens);
     if (variant.max_key_dim >= K && has_fixed_state(plan_of(other.text, Type::f32))) return other;
   }
   return {};
 }
 
 // LAYER or LAYER(settings), as in the other checks.
-Subject wanted_subject(const std::string& text) {
+Subject wanted_subject(const std::string& text, std::int64_t tokens) {
   const std::size_t open = text.find('(');
   if (open != std::string::npos && text.back() != ')')
     throw Error("'" + text + "' has no closing parenthesis", "check " + text);
@@ -107,9 +117,9 @@ Subject wanted_subject(const std::string& text) {
   if (info.recipe.empty())
     throw Error(info.name + " is an operation; --long is for layers that carry a state", "check " + text);
   if (open == std::string::npos) {
-    if (const auto subject = standard_subject(info)) return *subject;
+    if (const auto subject = standard_subject(info, tokens)) return *subject;
   } else {
-    const Subject subject = subject_of(info, text.substr(open + 1, text.size() - open - 2));
+    const Subject subject = subject_of(info, text.substr(open + 1, text.size() - open - 2), tokens);
     if (has_fixed_state(plan_of(subject.text, Type::f32))) return subject;
   }
   throw Error(text + " keeps its pairs; --long is for states of a fixed size", "check " + text);
@@ -119,7 +129,8 @@ Subject wanted_subject(const std::string& text) {
 template <class T>
 class Stream {
  public:
-  Stream(const std::string& text, Form form) : plan_(plan_of(text, type_of<T>)), form_(form) {
+  Stream(const std::string& text, Form form, const std::vector<std::int64_t>& points)
+      : last(points.size()), plan_(plan_of(text, type_of<T>)), form_(form), points_(points) {
     const Footprint bytes = plan_.footprint(piece_tokens, form);
     state_.resize(bytes.state / sizeof(double) + 1), work_.resize(bytes.workspace / sizeof(double) + 1);
     if (plan_.reset(state()) != Status::ok) throw Error("the state of " + plan_.name() + " cannot be reset");
@@ -149,15 +160,15 @@ class Stream {
         const T* row = o.data() + static_cast<std::size_t>(t) * per_token;
         if (first_bad < 0 && !std::all_of(row, row + per_token, [](T x) { return std::isfinite(x); }))
           first_bad = begin + t;
-        for (std::size_t i = 0; i < points.size(); ++i)
-          if (points[i] - window <= begin + t && begin + t < points[i])
+        for (std::size_t i = 0; i < points_.size(); ++i)
+          if (points_[i] - window <= begin + t && begin + t < points_[i])
             last[i][info.name].insert(last[i][info.name].end(), row, row + per_token);
       }
     }
   }
 
   const Plan& plan() const { return plan_; }
-  std::array<NamedNumbers, points.size()> last;
+  std::vector<NamedNumbers> last;
   std::int64_t first_bad = -1;
 
  private:
@@ -174,6 +185,7 @@ class Stream {
 
   Plan plan_;
   Form form_;
+  std::vector<std::int64_t> points_;
   std::vector<double> state_, work_;
   std::map<std::string, std::vector<T>> inputs_, outputs_;
 };
@@ -181,22 +193,31 @@ class Stream {
 struct Line {
   std::string layer;
   Form form;
-  std::array<double, points.size()> error{};
+  std::vector<double> error;  // at each of the points
   double bound = 0;
   bool passed = false;
   std::string note;
 };
 
+std::string short_number(std::int64_t n) {  // 1e5, 2048
+  std::string digits = std::to_string(n);
+  if (digits.find_first_not_of('0', 1) == std::string::npos)
+    return fmt::format("{}e{}", digits[0], digits.size() - 1);
+  return digits;
+}
+
 class Lines {
  public:
-  explicit Lines(const CheckOptions& options) : options_(options) {}
+  Lines(const CheckOptions& options, const std::vector<std::int64_t>& points) : options_(options), points_(points) {}
   void add(const Line& line) {
     ++(line.passed ? passed_ : failed_);
     if (options_.json) {
       Json errors = Json::array(), at = Json::array();
-      for (std::size_t i = 0; i < points.size(); ++i) errors.push(line.error[i]), at.push(points[i]);
+      for (std::size_t i = 0; i < points_.size(); ++i) errors.push(line.error[i]), at.push(points_[i]);
       Json j = Json::object();
-      j.set("layer", line.layer).set("case", fmt::format("T{}-H1-K{}-V{}", tokens, K, V)).set("check", "long");
+      j.set("layer", line.layer)
+          .set("case", fmt::format("T{}-H1-K{}-V{}", options_.tokens, K, V))
+          .set("check", "long");
       j.set("form", to_string(line.form)).set("dtype", "f32").set("error", line.error.back());
       j.set("tolerance", line.bound).set("passed", line.passed).set("tokens", at).set("errors", errors);
       if (!line.note.empty()) j.set("note", line.note);
@@ -204,13 +225,16 @@ class Lines {
       return;
     }
     if (options_.quiet && line.passed) return;
-    if (!header_)
-      fmt::print("{:<36} {:<9}  {:>8} {:>8} {:>8} {:>8}  {:>7}\n", "float against double after", "", "1e3", "1e4",
-                 "1e5", "1e6", "bound");
+    if (!header_) {
+      fmt::print("{:<36} {:<9} ", "float against double after", "");
+      for (const std::int64_t t : points_) fmt::print(" {:>8}", short_number(t));
+      fmt::print("  {:>7}\n", "bound");
+    }
     header_ = true;
-    fmt::print("{:<36} {:<9}  {:>8.1e} {:>8.1e} {:>8.1e} {:>8.1e}  {:>7.0e}  {}{}{}\n", line.layer,
-               to_string(line.form), line.error[0], line.error[1], line.error[2], line.error[3], line.bound,
-               line.passed ? "ok" : "FAILED", line.note.empty() ? "" : "  ", line.note);
+    fmt::print("{:<36} {:<9} ", line.layer, to_string(line.form));
+    for (const double error : line.error) fmt::print(" {:>8.1e}", error);
+    fmt::print("  {:>7.0e}  {}{}{}\n", line.bound, line.passed ? "ok" : "FAILED", line.note.empty() ? "" : "  ",
+               line.note);
     std::fflush(stdout);
   }
   int finish() {
@@ -221,6 +245,7 @@ class Lines {
 
  private:
   const CheckOptions& options_;
+  std::vector<std::int64_t> points_;
   Json list_ = Json::array();
   bool header_ = false;
   std::size_t passed_ = 0, failed_ = 0;
@@ -233,15 +258,17 @@ struct Pair {  // the same form in both types
 };
 
 // False if interrupted.
-bool check_one(const Subject& subject, Lines& lines, Progress& progress, double done, double total) {
+bool check_one(const Subject& subject, const std::vector<std::int64_t>& points, Lines& lines, Progress& progress,
+               double done, double total) {
+  const std::int64_t tokens = points.back();
   const Plan plan = plan_of(subject.text, Type::f64);
   std::vector<Pair> pairs;
   for (const Form form : {Form::recurrent, Form::chunk})
     if (std::find(plan.forms().begin(), plan.forms().end(), form) != plan.forms().end())
-      pairs.push_back({form, Stream<float>(subject.text, form), Stream<double>(subject.text, form)});
+      pairs.push_back({form, Stream<float>(subject.text, form, points), Stream<double>(subject.text, form, points)});
   for (std::int64_t begin = 0, piece = 1; begin < tokens; begin += piece_tokens, ++piece) {
     if (interrupted()) return false;
-    progress.update(done + static_cast<double>(begin) / tokens, total, subject.label);
+    progress.update(done + static_cast<double>(begin) / static_cast<double>(tokens), total, subject.label);
     const std::int64_t length = std::min(piece_tokens, tokens - begin);
     NamedNumbers inputs;
     for (std::size_t i = 0; i < plan.inputs().size(); ++i) {
@@ -258,16 +285,18 @@ bool check_one(const Subject& subject, Lines& lines, Progress& progress, double 
       }
     for (Pair& pair : pairs) pair.single.run(inputs, begin, length), pair.twice.run(inputs, begin, length);
   }
+  const bool learner = std::find(std::begin(learners), std::end(learners), subject.info->name) != std::end(learners);
+  std::size_t compared = points.size() - 1;
+  while (learner && points[compared] > learners_part) --compared;
   for (const Pair& pair : pairs) {
     Line line{subject.label, pair.form, {}, subject.bound, false, {}};
     for (std::size_t i = 0; i < points.size(); ++i)
-      line.error[i] = relative_error(pair.single.last[i], pair.twice.last[i]);
+      line.error.push_back(relative_error(pair.single.last[i], pair.twice.last[i]));
     if (pair.single.first_bad >= 0) line.note = fmt::format("not finite in float at token {}", pair.single.first_bad);
     if (pair.twice.first_bad >= 0) line.note = fmt::format("not finite in double at token {}", pair.twice.first_bad);
-    const bool learner =
-        std::find(std::begin(learners), std::end(learners), subject.info->name) != std::end(learners);
-    line.passed = line.note.empty() && line.error[points.size() - (learner ? 2 : 1)] <= line.bound;
-    if (learner && line.note.empty()) line.note = "compared at 1e5: a network that never forgets";
+    line.passed = line.note.empty() && line.error[compared] <= line.bound;
+    if (compared + 1 < points.size() && line.note.empty())
+      line.note = fmt::format("compared at {}: a network that never forgets", short_number(points[compared]));
     lines.add(line);
   }
   return true;
@@ -276,17 +305,25 @@ bool check_one(const Subject& subject, Lines& lines, Progress& progress, double 
 }  // namespace
 
 int run_check_long(const CheckOptions& options) {
+  if (options.tokens < fewest || options.tokens > most)
+    throw Error(fmt::format("--tokens is {}; it can be {} to {}", options.tokens, fewest, most), "command line");
   InterruptGuard guard;
   std::vector<Subject> subjects;
-  for (const std::string& text : options.what) subjects.push_back(wanted_subject(text));
+  for (const std::string& text : options.what) subjects.push_back(wanted_subject(text, options.tokens));
   if (options.what.empty())
     for (const LayerInfo& info : layers())
-      if (const auto subject = standard_subject(info)) subjects.push_back(*subject);
-  Lines lines(options);
+      if (const auto subject = standard_subject(info, options.tokens)) subjects.push_back(*subject);
+  if (options.list) {
+    for (const Subject& subject : subjects) fmt::print("{}\n", subject.info->name);
+    return 0;
+  }
+  const std::vector<std::int64_t> points = points_of(options.tokens);
+  Lines lines(options, points);
   // On a terminal the lines themselves show the progress.
   Progress progress("check --long", options.json || options.quiet || isatty(STDOUT_FILENO) == 0);
   for (std::size_t i = 0; i < subjects.size(); ++i)
-    if (!check_one(subjects[i], lines, progress, static_cast<double>(i), static_cast<double>(subjects.size()))) {
+    if (!check_one(subjects[i], points, lines, progress, static_cast<double>(i),
+                   static_cast<double>(subjects.size()))) {
       progress.finish();
       fmt::print(stderr, "ttr: interrupted; the lines above are complete\n");
       lines.finish();

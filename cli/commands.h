@@ -31,10 +31,12 @@ struct CheckOptions {
   bool json = false;
   bool quiet = false;  // only what fails, and the last line
   bool long_run = false;
+  bool list = false;                   // --long: only the names of the layers that it runs
+  std::int64_t tokens = 1'000'000;     // --long: so many through each
   std::int64_t recipes = 0, seed = 1;  // --recipes: so many, of the seeds seed, seed + 1, ...
 };
 int run_check(const CheckOptions&);
-int run_check_long(const CheckOptions&);     // --long: a million tokens, float against double
+int run_check_long(const CheckOptions&);     // --long: many tokens, float against double
 int run_check_recipes(const CheckOptions&);  // --recipes: random recipes, kernels against the oracle
 
 /// One line of a check, in the order and under the names of docs/json.md.

@@ -229,6 +229,11 @@ int main(int argc, char** argv) {
   CLI::Option* long_run = check_command->add_flag(
       "--long", check.long_run,
       "run a million tokens through every layer whose state has a fixed size: float against double");
+  check_command->add_option("--tokens", check.tokens, "with --long: this many tokens instead")
+      ->needs(long_run)
+      ->capture_default_str();
+  check_command->add_flag("--list", check.list, "with --long: print the names of the layers it runs, and run none")
+      ->needs(long_run);
   CLI::Option* recipes = check_command->add_option("--recipes", check.recipes,
                                                    "compare this many random recipes with the literal solver");
   check_command

@@ -305,7 +305,7 @@ has err "nlms"
 sentence check --recipes 3 --long
 json_error check --recipes -1 --json
 
-# check --long: a million tokens, so only the words around it
+# check --long: a million tokens, so the words around it and a short run
 run 0 check --help
 has out "--long" "a million tokens"
 sentence check --long softmax-attention
@@ -318,6 +318,23 @@ sentence check --long nlms --golden "$golden"
 has err "--golden"
 json_error check --long nlsm --json
 has err "did you mean 'nlms'"
+for wrong in 0 -5 999 1000000001; do
+  sentence check --long nlms --tokens "$wrong"
+  has err "--tokens is $wrong; it can be 1000 to"
+done
+sentence check --long nlms --tokens many
+has err "--tokens"
+sentence check nlms --tokens 2000
+has err "--long"
+sentence check nlms --list
+has err "--long"
+run 0 check --long --tokens 20000 nlms lact
+has out "float against double after" " 1e3 " " 1e4 " " 2e4 " "4 passed, 0 failed"
+run 0 check --long --tokens 1234 log-linear-attention --json
+has out '"case": "T1234-H1-K4-V4"' '"layer": "log-linear-attention(levels=12)"' '"check": "long"'
+run 0 check --long --list
+has out nlms rls titans
+has_not out softmax-attention l2-norm
 
 # check --golden
 sentence check --golden "$work/missing"
