@@ -11,7 +11,7 @@ in_empty_folder || exit 1
 # runs NAME CODE ARGS...: that exit code, nothing on standard error unless the code is 2 or 130.
 runs() {
   local name=$1 wanted=$2; shift 2
-  timeout 300 "$ttr" bench "$@" >out.txt 2>err.txt </dev/null
+  timeout "$patience" "$ttr" bench "$@" >out.txt 2>err.txt </dev/null
   local code=$?
   if [ $code -ne "$wanted" ]; then bad "$name: exit $code instead of $wanted: $(head -c 300 err.txt; tail -c 300 out.txt)"; return; fi
   if [ "$wanted" -lt 2 ] && [ -s err.txt ]; then bad "$name: standard error has: $(head -c 300 err.txt)"; return; fi
@@ -106,7 +106,7 @@ refuses "an option of another part" "--steps" gla --steps 5000
 # --- Ctrl-C ---
 "$ttr" bench rls-stability --steps 1000000 >out.txt 2>err.txt </dev/null &
 pid=$!
-sleep 1
+catches_interrupts $pid
 kill -INT $pid
 wait $pid
 check "Ctrl-C: exit 130" test $? -eq 130

@@ -2,10 +2,12 @@
 # `ok` and `bad` print a line, and `bad` counts in `failures`; `check NAME COMMAND...` does one of them.
 # `refused NAME PATTERN COMMAND...`: exit code 2, a sentence on standard error that matches, nothing on standard output or
 # disk; a test that looks at the disk defines `nothing_left`. `number_of NAME FILE`: values in JSON, a line each.
-# Nothing here exits: a test ends in words of its own, and not with 0 if `failures` is not.
+# `catches_interrupts PID` and `waits_for_input PID DESCRIPTOR` return when that is so: no test guesses how long a machine
+# takes. `patience` is for what hangs. Nothing here exits: a test ends in words of its own, and not with 0 if `failures` is not.
 # shellcheck shell=bash
 
 failures=0
+patience=1500  # seconds
 
 in_empty_folder() {
   work=$(mktemp -d) || return
@@ -24,7 +26,7 @@ check() { local name=$1; shift; if "$@"; then ok "$name"; else bad "$name"; fi; 
 nothing_left() { true; }
 refused() {
   local name=$1 pattern=$2; shift 2
-  timeout 60 "$@" >stdout.txt 2>stderr.txt </dev/null
+  timeout "$patience" "$@" >stdout.txt 2>stderr.txt </dev/null
   local code=$?
   if [ $code -ne 2 ]; then bad "$name: exit $code instead of 2: $(head -c 300 stderr.txt)"; return; fi
   if ! grep -qE -- "$pattern" stderr.txt; then bad "$name: message is: $(head -c 300 stderr.txt)"; return; fi
@@ -34,3 +36,21 @@ refused() {
 }
 
 number_of() { grep -o "\"$1\": *[^,}]*" "$2" | sed 's/.*: *//; s/ *$//'; }
+
+of_process() { awk -v field="$2:" '$1 == field { print $2 }' "/proc/$1/status" 2>/dev/null; }  # of_process PID FIELD
+is_gone() { case $(of_process "$1" State) in '' | Z) true ;; *) false ;; esac; }
+catches_interrupts() {  # it has a handler of SIGINT (bit 1 of the mask), or is gone
+  local caught
+  until is_gone "$1"; do
+    caught=$(of_process "$1" SigCgt)
+    [ $((16#${caught:-0} & 2)) -eq 0 ] || return 0
+    sleep 0.02
+  done
+}
+waits_for_input() {  # it has read all that was written to the pipe, and sleeps, or is gone
+  catches_interrupts "$1"
+  until is_gone "$1"; do
+    if ! read -r -t 0 -u "$2" && [ "$(of_process "$1" State)" = S ]; then return 0; fi
+    sleep 0.02
+  done
+}

@@ -10,7 +10,7 @@ for script in "$root"/experiments/*/run.sh; do
   name=$(basename "$folder")
   count=$((count + 1))
   before=$(cd "$folder" && find . -type f -exec cksum {} + | sort)
-  if output=$(cd / && TTR="$ttr" timeout 300 bash "$script" --quick 2>&1); then
+  if output=$(cd / && TTR="$ttr" timeout 1500 bash "$script" --quick 2>&1); then
     if [ "$before" = "$(cd "$folder" && find . -type f -exec cksum {} + | sort)" ]; then printf 'ok      %s\n' "$name"
     else printf 'FAILED  %s: the quick run changed files of its folder\n' "$name"; failures=$((failures + 1)); fi
   else

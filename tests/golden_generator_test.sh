@@ -10,7 +10,7 @@ in_empty_folder || exit 1
 
 python=/usr/bin/python3
 generate="$root/scripts/golden/generate.py"
-golden() { timeout 300 "$python" "$generate" "$@" >out.txt 2>err.txt </dev/null; }
+golden() { timeout 1500 "$python" "$generate" "$@" >out.txt 2>err.txt </dev/null; }
 # ends NAME CODE ARGS...: that exit code and nothing on standard error.
 ends() {
   local name=$1 wanted=$2; shift 2

@@ -135,19 +135,19 @@ mkfifo in.pipe out.pipe
 pid=$!
 exec 3>in.pipe 4<out.pipe
 printf 'x,y\n1,2\n' >&3
-read -r -t 20 header <&4; read -r -t 20 first <&4
+read -r -t "$patience" header <&4; read -r -t "$patience" first <&4
 check "live: header" test "$header" = row,nlms:mu=1,actual
 check "live: the first prediction comes before the second row" test "$first" = 1,0,2
-printf '2,4\n\n' >&3; read -r -t 20 second <&4
+printf '2,4\n\n' >&3; read -r -t "$patience" second <&4
 check "live: the second row is predicted from the first" test "$second" = 2,4,4
 exec 3>&- 4<&-
 wait $pid; check "live: end of input" test $? -eq 0
 
 "$ttr" regress - --layer nlms --out live.csv --report live.html <in.pipe >a.txt 2>live.err &
 pid=$!
-exec 3>in.pipe
+exec 3<>in.pipe  # for both ways, so that one can see whether it is empty
 printf '1,2\n2,4\n3,6\n4,' >&3
-sleep 1
+waits_for_input $pid 3
 kill -INT $pid; wait $pid; code=$?
 exec 3>&-
 check "Ctrl-C: exit 130" test $code -eq 130
@@ -157,7 +157,7 @@ check "Ctrl-C: says so" grep -q "Interrupted by Ctrl-C after 3 rows" live.err
 "$ttr" regress - --out early.csv <in.pipe >a.txt 2>live.err &
 pid=$!
 exec 3>in.pipe
-sleep 0.5
+catches_interrupts $pid
 kill -INT $pid; wait $pid; code=$?
 exec 3>&-
 check "Ctrl-C before the first row: exit 130, nothing written" test $code -eq 130 -a ! -e early.csv
