@@ -496,7 +496,7 @@ double useful_flops_per_token(const CaseRun& run) {
   const double K = c.key_dim, V = c.value_dim, H = c.heads, T = static_cast<double>(c.time);
   const std::string name = c.layer.substr(0, c.layer.find(':'));
   if (name == "softmax-attention" && c.layer == name) {
-    if (c.pass == Pass::step) return 2 * (K + V) * (T + history_steps / 2) * H;
+    if (c.pass == Pass::step) return 2 * (K + V) * (T + 0.5 * history_steps) * H;
     return (c.pass == Pass::both ? 3.5 : 1) * 2 * (K + V) * (T + 1) / 2 * H;  // backward: 5 products instead of 2
   }
   if ((name == "ttt-linear" || name == "ttt-mlp" || name == "lact") && c.pass == Pass::forward)

@@ -136,7 +136,7 @@ double distance_from_slope(double gradient, double x, double allowed, Loss&& los
 
 class LayerCheck {
  public:
-  LayerCheck(const LayerInfo& info, std::string settings, bool literal, const Case& c, CheckPrinter& printer)
+  LayerCheck(const LayerInfo& info, const std::string& settings, bool literal, const Case& c, CheckPrinter& printer)
       : info_(info),
         literal_(literal),
         text_(settings.empty() ? info.name : info.name + ":" + settings),

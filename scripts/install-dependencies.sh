@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(
-  g++ clang-14 libclang-rt-14-dev cmake ninja-build make git ccache clang-format-14
+  g++ clang-14 libclang-rt-14-dev cmake ninja-build make git ccache clang-format-14 clang-tidy-14
   libhwy-dev                                     # the library's only dependency
   libcli11-dev nlohmann-json3-dev libfmt-dev     # the program
   libgtest-dev librapidcheck-dev                 # the tests

@@ -190,7 +190,7 @@ void fill_stream_defaults(Recipe& recipe) {
   bare_network(recipe.memory);
   for (Term& term : recipe.weights) {
     if (term.word == "gate" ||
-        (term.word == "decay" && !(term.arguments.size() && term.arguments.front().is_number())))
+        (term.word == "decay" && (term.arguments.empty() || !term.arguments.front().is_number())))
       term = {"decay", {{"", 0.98, 0}}, 0};
     if (is_fade(term)) remove(term, "beta");
     if (term.word == "near")

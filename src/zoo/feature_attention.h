@@ -9,7 +9,8 @@
 namespace ttr::zoo {
 
 /// `parameters` are the operands of `map` after q or k; shape is that of the features.
-inline Declaration feature_attention(prepare::Op map, const std::vector<InputInfo>& parameters, std::string shape) {
+inline Declaration feature_attention(prepare::Op map, const std::vector<InputInfo>& parameters,
+                                     const std::string& shape) {
   Declaration d;
   d.info.recipe = "equal / linear / gd(1) | normalise(keysum, eps=1e-6)";
   d.info.equation =

@@ -57,7 +57,7 @@ std::vector<InputInfo> learned_map() {
 
 // y = op(x, parameters...), as wide as x
 Declaration norm(std::string name, std::string title, std::string equation, Op op, double number, std::string golden,
-                 std::vector<InputInfo> parameters = {}) {
+                 const std::vector<InputInfo>& parameters = {}) {
   Declaration d = operation(std::move(name), std::move(title), "", std::move(equation));
   d.info.inputs = {{"x", "B T H K", "query, key or output", Range::normal}};
   Stage stage{op, {"x"}, "y", number};
