@@ -3,8 +3,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 DEPS = build/.dependencies-installed
 
-.PHONY: help configure demo test build bench bench-kernels count golden asan tsan clang shared neon format format-check \
-  install clean
+.PHONY: help configure demo test build bench bench-kernels count golden long asan tsan clang shared neon format \
+  format-check tidy install clean
 help:
 	@echo "make demo      install what is missing, build the program, run the built-in regression, write report.html"
 	@echo "make test      install what is missing, build everything, run every test"
@@ -13,12 +13,14 @@ help:
 	@echo "make bench-kernels   micro-benchmarks of kernels, and of products beside other libraries (build-bench/)"
 	@echo "make count     instructions, multiply-adds, loads and stores of one token, counted by valgrind (build-bench/)"
 	@echo "make golden    compute the golden vectors anew from their equations and compare (a few seconds, numpy)"
+	@echo "make long      a million tokens through every layer, float against double (minutes)"
 	@echo "make asan      build and test with the address and undefined-behaviour sanitizers (build-asan/)"
 	@echo "make tsan      build and test with the thread sanitizer (build-tsan/)"
 	@echo "make clang     build and test with clang (build-clang/)"
 	@echo "make shared    build and test the shared library (build-shared/)"
 	@echo "make neon      compile the library for 64-bit Arm with a cross compiler; nothing is run"
 	@echo "make format    format every source file; make format-check only looks"
+	@echo "make tidy      clang-tidy over the library and the program; TIDY='--changed HEAD~1' only what changed"
 	@echo "make install   install to PREFIX=$(PREFIX)"
 	@echo "make clean     remove every build folder"
 
@@ -61,6 +63,9 @@ count: $(DEPS)
 golden: $(DEPS)
 	@/usr/bin/python3 scripts/golden/generate.py --compare tests/golden
 
+long: build
+	build/ttr check --long
+
 asan tsan: $(DEPS)
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)
@@ -79,6 +84,9 @@ format: $(DEPS)
 	clang-format-14 -i $(SOURCES)
 format-check: $(DEPS)
 	clang-format-14 --dry-run --Werror $(SOURCES)
+
+tidy: configure
+	@bash scripts/tidy.sh $(TIDY)
 
 install: build
 	cmake --install build --prefix "$(PREFIX)"
