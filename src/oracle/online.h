@@ -217,7 +217,6 @@ void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Par
     for (std::size_t c = 0; c < w[p].data.size(); ++c) {
       S& u = update[p].data[c];
       if (solver.decay_kind == D::leak) u -= step * lam * point[p].data[c];
-      if (solver.clip > 0 && std::abs(value_of(u)) > solver.clip) u = S(std::copysign(solver.clip, value_of(u)));
       if (solver.momentum.given()) u = z[p].data[c] = momentum * z[p].data[c] + u;
       if (solver.decay_kind == D::shrink && first) w[p].data[c] *= S(1.0) - lam;
     }

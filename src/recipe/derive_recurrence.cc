@@ -133,7 +133,6 @@ std::string update_rule(const Symbols& y, const std::string& answer, const std::
     out += "$Z_t = " + number_or(s.momentum, "\\mathrm{momentum}_t") + "\\, Z_{t-1} + " + update + "$, ";
     update = s.gain.given() ? number_or(s.gain, "\\mathrm{gain}_t") + "\\, Z_t" : "Z_t";
   }
-  if (s.clip > 0) update = "\\operatorname{clip}_{" + numeral(s.clip) + "}(" + update + ")";
   if (s.muon) update = "\\operatorname{NS5}(" + update + ")";
   out += "$" + state + "_t = " + kept + " + " + update + "$";
   if (s.q_norm > 0)

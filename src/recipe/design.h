@@ -96,7 +96,6 @@ struct Solver {
   Quantity momentum;
   Quantity gain;  // sgd(momentum, gain): S <- S + gain Z
   bool nesterov = false;
-  double clip = 0;  // sgd(clip=c): no entry of an update is larger; 0 = off
   bool feedback = false, split = false, dplr = false, precondition = false;
   bool muon = false, row_norm = false;
   double q_norm = 0;  // Moneta: W = A / |A|_q^(q-2); 0 = off

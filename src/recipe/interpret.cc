@@ -220,7 +220,6 @@ void read_descent(const Term& term, Solver& s) {
     s.gain = quantity(term, "gain");
   }
   s.nesterov = term.has("nesterov");
-  s.clip = number(term, "clip", 0);
   s.muon = term.has("muon");
   s.row_norm = term.has("rownorm");
   s.q_norm = number(term, "qnorm", 0);

@@ -186,8 +186,6 @@ constexpr OptionInfo momentum_option =
              "heavy ball: keeps a part of the last update, input `momentum` [B T H]", 0, 1);
 constexpr OptionInfo nesterov_option =
     flag("nesterov", "gradient at S + momentum Z", "with `momentum`: looks ahead before it takes the gradient");
-constexpr OptionInfo clip_option =
-    constant("clip", "|update| <= clip, entry by entry", "cuts every entry of an update", 0, infinity);
 constexpr OptionInfo muon_option =
     flag("muon", "update <- NS5(update)", "orthogonalises the update by five Newton-Schulz steps");
 constexpr OptionInfo rownorm_option =
@@ -208,7 +206,6 @@ constexpr OptionInfo descend_options[] = {count("n", "n steps", "gradient steps 
                                           qnorm_option};
 constexpr OptionInfo sgd_options[] = {
     count("n", "n steps", "gradient steps per pair (default 1)"),
-    clip_option,
     beta_step_option,
     quantity("nlms", "step = mu_t / (eps + |k|^2)", "normalised LMS, Kaczmarz; input `mu` [B T H]", 0, infinity,
              "step"),
