@@ -7,8 +7,8 @@
 #   scripts/tidy.sh FILE...           these
 #
 # Quiet but for one line when all is well; exit code 1 if not. The zoo is compiled as unity files and looked at as such.
-# Files that Highway includes in themselves once per instruction set are left out: clang-tidy takes minutes for one and
-# sees the same lines three times. Their headers' portable parts are seen through other files.
+# Files that Highway includes in themselves once per instruction set are left out: clang-tidy would look at the same lines
+# once per set. Their headers' portable parts are seen through other files.
 # shellcheck disable=SC2016  # what stands between single quotes is for sh -c
 set -euo pipefail
 cd "$(dirname "$0")/.."
