@@ -149,7 +149,7 @@ class LayerCheck {
     const Plan& plan = runner.plan();
     for (std::size_t i = 0; i < plan.inputs().size(); ++i)
       inputs_[plan.inputs()[i].name] = random_input(plan, plan.inputs()[i], case_.time, case_.seed * 1000 + i);
-    Random random(case_.seed + 77);
+    SplitMix random(case_.seed + 77);
     for (const InputInfo& out : plan.outputs())
       if (out.differentiable) d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
     if (!on_oracle(plan) && plan.tokens_kept({}) < 0) make_states(plan, random);
@@ -169,7 +169,7 @@ class LayerCheck {
   // A plan that is not causal has neither steps nor a recurrent form.
   static bool has_steps(const Plan& plan) { return plan.forms().front() == Form::step; }
   static Form reference_form(const Plan& plan) { return has_steps(plan) ? Form::recurrent : plan.forms().front(); }
-  static Numbers normals(Random& random, std::size_t n) {
+  static Numbers normals(SplitMix& random, std::size_t n) {
     Numbers numbers(n);
     for (double& x : numbers) x = static_cast<float>(random.normal());
     return numbers;
@@ -182,7 +182,7 @@ class LayerCheck {
   }
 
   // A state that could have come from earlier tokens: information matrices are positive definite.
-  void make_states(const Plan& plan, Random& random) {
+  void make_states(const Plan& plan, SplitMix& random) {
     for (const StateInfo& part : plan.states()) {
       if (part.range == Range::fresh) continue;
       const auto extent = plan.extents(part.shape, case_.time);
@@ -308,7 +308,7 @@ class LayerCheck {
         literal(make_plan(case_.batch, literal_ ? "oracle" : ""), case_.time);
     const NamedNumbers d_outputs = gradients_of(literal.plan());
     const Backward gradients = runner.backward(inputs_, {}, d_outputs, {}, Form::best);
-    Random random(case_.seed + 5);
+    SplitMix random(case_.seed + 5);
     for (const InputInfo& info : runner.plan().inputs()) {
       if (!info.differentiable) continue;
       const Numbers& gradient = gradients.inputs.at(info.name);
@@ -415,7 +415,7 @@ LayerInfo info_of_recipe(const std::string& text) {
 }  // namespace
 
 std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::int64_t time, std::uint64_t seed) {
-  Random random(seed);
+  SplitMix random(seed);
   std::vector<double> numbers(count(plan, info.shape, time));
   const auto extent = plan.extents(info.shape, time);
   const std::ptrdiff_t rows = extent.size() < 2 ? 1 : extent[extent.size() - 2];

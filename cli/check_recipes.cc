@@ -142,7 +142,7 @@ std::string name_of(const RecipeCase& c) {
 RecipeCase case_of(std::uint64_t seed) {
   RecipeCase c;
   c.seed = seed, c.recipe = random_recipe(seed);
-  Random random(seed ^ 0x7265636970657321u);
+  SplitMix random(seed ^ 0x7265636970657321u);
   const auto between = [&](int low, int high) {
     return low + static_cast<int>(random.uniform() * static_cast<double>(high - low + 1));
   };
@@ -243,7 +243,7 @@ class RecipeCheck {
       const bool of_pairs = case_.pairs >= 0 && info.shape.find('P') != std::string::npos;
       in_[info.name] = random_input(literal, info, of_pairs ? case_.pairs : case_.time, case_.seed * 100 + i);
     }
-    Random random(case_.seed + 77);
+    SplitMix random(case_.seed + 77);
     for (const InputInfo& info : literal.outputs()) {
       Numbers& numbers = d_out_[info.name];
       numbers.resize(count(literal, info.shape, case_.time));
@@ -320,7 +320,7 @@ class RecipeCheck {
     const Form form = case_.options.causal ? Form::recurrent : Form::parallel;
     std::array<double, 2> most{};
     for (int trial = 0; trial < 2; ++trial) {
-      Random random(case_.seed + 1000 + static_cast<std::uint64_t>(trial));
+      SplitMix random(case_.seed + 1000 + static_cast<std::uint64_t>(trial));
       NamedNumbers moved = in_;
       for (auto& [name, numbers] : moved)
         for (double& x : numbers) x *= 1 + moved_by * (random.uniform() < 0.5 ? -1 : 1);

@@ -6,10 +6,10 @@
 
 namespace ttr::cli {
 
-// splitmix64: small, and the same everywhere.
-class Random {
+// splitmix64: small. (switching_process.h has the generator of data.)
+class SplitMix {
  public:
-  explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  explicit SplitMix(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
   double uniform() {  // (0, 1)
     std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
