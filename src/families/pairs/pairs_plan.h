@@ -109,9 +109,15 @@ void append(const KernelArgs<T>& o, State state, int index, const View<const T, 
     else if (k.first() > 0)
       for (std::ptrdiff_t i = 0; i < k.old(); ++i) std::copy_n(to + (i + gone) * row, own, to + i * row);
     to += k.old() * row;
+    const std::ptrdiff_t dim = list.extent[3];
     for (std::ptrdiff_t t = sequence.end - (k.kept - k.old()); t < sequence.end; ++t, to += row - own)
-      for (std::ptrdiff_t h = 0; h < list.extent[2]; ++h)
-        for (std::ptrdiff_t d = 0; d < list.extent[3]; ++d) *to++ = x(sequence.row, t, h, d);
+      for (std::ptrdiff_t h = 0; h < list.extent[2]; ++h, to += dim) {
+        const T* from = &x(sequence.row, t, h, 0);
+        if (x.stride[3] == 1)
+          std::copy_n(from, dim, to);
+        else
+          for (std::ptrdiff_t d = 0; d < dim; ++d) to[d] = from[d * x.stride[3]];
+      }
   }
 }
 template <class T>
