@@ -46,8 +46,8 @@ Declaration rls() {
       {"importance", "input: a weight per pair", ""},
       {"ridge_kind", "absolute: constant; fading: forgotten like a pair before the first", ""},
       {"solver",
-       "auto: sums and a Cholesky factor for a constant ridge, else rotations; woodbury: by the covariance P, for a "
-       "ridge that fades (states S and P)",
+       "auto: rotations; sums and a Cholesky factor for a ridge that is an input or does not fade with the pairs; "
+       "woodbury: by the covariance P, for a ridge that fades (states S and P)",
        "", true},
       {"keys", "raw, unit or rms: norm of q and k", ""}};
   d.info.golden = {

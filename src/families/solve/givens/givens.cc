@@ -12,6 +12,10 @@
 //   dg_t = c_t - beta dbeta ,   c_{t-1} = dg_t - (what the ridge adds at the first token) + (what token t-1 adds to c)
 // and an answer, which does not change when H and F are scaled together, adds nothing to c; a variance adds minus
 // itself. c is computed afresh every K tokens so that the long sum does not collect rounding.
+//
+// States of a regular triangle, L = R': H + ridge I = L L' and Z = L^{-1} F, so that at the end of a call, from dR and dZ,
+//   D_F = L^{-T} dZ ;  dL = dR' - D_F Z' ;  D_H = sym(L^{-T} low(L'dL) L^{-1})     low: lower triangle, half the diagonal
+// and at its start  dR = triu(R (D_H + D_H') + Z D_F') ,  dZ = R D_F.
 #include "families/solve/givens/givens.h"
 
 #include <algorithm>
@@ -21,6 +25,7 @@
 
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
+#include "families/common/solve.h"
 #include "families/common/wide.h"
 #include "families/solve/givens/triangle.h"
 #include "simd/denormals.h"
@@ -44,12 +49,14 @@ constexpr double least_share = 1e-300;
 template <class T>
 class Head {
  public:
-  Head(const Simd<double>& simd, int key_dim, int value_dim, Size longest, bool backward, Arena& arena)
+  Head(const Simd<double>& simd, int key_dim, int value_dim, Size longest, bool backward, bool is_regular,
+       Arena& arena)
       : s(simd),
         K(key_dim),
         V(value_dim),
+        regular(is_regular),
         triangle(simd, K, V, resolution<T>(), arena),
-        replay({K * K, K * V, K, K * K}, backward ? longest : 0, 0, arena) {
+        replay({K * K, K * V, regular ? 0 : K, regular ? 0 : K * K}, backward ? longest : 0, 0, arena) {
     for (double** vector : {&k, &q, &y, &x}) *vector = arena.take<double>(K);
     v = arena.take<double>(V), o = arena.take<double>(V);
     if (!backward) return;
@@ -63,7 +70,7 @@ class Head {
     double *const r = p.r + seq_head * K * K, *const z = p.z + seq_head * K * V,
                   *const share = p.share ? p.share + seq_head * K : nullptr;
     for (Size i = 0; i < K; ++i) std::fill_n(r + i * K, i, 0.0);
-    triangle.attach(r, z, p.basis + seq_head * K * K);
+    triangle.attach(r, z, regular ? nullptr : p.basis + seq_head * K * K);
     for (Size t = n.begin; t < n.end; ++t) {
       step(p, n.row, t, head, share);
       if (!a.o && !p.variance && !p.known) continue;
@@ -83,27 +90,83 @@ class Head {
 
   void backward(const GivensProblem<T>& p, const GivensGradient<T>& d, const Sequence& n, int head, Size seq_head) {
     std::fill_n(d_state, K * K + K * V, 0.0), std::fill_n(d_ridge, K, 0.0);
-    // Without shares the part is there and is not used; any K numbers will do.
-    const Parts<const double, 4> initial = {p.r + seq_head * K * K, p.z + seq_head * K * V,
-                                            p.share ? p.share + seq_head * K : p.r + seq_head * K * K,
-                                            p.basis + seq_head * K * K};
+    // Parts that are there and not used: any K numbers will do.
+    const double *const r = p.r + seq_head * K * K, *const z = p.z + seq_head * K * V;
+    const Parts<const double, 4> initial = {r, z, p.share ? p.share + seq_head * K : r,
+                                            regular ? r : p.basis + seq_head * K * K};
     const Size time = n.end - n.begin;
+    if (time == 0) return hand_over(p, d, seq_head);
     replay.run(
         time, initial,
         [&](Size i, const Parts<double, 4>& state) {
-          for (Size r = 0; i == 0 && r < K; ++r) std::fill_n(state[0] + r * K, r, 0.0);
-          triangle.attach(state[0], state[1], state[3]);
+          for (Size j = 0; i == 0 && j < K; ++j) std::fill_n(state[0] + j * K, j, 0.0);
+          triangle.attach(state[0], state[1], regular ? nullptr : state[3]);
           step(p, n.row, n.begin + i, head, state[2]);
         },
         [&](Size i, const Parts<const double, 4>& old, const Parts<const double, 4>& now) {
+          if (i == time - 1) from_end(d, seq_head, now[0], now[1]);
           step_back(p, d, n.row, n.begin + i, head, old, now, i == time - 1 || (i + 1) % K == 0);
         });
     if (d.d_ridge)
       for (Size j = 0; j < K; ++j) d.d_ridge(head, j) += static_cast<T>(d_ridge[j]);
+    to_start(d, seq_head, r, z);
   }
 
  private:
   static int key_head(const LinearProblem<T>& a, int head) { return head / (a.heads / a.key_heads); }
+
+  // No tokens: the state at the end is that at the start.
+  void hand_over(const GivensProblem<T>& p, const GivensGradient<T>& d, Size seq_head) {
+    if (!regular || !p.r) return;
+    if (d.d_final_r && d.d_initial_r)
+      s.axpy(K * K, 1.0, d.d_final_r + seq_head * K * K, d.d_initial_r + seq_head * K * K);
+    if (d.d_final_z && d.d_initial_z)
+      s.axpy(K * V, 1.0, d.d_final_z + seq_head * K * V, d.d_initial_z + seq_head * K * V);
+  }
+  // D_H and D_F from the gradients of the state at the end of a call; r and z are that state.
+  void from_end(const GivensGradient<T>& d, Size seq_head, const double* r, const double* z) {
+    if (!regular || (!d.d_final_r && !d.d_final_z)) return;
+    double *const DH = d_state, *const DF = d_state + K * K, *const dL = frame;
+    if (d.d_final_z) {  // D_F = R^{-1} dZ, row by row from the last
+      std::copy_n(d.d_final_z + seq_head * K * V, K * V, DF);
+      for (Size i = K; i-- > 0;) {
+        for (Size j = i + 1; j < K; ++j) s.axpy(V, -r[i * K + j], DF + j * V, DF + i * V);
+        s.scale(V, 1 / r[i * K + i], DF + i * V, DF + i * V);
+      }
+    }
+    s.gemm_nt(K, K, V, -1.0, DF, V, z, V, 0.0, dL, K);
+    for (Size i = 0; i < K; ++i)
+      for (Size j = 0; j < K; ++j) {
+        if (j > i) dL[i * K + j] = 0;
+        else if (d.d_final_r) dL[i * K + j] += d.d_final_r[(seq_head * K + j) * K + i];
+      }
+    s.gemm_nn(K, K, K, 1.0, r, K, dL, K, 0.0, product, K);  // L' dL
+    for (Size i = 0; i < K; ++i)
+      for (Size j = i; j < K; ++j) product[i * K + j] *= j == i ? 0.5 : 0.0;
+    // X = R^{-1} low, then the rows of X R'^{-1}
+    for (Size i = K; i-- > 0;) {
+      for (Size j = i + 1; j < K; ++j) s.axpy(K, -r[i * K + j], product + j * K, product + i * K);
+      s.scale(K, 1 / r[i * K + i], product + i * K, product + i * K);
+    }
+    for (Size i = 0; i < K; ++i) {
+      double* const row = product + i * K;
+      for (Size j = K; j-- > 0;) row[j] = (row[j] - s.dot(K - j - 1, r + j * K + j + 1, row + j + 1)) / r[j * K + j];
+    }
+    for (Size i = 0; i < K; ++i)
+      for (Size j = 0; j < K; ++j) DH[i * K + j] = (product[i * K + j] + product[j * K + i]) / 2;
+  }
+  void to_start(const GivensGradient<T>& d, Size seq_head, const double* r, const double* z) {
+    if (!regular) return;
+    double *const DH = d_state, *const DF = d_state + K * K;
+    std::fill_n(frame, K * K, 0.0);  // R; what lies below its diagonal is not a part of the state
+    for (Size i = 0; i < K; ++i) std::copy(r + i * K + i, r + (i + 1) * K, frame + i * K + i);
+    if (d.d_initial_z) s.gemm_nn(K, V, K, 1.0, frame, K, DF, V, 1.0, d.d_initial_z + seq_head * K * V, V);
+    if (!d.d_initial_r) return;
+    s.gemm_nn(K, K, K, 1.0, frame, K, DH, K, 0.0, product, K);
+    s.gemm_nt(K, K, K, 1.0, frame, K, DH, K, 1.0, product, K);
+    s.gemm_nt(K, K, V, 1.0, z, V, DF, V, 1.0, product, K);
+    for (Size i = 0; i < K; ++i) s.axpy(K - i, 1.0, product + i * K + i, d.d_initial_r + (seq_head * K + i) * K + i);
+  }
 
   // Moves the attached triangle and the shares by one token.
   void step(const GivensProblem<T>& p, Size row, Size t, int head, double* share) {
@@ -128,11 +191,11 @@ class Head {
 
   // From q and y, the query and what the triangle makes of it.
   double known(const GivensProblem<T>& p, int head, const double* share, double variance) {
-    if (triangle.leaves_span(q)) return 0;
-    if (!p.ridge) return 1;
+    if (!regular && triangle.leaves_span(q)) return 0;
+    if (!p.ridge && !regular) return 1;
     triangle.solve(y, x);
-    double prior = 0;
-    for (Size j = 0; j < K; ++j) prior += static_cast<double>(p.ridge(head, j)) * share[j] * x[j] * x[j];
+    double prior = regular ? p.constant * s.dot(K, x, x) : 0;
+    for (Size j = 0; !regular && j < K; ++j) prior += static_cast<double>(p.ridge(head, j)) * share[j] * x[j] * x[j];
     return std::max(0.0, 1 - prior / variance);
   }
 
@@ -150,8 +213,14 @@ class Head {
     }
   }
   // to [K] = B' from and to [rank] = B from
-  void outwards(Size rank, const double* from, double* to) const { s.vec_mat(rank, K, from, B, K, to); }
-  void inwards(Size rank, const double* from, double* to) const { s.mat_vec(rank, K, B, K, from, to); }
+  void outwards(Size rank, const double* from, double* to) const {
+    if (regular) std::copy_n(from, K, to);
+    else s.vec_mat(rank, K, from, B, K, to);
+  }
+  void inwards(Size rank, const double* from, double* to) const {
+    if (regular) std::copy_n(from, K, to);
+    else s.mat_vec(rank, K, B, K, from, to);
+  }
 
   // <D_H, H> + <D_F, F>, the sums over rows of R B and of Z.
   double contracted(Size rank) {
@@ -172,7 +241,7 @@ class Head {
     const int shared = key_head(a, head);
     double *const DH = d_state, *const DF = d_state + K * K;
     R = now[0], Z = now[1], B = now[3];
-    const Size rank = Triangle::rank_of(K, B);
+    const Size rank = regular ? K : Triangle::rank_of(K, B);
     load(a.k, row, t, shared, K, 1.0, k);
     load(a.v, row, t, head, V, 1.0, v);
     const double d_variance = number(d.d_variance, row, t, head, 0);
@@ -207,7 +276,7 @@ class Head {
         s.rank_one(K, K, 1.0, m, q, DH, K);
       }
     }
-    if (afresh) total = contracted(rank);
+    if (afresh && to.d_g) total = contracted(rank);  // for d_g alone
 
     const double beta = number(a.beta, row, t, head, 1);
     s.mat_vec(K, V, DF, V, v, d_k);
@@ -237,6 +306,7 @@ class Head {
 
   const Simd<double>& s;
   Size K, V;
+  bool regular;
   Triangle triangle;
   Replay<double, 4> replay;
   double total = 0;                                       // c_t of the comment above
@@ -253,26 +323,34 @@ Status check(const GivensProblem<T>& p, bool queries, Form form, Workspace work,
   const Size longest = longest_of(a.sequences);
   if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
     return Status::bad_shape;
-  if (!a.sequences.empty() && (!p.r || !p.z || !p.basis || (p.ridge && !p.share))) return Status::missing_input;
+  const bool regular = p.constant > 0;
+  if (regular && (a.g || p.ridge)) return Status::not_supported;
+  if (!(p.constant >= 0)) return Status::out_of_domain;
+  if (!a.sequences.empty() && (!p.r || !p.z)) return Status::missing_input;
+  if (!a.sequences.empty() && !regular && (!p.basis || (p.ridge && !p.share))) return Status::missing_input;
   if (longest > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
-  if (!work.data || work.bytes < workspace_bytes(a.key_dim, a.value_dim, longest, backward))
+  if (!work.data || work.bytes < workspace_bytes(a.key_dim, a.value_dim, longest, backward, regular))
     return Status::small_workspace;
-  for (int h = 0; p.ridge && h < a.heads; ++h)
-    for (int j = 0; j < a.key_dim; ++j)
-      if (!(p.ridge(h, j) > T(0))) return Status::out_of_domain;
-  for (const Sequence& n : a.sequences)
-    for (Size t = n.begin; a.beta && t < n.end; ++t)
-      for (int h = 0; h < a.heads; ++h)
-        if (!(a.beta(n.row, t, h) >= T(0))) return Status::out_of_domain;
   return Status::ok;
+}
+
+// Whether no importance or ridge of this sequence and head is negative or NaN, or a ridge zero.
+template <class T>
+bool defined(const GivensProblem<T>& p, const Sequence& n, int h) {
+  const LinearProblem<T>& a = p.linear;
+  for (int j = 0; p.ridge && j < a.key_dim; ++j)
+    if (!(p.ridge(h, j) > T(0))) return false;
+  for (Size t = n.begin; a.beta && t < n.end; ++t)
+    if (!(a.beta(n.row, t, h) >= T(0))) return false;
+  return true;
 }
 
 }  // namespace
 
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, bool backward) noexcept {
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, bool backward, bool regular) noexcept {
   static constexpr Simd<double> none{};
   Arena arena;
-  Head<double> head(none, K, V, longest, backward, arena);
+  Head<double> head(none, K, V, longest, backward, regular, arena);
   return arena.bytes();
 }
 
@@ -283,11 +361,17 @@ Status forward(const GivensProblem<T>& p, Form form, const Simd<double>& s, Work
     return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Head<T> run(s, a.key_dim, a.value_dim, longest_of(a.sequences), false, arena);
+  Head<T> run(s, a.key_dim, a.value_dim, longest_of(a.sequences), false, p.constant > 0, arena);
+  bool good = true;
   Size seq_head = 0;
   for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++seq_head) run.forward(p, n, h, seq_head);
-  return Status::ok;
+    for (int h = 0; h < a.heads; ++h, ++seq_head) {
+      const bool has_answer = defined(p, n, h);
+      good = good && has_answer;
+      if (has_answer) run.forward(p, n, h, seq_head);
+      else no_answer(a.o, n, h), no_answer(p.variance, n, h), no_answer(p.known, n, h);
+    }
+  return good ? Status::ok : Status::out_of_domain;
 }
 
 template <class T>
@@ -298,11 +382,16 @@ Status backward(const GivensProblem<T>& p, const GivensGradient<T>& d, Form form
     return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Head<T> run(s, a.key_dim, a.value_dim, longest_of(a.sequences), true, arena);
+  Head<T> run(s, a.key_dim, a.value_dim, longest_of(a.sequences), true, p.constant > 0, arena);
+  bool good = true;
   Size seq_head = 0;
   for (const Sequence& n : a.sequences)
-    for (int h = 0; h < a.heads; ++h, ++seq_head) run.backward(p, d, n, h, seq_head);
-  return Status::ok;
+    for (int h = 0; h < a.heads; ++h, ++seq_head) {
+      const bool has_answer = defined(p, n, h);
+      good = good && has_answer;
+      if (has_answer) run.backward(p, d, n, h, seq_head);
+    }
+  return good ? Status::ok : Status::out_of_domain;
 }
 
 #define TTR_INSTANTIATE(T)                                                                               \

@@ -14,17 +14,22 @@
 //   without a ridge   the answer of least norm (test-time regression Eq. 11 and 15)
 //   with one          diag(ridge) is in H before the first token and is forgotten like every pair: P_0 = diag(1 / ridge)
 //                     of the textbooks. share [K] is the part of it that is still there; 0 is a fresh start.
+//   with a constant   sqrt(ridge) I is R at the start, and nothing fades (`constant`, a regular triangle): R'R = H_t + ridge
+//   one               I for all tokens. The triangle has a row per key from the start, there is no basis to find, B = I,
+//                     and no direction is ever removed, however small the ridge is beside the pairs
 //
 // known_t is the part of variance_t that pairs account for, 1 - (scale q)'pinv(H) diag(ridge share) pinv(H)(scale q) /
 // variance: 1 without a ridge, 0 where the query leaves the span of the keys: nothing is known there, and the variance
 // says only how much the answer scatters.
 //
-// All states zero is a fresh start.
+// All states zero is a fresh start; regular: Z = 0 and R = sqrt(ridge) I.
 //
-// Traps: beta < 0 or a ridge that is not positive returns out_of_domain before anything is touched. A faded row is not
+// Traps: a head of a sequence with beta < 0 or a ridge that is not positive (or NaN) gets NaN and keeps its state, the
+// others are computed, and the call returns out_of_domain. A faded row is not
 // scaled below a pivot of about 6e-154: S does not depend on the scale of a row of [R Z], and only numbers next to zero
-// weigh anything else. A closed gate (g = -inf) forgets a ridge too. States have no gradients: R is defined up to signs
-// only. known has none either.
+// weigh anything else. A closed gate (g = -inf) forgets a ridge too. States have no gradients, R is defined up to signs
+// only, unless the triangle is regular: then R and Z are those of a Cholesky factor, whose gradient is taken at the
+// borders of a call. known has none in any case.
 // Sources: Golub and Van Loan 6.5; Stewart 1992 (URV); arXiv 2501.12352.
 #pragma once
 
@@ -42,25 +47,29 @@ template <class T>
 struct GivensProblem {
   LinearProblem<T> linear;     // q, k, v, g, beta, o, sequences, scale; linear.state is not used
   View<const T, 2> ridge;      // [H, K]; strides may be zero; no data = no ridge
+  double constant = 0;         // above 0: this ridge is in R from the start; no gates, no `ridge`, no share, no basis
   double* r = nullptr;         // [N, H, K, K] contiguous, start in, end out; not read below the diagonal
   double* z = nullptr;         // [N, H, K, V]
-  double* share = nullptr;     // [N, H, K]; not used without a ridge
-  double* basis = nullptr;     // [N, H, K, K]
+  double* share = nullptr;     // [N, H, K]; not used without `ridge`
+  double* basis = nullptr;     // [N, H, K, K]; not used if regular
   View<T, 3> variance, known;  // [B, T, H]; no data = not wanted
 };
 
-/// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used.
+/// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used; those of r and z only if regular.
 template <class T>
 struct GivensGradient {
   LinearGradient<T> linear;     // d_o in; d_q, d_k, d_v, d_g, d_beta out
   View<const T, 3> d_variance;  // no data = zero
-  View<T, 2> d_ridge;           // [H, K]; a zero key stride sums over the keys
+  View<T, 2> d_ridge;           // [H, K]; a zero key stride sums over the keys; not if regular: R has it
+  const double *d_final_r = nullptr, *d_final_z = nullptr;  // null = zero
+  double *d_initial_r = nullptr, *d_initial_z = nullptr;
 };
 
 namespace givens {
 
 /// `longest` is the length of the longest sequence; the backward pass keeps O(sqrt(longest)) states.
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, bool backward,
+                            bool regular = false) noexcept;
 
 /// Forms: best, step, recurrent (all the same); others are not_supported.
 template <class T>

@@ -36,11 +36,12 @@ struct Givens : FamilyBase {
   int H = 2, G = 1, K = 3, V = 4;
   double scale = 0.7;
   bool ridged = true, gates = true, weights = true;
+  bool regular = false;  // the ridge is one number, a part of H from the start, and nothing fades: gates = false
   double gate_shift = -0.3, gate_size = 0.2;
 
   std::string name() const {
     return "givens-T" + std::to_string(T) + "-K" + std::to_string(K) + "-V" + std::to_string(V) +
-           (ridged ? "-ridge" : "");
+           (ridged ? "-ridge" : "") + (regular ? "-regular" : "");
   }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, G, K}},      {"k", Role::input, {B, T, G, K}},
@@ -48,12 +49,14 @@ struct Givens : FamilyBase {
                            {"variance", Role::output, {B, T, H}}, {"known", Role::fixed, {B, T, H}},
                            {"H", Role::fixed, {N() * H, K * K}},  {"F", Role::fixed, {N() * H, K * V}},
                            {"share", Role::fixed, {N() * H, K}}};
-    if (ridged) s.push_back({"ridge", Role::input, {H, K}});
+    if (ridged) s.push_back({"ridge", regular ? Role::fixed : Role::input, {H, K}});
     if (gates) s.push_back({"g", Role::input, {B, T, H}, gate_shift, gate_size});
     if (weights) s.push_back({"beta", Role::input, {B, T, H}, 0.8, 0.3});
     return s;
   }
-  bool is_state(const std::string& n) const { return n == "H" || n == "F" || n == "share" || n == "known"; }
+  bool is_state(const std::string& n) const {
+    return n == "H" || n == "F" || n == "share" || n == "known" || (regular && n == "ridge");
+  }
   Values draw_values() const {
     Values v = draw(specs(), seed);
     if (gates)
@@ -61,8 +64,8 @@ struct Givens : FamilyBase {
     if (weights)
       for (double& x : v["beta"]) x = std::abs(x);
     if (ridged)
-      for (double& x : v["ridge"]) x = static_cast<float>(0.3 + std::abs(x));
-    for (std::size_t i = 0; i < v["share"].size(); ++i) v["share"][i] = i / K % 2 == 0 ? 0 : 0.75;
+      for (double& x : v["ridge"]) x = regular ? 0.5 : static_cast<float>(0.3 + std::abs(x));
+    for (std::size_t i = 0; i < v["share"].size(); ++i) v["share"][i] = regular ? 1 : i / K % 2 == 0 ? 0 : 0.75;
     for (Size m = 0; m < N() * H; ++m) {
       const Doubles a(v["H"].begin() + m * K * K, v["H"].begin() + (m + 1) * K * K);
       for (Size i = 0; i < K; ++i)
@@ -144,13 +147,14 @@ struct Givens : FamilyBase {
                 nullptr,
                 x.template view<4>("o")};
     p.ridge = x.template view<2>("ridge");
+    if (regular) p.constant = 0.5, p.ridge = {};
     p.r = state.data(), p.z = p.r + matrices(), p.share = p.z + maps(), p.basis = p.share + rows();
     p.variance = x.template view<3>("variance"), p.known = x.template view<3>("known");
     return p;
   }
   template <class X>
   std::size_t bytes(Size longest, Form, int, bool backward) const {
-    return givens::workspace_bytes(K, V, longest, backward);
+    return givens::workspace_bytes(K, V, longest, backward, regular);
   }
   template <class X>
   Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form form, int, const Simd<X>& s,
@@ -188,7 +192,8 @@ struct Givens : FamilyBase {
     d.linear.d_o = given.template view<4>("o"), d.d_variance = given.template view<3>("variance");
     d.linear.d_q = to.template view<4>("q"), d.linear.d_k = to.template view<4>("k");
     d.linear.d_v = to.template view<4>("v"), d.linear.d_g = to.template view<3>("g");
-    d.linear.d_beta = to.template view<3>("beta"), d.d_ridge = to.template view<2>("ridge");
+    d.linear.d_beta = to.template view<3>("beta");
+    if (!regular) d.d_ridge = to.template view<2>("ridge");
     Doubles state;
     const GivensProblem<X> p = problem(x, list, state);
     const Doubles before = state;
@@ -235,6 +240,105 @@ TEST(Givens, ReferenceGradientsCuts) {
     f.packed = {}, f.T = 1, f.K = 1, f.V = 1, f.H = f.G = 1;
     check(f);
   }
+}
+
+TEST(Givens, ConstantRidge) {
+  Givens f;
+  f.regular = true, f.gates = false, f.B = 2, f.T = 9;
+  check(f);
+  f.B = 1, f.T = 11, f.packed = {0, 1, 1, 7, 11}, f.H = 4, f.G = 2, f.K = 5, f.V = 2, f.seed = 3;
+  check(f);
+  f.packed = {}, f.T = 1, f.K = 1, f.V = 1, f.H = f.G = 1;
+  check(f);
+  for (const auto& [K, V] : {std::pair{2, 1}, {8, 17}, {33, 4}}) {
+    f.K = K, f.V = V, f.T = 40;
+    check(f, false);
+    check_steps(f);
+    check_alone(f, recurrent);
+  }
+}
+
+// A ridge far below the rounding of the pairs in float is still the ridge: keys in a plane, queries outside it.
+TEST(Givens, ConstantRidgeIsNeverForgotten) {
+  const double ridge = 1e-9;
+  Stream x(300, 5, 2, 8);
+  for (Size t = 0; t < x.T; ++t)
+    for (Size c = 2; c < x.K; ++c) x.k[t * x.K + c] = t == 40 ? 1e-4 : 0;
+  Runner<float> run(x, ridge);
+  for (Size i = 0; i < x.K; ++i) run.R[i * (x.K + 1)] = std::sqrt(ridge);
+  const std::vector<Sequence> list = {{0, 0, x.T}};
+  GivensProblem<float> p = run.problem(list);
+  p.constant = ridge, p.ridge = {}, p.linear.g = {}, p.share = nullptr, p.basis = nullptr;
+  ASSERT_EQ(givens::forward(p, Form::best, ttr::simd<double>(""), run.scratch(false)), Status::ok);
+  expect_literal(x, Doubles(run.o.begin(), run.o.end()), ridge, 2e-6, "tiny ridge");
+}
+
+// Gradients go from call to call through R and Z, which are those of a Cholesky factor.
+TEST(Givens, StatesOfAConstantRidgeHaveGradients) {
+  const Size T = 11, K = 5, V = 3, cut = 4;
+  const Stream x(T, K, V, 6);
+  Doubles d_o(T * V), R(K * K, 0.0), Z(K * V, 0.0);
+  for (std::size_t i = 0; i < d_o.size(); ++i) d_o[i] = std::cos(3.0 * double(i));
+  for (Size i = 0; i < K; ++i) {
+    for (Size j = i; j < K; ++j) R[i * K + j] = i == j ? 0.7 + 0.1 * double(i) : 0.2 * std::sin(double(i + 3 * j));
+    for (Size j = 0; j < V; ++j) Z[i * V + j] = std::sin(double(2 * i + j));
+  }
+  struct Result {
+    Doubles dk, dv, dR, dZ;
+    double loss = 0;
+  };
+  // Tokens begin .. end-1 from the states (R, Z), which are moved; the gradients are those of the call.
+  const auto run = [&](Size begin, Size end, Doubles& r, Doubles& z, const Doubles* d_r, const Doubles* d_z) {
+    Runner<double> one(x, 0);
+    const std::vector<Sequence> list = {{0, begin, end}};
+    GivensProblem<double> p = one.problem(list);
+    p.constant = 0.3, p.linear.g = {}, p.r = r.data(), p.z = z.data(), p.basis = p.share = nullptr;
+    Result result{Doubles(T * K, 0.0), Doubles(T * V, 0.0), Doubles(K * K, 0.0), Doubles(K * V, 0.0)};
+    GivensGradient<double> d;
+    d.linear.d_o = ttr::view<const double>(d_o.data(), 1, T, 1, V);
+    d.linear.d_k = ttr::view(result.dk.data(), 1, T, 1, K), d.linear.d_v = ttr::view(result.dv.data(), 1, T, 1, V);
+    d.d_initial_r = result.dR.data(), d.d_initial_z = result.dZ.data();
+    if (d_r) d.d_final_r = d_r->data(), d.d_final_z = d_z->data();
+    EXPECT_EQ(givens::backward(p, d, Form::best, ttr::simd<double>(""), one.scratch(true)), Status::ok);
+    EXPECT_EQ(givens::forward(p, Form::best, ttr::simd<double>(""), one.scratch(false)), Status::ok);
+    for (Size i = begin * V; i < end * V; ++i) result.loss += d_o[i] * one.o[i];
+    return result;
+  };
+  Doubles r = R, z = Z;
+  const Result whole = run(0, T, r, z, nullptr, nullptr);
+  r = R, z = Z;
+  run(0, cut, r, z, nullptr, nullptr);
+  const Result second = run(cut, T, r, z, nullptr, nullptr);
+  r = R, z = Z;
+  const Result first = run(0, cut, r, z, &second.dR, &second.dZ);
+  Doubles dk = first.dk, dv = first.dv;
+  for (std::size_t i = 0; i < dk.size(); ++i) dk[i] += second.dk[i];
+  for (std::size_t i = 0; i < dv.size(); ++i) dv[i] += second.dv[i];
+  EXPECT_LE(distance(dk, whole.dk), 1e-12);
+  EXPECT_LE(distance(dv, whole.dv), 1e-12);
+  EXPECT_LE(distance(first.dR, whole.dR), 1e-12);
+  EXPECT_LE(distance(first.dZ, whole.dZ), 1e-12);
+  const auto difference = [&](Doubles& numbers, std::size_t i) {
+    const double old = numbers[i];
+    double side[2];
+    for (const int s : {0, 1}) {
+      numbers[i] = old + (s ? 1e-6 : -1e-6);
+      Doubles a = R, b = Z;
+      side[s] = run(0, T, a, b, nullptr, nullptr).loss;
+    }
+    numbers[i] = old;
+    return (side[1] - side[0]) / 2e-6;
+  };
+  Doubles want_r(K * K, 0.0), want_z(K * V, 0.0);
+  for (Size i = 0; i < K; ++i)
+    for (Size j = i; j < K; ++j) want_r[i * K + j] = difference(R, i * K + j);
+  for (Size i = 0; i < K * V; ++i) want_z[i] = difference(Z, i);
+  EXPECT_LE(distance(whole.dR, want_r), 1e-7);
+  EXPECT_LE(distance(whole.dZ, want_z), 1e-7);
+  // No tokens: gradients pass.
+  r = R, z = Z;
+  const Result none = run(3, 3, r, z, &second.dR, &second.dZ);
+  EXPECT_TRUE(none.dR == second.dR && none.dZ == second.dZ);
 }
 
 TEST(Givens, ManyShapes) {
@@ -435,7 +539,7 @@ TEST(Givens, StatusAndDomain) {
     const Doubles before = state;
     change(p);
     const Status status = givens::forward(p, form, ttr::simd<double>(""), scratch.workspace());
-    EXPECT_EQ(state == before, status != Status::ok);
+    EXPECT_EQ(state == before, status != Status::ok && status != Status::out_of_domain);
     return status;
   };
   using P = GivensProblem<double>;
@@ -446,8 +550,13 @@ TEST(Givens, StatusAndDomain) {
   EXPECT_EQ(run([](P& p) { p.linear.heads = 3, p.linear.key_heads = 2; }), Status::bad_shape);
   x.held["ridge"].at(1) = 0;
   EXPECT_EQ(run(as_it_is), Status::out_of_domain);
+  // One head has no ridge: it has no answers, the other has all.
+  for (Size t = 0; t < f.T; ++t)
+    for (Size h = 0; h < 2; ++h)
+      EXPECT_EQ(std::isnan(x.held["o"].at((t * 2 + h) * f.V)), h == (1 / f.K)) << t << " " << h;
   x.held["ridge"].at(1) = 1, x.held["beta"].at(3) = -0.1;
   EXPECT_EQ(run(as_it_is), Status::out_of_domain);
+  EXPECT_EQ(run([](P& p) { p.constant = 1; }), Status::not_supported);  // with gates
   x.held["beta"].at(3) = 0;
   EXPECT_EQ(
       givens::forward(f.problem(x, list, state), Form::best, ttr::simd<double>(""), {scratch.memory.data(), 64}),

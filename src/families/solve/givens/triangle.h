@@ -1,7 +1,8 @@
 // A least-squares problem as a triangle [R Z], R [K, K] upper triangular, Z [K, V]: rows are rotated in, faded, read.
 //
 // The triangle is in coordinates of the basis B (orthonormal rows, the first `rank` of them in use); rows and columns
-// of R, rows of Z and of B from `rank` on are zero. Source and thresholds: givens.h.
+// of R, rows of Z and of B from `rank` on are zero. Without a basis (B = null) the coordinates are those of the keys and
+// the rank is K: R was regular at the start. Source and thresholds: givens.h.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,7 @@ class Triangle {
   }
 
   /// Works on these arrays from now on.
-  void attach(double* r, double* z, double* basis) { R = r, Z = z, B = basis, rank = rank_of(K, basis); }
+  void attach(double* r, double* z, double* basis) { R = r, Z = z, B = basis, rank = basis ? rank_of(K, basis) : K; }
   Size dimension() const { return rank; }
 
   /// [R Z] <- root [R Z]. Rows do not sink below `smallest` unless root = 0.
@@ -54,6 +55,10 @@ class Triangle {
     if (root == 0) return;
     if (v) s.scale(V, root, v, y);
     else std::fill_n(y, V, 0);
+    if (!B) {
+      s.scale(K, root, k, x);
+      return rotate_in();
+    }
     project(root, k);
     s.scale(rank, root, h, x);
     rotate_in();
@@ -62,7 +67,8 @@ class Triangle {
 
   /// y [rank] = R'^{-1} B q : the answer is Z' y, and q' pinv(H) q = y' y. A row without a pivot says nothing.
   void read(const double* q, double* out) const {
-    s.mat_vec(rank, K, B, K, q, out);
+    if (B) s.mat_vec(rank, K, B, K, q, out);
+    else std::copy_n(q, K, out);
     for (Size i = 0; i < rank; ++i) {
       const double pivot = R[i * K + i];
       out[i] = pivot == 0 ? 0 : out[i] / pivot;
@@ -76,7 +82,8 @@ class Triangle {
       const double sum = y_of_q[i] - s.dot(rank - i - 1, R + i * K + i + 1, y_of_q + i + 1);
       y_of_q[i] = pivot == 0 ? 0 : sum / pivot;
     }
-    s.vec_mat(rank, K, y_of_q, B, K, to);
+    if (B) s.vec_mat(rank, K, y_of_q, B, K, to);
+    else std::copy_n(y_of_q, K, to);
   }
   /// Whether q has a part outside the span of the keys, as a new key would have to have one.
   bool leaves_span(const double* q) const {
