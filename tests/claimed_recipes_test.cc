@@ -89,16 +89,26 @@ std::vector<std::string> claimed_recipes() {
       all.push_back(std::string(weights) + " / constant / exact" + read);
       all.push_back(std::string(weights) + " / constant / gd(1)" + read);
     }
-    for (const char* rest :
-         {"near(exp, sink) / constant / exact", "near(exp, transport) / constant / exact",
-          "near(exp, transport) * gate / constant / exact", "near(exp) / constant / sgd(beta)",
-          "near(exp) / constant / sgd(beta=0.5)", "near(exp) / local(1) / exact(ridge)",
-          "near(exp) / local(1) / exact(ridge(token), relative)",
-          "near(gauss) / local(2) / exact(ridge=0.3, relative)",
-          "near(gauss, bandwidth) / local(1) / exact(ridge=0.2)", "near(exp) / local(1) / given",
-          "equal / kernel(exp) / exact(ridge)", "equal / kernel(gauss, bandwidth=3) / exact(ridge=0.2)",
-          "equal / kernel(linear) / exact(ridge(token))", "equal / kernel(polynomial, degree=3) / exact(ridge=0.5)",
-          "window(4) / kernel(exp) / exact(ridge=0.3)"})
+    for (const char* rest : {"near(exp, sink) / constant / exact",
+                             "near(exp, transport) / constant / exact",
+                             "near(exp, transport) * gate / constant / exact",
+                             "near(exp) / constant / sgd(beta)",
+                             "near(exp) / constant / sgd(beta=0.5)",
+                             "near(exp) / local(1) / exact(ridge)",
+                             "near(exp) / local(1) / exact(ridge(token), relative)",
+                             "near(gauss) / local(2) / exact(ridge=0.3, relative)",
+                             "near(gauss, bandwidth) / local(1) / exact(ridge=0.2)",
+                             "near(exp) / local(1) / given",
+                             "window(4) * near(exp) / local(1) / exact(ridge)",
+                             "near(exp) * gate / local(1) / exact(ridge, relative)",
+                             "near(gauss) * decay(0.9) / local(1) / exact(ridge=0.2)",
+                             "near(exp) * decay(g) / local(1) / given",
+                             "window(4) * near(gauss, bandwidth) * gate / local(2) / exact(ridge=0.3)",
+                             "equal / kernel(exp) / exact(ridge)",
+                             "equal / kernel(gauss, bandwidth=3) / exact(ridge=0.2)",
+                             "equal / kernel(linear) / exact(ridge(token))",
+                             "equal / kernel(polynomial, degree=3) / exact(ridge=0.5)",
+                             "window(4) / kernel(exp) / exact(ridge=0.3)"})
       all.push_back(std::string(rest) + read);
     for (const std::string& fade : fades) {
       for (const char* solver :

@@ -6,8 +6,8 @@
 //
 // An absolute ridge depends on the logits through the mass of the weights: e_j -= lambda dlambda p_j, lambda as in S,
 // and the caller's lambda gets dlambda / (sum w). A given slope has u = 0 and dr = -sum_j p_j Gj c_j. The mean of e
-// is set to what it is on paper (0, or -lambda dlambda) where a key's origin multiplies it. In each pass over the
-// keys only one tile besides p and G is kept.
+// is set to what it is on paper (0, or -lambda dlambda) where a key's origin multiplies it. Gates get e as those of
+// attention get theirs (pairs/gates.h). In each pass over the keys only one tile besides p and G is kept.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -29,10 +29,12 @@ class Back {
     const int heads = p.group();
     bool good = true;
     pairs.load(p, index, key_head);
+    with_gates = p.g && (d.d_g || d.d_past_g);
     std::fill_n(run.d_k, pairs.tiles * tile_size * K, T(0));
     std::fill_n(run.d_v, pairs.tiles * tile_size * V, T(0));
     for (int h = key_head * heads; h < (key_head + 1) * heads; ++h) {
       std::fill_n(run.d_columns, pairs.tiles * tile_size, T(0));
+      if (with_gates) run.gate_sums.clear(pairs.layout, 1);
       for (Size first = 0; first < n.end - n.begin; first += tile_size) {
         good = block.load(p, n, h, first, run.solver.wants_query(p, first)) && good;
         values(n, h);
@@ -41,6 +43,7 @@ class Back {
         logits(n, h);
       }
       if (gaussian()) pull_keys();
+      if (with_gates) run.gate_sums.back(pairs.layout, 0, h, T(1), d.d_past_g, d.d_g);
     }
     store(index, key_head);
     return good;
@@ -48,32 +51,44 @@ class Back {
 
  private:
   bool gaussian() const { return p.kernel == LocalKernel::gaussian; }
-  T* g_tile(Size t) const { return run.g + t * tile_size * tile_size; }
+  T* g_tile(Size t) const { return run.g + block.slot(t); }
 
+  // each(query, place of its first key in a tile, keys) over what the queries see of tile t
+  template <class Each>
+  void each_row(Size t, Each&& each) const {
+    const MaskRange range = block.seen(t);
+    for (Size i = 0; i < block.rows; ++i) {
+      const Size begin = range.begin(i), count = range.end(i) - begin;
+      if (count > 0) each(i, i * tile_size + begin, count);
+    }
+  }
   // Rows of a tile times rows of the weights, summed, over what each query sees: out += p.x
   void add_dots(Size t, const T* X, const T* Y, T* out) const {
-    for (Size i = 0; i < block.rows; ++i) out[i] += s.dot(block.seen(t, i), X + i * tile_size, Y + i * tile_size);
+    each_row(t, [&](Size i, Size at, Size n) { out[i] += s.dot(n, X + at, Y + at); });
+  }
+  void add_sums(Size t, const T* X, T* out) const {
+    each_row(t, [&](Size i, Size at, Size n) { out[i] += s.dot(n, X + at, block.ones); });
   }
 
   // G - mean in the tiles of run.g, its variance in run.size.
   void values(const Sequence& n, int head) {
     pack(s, d.d_o, n.row, n.begin + block.begin, block.rows, head, V, T(1), run.values);
     std::fill_n(run.mean, block.rows, T(0)), std::fill_n(run.size, block.rows, T(0));
-    for (Size t = 0; t < block.tiles; ++t) {
-      const Size columns = block.triangle && t + 1 == block.tiles ? block.rows : pairs.count(t);
+    for (Size t = block.first; t < block.tiles; ++t) {
+      const Size columns = block.own(t) ? block.rows : pairs.count(t);
       s.gemm_nt(block.rows, columns, V, T(1), run.values, V, pairs.values(t), V, T(0), g_tile(t), tile_size);
       add_dots(t, block.tile(t), g_tile(t), run.mean);
     }
     std::fill_n(run.rhs, block.rows * K, T(0));
     std::fill_n(run.total, block.rows, T(0));
-    for (Size t = 0; t < block.tiles; ++t) {
-      for (Size i = 0; i < block.rows; ++i)
-        s.axpy(block.seen(t, i), -run.mean[i], block.ones, g_tile(t) + i * tile_size);
-      s.mul(block.rows * tile_size, block.tile(t), g_tile(t), run.c);
-      add_dots(t, run.c, g_tile(t), run.size);
-      for (Size i = 0; i < block.rows; ++i)
-        run.total[i] += s.dot(block.seen(t, i), run.c + i * tile_size, block.ones);
-      if (p.order == 1) block.read({0, block.rows}, t, run.c, pairs.keys(t), K, run.rhs);
+    for (Size t = block.first; t < block.tiles; ++t) {
+      T* const g = g_tile(t);
+      each_row(t, [&](Size i, Size at, Size n_seen) { s.axpy(n_seen, -run.mean[i], block.ones, g + at); });
+      s.mul(block.rows * tile_size, block.tile(t), g, run.c);
+      block.hide(t, run.c);
+      add_dots(t, run.c, g, run.size);
+      add_sums(t, run.c, run.total);
+      if (p.order == 1) block.read_keys(t, run.c, run.rhs);
     }
     for (Size i = 0; i < block.rows; ++i) s.axpy(K, -run.total[i], block.mean + i * K, run.rhs + i * K);
     s.scale(block.rows * K, T(-1), run.rhs, run.rhs);
@@ -102,13 +117,14 @@ class Back {
     std::fill_n(run.mean, block.rows, T(0));
     std::fill_n(run.d_q, block.rows * K, T(0));
     if (p.order == 1) pack_slopes();
-    for (Size t = 0; t < block.tiles; ++t) {
+    for (Size t = block.first; t < block.tiles; ++t) {
       T* const g = g_tile(t);
       run.along_slope(t);
       if (p.order == 2) run.quadratic.dots(block, t, run.u2, true, g);
-      else if (!p.slope) block.dots({0, block.rows}, t, run.u, K + 1, K + 1, T(1), g);
+      else if (!p.slope) block.dots(t, run.u, K + 1, K + 1, T(1), g);
       run.combine(t);
       s.mul(all, block.tile(t), g, run.y);
+      block.hide(t, run.y);
       block.write(t, T(1), run.c, run.values, V, run.d_v + t * tile_size * V);
       T* const to = run.d_k + t * tile_size * K;
       if (p.order == 2) run.quadratic.back(block, t, run.c, run.y, run.r2, run.u2, to, run.d_q);
@@ -117,7 +133,8 @@ class Back {
         block.write(t, T(-1), run.y, run.plain, K, to);
       }
       s.mul(all, run.c, g, g);
-      for (Size i = 0; i < block.rows; ++i) run.mean[i] += s.dot(block.seen(t, i), g + i * tile_size, block.ones);
+      block.hide(t, g, with_gates);
+      add_sums(t, g, run.mean);
     }
     for (Size i = 0; i < block.rows; ++i) {
       run.total[i] = T(0);
@@ -148,16 +165,21 @@ class Back {
     std::copy_n(block.q, block.rows * K, run.plain);
     if (!gaussian())
       for (Size i = 0; i < block.rows; ++i) s.axpy(K, T(1), pairs.origin, run.plain + i * K);
-    for (Size t = 0; t < block.tiles; ++t) {
+    for (Size t = block.first; t < block.tiles; ++t) {
       T* const e = g_tile(t);
-      for (Size i = 0; i < block.rows; ++i) {
-        s.axpy(block.seen(t, i), run.total[i] - run.mean[i], block.tile(t) + i * tile_size, e + i * tile_size);
-        if (!gaussian()) continue;
-        run.size[i] += s.dot(block.seen(t, i), e + i * tile_size, pairs.half_squares(t));
-        s.axpy(block.seen(t, i), factor, e + i * tile_size, run.d_columns + t * tile_size);
-      }
-      block.read({0, block.rows}, t, e, pairs.keys(t), K, run.rhs);
+      each_row(t, [&](Size i, Size at, Size n_seen) {
+        const Size j = at - i * tile_size;
+        s.axpy(n_seen, run.total[i] - run.mean[i], block.tile(t) + at, e + at);
+        if (!gaussian()) return;
+        run.size[i] += s.dot(n_seen, e + at, pairs.half_squares(t) + j);
+        s.axpy(n_seen, factor, e + at, run.d_columns + t * tile_size + j);
+      });
+      block.read_keys(t, e, run.rhs);
       block.write(t, factor, e, run.plain, K, run.d_k + t * tile_size * K);
+      if (!with_gates) continue;
+      const pairs::Block keys = pairs.layout.block(t);
+      run.gate_sums.sum(block.tokens(), keys, e, tile_size);
+      run.gate_sums.add(pairs.layout, 0, block.tokens(), keys);
     }
     double d_bandwidth = 0;
     for (Size i = 0; i < block.rows; ++i) {
@@ -198,6 +220,7 @@ class Back {
   Block<T>& block;
   Pairs<T>& pairs;
   int K, V;
+  bool with_gates = false;
 };
 
 }  // namespace
@@ -211,7 +234,7 @@ Status backward(const LocalLinearProblem<T>& p, const LocalLinearGradient<T>& d,
   if (!answers) return Status::ok;
   const FlushDenormals flush;
   Arena arena(work);
-  Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, true, arena);
+  Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, p.window, true, arena);
   Back<T> back(p, d, run);
   bool good = true;
   pairs::each_sequence(p, [&](std::size_t n) {

@@ -4,7 +4,8 @@
 // that a tile of queries meets its own keys in exactly one tile. With causality that last tile is a triangle; it is
 // only touched by triangular products, which do not read above the diagonal, because 0 times a NaN of a later token
 // is NaN; where the tile is `tame` (no NaN, no Inf) the fused passes of local_linear_simd.h take it whole, its
-// weights zero above the diagonal.
+// weights zero above the diagonal. A tile that a window cuts (pairs that have left it for some of the queries) is taken
+// whole where it is tame, what is not seen set to zero, else query by query.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include <type_traits>
 
 #include "families/common/scratch.h"
+#include "families/pairs/attention/attention_simd.h"
+#include "families/pairs/gates.h"
 #include "families/pairs/layout.h"
 #include "families/pairs/local_linear/local_linear.h"
 #include "families/pairs/local_linear/local_linear_simd.h"
@@ -25,11 +28,14 @@ using pairs::Size;
 
 inline constexpr Size tile_size = pairs::block_size;
 
-inline Size tiles_of(Size count) { return (count + tile_size - 1) / tile_size; }
 /// Tiles that `longest` pairs may need: past and new tokens are rounded up separately.
 inline Size most_tiles(Size longest) { return longest / tile_size + 2; }
+/// Those of them that the queries of a block may see: window + 63 pairs in a row, and one tile may be short.
+inline Size seen_tiles(Size longest, Size window) {
+  return window > 0 ? std::min(most_tiles(longest), (window + tile_size - 1) / tile_size + 2) : most_tiles(longest);
+}
 
-/// The pairs of one sequence and key head. Keys are relative to `origin`, the first of them.
+/// The pairs of one sequence and key head. Keys are relative to `origin`, the first finite one of them.
 template <class T>
 struct Pairs {
   Pairs(const Simd<T>& simd, int key_dim, int value_dim, Size longest, Arena& arena)
@@ -43,15 +49,16 @@ struct Pairs {
   void load(const LocalLinearProblem<T>& p, std::size_t n, int key_head) {
     const Sequence& q = p.sequences[n];
     const Size row = static_cast<Size>(n);
-    queries = q.end - q.begin, past = p.past_of(n), now = p.k ? queries : 0;
-    past_tiles = tiles_of(past), tiles = past_tiles + tiles_of(now);
+    layout = pairs::layout_of(p, n), layout.C = tile_size;
+    queries = layout.tokens, past = layout.past, now = layout.present;
+    past_tiles = layout.past_blocks(), tiles = past_tiles + (now > 0 ? layout.tiles() : 0);
     T* const k_now = k + past_tiles * tile_size * K;
     T* const v_now = v + past_tiles * tile_size * V;
     if (past > 0) pack(s, p.past_k, row, 0, past, key_head, K, T(1), k);
     if (past > 0) pack(s, p.past_v, row, 0, past, key_head, V, T(1), v);
     if (now > 0) pack(s, p.k, q.row, q.begin, now, key_head, K, T(1), k_now);
     if (now > 0) pack(s, p.v, q.row, q.begin, now, key_head, V, T(1), v_now);
-    std::copy_n(past > 0 ? k : k_now, K, origin);
+    choose_origin();
     for (Size t = 0; t < tiles; ++t) {
       T* const rows = keys(t);
       T* const columns = along(t);
@@ -78,10 +85,7 @@ struct Pairs {
     ++generation;
   }
 
-  Size count(Size t) const {
-    return t < past_tiles ? std::min(tile_size, past - t * tile_size)
-                          : std::min(tile_size, now - (t - past_tiles) * tile_size);
-  }
+  Size count(Size t) const { return layout.block(t).count; }
   T* keys(Size t) const { return k + t * tile_size * K; }                  // [64, K]
   T* values(Size t) const { return v + t * tile_size * V; }                // [64, V]
   T* along(Size t) const { return transposed + t * tile_size * (K + 2); }  // [K + 2, 64]: k', 1, |k|^2 / 2
@@ -89,18 +93,37 @@ struct Pairs {
 
   const Simd<T>& s;
   int K, V;
+  pairs::Layout layout{};  // its blocks are the tiles
   Size queries = 0, past = 0, now = 0, past_tiles = 0, tiles = 0;
   Size generation = 0;  // counts loads
   T *k, *v, *origin, *transposed;
   bool *tame_keys, *tame_values;  // [tiles] finite, and far from overflow
+
+ private:
+  // Not a key that later queries, beyond its window, may not see because it is not finite.
+  void choose_origin() {
+    for (Size t = 0; t < tiles; ++t)
+      for (Size j = 0; j < count(t); ++j) {
+        const T* const key = keys(t) + j * K;
+        if (!(s.dot(K, key, key) < T(1e24))) continue;
+        std::copy_n(key, K, origin);
+        return;
+      }
+    std::fill_n(origin, K, T(0));
+  }
 };
 
 /// 64 queries of one head and their weights.
 template <class T>
 struct Block {
-  Block(const Simd<T>& simd, const Pairs<T>& pairs_, Size longest, Arena& arena)
-      : s(simd), a(simd.name ? &local_linear_simd(simd) : nullptr), pairs(pairs_), K(pairs_.K), V(pairs_.V) {
-    weights = arena.take<T>(most_tiles(longest) * tile_size * tile_size);
+  Block(const Simd<T>& simd, const Pairs<T>& pairs_, Size longest, Size window, Arena& arena)
+      : s(simd),
+        a(simd.name ? &local_linear_simd(simd) : nullptr),
+        common(simd.name ? &attention_simd(simd) : nullptr),
+        pairs(pairs_),
+        K(pairs_.K),
+        V(pairs_.V) {
+    weights = arena.take<T>(seen_tiles(longest, window) * tile_size * tile_size);
     q = arena.take<T>(tile_size * K), mean = arena.take<T>(tile_size * K), rhs = arena.take<T>(tile_size * K);
     wide = arena.take<T>(tile_size * (K + 2));
     lambda = arena.take<T>(tile_size), trace = arena.take<T>(tile_size), row = arena.take<T>(tile_size);
@@ -108,17 +131,19 @@ struct Block {
     mass = arena.take<double>(tile_size), moment = arena.take<double>(tile_size), ones = arena.take<T>(tile_size);
     tilt = arena.take<double>(tile_size), along_query = arena.take<T>(tile_size * K);
     tilted = arena.take<T>(tile_size * tile_size);
+    suffix = arena.take<T>(tile_size), prefix = arena.take<T>(tile_size);
   }
 
   /// Queries first .. of the sequence: weights, means, ridges. False if a lambda is not positive (its query becomes
   /// NaN). `with_query`: also along_query, half the price of a product with S because q.k is there (exponential
   /// kernel only).
-  bool load(const LocalLinearProblem<T>& p, const Sequence& n, int head, Size first, bool with_query) {
-    begin = first, rows = std::min(tile_size, n.end - n.begin - first);
-    triangle = p.causal;
-    tiles = p.causal ? pairs.past_tiles + first / tile_size + 1 : pairs.tiles;
+  bool load(const LocalLinearProblem<T>& p, const Sequence& n, int head, Size first_query, bool with_query) {
+    begin = first_query, rows = std::min(tile_size, n.end - n.begin - begin);
+    causal = p.causal;
+    first = pairs.layout.block_at(pairs.layout.seen(begin, rows).begin);
+    tiles = causal ? pairs.past_tiles + begin / tile_size + 1 : pairs.tiles;
     has_along_query = with_query && p.kernel == LocalKernel::exponential;
-    pack(s, p.q, n.row, n.begin + first, rows, head, K, T(1), q);
+    pack(s, p.q, n.row, n.begin + begin, rows, head, K, T(1), q);
     std::fill_n(ones, tile_size, T(1));
     form_weights(p, head);
     bool good = true;
@@ -133,60 +158,75 @@ struct Block {
                along_query + i * K);
       }
       if (p.slope) continue;
-      given_lambda[i] = p.lambda(n.row, n.begin + first + i, head);
+      given_lambda[i] = p.lambda(n.row, n.begin + begin + i, head);
       lambda[i] = ridge_of(p.ridge, given_lambda[i], log_mass[i]);
       good = good && given_lambda[i] > T(0);
     }
     return good;
   }
 
-  T* tile(Size t) const { return weights + t * tile_size * tile_size; }
+  /// Tiles first .. tiles-1 of the pairs have one [64, 64] each here, and in other lists that are laid out so.
+  Size slot(Size t) const { return (t - first) * tile_size * tile_size; }
+  T* tile(Size t) const { return weights + slot(t); }
   static T* row_of(T* matrix, Size i) { return matrix + i * tile_size; }
-  /// Keys of tile t that query i sees.
-  Size seen(Size t, Size i) const { return triangle && t + 1 == tiles ? i + 1 : pairs.count(t); }
 
-  struct Range {
-    Size begin, end;
-  };
-  typename LocalLinearSimd<T>::Visible visible(Size t) const {
-    return {rows, pairs.count(t), triangle && t + 1 == tiles};
-  }
+  pairs::Block tokens() const { return {begin, rows}; }
+  /// Keys of tile t that the queries see.
+  MaskRange seen(Size t) const { return pairs.layout.visible(tokens(), pairs.layout.block(t)); }
+  /// The tile of the queries' own keys: seen up to the diagonal, and not beyond.
+  bool own(Size t) const { return causal && t + 1 == tiles; }
+  /// Some of it has left the window of some of the queries.
+  bool cut(Size t) const { return seen(t).lo + rows - 1 > 0; }
+  bool whole(Size t) const { return !own(t) && !cut(t); }
   /// Pairs that every query of the block sees.
-  Size fewest() const { return triangle ? pairs.past + begin + 1 : pairs.past + pairs.now; }
+  Size fewest() const {
+    const Size past = pairs.layout.seen(begin, 1).count;
+    return causal ? past : pairs.past + pairs.now;
+  }
   /// No query of the block meets a number it does not see in a fused pass over the keys of tile t.
-  bool whole(Size t) const { return !(triangle && t + 1 == tiles) || pairs.tame_keys[t]; }
+  bool fuses(Size t) const { return whole(t) || pairs.tame_keys[t]; }
 
-  /// Y_ij (+)= X_i . [k_j, 1] for queries of the range and keys of tile t; entries a query does not see are
-  /// undefined. `inner` K: without the 1.
-  void dots(Range r, Size t, const T* X, Size ldx, Size inner, T beta, T* Y) const {
-    const Size n = triangle && t + 1 == tiles ? r.end : pairs.count(t);
-    s.gemm_nn(r.end - r.begin, n, inner, T(1), X + r.begin * ldx, ldx, pairs.along(t), tile_size, beta,
-              row_of(Y, r.begin), tile_size);
+  /// Y_ij (+)= X_i . [k_j, 1] for the keys of tile t; entries a query does not see are undefined. `inner` K: without
+  /// the 1.
+  void dots(Size t, const T* X, Size ldx, Size inner, T beta, T* Y) const {
+    s.gemm_nn(rows, own(t) ? rows : pairs.count(t), inner, T(1), X, ldx, pairs.along(t), tile_size, beta, Y,
+              tile_size);
   }
-  /// C [64, dim] += A B, A [64, 64] on tile t, B [64, dim] one row per key.
-  void read(Range r, Size t, const T* A, const T* B, int dim, T* C) const {
-    const Size m = r.end - r.begin;
-    const T* const from = A + r.begin * tile_size;
-    T* const to = C + r.begin * dim;
-    if (!(triangle && t + 1 == tiles)) {
-      s.gemm_nn(m, dim, pairs.count(t), T(1), from, tile_size, B, dim, T(1), to, dim);
-      return;
+  /// A [64, 64] on tile t is zero where it is not seen, as read and write want it of a tile that is cut, and
+  /// `everywhere` also above a diagonal.
+  void hide(Size t, T* A, bool everywhere = false) const {
+    if (!cut(t) && !(everywhere && own(t))) return;
+    const MaskRange range = seen(t);
+    for (Size i = 0; i < rows; ++i) {
+      T* const row_i = row_of(A, i);
+      std::fill(row_i, row_i + range.begin(i), T(0));
+      std::fill(row_i + std::max(range.begin(i), range.end(i)), row_i + tile_size, T(0));
     }
-    if (r.begin > 0) s.gemm_nn(m, dim, r.begin, T(1), from, tile_size, B, dim, T(1), to, dim);
-    s.trmm_nn(m, dim, T(1), from + r.begin, tile_size, B + r.begin * dim, dim, T(1), to, dim);
   }
-  /// C [64, dim] += A' X, X [64, dim] one row per query.
+  /// C [64, K] += A k and C [64, V] += A v, A [64, 64] on tile t
+  void read_keys(Size t, const T* A, T* C) const { read(t, A, pairs.keys(t), K, pairs.tame_keys[t], C); }
+  void read_values(Size t, const T* A, T* C) const { read(t, A, pairs.values(t), V, pairs.tame_values[t], C); }
+  /// C [64, dim] += scale A' X, X [64, dim] one row per query.
   void write(Size t, T scale, const T* A, const T* X, int dim, T* C) const {
-    if (triangle && t + 1 == tiles) s.trmm_tn(rows, dim, scale, A, tile_size, X, dim, T(1), C, dim);
-    else s.gemm_tn(pairs.count(t), dim, rows, scale, A, tile_size, X, dim, T(1), C, dim);
+    if (cut(t) && !common->finite(rows * dim, X)) {  // 0 times what is not seen would be NaN
+      const MaskRange range = seen(t);
+      for (Size i = 0; i < rows; ++i)
+        for (Size j = range.begin(i); j < range.end(i); ++j)
+          s.axpy(dim, scale * A[i * tile_size + j], X + i * dim, C + j * dim);
+    } else if (own(t) && !cut(t)) {
+      s.trmm_tn(rows, dim, scale, A, tile_size, X, dim, T(1), C, dim);
+    } else {
+      s.gemm_tn(pairs.count(t), dim, rows, scale, A, tile_size, X, dim, T(1), C, dim);
+    }
   }
 
   const Simd<T>& s;
   const LocalLinearSimd<T>* a;
+  const AttentionSimd<T>* common;
   const Pairs<T>& pairs;
   int K, V;
-  Size begin = 0, rows = 0, tiles = 0;
-  bool triangle = false;
+  Size begin = 0, rows = 0, first = 0, tiles = 0;  // first query, queries; the tiles that they see
+  bool causal = false;
   T *q, *mean, *rhs;  // [64, K] relative to the origin: queries, kb, kb - q
   T *lambda, *trace;  // [64] the ridge of S, and the trace of S without it
   T* given_lambda;    // [64] as the caller gave it
@@ -196,6 +236,36 @@ struct Block {
   T* ones;                                  // [64]
 
  private:
+  using Bias = typename AttentionSimd<T>::Bias;
+
+  void read(Size t, const T* A, const T* B, int dim, bool tame, T* C) const {
+    if (cut(t) && !tame) {
+      const MaskRange range = seen(t);
+      for (Size i = 0; i < rows; ++i)
+        for (Size j = range.begin(i); j < range.end(i); ++j)
+          s.axpy(dim, A[i * tile_size + j], B + j * dim, C + i * dim);
+    } else if (own(t) && !cut(t)) {
+      s.trmm_nn(rows, dim, T(1), A, tile_size, B, dim, T(1), C, dim);
+    } else {
+      s.gemm_nn(rows, dim, pairs.count(t), T(1), A, tile_size, B, dim, T(1), C, dim);
+    }
+  }
+
+  // What the gates add to the logits of tile t. From the newest tile to the oldest: `between` are the gates of the
+  // tiles in the middle.
+  Bias gates(const LocalLinearProblem<T>& p, int head, Size t, double* between) {
+    if (!p.g) return {};
+    const pairs::Layout& x = pairs.layout;
+    if (own(t)) {
+      pairs::own_gates(s, T(1), p.g, x, tokens(), head, tilted, tile_size);
+      return {tilted, tile_size, nullptr};
+    }
+    const pairs::Block block = x.block(t);
+    pairs::prefix_gates(s, T(1), p.g, x, tokens(), head, *between, prefix);
+    *between += pairs::suffix_gates(s, T(1), x.place(p.past_g, p.g, block.begin), block.count, head, suffix);
+    return {suffix, 0, prefix};
+  }
+
   static T ridge_of(LocalRidge kind, T given, double log_of_mass) {
     if (!(given > T(0))) return std::numeric_limits<T>::quiet_NaN();
     if (kind == LocalRidge::relative) return given;
@@ -220,28 +290,29 @@ struct Block {
       log_mass[i] = gaussian ? -static_cast<double>(s.dot(K, x, x) / p.bandwidth(head)) : shift;
       row[i] = -std::numeric_limits<T>::infinity();
     }
-    for (Size t = 0; t < tiles; ++t) {
-      dots({0, rows}, t, wide, K + 2, gaussian ? K + 2 : K, T(0), tile(t));
-      a->raise(visible(t), tile(t), row);
+    double between = 0;
+    for (Size t = tiles; t-- > first;) {
+      dots(t, wide, K + 2, gaussian ? K + 2 : K, T(0), tile(t));
+      a->raise(seen(t), gates(p, head, t, &between), tile(t), row);
     }
     for (double* const sum : {mass, moment, tilt}) std::fill_n(sum, rows, 0.0);
     std::fill_n(mean, rows * K, T(0));
     if (has_along_query) std::fill_n(along_query, rows * K, T(0));
     T* const z = has_along_query ? tilted : nullptr;
-    for (Size t = 0; t < tiles; ++t) {
-      a->weigh(visible(t), row, pairs.half_squares(t), tile(t), z, {mass, moment, tilt});
-      read({0, rows}, t, tile(t), pairs.keys(t), K, mean);
-      if (z) read({0, rows}, t, z, pairs.keys(t), K, along_query);
+    for (Size t = first; t < tiles; ++t) {
+      a->weigh(seen(t), row, pairs.half_squares(t), tile(t), z, {mass, moment, tilt});
+      read_keys(t, tile(t), mean);
+      if (z) read_keys(t, z, along_query);
     }
     for (Size i = 0; i < rows; ++i) {
       log_mass[i] += static_cast<double>(row[i]) + std::log(mass[i]);
       row[i] = static_cast<T>(1 / mass[i]);
       s.scale(K, row[i], mean + i * K, mean + i * K);
     }
-    for (Size t = 0; t < tiles; ++t) s.scale_rows(rows, tile_size, row, tile(t), tile_size, tile(t), tile_size);
+    for (Size t = first; t < tiles; ++t) s.scale_rows(rows, tile_size, row, tile(t), tile_size, tile(t), tile_size);
   }
 
-  T *weights, *wide, *row, *tilted;
+  T *weights, *wide, *row, *tilted, *suffix, *prefix;
 };
 
 }  // namespace ttr::families::local_linear

@@ -7,6 +7,7 @@
 #define TTR_SIMD_LOCAL_LINEAR_INL_H_
 #endif
 
+#include <algorithm>
 #include <limits>
 
 #include "families/pairs/attention/attention-inl.h"
@@ -18,35 +19,52 @@ namespace HWY_NAMESPACE {
 
 constexpr Size kKeys = 64;
 
-template <class T>
-void Raise(const typename LocalLinearSimd<T>::Visible& visible, const T* X, T* top) {
+template <bool kBias, class T>
+HWY_INLINE void RaiseOf(const MaskRange& visible, const typename AttentionSimd<T>::Bias& bias, T* X, T* top) {
   const Tag<T> d;
   const Vec<T> none = hn::Set(d, -std::numeric_limits<T>::infinity());
-  for (Size i = 0; i < visible.rows; ++i) {
+  for (Size i = 0; i < visible.M; ++i) {
+    const Size begin = visible.begin(i), n = visible.end(i) - begin;
+    if (n <= 0) continue;
+    T* const x_i = X + i * kKeys + begin;
+    const T* const columns = kBias ? bias.bias + i * bias.ld + begin : nullptr;
+    const Vec<T> row = hn::Set(d, kBias && bias.row ? bias.row[i] : T(0));
     Vec<T> most = hn::Set(d, top[i]);
-    ForVectors<T>(visible.count(i), [&](Size j, Size lanes, auto p) HWY_ATTR {
+    ForVectors<T>(n, [&](Size j, Size lanes, auto p) HWY_ATTR {
       constexpr bool part = decltype(p)::part;
-      Vec<T> x = LoadMaybe<part>(X + i * kKeys + j, lanes);
+      Vec<T> x = LoadMaybe<part>(x_i + j, lanes);
+      if constexpr (kBias) {
+        x = hn::Add(x, hn::Add(LoadMaybe<part>(columns + j, lanes), row));
+        StoreMaybe<part>(x, x_i + j, lanes);
+      }
       if constexpr (part) x = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(lanes)), x, none);
       most = hn::Max(most, x);
     });
     top[i] = hn::GetLane(hn::MaxOfLanes(d, most));
   }
 }
+template <class T>
+void Raise(const MaskRange& visible, const typename AttentionSimd<T>::Bias& bias, T* X, T* top) {
+  if (bias.bias) RaiseOf<true, T>(visible, bias, X, top);
+  else RaiseOf<false, T>(visible, bias, X, top);
+}
 
-// R rows that see the same n keys
+// R rows that see the same keys [begin, end)
 template <int R, bool kTilt, class T>
-HWY_INLINE void WeighRows(Size i, Size n, const T* top, const T* h, T* X, T* Z,
+HWY_INLINE void WeighRows(Size i, Size begin, Size end, const T* top, const T* h, T* X, T* Z,
                           const typename LocalLinearSimd<T>::Sums& sums) {
   const Tag<T> d;
   Vec<T> mass[R], moment[R], tilt[R];
   for (int r = 0; r < R; ++r) {
     T* const x = X + (i + r) * kKeys;
     T* const z = kTilt ? Z + (i + r) * kKeys : nullptr;
+    std::fill(x, x + begin, T(0)), std::fill(x + end, x + kKeys, T(0));
+    if (kTilt) std::fill(z, z + begin, T(0)), std::fill(z + end, z + kKeys, T(0));
     const Vec<T> shift = hn::Set(d, top[i + r]);
     Vec<T> sum = hn::Zero(d), second = sum, first = sum;
-    ForVectors<T>(n, [&](Size j, Size lanes, auto p) HWY_ATTR {
+    ForVectors<T>(end - begin, [&](Size at, Size lanes, auto p) HWY_ATTR {
       constexpr bool part = decltype(p)::part;
+      const Size j = begin + at;
       const Vec<T> y = hn::Sub(LoadMaybe<part>(x + j, lanes), shift);
       Vec<T> w = ExpBounded<T>(y);
       if constexpr (part) w = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(lanes)), w);
@@ -60,8 +78,6 @@ HWY_INLINE void WeighRows(Size i, Size n, const T* top, const T* h, T* X, T* Z,
         first = hn::Add(first, wy);
       }
     });
-    std::fill(x + n, x + kKeys, T(0));
-    if (kTilt) std::fill(z + n, z + kKeys, T(0));
     mass[r] = sum, moment[r] = second, tilt[r] = first;
   }
   T total[R];
@@ -73,14 +89,17 @@ HWY_INLINE void WeighRows(Size i, Size n, const T* top, const T* h, T* X, T* Z,
   if constexpr (kTilt) add(tilt, sums.tilt);
 }
 template <bool kTilt, class T>
-HWY_INLINE void WeighOf(const typename LocalLinearSimd<T>::Visible& visible, const T* top, const T* h, T* X, T* Z,
+HWY_INLINE void WeighOf(const MaskRange& visible, const T* top, const T* h, T* X, T* Z,
                         const typename LocalLinearSimd<T>::Sums& sums) {
   Size i = 0;
-  for (; !visible.triangle && i + 4 <= visible.rows; i += 4) WeighRows<4, kTilt>(i, visible.n, top, h, X, Z, sums);
-  for (; i < visible.rows; ++i) WeighRows<1, kTilt>(i, visible.count(i), top, h, X, Z, sums);
+  for (; visible.all() && i + 4 <= visible.M; i += 4) WeighRows<4, kTilt>(i, 0, visible.N, top, h, X, Z, sums);
+  for (; i < visible.M; ++i) {
+    const Size begin = visible.begin(i), end = std::max(begin, visible.end(i));
+    WeighRows<1, kTilt>(i, begin, end, top, h, X, Z, sums);
+  }
 }
 template <class T>
-void Weigh(const typename LocalLinearSimd<T>::Visible& visible, const T* top, const T* h, T* X, T* Z,
+void Weigh(const MaskRange& visible, const T* top, const T* h, T* X, T* Z,
            const typename LocalLinearSimd<T>::Sums& sums) {
   if (Z) WeighOf<true, T>(visible, top, h, X, Z, sums);
   else WeighOf<false, T>(visible, top, h, X, Z, sums);

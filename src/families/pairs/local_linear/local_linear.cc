@@ -22,7 +22,7 @@ bool forward_head(const LocalLinearProblem<T>& p, const Sequence& n, int head, R
       run.solver.solve(block, &system, 1);
     }
     std::fill_n(run.values, block.rows * p.value_dim, T(0));
-    for (Size t = 0; t < block.tiles; ++t) run.read_values(t);
+    for (Size t = block.first; t < block.tiles; ++t) run.read_values(t);
     unpack(run.values, n.row, n.begin + first, block.rows, head, p.value_dim, p.o);
   }
   return good;
@@ -31,11 +31,12 @@ bool forward_head(const LocalLinearProblem<T>& p, const Sequence& n, int head, R
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, int order, std::ptrdiff_t longest, bool backward) noexcept {
+std::size_t workspace_bytes(int key_dim, int value_dim, int order, std::ptrdiff_t longest, std::ptrdiff_t window,
+                            bool backward) noexcept {
   static constexpr Simd<T> none{};
   static constexpr Simd<double> no_wide{};
   Arena arena;
-  Run<T> run(none, no_wide, key_dim, value_dim, order, longest, backward, arena);
+  Run<T> run(none, no_wide, key_dim, value_dim, order, longest, window, backward, arena);
   return arena.bytes();
 }
 
@@ -47,7 +48,7 @@ Status forward(const LocalLinearProblem<T>& p, const Simd<T>& s, Workspace work,
   if (!answers) return Status::ok;
   const FlushDenormals flush;
   Arena arena(work);
-  Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, false, arena);
+  Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, p.window, false, arena);
   bool good = true;
   pairs::each_sequence(p, [&](std::size_t n) {
     for (int g = 0; g < p.key_heads; ++g) {
@@ -59,8 +60,8 @@ Status forward(const LocalLinearProblem<T>& p, const Simd<T>& s, Workspace work,
   return good ? Status::ok : Status::out_of_domain;
 }
 
-#define TTR_INSTANTIATE(T)                                                               \
-  template std::size_t workspace_bytes<T>(int, int, int, std::ptrdiff_t, bool) noexcept; \
+#define TTR_INSTANTIATE(T)                                                                               \
+  template std::size_t workspace_bytes<T>(int, int, int, std::ptrdiff_t, std::ptrdiff_t, bool) noexcept; \
   template Status forward(const LocalLinearProblem<T>&, const Simd<T>&, Workspace, const Simd<double>*) noexcept;
 TTR_INSTANTIATE(float)
 TTR_INSTANTIATE(double)

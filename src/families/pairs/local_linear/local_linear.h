@@ -1,22 +1,26 @@
 // Local linear attention: for every query an affine fit to the pairs near it, read at the query.
 //
 //   w_j = exp(scale q.k_j)  or  exp(-|k_j - q|^2 / bandwidth) ;   p = w / sum w ,  c_j = k_j - kb
+//   w_j *= exp(g_{j+1} + .. + g_t)      with gates: a pair fades with the log forget gates of the tokens after it
 //   kb = sum p k ;  vb = sum p v ;  S = sum p c c' + lambda I ;  r = S^-1 (kb - q)
 //   o = vb - Cov_p(k, v)' r = sum_j p_j (1 - c_j.r) v_j
 //
 // = the intercept b of  min_{b,W} sum_j w_j |v_j - b - W'(k_j - q)|^2 + lambda (sum w) |W|^2 : the centred form of
 // the ridge `relative`. `absolute` has lambda in place of lambda (sum w). Order 2 regresses on z = k - q and all z_a
-// z_b (a <= b), the ridge on all of these coefficients. A given `slope` r replaces the solve (Parallax). Sources:
-// arXiv 2510.01450 (LLA), 2605.29157 (Parallax), 2501.12352 Eq. 48-49 (order 2).
+// z_b (a <= b), the ridge on all of these coefficients. A given `slope` r replaces the solve (Parallax). With a window
+// a query sees the newest `window` pairs, its own included. Sources: arXiv 2510.01450 (LLA), 2605.29157 (Parallax),
+// 2501.12352 Eq. 48-49 (order 2), 2503.02130 (the gates, there of softmax).
 //
 // Tokens are taken in tiles of 64 queries by 64 keys; the weights of one tile of queries are kept, so memory grows
 // as L (K + V + 64), L the pairs a query can see, and never as L squared. Everything but the solve is matrix
-// products of tiles. A call with one new token and the rest in `past` is a decode step.
+// products of tiles; with a window tiles that no query of a block sees are left out, so its work is that of window + 64
+// pairs per query. A call with one new token and the rest in `past` is a decode step.
 //
 // The solve. *Direct*: S and its Cholesky factor in double whatever T is, L K^2 / 2 per query. *Iterative*: conjugate
 // gradients in T for all queries of a tile together, 2 L K per step and query, preconditioned by the covariance of
 // the keys (precondition.h). They start from the best multiple of the query, which costs half a step
-// because q.k is there, and end with a step that needs no product (solve.h). They stop when the
+// because q.k is there (not with gates: then the logits have them too), and end with a step that needs no product
+// (solve.h). They stop when the
 // estimated energy |x - r|_S, which bounds the error of o in units of the values' weighted standard deviation, is
 // below 1e-5 (float; 1e-6 backward) or 1e-13 (double), or below that (float: a tenth of it) relative to |r|_S. A
 // query that is not there after 16 + K/4 steps (float, once there are K pairs: 16 + 3K/4) is solved directly, and
@@ -28,9 +32,10 @@
 // a step 0.65, all the rest 2.5 of them; backward 2.4 to 2.6 times forward. With keys of scales over two decades,
 // mixed: 4.1, 2.3 and 2.0 steps.
 //
-// Rounding: keys are taken relative to the first key of the sequence, which changes nothing on paper and keeps a
+// Rounding: keys are taken relative to the first finite key of the sequence, which changes nothing on paper and keeps a
 // common offset out of every sum; with it T = 1 returns v_1 and identical keys the mean of the values, whatever
-// lambda. A narrow Gaussian loses |k - q|^2 / bandwidth rounding units in its logits.
+// lambda. A narrow Gaussian loses |k - q|^2 / bandwidth rounding units in its logits. Exponents of gates are sums from
+// the pair to the query (pairs/gates.h).
 //
 // Traps: lambda must be > 0; elsewhere a query gets NaN, the others are computed, and the call returns
 // out_of_domain. Where rounding leaves S indefinite the ridge is raised to 1e-13 K max S. The weights p_j (1 - c_j.r)
@@ -54,15 +59,18 @@ enum class LocalRidge { relative, absolute };
 /// Not causal: k and v may have no data, then the past alone is seen.
 template <class T>
 struct LocalLinearProblem : PairProblem<T> {
-  int order = 1;       // 1 or 2
-  bool causal = true;  // else every query of a sequence sees all of it
+  int order = 1;              // 1 or 2
+  bool causal = true;         // else every query of a sequence sees all of it: not with g, not with a window
+  std::ptrdiff_t window = 0;  // newest pairs a query sees, its own included; 0 = all
   LocalKernel kernel = LocalKernel::exponential;
   T scale = 1;                 // exponential: on q.k
   View<const T, 1> bandwidth;  // gaussian: [H] > 0; the stride may be zero
   LocalRidge ridge = LocalRidge::relative;
   View<const T, 3> lambda;  // [B, T, H] > 0; strides may be zero. Not used with `slope`
   View<const T, 4> slope;   // [B, T, H, K]; no data = solved for. Order 1 only
+  View<const T, 3> g;       // [B, T, H] natural log of the forget gate; no data = 0. Strides may be zero.
   View<const T, 4> past_v;  // [N, capacity, G, V]
+  View<const T, 3> past_g;  // [N, capacity, H] each token's own g
 };
 
 template <class T>
@@ -70,14 +78,17 @@ struct LocalLinearGradient : PairGradient<T> {
   View<T, 3> d_lambda;     // [B, T, H]
   View<T, 4> d_slope;      // [B, T, H, K]
   View<T, 1> d_bandwidth;  // [H]
+  View<T, 3> d_g;          // [B, T, H], full strides
   View<T, 4> d_past_v;
+  View<T, 3> d_past_g;
 };
 
 namespace local_linear {
 
-/// `longest` is the largest number of pairs of a sequence, past ones included.
+/// `longest` is the largest number of pairs of a sequence, past ones included; `window` as in the problem.
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, int order, std::ptrdiff_t longest, bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, int order, std::ptrdiff_t longest, std::ptrdiff_t window,
+                            bool backward) noexcept;
 
 /// `wide` is the table of the direct solve; null: the best of this machine.
 template <class T>

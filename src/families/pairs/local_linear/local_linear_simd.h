@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "families/pairs/attention/attention_simd.h"
 #include "simd/simd.h"
 
 namespace ttr {
@@ -18,20 +19,14 @@ struct LocalLinearSimd {
   using Size = std::ptrdiff_t;
   static constexpr Size tile = 64;
 
-  /// What is visible of a tile of weights: of row i `n` keys, or with `triangle` the first i + 1.
-  struct Visible {
-    Size rows, n;
-    bool triangle;
-    Size count(Size i) const { return triangle ? i + 1 : n; }
-  };
-  /// top_i = max(top_i, max_j X_ij); NaN may be passed over.
-  void (*raise)(const Visible&, const T* X, T* top);
+  /// X_ij += bias where it is visible ;  top_i = max(top_i, max_j X_ij); NaN may be passed over.
+  void (*raise)(const MaskRange&, const typename AttentionSimd<T>::Bias&, T* X, T* top);
   /// What the weights of a tile add up to, row by row.
   struct Sums {
     double *mass, *moment, *tilt;  // += sum_j w_ij, sum_j w_ij h_j, sum_j w_ij (x_ij - top_i)
   };
   /// X_ij <- w_ij = exp(x_ij - top_i), and in Z (null: not wanted) w_ij (x_ij - top_i); 0 where not visible, up to 64.
-  void (*weigh)(const Visible&, const T* top, const T* h, T* X, T* Z, const Sums&);
+  void (*weigh)(const MaskRange&, const T* top, const T* h, T* X, T* Z, const Sums&);
 
   /// Rows of X through the pairs of a tile, without storing what lies between the two products:
   ///   y_ij = X_i . k_j + X_iK ;  a_ij = w_ij y_ij ;  C_i += sum_j a_ij b_j ;  sums_i += sum_j a_ij

@@ -194,7 +194,7 @@ TEST(LocalLinear, TheFirstTokenReturnsItsValue) {
 
 TEST(LocalLinear, IdenticalKeysReturnTheMean) {
   for (Case c : kinds({.T = 67, .V = 2})) {
-    if (c.slope) continue;
+    if (c.slope || c.gates) continue;
     for (const int K : solved_by_both(c, 5)) {
       c.K = K;
       Values in = c.draw_values();
@@ -205,9 +205,9 @@ TEST(LocalLinear, IdenticalKeysReturnTheMean) {
       for (Size t = 0; t < c.T; ++t)
         for (Size b = 0; b < 2; ++b) {
           double sum = 0;
-          const Size n = c.causal ? t + 1 : c.T;
-          for (Size j = 0; j < n; ++j) sum += in["v"][j * 2 + b];
-          want.push_back(sum / double(n));
+          const Size end = c.causal ? t + 1 : c.T, begin = c.window > 0 ? std::max<Size>(0, end - c.window) : 0;
+          for (Size j = begin; j < end; ++j) sum += in["v"][j * 2 + b];
+          want.push_back(sum / double(end - begin));
         }
       EXPECT_LE(distance(forward<double>(c, in), want), 1e-13) << c.name();
       EXPECT_LE(distance(forward<float>(c, in), want), 1e-6) << c.name();
@@ -249,9 +249,9 @@ Size steps_of(const Case& c, const Values& in, double tolerance) {
   Bound<T> x(with_output(c), &in, false);
   const auto list = c.sequences();
   const LocalLinearProblem<T> p = problem_of(c, x, list);
-  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), false));
+  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), c.window, false));
   ttr::families::Arena arena(scratch.workspace());
-  lla::Run<T> run(ttr::simd<T>(""), ttr::simd<double>(""), c.K, c.V, c.order, c.longest(), false, arena);
+  lla::Run<T> run(ttr::simd<T>(""), ttr::simd<double>(""), c.K, c.V, c.order, c.longest(), c.window, false, arena);
   for (std::size_t n = 0; n < list.size(); ++n)
     for (int h = 0; h < c.H; ++h) {
       run.pairs.load(p, n, h / p.group());
@@ -328,6 +328,12 @@ TEST(LocalLinear, ThePastIsASplitCall) {
       // What is beyond the count is not read.
       for (Size i = cut * c.G * c.K; i < later.capacity() * c.G * c.K; ++i) x["past_k"][i] = NAN;
       for (Size i = cut * c.G * c.V; i < later.capacity() * c.G * c.V; ++i) x["past_v"][i] = NAN;
+      if (c.gates) {
+        x["past_g"] = in.at("g");
+        x["past_g"].resize(later.capacity() * c.H, NAN);
+        for (Size i = cut * c.H; i < later.capacity() * c.H; ++i) x["past_g"][i] = NAN;
+        tail("g", c.H);
+      }
       tail("q", c.H * c.K), tail("k", c.G * c.K), tail("v", c.G * c.V), tail("slope", c.H * c.K);
       if (c.lambda == Per::token) tail("lambda", c.H);
       const Doubles want(whole.begin() + cut * c.H * c.V, whole.end());
@@ -340,6 +346,10 @@ TEST(LocalLinear, ThePastIsASplitCall) {
       Doubles k(part.at("past_k").begin(), part.at("past_k").begin() + cut * c.G * c.K);
       k.insert(k.end(), part.at("k").begin(), part.at("k").end());
       EXPECT_LE(distance(k, all.at("k")), 1e-11) << c.name() << " cut " << cut;
+      if (!c.gates) continue;
+      Doubles g(part.at("past_g").begin(), part.at("past_g").begin() + cut * c.H);
+      g.insert(g.end(), part.at("g").begin(), part.at("g").end());
+      EXPECT_LE(distance(g, all.at("g")), 1e-10) << c.name() << " cut " << cut;
     }
   }
 }
@@ -356,11 +366,12 @@ TEST(LocalLinear, PackedSequencesAreAlone) {
       one.packed = {c.packed[n], c.packed[n + 1]}, one.past = {c.past[n]};
       // Room for the past of this sequence alone.
       Values x = in;
-      const auto cut = [&](const char* name, Size dim) {
-        const auto from = in.at(name).begin() + static_cast<Size>(n) * c.capacity() * c.G * dim;
-        x[name] = Doubles(from, from + one.capacity() * c.G * dim);
+      const auto cut = [&](const char* name, Size row) {
+        const auto from = in.at(name).begin() + static_cast<Size>(n) * c.capacity() * row;
+        x[name] = Doubles(from, from + one.capacity() * row);
       };
-      cut("past_k", c.K), cut("past_v", c.V);
+      cut("past_k", c.G * c.K), cut("past_v", c.G * c.V);
+      if (c.gates) cut("past_g", c.H);
       const Doubles o = forward<float>(one, x);
       for (Size i = one.packed[0] * c.H * c.V; i < one.packed[1] * c.H * c.V; ++i)
         EXPECT_EQ(o[i], all[i]) << c.name();
@@ -372,6 +383,7 @@ TEST(LocalLinear, PackedSequencesAreAlone) {
 }
 
 TEST(LocalLinear, NanStaysWhereItBelongs) {
+  constexpr Size at = 70;
   for (Case c : kinds({.B = 2, .T = 130, .H = 1, .G = 1, .V = 2}))
     for (const int K : solved_by_both(c, c.order == 1 ? 9 : 3)) {
       c.K = K;
@@ -379,18 +391,22 @@ TEST(LocalLinear, NanStaysWhereItBelongs) {
       for (const char* name : {"q", "k", "v"}) {
         Values bad = in;
         const Size width = c.draw_values()[name].size() / (2 * c.T);
-        bad[name][(c.T + 100) * width] = NAN;  // token 100 of the second sequence
+        bad[name][(c.T + at) * width] = NAN;  // of the second sequence
         const Doubles want = forward<double>(c, in), got = forward<double>(c, bad), d = output_gradient(c);
         const Values clean = backward<double>(c, in, d), dirty = backward<double>(c, bad, d);
         const Size first = c.T * c.H * c.V;
         for (Size i = 0; i < first; ++i) ASSERT_EQ(got[i], want[i]) << c.name() << name;
         for (Size i = 0; i < c.T * c.K; ++i) ASSERT_EQ(dirty.at("k")[i], clean.at("k")[i]) << c.name() << name;
-        EXPECT_TRUE(std::isnan(got[first + 100 * c.V])) << c.name() << name;
+        EXPECT_TRUE(std::isnan(got[first + at * c.V])) << c.name() << name;
         if (!c.causal) continue;
-        // Earlier tokens of the same sequence do not see it, later ones do (a query is seen by itself alone).
-        for (Size i = first; i < first + 100 * c.V; ++i) ASSERT_NEAR(got[i], want[i], 1e-11) << c.name() << name;
-        for (Size t = 101; t < c.T; ++t) EXPECT_EQ(std::isnan(got[first + t * c.V]), *name != 'q') << c.name() << t;
-        for (Size t = 101; t < c.T && *name == 'q'; ++t)
+        // Earlier tokens of the same sequence do not see it, later ones do (a query is seen by itself alone), as long
+        // as it is in their window.
+        const Size end = c.window > 0 ? std::min(c.T, at + c.window) : c.T;
+        for (Size i = first; i < first + at * c.V; ++i) ASSERT_NEAR(got[i], want[i], 1e-11) << c.name() << name;
+        for (Size t = at + 1; t < c.T; ++t)
+          EXPECT_EQ(std::isnan(got[first + t * c.V]), *name != 'q' && t < end) << c.name() << name << t;
+        for (Size i = first + end * c.V; i < 2 * first; ++i) ASSERT_NEAR(got[i], want[i], 1e-11) << c.name() << name;
+        for (Size t = at + 1; t < c.T && *name == 'q'; ++t)
           ASSERT_FALSE(std::isnan(dirty.at("k")[(c.T + t) * c.K])) << c.name() << t;
       }
     }
@@ -458,7 +474,7 @@ TEST(LocalLinear, WrongCallsAreRefused) {
   const Values in = c.draw_values();
   Bound<float> x(with_output(c), &in, false);
   const auto list = c.sequences();
-  const std::size_t bytes = lla::workspace_bytes<float>(c.K, c.V, 1, c.longest(), false);
+  const std::size_t bytes = lla::workspace_bytes<float>(c.K, c.V, 1, c.longest(), c.window, false);
   Scratch<float> scratch(bytes);
   const auto status = [&](auto&& change, std::size_t take = 0) {
     LocalLinearProblem<float> p = problem_of(c, x, list);
@@ -477,6 +493,9 @@ TEST(LocalLinear, WrongCallsAreRefused) {
   EXPECT_EQ(status([](P p) { p.k = {}; }), Status::missing_input);
   EXPECT_EQ(status([](P p) { p.bandwidth = {}; }), Status::missing_input);
   EXPECT_EQ(status([](P p) { p.past_v = {}; }), Status::missing_input);
+  EXPECT_EQ(status([](P p) { p.g = p.lambda; }), Status::missing_input);  // and no past_g
+  EXPECT_EQ(status([](P p) { p.window = -1; }), Status::bad_shape);
+  EXPECT_EQ(status([](P p) { p.window = 3, p.causal = false; }), Status::not_supported);
   static const std::int64_t many[] = {100, 1}, negative[] = {-1, 1};
   EXPECT_EQ(status([](P p) { p.past_count = many; }), Status::bad_shape);
   EXPECT_EQ(status([](P p) { p.past_count = negative; }), Status::bad_shape);

@@ -4,7 +4,8 @@
 // trace that is left under the query's weights. So one inverse (Gamma + tau I)^{-1}, tau the ninth decile of lambda /
 // theta (too large a tau costs less than too small a one), serves all queries of a block: conjugate gradients do not
 // see its scale. It takes out what keys of different scales and correlated keys have in common, which a diagonal
-// cannot. It is renewed when the pairs grew by half or tau changed by a factor of two. Few queries (a decode step) do
+// cannot. It is renewed when the pairs grew by half, when half of them have left a window, or when tau changed by a
+// factor of two. Few queries (a decode step) do
 // not pay for it: 1 / (theta diag(Gamma) + lambda) then, as where Gamma is not finite. It only changes the path to
 // the solution.
 #pragma once
@@ -31,6 +32,7 @@ class Preconditioner {
 
   void prepare(const Block<T>& block) {
     if (generation != pairs.generation) restart();
+    if (block.first > from) clear(block.first);
     accumulate(block.tiles);
     const double total = trace();
     use_inverse = full && total > 0 && renew(block, total);
@@ -53,8 +55,14 @@ class Preconditioner {
   void restart() {
     generation = pairs.generation;
     full = pairs.queries >= 16 && K >= 8;
-    tiles = count = inverse_count = 0;
-    std::fill_n(sums, K, T(0)), std::fill_n(gram, Size{K} * K, T(0)), std::fill_n(ones, tile_size, T(1));
+    inverse_count = 0;
+    std::fill_n(ones, tile_size, T(1));
+    clear(0);
+  }
+  // Sums over the tiles from `first` on.
+  void clear(Size first) {
+    from = tiles = first, count = 0;
+    std::fill_n(sums, K, T(0)), std::fill_n(gram, Size{K} * K, T(0));
   }
   // Sums of k and k k' (its diagonal alone where that is all that is needed).
   void accumulate(Size wanted) {
@@ -88,7 +96,9 @@ class Preconditioner {
     if (used == 0) return false;
     std::nth_element(ratios, ratios + 9 * used / 10, ratios + used);
     const double wanted = ratios[9 * used / 10];
-    if (inverse_count > 0 && 2 * count <= 3 * inverse_count && wanted < 2 * tau && tau < 2 * wanted) return true;
+    if (inverse_count > 0 && 2 * count <= 3 * inverse_count && 2 * (from - inverse_from) < tiles - from &&
+        wanted < 2 * tau && tau < 2 * wanted)
+      return true;
     inverse_count = 0;
     moments.clear();
     for (Size a = 0; a < K; ++a)
@@ -96,7 +106,7 @@ class Preconditioner {
     if (!moments.factor(wanted)) return false;
     moments.invert(inverse_wide, column);
     for (Size a = 0; a < Size{K} * K; ++a) inverse[a] = static_cast<T>(inverse_wide[a]);
-    inverse_count = count, tau = wanted;
+    inverse_count = count, inverse_from = from, tau = wanted;
     return true;
   }
 
@@ -107,7 +117,8 @@ class Preconditioner {
   T *sums, *gram, *inverse, *diagonal, *ones;
   double *column, *ratios, *inverse_wide;
   bool full = false, use_inverse = false;
-  Size tiles = 0, count = 0, inverse_count = 0, generation = -1;
+  Size from = 0, tiles = 0, count = 0;  // tiles that are summed, and their pairs
+  Size inverse_count = 0, inverse_from = 0, generation = -1;
   double tau = 0;
 };
 

@@ -42,12 +42,12 @@ class Quadratic {
       find_mean(block, i);
       moments.clear();
       if (other) std::fill_n(other, F, 0.0);
-      for (Size t = 0; t < block.tiles; ++t) {
+      for (Size t = block.first; t < block.tiles; ++t) {
         const Size n = features(block, i, t);
         for (Size j = 0; j < n; ++j) s.axpy(F, -1.0, mean, x + j * F);
         moments.add(n, p, x);
         if (!other) continue;
-        const T* const g = centred + (t * tile_size + i) * tile_size;
+        const T* const g = centred + block.slot(t) + i * tile_size + block.seen(t).begin(i);
         for (Size j = 0; j < n; ++j) s.axpy(F, -p[j] * static_cast<double>(g[j]), x + j * F, other);
       }
       const bool good = moments.factor(static_cast<double>(block.lambda[i]));
@@ -66,7 +66,7 @@ class Quadratic {
       const Size n = features(block, i, t);
       for (Size j = 0; j < n; ++j) s.axpy(F, -1.0, means + i * F, x + j * F);
       s.mat_vec(n, F, x, F, w + i * F, y);
-      T* const to = block.row_of(Y, i);
+      T* const to = block.row_of(Y, i) + block.seen(t).begin(i);
       for (Size j = 0; j < n; ++j) to[j] = static_cast<T>(add ? static_cast<double>(to[j]) + y[j] : y[j]);
     }
   }
@@ -74,9 +74,10 @@ class Quadratic {
   /// d_key += Cu u - Cr r through the features, d_query -= the same.
   void back(const Block<T>& block, Size t, const T* Cu, const T* Cr, const double* r, const double* u, T* d_keys,
             T* d_queries) {
+    const MaskRange range = block.seen(t);
     for (Size i = 0; i < block.rows; ++i) {
       fold(r + i * F, r_map), fold(u + i * F, u_map);
-      for (Size j = 0; j < block.seen(t, i); ++j) {
+      for (Size j = range.begin(i); j < range.end(i); ++j) {
         difference(block, i, t, j);
         apply(r_map), apply(u_map);
         const double cu = static_cast<double>(Cu[i * tile_size + j]), cr = static_cast<double>(Cr[i * tile_size + j]);
@@ -100,10 +101,11 @@ class Quadratic {
   void find_mean(const Block<T>& block, Size i) {
     double* const mean = means + i * F;
     double total = 0;
+    bool started = false;
     std::fill_n(mean, F, 0.0);
-    for (Size t = 0; t < block.tiles; ++t) {
+    for (Size t = block.first; t < block.tiles; ++t) {
       const Size n = features(block, i, t);
-      if (t == 0) std::copy_n(x, F, first);
+      if (n > 0 && !started) std::copy_n(x, F, first), started = true;
       for (Size j = 0; j < n; ++j) {
         s.axpy(F, -1.0, first, x + j * F);
         s.axpy(F, p[j], x + j * F, mean);
@@ -118,16 +120,17 @@ class Quadratic {
     const T* const q = block.q + i * K;
     for (int c = 0; c < K; ++c) z[c] = static_cast<double>(k[c]) - static_cast<double>(q[c]);
   }
-  // x [n, F] and p [n] of the keys of tile t that query i sees.
+  // x [n, F] and p [n] of the keys of tile t that query i sees, the first of them at block.seen(t).begin(i).
   Size features(const Block<T>& block, Size i, Size t) const {
-    const Size n = block.seen(t, i);
+    const MaskRange range = block.seen(t);
+    const Size begin = range.begin(i), n = std::max<Size>(0, range.end(i) - begin);
     for (Size j = 0; j < n; ++j) {
-      difference(block, i, t, j);
+      difference(block, i, t, begin + j);
       double* to = x + j * F;
       to = std::copy_n(z, K, to);
       for (int c = 0; c < K; ++c)
         for (int d = c; d < K; ++d) *to++ = z[c] * z[d];
-      p[j] = static_cast<double>(block.row_of(block.tile(t), i)[j]);
+      p[j] = static_cast<double>(block.row_of(block.tile(t), i)[begin + j]);
     }
     return n;
   }

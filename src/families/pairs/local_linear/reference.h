@@ -38,6 +38,8 @@ struct Case {
   LocalRidge ridge = LocalRidge::relative;
   Per lambda = Per::head;
   bool slope = false;
+  Size window = 0;
+  bool gates = false;
   std::vector<Size> packed = {};        // borders in row 0; empty: every row is one sequence
   std::vector<std::int64_t> past = {};  // pairs before each sequence; empty: none
   double smallest = 0.1, scale = 0, size = 1;
@@ -73,6 +75,8 @@ struct Case {
       list.push_back({"past_k", Role::input, {N(), capacity(), G, K}, 0, size});
       list.push_back({"past_v", Role::input, {N(), capacity(), G, V}});
     }
+    if (gates) list.push_back({"g", Role::input, {B, T, H}});
+    if (gates && !past.empty()) list.push_back({"past_g", Role::input, {N(), capacity(), H}});
     return list;
   }
   Values draw_values() const {
@@ -81,6 +85,9 @@ struct Case {
       for (double& l : x["lambda"]) l = static_cast<float>(smallest * (1 + std::abs(l)));
     if (kernel == LocalKernel::gaussian)
       for (double& b : x["bandwidth"]) b = static_cast<float>(2 * std::sqrt(double(K)) * (1 + std::abs(b)));
+    for (const char* name : {"g", "past_g"})
+      if (x.count(name))
+        for (double& g : x[name]) g = static_cast<float>(-0.2 * std::abs(g));
     return x;
   }
   std::string name() const {
@@ -88,6 +95,7 @@ struct Case {
            "-K" + std::to_string(K) + "-V" + std::to_string(V) + " order " + std::to_string(order) +
            (causal ? "" : " everywhere") + (kernel == LocalKernel::gaussian ? " gaussian" : "") +
            (ridge == LocalRidge::absolute ? " absolute" : "") + (slope ? " slope" : "") +
+           (window > 0 ? " window " + std::to_string(window) : "") + (gates ? " gates" : "") +
            (past.empty() ? "" : " past") + (packed.empty() ? "" : " packed");
   }
 };
@@ -117,18 +125,28 @@ inline Reals literal_answer(const Case& c, const Values& x, Size n, const Sequen
   const Size H = c.H, G = c.G, K = c.K, V = c.V, g = head / (H / G), token = s.row * c.T + t;
   const double* const q = &x.at("q")[(token * H + head) * K];
   std::vector<const double*> keys, values;
+  Reals gates;  // each token's own
   for (Size j = 0; j < c.before(n); ++j) {
     keys.push_back(&x.at("past_k")[((n * c.capacity() + j) * G + g) * K]);
     values.push_back(&x.at("past_v")[((n * c.capacity() + j) * G + g) * V]);
+    gates.push_back(c.gates ? x.at("past_g")[(n * c.capacity() + j) * H + head] : 0);
   }
   for (Size j = s.begin; j < (c.causal ? t + 1 : s.end); ++j) {
     keys.push_back(&x.at("k")[((s.row * c.T + j) * G + g) * K]);
     values.push_back(&x.at("v")[((s.row * c.T + j) * G + g) * V]);
+    gates.push_back(c.gates ? x.at("g")[(s.row * c.T + j) * H + head] : 0);
+  }
+  if (c.window > 0 && static_cast<Size>(keys.size()) > c.window) {
+    const Size gone = static_cast<Size>(keys.size()) - c.window;
+    keys.erase(keys.begin(), keys.begin() + gone), values.erase(values.begin(), values.begin() + gone);
+    gates.erase(gates.begin(), gates.begin() + gone);
   }
   Reals w;
   Real sum = 0;
-  for (const double* k : keys) {
+  for (std::size_t j = 0; j < keys.size(); ++j) {
+    const double* const k = keys[j];
     Real logit = 0;
+    for (std::size_t i = j + 1; i < keys.size(); ++i) logit += gates[i];
     for (Size a = 0; a < K; ++a)
       if (c.kernel == LocalKernel::exponential) logit += Real(c.exponent()) * q[a] * k[a];
       else logit -= (Real(k[a]) - q[a]) * (Real(k[a]) - q[a]) / Real(x.at("bandwidth")[head]);
@@ -196,6 +214,7 @@ LocalLinearProblem<T> problem_of(const Case& c, Bound<T>& x, const std::vector<S
   p.lambda = x.template view<3>("lambda"), p.slope = x.template view<4>("slope");
   p.bandwidth = x.template view<1>("bandwidth");
   p.past_k = x.template view<4>("past_k"), p.past_v = x.template view<4>("past_v");
+  p.window = c.window, p.g = x.template view<3>("g"), p.past_g = x.template view<3>("past_g");
   if (!c.past.empty()) p.past_count = c.past.data();
   p.o = x.template view<4>("o");
   return p;
@@ -211,7 +230,7 @@ template <class T>
 Doubles forward(const Case& c, const Values& in, Status want = Status::ok, const std::string& target = "") {
   Bound<T> x(with_output(c), &in, c.strided);
   const auto list = c.sequences();
-  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), false));
+  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), c.window, false));
   const Simd<double>& wide = ttr::simd<double>(target);
   EXPECT_EQ(lla::forward(problem_of(c, x, list), ttr::simd<T>(target), scratch.workspace(), &wide), want) << c.name();
   EXPECT_TRUE(scratch.intact());
@@ -239,7 +258,8 @@ Values backward(const Case& c, const Values& in, const Doubles& d, double start 
   g.d_v = gradient.template view<4>("v"), g.d_lambda = gradient.template view<3>("lambda");
   g.d_slope = gradient.template view<4>("slope"), g.d_bandwidth = gradient.template view<1>("bandwidth");
   g.d_past_k = gradient.template view<4>("past_k"), g.d_past_v = gradient.template view<4>("past_v");
-  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), true));
+  g.d_g = gradient.template view<3>("g"), g.d_past_g = gradient.template view<3>("past_g");
+  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), c.window, true));
   const Simd<double>& wide = ttr::simd<double>(target);
   EXPECT_EQ(lla::backward(problem_of(c, x, list), g, ttr::simd<T>(target), scratch.workspace(), &wide), want);
   EXPECT_TRUE(scratch.intact());
@@ -291,6 +311,24 @@ inline std::vector<Case> kinds(const Case& size) {
     c.kernel = LocalKernel::gaussian;
     list.push_back(c);
   }
+  // Windows of a third of the pairs, and gates.
+  const auto slides = [&](Case c, bool window, bool gates) {
+    c.causal = true, c.window = window ? (size.longest() + 2) / 3 : 0, c.gates = gates;
+    c.seed = static_cast<unsigned>(list.size()) + 3;
+    list.push_back(c);
+  };
+  for (const LocalRidge ridge : {LocalRidge::relative, LocalRidge::absolute})
+    for (const int order : {1, 2}) {
+      Case c = size;
+      c.ridge = ridge, c.order = order, c.lambda = Per::token;
+      if (order == 2) c.smallest = 1;  // a window may have fewer pairs than features
+      slides(c, true, false), slides(c, false, true);
+      c.kernel = LocalKernel::gaussian, c.lambda = Per::head;
+      slides(c, true, true);
+    }
+  Case given = size;
+  given.slope = true;
+  slides(given, true, true);
   return list;
 }
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "families/pairs/driver.h"
+#include "families/pairs/gates.h"
 #include "families/pairs/local_linear/quadratic.h"
 
 namespace ttr::families::local_linear {
@@ -29,11 +30,15 @@ double tolerance(bool backward) {
 /// Pairs of the largest sequence in *longest. `answers`: queries are read at all.
 template <class T>
 Status check(const LocalLinearProblem<T>& p, bool answers, bool backward, Workspace work, Size* longest) {
+  using pairs::kept;
   pairs::Largest most;
-  if (const Status status = pairs::check_pairs(p, {pairs::kept(p.past_k), pairs::kept(p.past_v)}, &most);
+  const pairs::KeptList gates = p.g ? kept(p.past_g) : kept(p.past_k);
+  if (const Status status = pairs::check_pairs(p, {kept(p.past_k), kept(p.past_v), gates}, &most);
       status != Status::ok)
     return status;
   *longest = most.pairs;
+  if (p.window < 0) return Status::bad_shape;
+  if (!p.causal && (p.g || p.window > 0)) return Status::not_supported;
   if ((p.order != 1 && p.order != 2) || (p.order == 2 && p.slope)) return Status::not_supported;
   if (most.tokens > 0 && answers) {
     if (!p.q || !p.k != !p.v || (!p.k && p.causal) || (!p.slope && !p.lambda)) return Status::missing_input;
@@ -42,21 +47,23 @@ Status check(const LocalLinearProblem<T>& p, bool answers, bool backward, Worksp
       for (int h = 0; h < p.heads; ++h)
         if (!(p.bandwidth(h) > T(0))) return Status::out_of_domain;
   }
-  return pairs::check_workspace(work, workspace_bytes<T>(p.key_dim, p.value_dim, p.order, most.pairs, backward));
+  return pairs::check_workspace(work,
+                                workspace_bytes<T>(p.key_dim, p.value_dim, p.order, most.pairs, p.window, backward));
 }
 
 /// Scratch and slopes of one call. For order 1 a slope is [64, K + 1] in T, its last entry -kb.r.
 template <class T>
 struct Run {
   Run(const Simd<T>& simd, const Simd<double>& wide, int key_dim, int value_dim, int order_, Size longest,
-      bool backward, Arena& arena)
+      Size window, bool backward, Arena& arena)
       : s(simd),
         order(order_),
         pairs(simd, key_dim, value_dim, longest, arena),
-        block(simd, pairs, longest, arena),
+        block(simd, pairs, longest, window, arena),
         moments(wide, features_of(key_dim, order_), arena),
         solver(simd, pairs, moments, arena),
-        quadratic(wide, pairs, moments, order_ == 2 ? arena : nothing) {
+        quadratic(wide, pairs, moments, order_ == 2 ? arena : nothing),
+        gate_sums(simd.name ? &attention_simd(simd) : nullptr, 1, tile_size, backward ? longest : 0, arena) {
     const Size tile = tile_size * tile_size;
     y = arena.take<T>(tile), c = arena.take<T>(tile);
     values = arena.take<T>(tile_size * value_dim);
@@ -65,7 +72,7 @@ struct Run {
     r = arena.take<T>(line), r2 = arena.take<double>(curve);
     if (!backward) return;
     u = arena.take<T>(line), u2 = arena.take<double>(curve);
-    g = arena.take<T>(most_tiles(longest) * tile), size = arena.take<T>(tile_size);
+    g = arena.take<T>(seen_tiles(longest, window) * tile), size = arena.take<T>(tile_size);
     rhs = arena.take<T>(tile_size * key_dim), d_q = arena.take<T>(tile_size * key_dim);
     plain = arena.take<T>(tile_size * key_dim);
     mean = arena.take<T>(tile_size), total = arena.take<T>(tile_size);
@@ -83,7 +90,7 @@ struct Run {
   /// y = r . (x - xb) on tile t
   void along_slope(Size t) {
     if (order == 2) quadratic.dots(block, t, r2, false, y);
-    else block.dots({0, block.rows}, t, r, pairs.K + 1, pairs.K + 1, T(0), y);
+    else block.dots(t, r, pairs.K + 1, pairs.K + 1, T(0), y);
   }
   /// c = p (1 - y)
   void combine(Size t) {
@@ -91,20 +98,20 @@ struct Run {
     s.mul(n, block.tile(t), y, c);
     s.scale(n, T(-1), c, c);
     s.axpy(n, T(1), block.tile(t), c);
+    block.hide(t, c);
   }
 
   /// values += c V on tile t
   void read_values(Size t) {
     const Size K = pairs.K, V = pairs.V;
-    const bool last = block.triangle && t + 1 == block.tiles;
-    if (order == 1 && (!last || (pairs.tame_keys[t] && pairs.tame_values[t]))) {
-      block.a->blend({block.rows, pairs.count(t), K, V, r, K + 1, pairs.along(t), block.tile(t), nullptr, last,
-                      pairs.values(t), values, nullptr});
+    if (order == 1 && (block.whole(t) || (pairs.tame_keys[t] && pairs.tame_values[t]))) {
+      block.a->blend({block.rows, pairs.count(t), K, V, r, K + 1, pairs.along(t), block.tile(t), nullptr,
+                      block.own(t), pairs.values(t), values, nullptr});
       return;
     }
     along_slope(t);
     combine(t);
-    block.read({0, block.rows}, t, c, pairs.values(t), pairs.V, values);
+    block.read_values(t, c, values);
   }
 
   const Simd<T>& s;
@@ -115,6 +122,7 @@ struct Run {
   Moments moments;
   Solver<T> solver;
   Quadratic<T> quadratic;
+  pairs::GateSums<T> gate_sums;
   T *y, *c, *values, *r;
   double* r2;
   // Backward.

@@ -53,7 +53,7 @@ class Solver {
   /// forgets the head before.
   bool wants_query(const LocalLinearProblem<T>& p, Size first) {
     if (first == 0) skip = wait = query_skip = query_wait = 0;
-    if (p.order == 2 || p.slope || p.scale == T(0) || is_direct()) return false;
+    if (p.order == 2 || p.slope || p.g || p.scale == T(0) || is_direct()) return false;
     return query_skip == 0 || --query_skip < 0;
   }
 
@@ -119,10 +119,12 @@ class Solver {
 
   void solve_row(const Block<T>& block, Size i, const System<T>* systems, int count) {
     moments.clear();
-    for (Size t = 0; t < block.tiles; ++t) {
-      const Size n = block.seen(t, i);
-      const T* const p = block.row_of(block.tile(t), i);
-      const T* const k = pairs.keys(t);
+    for (Size t = block.first; t < block.tiles; ++t) {
+      const MaskRange range = block.seen(t);
+      const Size begin = range.begin(i), n = range.end(i) - begin;
+      if (n <= 0) continue;
+      const T* const p = block.row_of(block.tile(t), i) + begin;
+      const T* const k = pairs.keys(t) + begin * K;
       const T* const kb = block.mean + i * K;
       for (Size j = 0; j < n; ++j) {
         weights_wide[j] = static_cast<double>(p[j]);
@@ -163,22 +165,23 @@ class Solver {
     for (; m < block.rows && padded % 4 != 0; ++padded)
       std::fill_n(gathered + padded * ld, ld, T(0)), order[padded] = order[m - 1];
     std::fill_n(image, padded * K, T(0)), std::fill_n(sums, padded, T(0));
-    for (Size t = 0; t < block.tiles; ++t) {
-      const bool last = block.triangle && t + 1 == block.tiles;
-      if (block.whole(t))
-        block.a->moment({padded, pairs.count(t), K, K, d, ld, pairs.along(t), block.tile(t), order, last,
+    for (Size t = block.first; t < block.tiles; ++t) {
+      if (block.fuses(t))
+        block.a->moment({padded, pairs.count(t), K, K, d, ld, pairs.along(t), block.tile(t), order, block.own(t),
                          pairs.keys(t), image, sums});
       else apply_by_rows(block, t, m, d);
     }
   }
   // A tile with numbers that some queries must not meet.
   void apply_by_rows(const Block<T>& block, Size t, Size m, const T* d) {
+    const MaskRange range = block.seen(t);
     for (Size r = 0; r < m; ++r) {
-      const Size n = block.seen(t, order[r]);
-      s.vec_mat(K + 1, n, d + r * (K + 1), pairs.along(t), tile_size, y);
-      s.mul(n, block.row_of(block.tile(t), order[r]), y, y);
+      const Size begin = range.begin(order[r]), n = range.end(order[r]) - begin;
+      if (n <= 0) continue;
+      s.vec_mat(K + 1, n, d + r * (K + 1), pairs.along(t) + begin, tile_size, y);
+      s.mul(n, block.row_of(block.tile(t), order[r]) + begin, y, y);
       sums[r] += s.dot(n, y, block.ones);
-      for (Size j = 0; j < n; ++j) s.axpy(K, y[j], pairs.keys(t) + j * K, image + r * K);
+      for (Size j = 0; j < n; ++j) s.axpy(K, y[j], pairs.keys(t) + (begin + j) * K, image + r * K);
     }
   }
 
