@@ -7,14 +7,19 @@
 //   split      a sequence cut anywhere, with the state carried over, equals the whole
 //   step       token by token equals the whole
 //   batch      a row of a batch equals the sequence alone, bit for bit
+//   threads    three threads give the bits of one (cases without the oracle)
+//   direction  the slope of the outputs along all inputs at once is that of their gradients (the same, in double)
 //
+// check_case.h says which cases there are, and which of these checks the long ones leave out.
 // Workspaces hold NaN before every call, so a kernel that reads what it did not write fails all of these.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <limits>
+#include <set>
 
+#include "check_case.h"
 #include "check_recipes.h"
 #include "commands.h"
 #include "json.h"
@@ -24,70 +29,6 @@
 
 namespace ttr::cli {
 namespace {
-
-struct Case {
-  int batch = 1, time = 1, heads = 1, key_heads = 0, key_dim = 1, value_dim = 1, chunk = 0;
-  Type type = Type::f64;
-  std::uint64_t seed = 1;
-  bool differences = false;  // finite differences are slow: only small cases
-};
-
-std::string name_of(const Case& c) {
-  std::string name = fmt::format("B{}-T{}-H{}", c.batch, c.time, c.heads);
-  if (c.key_heads) name += fmt::format("-G{}", c.key_heads);
-  name += fmt::format("-K{}-V{}", c.key_dim, c.value_dim);
-  if (c.chunk) name += fmt::format("-C{}", c.chunk);
-  return name + fmt::format("-{}-seed{}", c.type == Type::f32 ? "f32" : "f64", c.seed);
-}
-
-// The standard cases: odd sizes, one token, groups of heads, chunks that do and do not divide the time.
-std::vector<Case> standard_cases() {
-  return {
-      {2, 7, 1, 0, 3, 5, 0, Type::f64, 1, true},    {1, 12, 4, 2, 4, 3, 5, Type::f64, 2, true},
-      {1, 1, 2, 0, 5, 4, 0, Type::f64, 3, false},   {2, 33, 2, 1, 8, 6, 16, Type::f64, 4, false},
-      {1, 40, 1, 0, 1, 1, 0, Type::f64, 5, false},  {1, 66, 2, 0, 17, 9, 32, Type::f64, 6, false},
-      {2, 7, 1, 0, 3, 5, 0, Type::f32, 7, false},   {1, 63, 3, 0, 16, 20, 0, Type::f32, 8, false},
-      {2, 31, 4, 2, 12, 8, 8, Type::f32, 9, false},
-  };
-}
-
-Case parse_case(const std::string& text) {
-  Case c;
-  bool has_type = false;
-  std::size_t at = 0;
-  while (at <= text.size()) {
-    const std::size_t dash = std::min(text.find('-', at), text.size());
-    const std::string word = text.substr(at, dash - at);
-    at = dash + 1;
-    if (word == "f32" || word == "f64") {
-      c.type = word == "f32" ? Type::f32 : Type::f64;
-      has_type = true;
-      continue;
-    }
-    const std::size_t letters = word.starts_with("seed") ? 4 : 1;
-    long number = -1;
-    const char* begin = word.data() + std::min(letters, word.size());
-    const auto [end, error] = std::from_chars(begin, word.data() + word.size(), number);
-    const std::string key = word.substr(0, letters);
-    const bool good = error == std::errc() && end == word.data() + word.size() && number >= 0 && number <= 1'000'000;
-    int* field = key == "B"   ? &c.batch
-                 : key == "T" ? &c.time
-                 : key == "H" ? &c.heads
-                 : key == "G" ? &c.key_heads
-                 : key == "K" ? &c.key_dim
-                 : key == "V" ? &c.value_dim
-                 : key == "C" ? &c.chunk
-                              : nullptr;
-    if (!good || (!field && key != "seed"))
-      throw Error(fmt::format("'{}' is not part of a case; a case reads B2-T7-H1-K3-V5-f64-seed1", word),
-                  "case " + text);
-    if (field) *field = static_cast<int>(number);
-    else c.seed = static_cast<std::uint64_t>(number);
-  }
-  if (!has_type) throw Error("the case has no type; a case reads B2-T7-H1-K3-V5-f64-seed1", "case " + text);
-  c.differences = c.type == Type::f64 && c.time <= 12 && c.key_dim <= 8;
-  return c;
-}
 
 double softplus(double x) { return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0); }
 
@@ -122,17 +63,21 @@ double gradient_floor(const NamedNumbers& gradients) {
 // not to matter; it is relative to the number, because a rate of a hundredth matters as much as a weight of one. Where
 // the loss bends too much for it (a norm of a short vector, an orthogonalised update) a shorter one decides.
 template <class Loss>
-double distance_from_slope(double gradient, double x, double allowed, Loss&& loss_at) {
-  double distance = 0;
-  for (const double size : {1e-3, 1e-4}) {
+double distance_from_slope(double gradient, double x, double allowed, Loss&& loss_at,
+                           std::initializer_list<double> sizes = {1e-3, 1e-4}) {
+  double distance = std::numeric_limits<double>::infinity();
+  for (const double size : sizes) {
     const double step = size * std::clamp(std::abs(x), 0.02, 1.0);
     const double slope =
         (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
-    distance = std::abs(slope - gradient);
+    distance = std::min(distance, std::abs(slope - gradient));
     if (distance <= allowed) break;
   }
   return distance;
 }
+
+// A plan that is not causal has neither steps nor a recurrent form.
+bool has_steps(const Plan& plan) { return plan.forms().front() == Form::step; }
 
 class LayerCheck {
  public:
@@ -144,6 +89,12 @@ class LayerCheck {
         case_(c),
         printer_(printer) {}
 
+  Plan make_plan(int batch, const std::string& kernel, int threads = 1) const {
+    Options options;
+    options.type = case_.type, options.chunk = case_.chunk, options.kernel = kernel, options.threads = threads;
+    return ttr::plan(text_, {batch, case_.heads, case_.key_heads, case_.key_dim, case_.value_dim}, options);
+  }
+
   void run() {
     const Runner runner(make_plan(case_.batch, ""), case_.time);
     const Plan& plan = runner.plan();
@@ -153,32 +104,27 @@ class LayerCheck {
     for (const InputInfo& out : plan.outputs())
       if (out.differentiable) d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
     if (!on_oracle(plan) && plan.tokens_kept({}) < 0) make_states(plan, random);
+    if (case_.strong) make_strong(plan);
 
     reference_form_ = reference_form(plan);
     reference_ = runner.forward(inputs_, initial_, reference_form_);
-    d_reference_ = runner.backward(inputs_, initial_, d_outputs_, d_final_, reference_form_);
+    if (case_.gradients()) d_reference_ = backward(runner, reference_form_);
     check_forms(runner);
     if (has_steps(plan)) check_pieces(runner);
     if (case_.batch > 1) check_batch(runner);
+    if (case_.direction()) check_direction(runner);
+    if (case_.alone) return check_threads(runner);
     check_oracle();
     if (case_.differences) check_differences();
   }
 
  private:
   static bool on_oracle(const Plan& plan) { return plan.kernel() == "oracle"; }
-  // A plan that is not causal has neither steps nor a recurrent form.
-  static bool has_steps(const Plan& plan) { return plan.forms().front() == Form::step; }
   static Form reference_form(const Plan& plan) { return has_steps(plan) ? Form::recurrent : plan.forms().front(); }
   static Numbers normals(SplitMix& random, std::size_t n) {
     Numbers numbers(n);
     for (double& x : numbers) x = static_cast<float>(random.normal());
     return numbers;
-  }
-
-  Plan make_plan(int batch, const std::string& kernel) const {
-    Options options;
-    options.type = case_.type, options.chunk = case_.chunk, options.kernel = kernel;
-    return ttr::plan(text_, {batch, case_.heads, case_.key_heads, case_.key_dim, case_.value_dim}, options);
   }
 
   // A state that could have come from earlier tokens: information matrices are positive definite.
@@ -215,6 +161,23 @@ class LayerCheck {
     }
   }
 
+  // Gates that close within a few tokens, and values of a size at which a product with the inverse of what they close
+  // to is no float any more.
+  void make_strong(const Plan& plan) {
+    SplitMix random(case_.seed + 99);
+    for (const InputInfo& info : plan.inputs()) {
+      Numbers& numbers = inputs_[info.name];
+      if (info.range == Range::log_gate)
+        for (double& x : numbers) x = static_cast<float>(-2.5 - 0.1 * random.uniform());
+      if (info.name == "v")
+        for (double& x : numbers) x *= 1e5;
+    }
+  }
+
+  Backward backward(const Runner& runner, Form form) const {
+    return runner.backward(inputs_, initial_, d_outputs_, d_final_, form);
+  }
+
   void row(const std::string& check, Form form, double error, double tolerance, std::string note = {}) const {
     printer_.add({label_, name_of(case_), check, std::string(to_string(form)),
                   case_.type == Type::f32 ? "f32" : "f64", error, tolerance, error <= tolerance, std::move(note)});
@@ -225,24 +188,30 @@ class LayerCheck {
       if (form == Form::step || form == reference_form_) continue;
       row("forms", form, relative_error(all_of(runner.forward(inputs_, initial_, form)), all_of(reference_)),
           form_tolerance(case_.type, false, info_.conditioning));
+      if (!case_.gradients()) continue;
       row("forms-gradient", form,
-          relative_error(all_of(runner.backward(inputs_, initial_, d_outputs_, d_final_, form)), all_of(d_reference_),
-                         gradient_floor(all_of(d_reference_))),
+          relative_error(all_of(backward(runner, form)), all_of(d_reference_), gradient_floor(all_of(d_reference_))),
           form_tolerance(case_.type, true, info_.conditioning));
     }
   }
 
   void check_pieces(const Runner& runner) const {
     const double tolerance = form_tolerance(case_.type, false, info_.conditioning);
-    row("step", Form::step, relative_error(all_of(runner.step_by_step(inputs_, initial_)), all_of(reference_)),
+    std::vector<std::int64_t> tokens;  // of a long sequence the last ones
+    for (std::int64_t t = std::max<std::int64_t>(1, case_.alone ? case_.time - 5 : 1); t < case_.time; ++t)
+      tokens.push_back(t);
+    row("step", Form::step,
+        relative_error(all_of(runner.in_pieces(inputs_, initial_, tokens, Form::step)), all_of(reference_)),
         tolerance);
+    const Form best = runner.plan().best_form(case_.time);
     for (Form form : runner.plan().forms()) {
-      if (form == Form::step || case_.time < 2) continue;
+      if (form == Form::step || case_.time < 2 || (case_.alone && form != best)) continue;
       double error = 0;
       for (const std::vector<std::int64_t>& cuts :
-           {std::vector<std::int64_t>{1}, {case_.time / 2}, {case_.time / 3, case_.time - 1}, {0, case_.time}}) {
+           {std::vector<std::int64_t>{case_.time / 3, case_.time - 1}, {1}, {case_.time / 2}, {0, case_.time}}) {
         const Forward pieces = runner.in_pieces(inputs_, initial_, cuts, form);
         error = std::max(error, relative_error(all_of(pieces), all_of(reference_)));
+        if (case_.alone) break;
       }
       row("split", form, error, tolerance);
     }
@@ -253,11 +222,11 @@ class LayerCheck {
     const Plan& plan = runner.plan();
     const Runner alone(make_plan(1, ""), case_.time);
     for (Form form : plan.forms()) {
-      if (form == Form::step) continue;
+      if (form == Form::step || (case_.alone && form != plan.best_form(case_.time))) continue;
       const Forward together = runner.forward(inputs_, initial_, form);
-      const Backward d_together = runner.backward(inputs_, initial_, d_outputs_, d_final_, form);
+      const Backward d_together = backward(runner, form);
       double error = 0;
-      for (int b = 0; b < case_.batch; ++b) {
+      for (int b = case_.alone ? case_.batch - 1 : 0; b < case_.batch; ++b) {
         const auto rows = [&](const NamedNumbers& numbers, auto infos) {
           NamedNumbers result;
           for (const auto& info : infos)
@@ -278,6 +247,45 @@ class LayerCheck {
       }
       row("batch", form, error, 0);
     }
+  }
+
+  // Bit for bit: who computes a head, a sequence or a column decides nothing.
+  void check_threads(const Runner& runner) const {
+    const Runner shared(make_plan(case_.batch, "", 3), case_.time);
+    double error = relative_error(all_of(shared.forward(inputs_, initial_, Form::best)),
+                                  all_of(runner.forward(inputs_, initial_, Form::best)));
+    if (case_.gradients())
+      error =
+          std::max(error, relative_error(all_of(backward(shared, Form::best)), all_of(backward(runner, Form::best))));
+    row("threads", Form::best, error, 0);
+  }
+
+  // Forms may share what makes their gradients, and one number at a time of a long sequence would take too long: all
+  // numbers move at once, each by a share of its size, up or down. An error anywhere is seen if it is more than 1e-7
+  // of what the gradients' products with that direction add up to.
+  void check_direction(const Runner& runner) const {
+    const NamedNumbers gradients = runner.backward(inputs_, initial_, d_outputs_, {}, Form::best).inputs;
+    SplitMix random(case_.seed + 5);
+    NamedNumbers direction;
+    double along = 0, square = 0;
+    for (const InputInfo& info : runner.plan().inputs()) {
+      if (!info.differentiable) continue;
+      const Numbers &gradient = gradients.at(info.name), &at = inputs_.at(info.name);
+      Numbers& d = direction[info.name];
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        d.push_back(std::clamp(std::abs(at[i]), 0.02, 1.0) * (random.uniform() < 0.5 ? -1 : 1));
+        along += gradient[i] * d[i], square += gradient[i] * gradient[i] * d[i] * d[i];
+      }
+    }
+    const double scale = std::max(std::sqrt(square), 1e-2);
+    const auto loss_at = [&](double offset) {
+      NamedNumbers moved = inputs_;
+      for (const auto& [name, d] : direction)
+        for (std::size_t i = 0; i < d.size(); ++i) moved[name][i] += offset * d[i];
+      return loss(runner.forward(moved, initial_, Form::best), d_outputs_);
+    };
+    row("direction", Form::best,
+        distance_from_slope(along, 1.0, 1e-7 * scale, loss_at, {1e-3, 1e-4, 1e-5, 1e-6}) / scale, 1e-7);
   }
 
   double tolerance() const { return case_.type == Type::f64 ? info_.tolerance_f64 : info_.tolerance_f32; }
@@ -380,8 +388,33 @@ class LayerCheck {
   Form reference_form_ = Form::recurrent;
 };
 
+// Networks whose steps magnify rounding token after token, until after a hundred two forms have nothing in common.
+constexpr std::string_view magnifying[] = {"titans-pytorch(chunk=2,refresh=6,width=5)", "lact(batch=4,width=6)",
+                                           "omega-rule(window=2,muon=yes)"};
+
+// Whether a case is one for this layer. `seen`: the cases that each kernel has had, of those it has once.
+bool applies(const Case& c, const LayerInfo& info, const std::string& settings, const Plan& plan,
+             std::set<std::string>& seen) {
+  const std::string kernel = plan.kernel().substr(0, plan.kernel().find('/')),
+                    label = info.name + "(" + settings + ")";
+  if (c.alone && (kernel == "oracle" || std::ranges::find(magnifying, label) != std::end(magnifying))) return false;
+  for (const Term& term : plan.recipe().weights)  // n levels hold 2^(n - 1) tokens
+    if (const Argument* const n = term.word == "levels" ? term.find("") : nullptr; n && n->is_number())
+      if (c.time > std::exp2(n->number() - 1)) return false;
+  if (c.strong) {
+    const Term& memory =
+        plan.recipe().memory;  // the answer is a linear function of the values: they may have any size
+    const bool linear = (memory.word == "linear" && !memory.has("reverse")) || memory.word == "constant";
+    const auto has = [&](auto&& wanted) { return std::ranges::any_of(plan.inputs(), wanted); };
+    if (!linear || !has([](const InputInfo& in) { return in.range == Range::log_gate; })) return false;
+    if (!has([](const InputInfo& in) { return in.name == "v"; })) return false;
+  }
+  if (c.who == Case::For::plain) return settings.empty() && plan.tokens_kept({}) < 0 && has_steps(plan);
+  return c.who == Case::For::all || seen.insert(kernel + name_of(c)).second;
+}
+
 void check_layer(const LayerInfo& info, const std::vector<VariantInfo>& variants, const std::vector<Case>& cases,
-                 CheckPrinter& printer) {
+                 std::set<std::string>& seen, CheckPrinter& printer) {
   for (const auto& [settings, max_key_dim, literal] : variants)
     for (Case c : cases) {
       if (interrupted()) return;
@@ -389,7 +422,8 @@ void check_layer(const LayerInfo& info, const std::vector<VariantInfo>& variants
       if (!info.grouped) c.key_heads = 0;
       if (info.square) c.value_dim = c.key_dim;
       try {
-        LayerCheck(info, settings, literal && info.literal, c, printer).run();
+        LayerCheck check(info, settings, literal && info.literal, c, printer);
+        if (!(c.alone || c.strong) || applies(c, info, settings, check.make_plan(1, ""), seen)) check.run();
       } catch (const Error& error) {
         printer.add({settings.empty() ? info.name : info.name + "(" + settings + ")", name_of(c), "run", "best",
                      c.type == Type::f32 ? "f32" : "f64", std::nan(""), 0, false, error.what()});
@@ -504,6 +538,7 @@ int run_check(const CheckOptions& options) {
     return printer.finish();
   }
   std::vector<std::string> wanted = options.what;
+  std::set<std::string> seen;
   if (wanted.empty())
     for (const LayerInfo& info : layers()) wanted.push_back(info.name);
   for (const std::string& text : wanted) {
@@ -532,7 +567,7 @@ int run_check(const CheckOptions& options) {
         plan(settings.empty() ? info.name : info.name + ":" + settings,
              {c.batch, c.heads, c.key_heads, c.key_dim, info.square ? c.key_dim : c.value_dim});
       }
-    check_layer(info, variants, cases, printer);
+    check_layer(info, variants, cases, seen, printer);
     if (interrupted()) {
       fmt::print(stderr, "ttr: interrupted; the lines above are complete\n");
       printer.finish();

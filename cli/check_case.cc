@@ -1,0 +1,83 @@
+#include "check_case.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace ttr::cli {
+
+std::string name_of(const Case& c) {
+  std::string name = fmt::format("B{}-T{}-H{}", c.batch, c.time, c.heads);
+  if (c.key_heads) name += fmt::format("-G{}", c.key_heads);
+  name += fmt::format("-K{}-V{}", c.key_dim, c.value_dim);
+  if (c.chunk) name += fmt::format("-C{}", c.chunk);
+  return name + fmt::format("-{}{}{}-seed{}", c.type == Type::f32 ? "f32" : "f64", c.alone ? "-alone" : "",
+                            c.strong ? "-strong" : "", c.seed);
+}
+
+// Odd sizes, one token, groups of heads, chunks that do and do not divide the time; strong gates; more tokens than a
+// block of time, a tile of pairs or a scan of eight segments has; more heads and sequences than go together anywhere;
+// one head that threads share by columns.
+std::vector<Case> standard_cases() {
+  return {
+      {2, 7, 1, 0, 3, 5, 0, Type::f64, 1, true},
+      {1, 12, 4, 2, 4, 3, 5, Type::f64, 2, true},
+      {1, 1, 2, 0, 5, 4, 0, Type::f64, 3, false},
+      {2, 33, 2, 1, 8, 6, 16, Type::f64, 4, false},
+      {1, 40, 1, 0, 1, 1, 0, Type::f64, 5, false},
+      {1, 66, 2, 0, 17, 9, 32, Type::f64, 6, false},
+      {2, 7, 1, 0, 3, 5, 0, Type::f32, 7, false},
+      {1, 63, 3, 0, 16, 20, 0, Type::f32, 8, false},
+      {2, 31, 4, 2, 12, 8, 8, Type::f32, 9, false},
+      {1, 100, 2, 0, 8, 5, 64, Type::f32, 10, false, false, true},
+      {1, 250, 2, 0, 5, 3, 16, Type::f64, 11, false, true},
+      {1, 1100, 1, 0, 4, 3, 16, Type::f64, 12, false, true, false, Case::For::plain},
+      {3, 270, 9, 0, 9, 17, 0, Type::f32, 13, false, true, false, Case::For::kernel},
+      {1, 100, 1, 0, 16, 70, 0, Type::f32, 14, false, true, false, Case::For::kernel},
+  };
+}
+
+Case parse_case(const std::string& text) {
+  Case c;
+  bool has_type = false;
+  std::size_t at = 0;
+  while (at <= text.size()) {
+    const std::size_t dash = std::min(text.find('-', at), text.size());
+    const std::string word = text.substr(at, dash - at);
+    at = dash + 1;
+    if (word == "f32" || word == "f64") {
+      c.type = word == "f32" ? Type::f32 : Type::f64;
+      has_type = true;
+      continue;
+    }
+    if (word == "alone" || word == "strong") {
+      (word == "alone" ? c.alone : c.strong) = true;
+      continue;
+    }
+    const std::size_t letters = word.starts_with("seed") ? 4 : 1;
+    long number = -1;
+    const char* begin = word.data() + std::min(letters, word.size());
+    const auto [end, error] = std::from_chars(begin, word.data() + word.size(), number);
+    const std::string key = word.substr(0, letters);
+    const bool good = error == std::errc() && end == word.data() + word.size() && number >= 0 && number <= 1'000'000;
+    int* field = key == "B"   ? &c.batch
+                 : key == "T" ? &c.time
+                 : key == "H" ? &c.heads
+                 : key == "G" ? &c.key_heads
+                 : key == "K" ? &c.key_dim
+                 : key == "V" ? &c.value_dim
+                 : key == "C" ? &c.chunk
+                              : nullptr;
+    if (!good || (!field && key != "seed"))
+      throw Error(fmt::format("'{}' is not part of a case; a case reads B2-T7-H1-K3-V5-f64-seed1", word),
+                  "case " + text);
+    if (field) *field = static_cast<int>(number);
+    else c.seed = static_cast<std::uint64_t>(number);
+  }
+  if (!has_type) throw Error("the case has no type; a case reads B2-T7-H1-K3-V5-f64-seed1", "case " + text);
+  c.differences = c.type == Type::f64 && c.time <= 12 && c.key_dim <= 8 && !c.alone;
+  return c;
+}
+
+}  // namespace ttr::cli
