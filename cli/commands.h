@@ -15,6 +15,7 @@ struct LayersOptions {
   std::string name;  // empty: list all
   bool json = false;
   bool markdown = false;                        // the page of docs/layers
+  std::optional<std::string> map;               // the file for the map of all layers
   int heads = 1, key_dim = 64, value_dim = 64;  // what state_bytes is told for
 };
 int run_layers(const LayersOptions&);

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "atomic_file.h"
 #include "commands.h"
 #include "json.h"
+#include "layer_map.h"
 #include "text_table.h"
 
 namespace ttr::cli {
@@ -208,6 +210,12 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
 }  // namespace
 
 int run_layers(const LayersOptions& options) {
+  if (options.map) {
+    if (!options.name.empty() || options.json || options.markdown)
+      throw Error("--map draws all layers and prints nothing; leave out the name, --json and --markdown", "--map");
+    write_file(*options.map, "--map", map_svg(layer_map(layers())));
+    return 0;
+  }
   if (!options.name.empty()) {
     const LayerInfo& info = find_layer(options.name.substr(0, options.name.find(':')));  // the rest are settings
     if (options.json) fmt::print("{}\n", as_json(info, options, true).dump());

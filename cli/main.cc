@@ -206,6 +206,7 @@ int main(int argc, char** argv) {
   layers_command->add_option("name", layers.name, "a layer");
   layers_command->add_flag("--json", layers.json, "print JSON");
   layers_command->add_flag("--markdown", layers.markdown, "print the page of docs/layers (with a name)");
+  layers_command->add_option("--map", layers.map, "write a picture of all layers, by solver and weights (SVG)");
   layers_command->add_option("--heads", layers.heads, "heads, for the bytes of state")->capture_default_str();
   layers_command->add_option("--key-dim", layers.key_dim, "key_dim, for the bytes of state")->capture_default_str();
   layers_command->add_option("--value-dim", layers.value_dim, "value_dim, for the bytes of state")

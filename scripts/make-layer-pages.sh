@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes docs/layers: one page per layer, from the layer's own declaration.
+# Writes docs/layers, one page per layer, and docs/map.svg, the picture of all: from the layers' own declarations.
 # usage: make-layer-pages.sh path/to/ttr [FOLDER]
 set -euo pipefail
 ttr=$1
@@ -18,3 +18,4 @@ for name in $names; do
   "$ttr" layers "$name" --markdown > "$folder/$name.md"
   echo "* [$name]($name.md): \`$("$ttr" layers "$name" | awk '$1 == "recipe" { sub(/^recipe +/, ""); print; exit }')\`" >> "$folder/README.md"
 done
+"$ttr" layers --map "$folder/../map.svg"

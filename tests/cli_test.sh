@@ -119,7 +119,7 @@ run 0 regress --help
 has out --keys --values --layer --bias --standardize --lags --horizon --window --out --report --svg --on-bad --header --json \
   --seeds --time --seed --covariance --threads
 run 0 layers --help
-has out --json --heads --key-dim --value-dim name
+has out --json --map --heads --key-dim --value-dim name
 run 0 derive --help
 has out --latex --json recipe
 run 0 check --help
@@ -181,6 +181,18 @@ json_error layers nlsm --json
 has err "did you mean 'nlms'"
 run 2 layers --heads 0
 has err "heads is 0"
+run 0 layers --map map.svg
+nothing_in out
+has map.svg "<svg" "</svg>" "$(wc -w <<<"$(grep -o '</text></g>' map.svg)") layers by how" ">gated-deltanet</text>" ">local-linear-attention</text>"
+run 0 layers --map -
+has out "</svg>"
+rm map.svg
+sentence layers --map nowhere/map.svg
+has err "nowhere"
+sentence layers --map ""
+sentence layers nlms --map map.svg
+has err "leave out the name"
+json_error layers --json --map map.svg
 
 # derive: named and unnamed recipes
 derives() {  # derives RECIPE TEXT...

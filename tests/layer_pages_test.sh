@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# docs/layers is what the program would write today.
+# docs/layers and docs/map.svg are what the program would write today.
 # usage: layer_pages_test.sh path/to/ttr
 set -euo pipefail
 root=$(dirname "$0")/..
@@ -9,6 +9,10 @@ bash "$root/scripts/make-layer-pages.sh" "$1" "$work/layers"
 if ! diff -r "$work/layers" "$root/docs/layers" > "$work/difference"; then
   head -20 "$work/difference"
   echo "docs/layers is out of date: run scripts/make-layer-pages.sh build/ttr"
+  exit 1
+fi
+if ! cmp "$work/map.svg" "$root/docs/map.svg"; then
+  echo "docs/map.svg is out of date: run scripts/make-layer-pages.sh build/ttr"
   exit 1
 fi
 echo "$(ls "$work/layers" | wc -l) pages are up to date"
