@@ -59,8 +59,10 @@ class Solve {
   /// With a residual of 1e-12 |b| conjugate gradients are an exact solve, and their gradient is one more solve. The
   /// reverse of the steps would magnify the rounding of so small a residual a thousand times.
   static constexpr double converged = 1e-24, adjoint_tolerance = 1e-13;
-  /// A direction p along which p'A p is below this share of the largest p'A p / p'p so far is one the matrix does not
-  /// have (no ridge, fewer keys than dimensions): its curvature is rounding, and the steps end there.
+  /// The steps end at a direction p with p'A p <= 450 eps |p|^2 tr A (450 eps = 1e-13): the matrix does not have it (no
+  /// ridge, fewer keys than dimensions), its curvature is rounding, and so would be the length of a step. The trace
+  /// bounds the largest eigenvalue from above and is what rounding of p'A p is small against, whatever directions came
+  /// before: each entry of a sum of n pairs is wrong by at most n eps sqrt(A_ii A_jj), so p'A p by n eps |p|^2 tr A.
   static constexpr double flat = 1e-13;
   struct Gradient {
     double* b;         // [K] +=
@@ -95,8 +97,13 @@ class Solve {
       cholesky.solve(x);
       return good;
     }
-    if (by == SolveBy::chebyshev) chebyshev(x);
-    else conjugate_gradients(tolerance, x);
+    if (by == SolveBy::chebyshev) {
+      chebyshev(x);
+    } else {
+      trace = 0;
+      for (Size i = 0; i < K; ++i) trace += H[i * K + i] + ridge[i];
+      conjugate_gradients(tolerance, x);
+    }
     return true;
   }
 
@@ -142,14 +149,12 @@ class Solve {
     const double enough = tolerance * tolerance * at.rr[0];
     const Size next = at.distance * K;
     Size steps = 0;
-    double steepest = 0;
     for (double rr = at.rr[0]; steps < most && !(rr <= enough); ++steps) {
       const Size i = steps * at.distance;
       double *const p = at.p + i * K, *const r = at.r + i * K, *const a = at.a + i * K;
       apply(p, a);
-      const double curvature = s.dot(K, p, a), length = s.dot(K, p, p);
-      steepest = std::max(steepest, curvature / length);
-      if (curvature <= flat * steepest * length) break;
+      const double curvature = s.dot(K, p, a);
+      if (curvature <= flat * trace * s.dot(K, p, p)) break;
       const double alpha = rr / curvature;
       s.axpy(K, alpha, p, x);
       s.scale(K, 1.0, r, r + next);
@@ -266,7 +271,7 @@ class Solve {
   Size limit, stride, taken = 0;
   Cholesky cholesky;
   const double *h_ = nullptr, *ridge_ = nullptr, *b_ = nullptr;  // of the last run
-  double low_ = 0, high_ = 0;
+  double low_ = 0, high_ = 0, trace = 0;
   double* adjoint[4] = {};
   double *xs = nullptr, *rs = nullptr, *as = nullptr, *first = nullptr, *second = nullptr, *third = nullptr;
 };

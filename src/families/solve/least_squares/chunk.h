@@ -18,7 +18,7 @@
 //
 //   dM_ts += n_t (X_ts + e_t h_s) ;  de_t += n_t (e_t |H_0|^2 + sum_s M_ts h_s) ;  dh = M' (n * e)
 //   dK += 2 ((M' diag(n) M) * (K K')) K + 2 diag(dh) K H_0 ;  dH_0 += K' diag(dh) K + (sum_t n_t e_t^2) H_0
-//   dbeta_s = sum_t dM_ts e_t / e_s ;  dgh = revcum(rowsum(M * dM) - colsum(M * dM) + e * de)
+//   dbeta_s = sum_t dM_ts e_t / e_s ;  dgh: gate_pairs.h with M * dM, and e * de from the start
 //
 // Traps: nothing above a diagonal is ever read. M comes from sums of gates (simd.h, gate_matrix).
 #pragma once
@@ -27,6 +27,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "families/common/gate_pairs.h"
 #include "families/common/scratch.h"
 #include "families/common/wide.h"
 #include "families/solve/least_squares/least_squares.h"
@@ -45,7 +46,7 @@ class Chunk {
     for (double** x : {&q, &k, &kt, &y, &ridge, &scaled, &kh}) *x = arena.take<double>(C * K);
     for (double** x : {&v, &o}) *x = arena.take<double>(C * V);
     for (double** x : {&pairs, &squares, &sums_of_squares}) *x = arena.take<double>(C * C);
-    for (double** x : {&beta, &blend, &low, &high, &norm, &along, &spare}) *x = arena.take<double>(C);
+    for (double** x : {&beta, &blend, &low, &high, &norm, &trace, &along, &spare}) *x = arena.take<double>(C);
     for (Gate* gate : {&of_h, &of_f}) {
       for (double** x : {&gate->D, &gate->M}) *x = arena.take<double>(C * C);
       for (double** x : {&gate->g, &gate->e}) *x = arena.take<double>(C);
@@ -57,6 +58,7 @@ class Chunk {
     for (double** x : {&dy, &dx, &dp, &diagonal, &d_k, &x_}) *x = arena.take<double>(C * K);
     d_v = arena.take<double>(C * V), st = arena.take<double>(V * std::max(K, C)), other = arena.take<double>(C * C);
     for (double** x : {&d_low, &d_high, &delta}) *x = arena.take<double>(C);
+    gates = GatePairs<double>(C, arena);
   }
 
   /// Tokens begin .. begin+c-1: their answers (if `outputs`), and H [K,K], F [K,V] moved to the end.
@@ -185,11 +187,20 @@ class Chunk {
     }
   }
 
+  // trace_t = tr H_t = e_t tr H_0 + sum_s M_ts |k_s|^2
+  void traces() {
+    double start = 0;
+    for (Size i = 0; i < K; ++i) start += H0[i * K + i];
+    s.row_dots(c, K, k, K, k, K, along);
+    for (Size t = 0; t < c; ++t) trace[t] = of_h.e[t] * start + s.dot(t + 1, of_h.M + t * C, along);
+  }
+
   // y = x, and what the solve needs: the ridge as it stands in A, the bounds low and high.
   template <class T>
   void read(const LeastSquaresProblem<T>& problem) {
     if (problem.relative || by == SolveBy::chebyshev) norms();
     else std::fill_n(norm, c, 0.0);
+    if (by == SolveBy::conjugate_gradients) traces();
     for (Size t = 0; t < c; ++t) {
       double* const r = ridge + t * K;
       const double unit = problem.relative ? norm[t] : 1;
@@ -197,8 +208,10 @@ class Chunk {
       low[t] = unit * r[least[t]], high[t] = unit * r[greatest[t]] + norm[t];
       idle[t] = problem.relative && norm[t] == 0;
       if (problem.relative) s.scale(K, unit, r, r);
+      if (by == SolveBy::conjugate_gradients)
+        for (Size i = 0; i < K; ++i) trace[t] += r[i];
     }
-    solve.run(*this, c, q, low, high, idle, problem.tolerance, y);
+    solve.run(*this, c, q, low, high, trace, idle, problem.tolerance, y);
   }
   // y <- p + blend (x - p)
   void mix() {
@@ -314,16 +327,15 @@ class Chunk {
       std::fill_n(along, c, 0.0);
       for (Size t = 0; t < c; ++t) {
         s.axpy(t + 1, 1.0, gate->dM + t * C, along);
-        delta[t] = s.dot(t + 1, gate->dM + t * C, beta) + gate->e[t] * gate->de[t];
+        s.mul(t, gate->dM + t * C, beta, gate->dM + t * C);
+        gates.from_start[t] = gate->e[t] * gate->de[t], gates.to_end[t] = 0;
       }
-      const bool own = gate == &of_h && problem.gh;
-      const View<T, 3>& target = own ? d.d_gh : to.d_g;
-      double sum = 0;
-      for (Size t = c; t-- > 0;) {
-        sum += delta[t] - beta[t] * along[t];
-        if (target) target(row, begin + t, head) += static_cast<T>(sum);
-        if (to.d_beta) to.d_beta(row, begin + t, head) += static_cast<T>(along[t]);
-      }
+      if (to.d_beta)
+        for (Size t = 0; t < c; ++t) to.d_beta(row, begin + t, head) += static_cast<T>(along[t]);
+      const View<T, 3>& target = gate == &of_h && problem.gh ? d.d_gh : to.d_g;
+      if (target)
+        gates.gradient(s, c, gate->dM, C, 0.0,
+                       [&](Size t, double sum) { target(row, begin + t, head) += static_cast<T>(sum); });
     }
   }
 
@@ -336,8 +348,9 @@ class Chunk {
   double* d_h = nullptr;       // gradient of H
   double size = 0;             // |H_0|^2
   Gate of_h, of_f;
+  GatePairs<double> gates;
   double *q, *k, *kt, *y, *ridge, *scaled, *kh, *v, *o, *pairs, *squares, *sums_of_squares;
-  double *beta, *blend, *low, *high, *norm, *along, *spare;
+  double *beta, *blend, *low, *high, *norm, *trace, *along, *spare;
   Size *least, *greatest;
   bool* idle;
   double *dy = nullptr, *dx = nullptr, *dp = nullptr, *diagonal = nullptr, *d_k = nullptr, *x_ = nullptr,

@@ -362,6 +362,43 @@ TEST(LeastSquares, ConjugateGradientsWithoutARidge) {
   check_family(f, forms_of(f.solver));
 }
 
+// A query that no key has anything to do with: p'A p is rounding of a matrix of size 1, so there is no step to take, and
+// the answer is zero in all forms. (A step of |p|^2 / p'A p would be 1e16 long.) So after one step for keys along a line,
+// whatever angle the query has with it: the second direction is one the matrix does not have.
+TEST(LeastSquares, NoStepFromRounding) {
+  LeastSquares f;
+  f.B = 1, f.T = 5, f.H = f.G = 1, f.K = 3, f.V = 1, f.scale = 1, f.steps = 3;
+  f.solver = SolveBy::conjugate_gradients, f.ridged = f.gates = f.weights = false;
+  for (const double angle : {0.0, 1e-4, 1e-2}) {
+    Values in = f.draw_values(), d = draw_gradients(f, 3);
+    std::fill(in["H"].begin(), in["H"].end(), 0.0), std::fill(in["F"].begin(), in["F"].end(), 0.0);
+    const double key[] = {0.1, 0.2, 0.7}, query[] = {0.7, 0, -0.1};
+    for (Size t = 0; t < f.T; ++t)
+      for (Size i = 0; i < f.K; ++i) {
+        in["k"][t * f.K + i] = (1 + 0.3 * static_cast<double>(t)) * key[i];
+        in["q"][t * f.K + i] = query[i] + angle * key[i];
+      }
+    const Doubles want = f.reference(in).at("o");
+    double largest = 0;
+    for (const double o : want) largest = std::max(largest, std::abs(o));
+    if (angle == 0) EXPECT_EQ(largest, 0);
+    else EXPECT_LE(largest, 20 / angle);
+    Doubles want_d;
+    for (const FormCall& form : forms_of(f.solver)) {
+      Bound<double> x(f.specs(), &in, false), given(f.specs(), &d, false), to(f.specs(), nullptr, false);
+      x.counts.assign(f.counts().size(), std::bit_cast<std::int64_t>(0.0));
+      Scratch<double> scratch(f.bytes<double>(f.T, form.form, form.chunk, true));
+      const auto list = f.sequences();
+      const auto& simd = ttr::simd<double>("");
+      ASSERT_EQ(f.backward<double>(x, given, to, list, form.form, form.chunk, simd, scratch.workspace()), Status::ok);
+      ASSERT_EQ(f.forward<double>(x, list, form.form, form.chunk, simd, scratch.workspace()), Status::ok);
+      if (want_d.empty()) want_d = to.held["k"].get();
+      EXPECT_LE(distance(x.held["o"].get(), want), 1e-8) << angle;
+      EXPECT_LE(distance(to.held["k"].get(), want_d), 1e-6) << angle;
+    }
+  }
+}
+
 // Nothing stored yet, and a relative ridge: the answer is zero, not NaN.
 TEST(LeastSquares, NothingStored) {
   for (const auto& [solver, form] : {std::pair{SolveBy::cholesky, Form::best},

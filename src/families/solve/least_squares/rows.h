@@ -32,18 +32,20 @@ class RowSolve {
     rs = arena.take<double>((by == SolveBy::chebyshev && !reverse ? 1 : kept) * C * K);
     if (by == SolveBy::conjugate_gradients) as = arena.take<double>(kept * C * K);
     for (double** list : {&first, &second, &third}) *list = arena.take<double>(kept * C);
-    goal = arena.take<double>(C), steepest = arena.take<double>(C), taken = arena.take<Size>(C);
+    goal = arena.take<double>(C), taken = arena.take<Size>(C);
     if (!reverse) return;
     for (double*& x : adjoint) x = arena.take<double>(C * K);
     for (double*& x : numbers) x = arena.take<double>(C);
     adjoint_taken = arena.take<Size>(C), exact = arena.take<bool>(C);
   }
 
-  /// Rows X [rows, K] with A_t x_t = b_t; x = 0 where idle.
+  /// Rows X [rows, K] with A_t x_t = b_t; x = 0 where idle. low and high bound the eigenvalues (Chebyshev), trace is
+  /// their sum (conjugate gradients); it must live until back().
   template <class Operator>
-  void run(Operator& matrices, Size rows, const double* B, const double* low, const double* high, const bool* idle,
-           double tolerance, double* X) {
+  void run(Operator& matrices, Size rows, const double* B, const double* low, const double* high, const double* trace,
+           const bool* idle, double tolerance, double* X) {
     std::fill_n(X, rows * K, 0.0);
+    traces = trace;
     if (by == SolveBy::chebyshev) chebyshev(matrices, rows, B, low, high, idle, X);
     else conjugate_gradients(matrices, rows, B, idle, tolerance, X);
   }
@@ -73,7 +75,7 @@ class RowSolve {
     bool busy = false;
     for (Size t = 0; t < rows; ++t) {
       at.rr[t] = s.dot(K, B + t * K, B + t * K);
-      goal[t] = tolerance * tolerance * at.rr[t], steepest[t] = 0;
+      goal[t] = tolerance * tolerance * at.rr[t];
       if (steps[t] < 0 && (most == 0 || at.rr[t] <= goal[t])) steps[t] = 0;
       busy = busy || steps[t] < 0;
     }
@@ -88,9 +90,7 @@ class RowSolve {
         if (steps[t] >= 0) continue;
         double *const p_t = p + t * K, *const r_t = r + t * K, *const a_t = a + t * K;
         const double rr = at.rr[slot * C + t], curvature = s.dot(K, p_t, a_t);
-        const double length = s.dot(K, p_t, p_t);
-        steepest[t] = std::max(steepest[t], curvature / length);
-        if (curvature <= Solve::flat * steepest[t] * length) {
+        if (curvature <= Solve::flat * traces[t] * s.dot(K, p_t, p_t)) {
           steps[t] = i;
           continue;
         }
@@ -265,7 +265,8 @@ class RowSolve {
   Size* adjoint_taken = nullptr;
   bool* exact = nullptr;  // rows whose gradient is that of an exact solve
   double *adjoint[4] = {}, *numbers[3] = {};
-  double *xs, *rs, *as = nullptr, *first, *second, *third, *goal, *steepest;
+  double *xs, *rs, *as = nullptr, *first, *second, *third, *goal;
+  const double* traces = nullptr;
 };
 
 }  // namespace ttr::families::least_squares
