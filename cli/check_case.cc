@@ -12,11 +12,11 @@ std::string name_of(const Case& c) {
   if (c.key_heads) name += fmt::format("-G{}", c.key_heads);
   name += fmt::format("-K{}-V{}", c.key_dim, c.value_dim);
   if (c.chunk) name += fmt::format("-C{}", c.chunk);
-  return name + fmt::format("-{}{}{}-seed{}", c.type == Type::f32 ? "f32" : "f64", c.alone ? "-alone" : "",
-                            c.strong ? "-strong" : "", c.seed);
+  return name + fmt::format("-{}{}{}{}-seed{}", c.type == Type::f32 ? "f32" : "f64", c.alone ? "-alone" : "",
+                            c.strong ? "-strong" : "", c.closed ? "-closed" : "", c.seed);
 }
 
-// Odd sizes, one token, groups of heads, chunks that do and do not divide the time; strong gates; more tokens than a
+// Odd sizes, one token, groups of heads, chunks that do and do not divide the time; strong gates, and closed ones; more tokens than a
 // block of time, a tile of pairs or a scan of eight segments has; more heads and sequences than go together anywhere;
 // one head that threads share by columns.
 std::vector<Case> standard_cases() {
@@ -35,6 +35,8 @@ std::vector<Case> standard_cases() {
       {1, 1100, 1, 0, 4, 3, 16, Type::f64, 12, false, true, false, Case::For::plain},
       {3, 270, 9, 0, 9, 17, 0, Type::f32, 13, false, true, false, Case::For::kernel},
       {1, 100, 1, 0, 16, 70, 0, Type::f32, 14, false, true, false, Case::For::kernel},
+      {1, 21, 2, 0, 5, 4, 8, Type::f64, 15, false, false, false, Case::For::all, true},
+      {2, 21, 2, 0, 5, 4, 8, Type::f32, 16, false, false, false, Case::For::all, true},
   };
 }
 
@@ -51,8 +53,8 @@ Case parse_case(const std::string& text) {
       has_type = true;
       continue;
     }
-    if (word == "alone" || word == "strong") {
-      (word == "alone" ? c.alone : c.strong) = true;
+    if (word == "alone" || word == "strong" || word == "closed") {
+      (word == "alone" ? c.alone : word == "strong" ? c.strong : c.closed) = true;
       continue;
     }
     const std::size_t letters = word.starts_with("seed") ? 4 : 1;

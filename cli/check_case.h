@@ -20,6 +20,9 @@ struct Case {
   enum class For { all, plain, kernel };
   For who =
       For::all;  // plain: layers without settings and with a state of fixed size; kernel: the first of each kernel
+  // "-closed": gates of -15 to -20. The gradients of gates, and of the parameters that they are summed into, are a
+  // millionth of the others there and are compared relative to themselves.
+  bool closed = false;
 
   bool gradients() const { return time <= 1000; }  // longer ones are for the blocks of time, which only go forwards
   bool direction() const { return alone && gradients() && type == Type::f64; }

@@ -197,6 +197,30 @@ class Gates {
     add_rows(s, T(1), moved, row, begin, c, h, static_cast<int>(D), d);
   }
 
+  /// No gate stands between a token and itself (Reader::before: and the token before it), nor between the last token and
+  /// the end. Such a pair would be in the sum of its reader and in that of its writer, and under strong gates its
+  /// rounding would be all that is left of the gates' gradient. So these entries of a P are moved to `near` [c] before
+  /// it is applied; put_near adds them to the gradients of readers x and writers y afterwards (null: not wanted).
+  void take_near(Size c, Reader reader, T* P, T* near) const {
+    const Size shift = reader == Reader::before;
+    for (Size i = shift; i < c; ++i) near[i] = P[i * C + i - shift], P[i * C + i - shift] = T(0);
+  }
+  void put_near(Size c, Reader reader, const T* near, const T* x, const T* y, T* dx, T* dy) const {
+    const Size shift = reader == Reader::before;
+    for (Size i = shift; i < c; ++i) {
+      if (dx) s.axpy(D, near[i], y + (i - shift) * D, dx + i * D);
+      if (dy) s.axpy(D, near[i], x + i * D, dy + (i - shift) * D);
+    }
+  }
+  /// dy holds what the end says about the writers y, and nothing else yet: that of the last row is moved to `aside` [D],
+  /// and y dy of the others is added to `last`, the end's part of the gradient of all gates.
+  void take_end(Size c, const T* y, T* dy, T* last, T* aside) const {
+    for (Size i = 0; i + 1 < c; ++i) s.mul_add(D, y + i * D, dy + i * D, last);
+    std::copy_n(dy + (c - 1) * D, D, aside);
+    std::fill_n(dy + (c - 1) * D, D, T(0));
+  }
+  void put_end(Size c, const T* aside, T* dy) const { s.axpy(D, T(1), aside, dy + (c - 1) * D); }
+
   /// The gradient of the gates is the reverse sum over rows of what the roles leave here: a reader adds x dx, a
   /// writer takes y dy off. A reader without its own gate counts one row earlier. They nearly cancel: in double.
   void clear_gradient(Size c) { std::fill_n(delta, c * D, 0.0); }
@@ -207,7 +231,7 @@ class Gates {
   void add_writer(Size c, const T* y, const T* dy) {
     for (Size i = 0; i < c * D; ++i) delta[i] -= static_cast<double>(y[i]) * dy[i];
   }
-  /// Adds the gradient to `d`; last [D] is the sum of (end state) (its gradient) over the other dimension.
+  /// Adds the gradient to `d`; last [D]: what reaches the end from the start, and from the writers (take_end).
   void finish_gradient(Size c, const T* last, const View<T, 4>& d, Size row, Size begin, int h) {
     for (Size j = 0; j < D; ++j) sums[j] = last[j];
     for (Size i = c; i-- > 0;)

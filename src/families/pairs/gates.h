@@ -5,7 +5,9 @@
 // tile's own block needs a matrix of sums. All of it times `scale`, which is 1 where logits are scaled before the
 // gates are added.
 //
-//   dg = scale revcum(rowsum(X) - colsum(X))      X the gradient of the logits; in double: most of it cancels
+//   dg = scale revcum(rowsum(X) - colsum(X))      X the gradient of the logits; in double: most of it cancels. The sums
+//   are taken without the pair of a token with itself, which no gate stands before: it would be all of both under
+//   strong gates, and what is left its rounding.
 #pragma once
 
 #include <algorithm>
@@ -60,14 +62,25 @@ struct GateSums {
   GateSums(const AttentionSimd<T>* table, int group, Size C, Size pairs, Arena& arena) : a(table) {
     net = arena.take<double>(group * pairs);
     for (double** piece : {&rows, &columns}) *piece = arena.take<double>(C);
+    diagonal = arena.take<T>(C);
   }
 
   void clear(const Layout& x, int group) { std::fill_n(net, group * x.pairs(), 0.0); }
-  /// What the rows and columns of X [tile, block] add up to, in `rows` and `columns`.
-  void sum(Block tile, Block block, const T* X, Size ld) {
+  /// What the rows and columns of X [tile, block] add up to, in `rows` and `columns`, without the pairs of tokens with
+  /// themselves; with_own adds these.
+  void sum(const Layout& x, Block tile, Block block, T* X, Size ld) {
     std::fill_n(rows, tile.count, 0.0);
     std::fill_n(columns, block.count, 0.0);
+    own = x.is_own(tile, block) ? std::min(tile.count, block.count) : 0;
+    for (Size i = 0; i < own; ++i) diagonal[i] = X[i * ld + i], X[i * ld + i] = T(0);
     a->add_sums(tile.count, block.count, X, ld, rows, columns);
+    for (Size i = 0; i < own; ++i) X[i * ld + i] = diagonal[i];
+  }
+  void with_own() {
+    for (Size i = 0; i < own; ++i) {
+      const double pair = static_cast<double>(diagonal[i]);
+      rows[i] += pair, columns[i] += pair;
+    }
   }
   /// These, for head `r` of the group
   void add(const Layout& x, int r, Block tile, Block block) {
@@ -89,6 +102,8 @@ struct GateSums {
   const AttentionSimd<T>* a;
   double* net;             // [group, pairs]
   double *rows, *columns;  // [C]
+  T* diagonal;
+  Size own = 0;
 };
 
 }  // namespace ttr::families::pairs

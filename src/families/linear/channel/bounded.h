@@ -111,10 +111,18 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
   }
 }
 
+// dY = W st + tril(L)' Q for the writers Y of W; for the gradient of gates the last row is taken out before L (gates.h).
+template <class T, Erase erase>
+void VectorChunk<T, erase>::back_to_writers(Size c, const T* W, const T* L, const T* Q, const T* Y, T* dY, T* end) {
+  product_tn(c, K, V, W, st, end ? nullptr : L, Q, dY);
+  if (!end) return;
+  keys.take_end(c, Y, dY, last, end);
+  if (L) s.trmm_tn(c, K, T(1), L, C, Q, K, T(1), dY, K);
+}
+
 template <class T, Erase erase>
 void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row,
-                                            Size begin, Size c, int head, const T* S_0, const T* S_end, T* dS,
-                                            Kept<const T> keep) {
+                                            Size begin, Size c, int head, const T* S_0, T* dS, Kept<const T> keep) {
   const bool answers = static_cast<bool>(d.d_o);
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
@@ -143,8 +151,8 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     else U = R;
   }
 
-  if (d.d_gk) s.row_dots(K, V, S_end, V, dS, V, last);
   s.scale_rows(K, V, keys.over(c), dS, V, dS, V);
+  if (d.d_gk) s.row_dots(K, V, S_0, V, dS, V, last);
   product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
   if constexpr (erase == Erase::other) {
     if (answers) {
@@ -174,11 +182,17 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
 
   s.transpose(c, V, U, V, wide, C);
   if (answers) lower(c, V, dO, wide, T(1), ask == Reader::before, P);
-  if constexpr (erase != Erase::none) lower(c, V, dR, wide, T(1), true, PX);
+  if (answers && d.d_gk) keys.take_near(c, ask, P, near_k);
+  if constexpr (erase != Erase::none) {
+    lower(c, V, dR, wide, T(1), true, PX);
+    if (d.d_gk) keys.take_near(c, look, PX, near_k + C);
+  }
   if constexpr (erase == Erase::other) {
     s.transpose(c, V, R, V, wide, C);
     if (answers) lower(c, V, dO, wide, T(1), ask == Reader::before, A);
+    if (answers && d.d_gk) keys.take_near(c, ask, A, near_y);
     lower(c, V, dR, wide, T(1), true, N);
+    if (d.d_gk) keys.take_near(c, look, N, near_y + C);
   }
   ahead.step();
   if (d.d_gk || d.d_q || d.d_a || d.d_k) {
@@ -191,10 +205,10 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     }
     ahead.step();
     s.transpose(K, V, dS, V, st, K);
-    product_tn(c, K, V, U, st, answers ? P : nullptr, Q, dK);
+    back_to_writers(c, U, answers ? P : nullptr, Q, Kd, dK, d.d_gk ? end_k : nullptr);
     if constexpr (erase != Erase::none) s.trmm_tn(c, K, T(1), PX, C, X, K, T(1), dK, K);
     if constexpr (erase == Erase::other) {
-      product_tn(c, K, V, R, st, answers ? A : nullptr, Q, dY);
+      back_to_writers(c, R, answers ? A : nullptr, Q, Y, dY, d.d_gk ? end_y : nullptr);
       s.trmm_tn(c, K, T(1), N, C, X, K, T(1), dY, K);
     }
   }
@@ -207,6 +221,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     if (erase != Erase::none) terms[count++] = {X, dX, false, look == Reader::before};
     if (erase == Erase::other) terms[count++] = {Y, dY, true, false};
     keys.add_gradient(c, terms, count, last, d.d_gk, row, begin, head);
+    put_back(c, answers, Q, X, Kd, Y, dQ, dX, dK, dY);
   }
   if (answers) add_scaled(keys.up_rows(ask), dQ, row, begin, c, key_head, d.d_q);
   add_scaled(keys.down_rows(), dK, row, begin, c, key_head, d.d_k);

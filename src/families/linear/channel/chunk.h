@@ -17,7 +17,8 @@
 //   dQ = (dO^v S_0')^ + apply(PQ, K) + ..        dX = (dR S_0')^ + apply(PX, K) + ..
 //   dK = (U~v dS'')~ + apply_transposed(PQ, Q) + apply_transposed(PX, X)         dY likewise with R
 //   dS_0 = diag(e^{G_c}) dS' diag(e^{Gv_c}) + Q^' dO^v + X^' dR
-//   dgk: readers q, x and writers k, y, with rowsum(S' * dS') at the end; dgv: reader dO with O, writer u
+//   dgk: readers q, x and writers k, y, all without pairs that no gate stands between, and what reaches the end
+//   through one; dgv: reader dO with O, writer u
 //
 // Traps: the bonus of a token on itself passes no gate, so it is kept out of the gates' gradient. S_0' and dS'' are
 // transposes, S' the end state.
@@ -65,7 +66,8 @@ class VectorChunk {
     d_u = arena.take<T>(C * V), d_q = arena.take<T>(with_read * C * K), d_y = arena.take<T>(with_erase * C * K);
     d_k = d_y ? d_y + (with_erase - 1) * C * K : d_y;
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
-    answer = arena.take<T>(C * V);
+    answer = arena.take<T>(C * V), near_k = arena.take<T>(2 * C), near_y = arena.take<T>(2 * C);
+    end_k = arena.take<T>(std::max(K, V)), end_y = arena.take<T>(K);
     if (C > shortest_bounded) inside = arena.take<T>((most_pieces - 1) * K * V);
     if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
@@ -91,31 +93,42 @@ class VectorChunk {
     advance(p, row, begin, c, head, S_end, false, keep);
   }
 
-  /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0.
-  /// `keep` is what replay() left.
+  /// The same tokens backwards: S_0 is the state before them, dS [K,V] goes from dS' to dS_0. `keep` is what replay()
+  /// left.
   void backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                const T* S_0, const T* S_end, T* dS, const T* keep) {
+                const T* S_0, const T* /*S_end*/, T* dS, const T* keep) {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
     look_back(p, d, row, begin, head, S_0);
-    if (back_through_cuts(p, d, row, begin, c, head, S_0, S_end, dS, keep)) return;
+    if (back_through_cuts(p, d, row, begin, c, head, S_0, dS, keep)) return;
     load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
     solve_writes(c, S_0);
     if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
     s.gemm_nn(c, V, K, T(1), keys.to_end(c, k, key_rows), K, dS, V, T(0), d_u, V);
     values.to_end_in_place(c, d_u);
+    const bool of_values = values.gated() && d.d_gv, of_keys = keys.gated() && d.d_gk;
+    if (of_values) {
+      std::fill_n(last, V, T(0));
+      for (Size i = 0; i < K; ++i) {
+        s.scale(V, keys.gated() ? keys.over(c)[i] : T(1), S_0 + i * V, value_rows);
+        s.mul_add(V, value_rows, dS + i * V, last);
+      }
+      s.mul(V, values.over(c), last, last);
+      values.take_end(c, u, d_u, last, end_k);
+    }
     if (answers) {
       keys.pair(c, ask, false, q, k, P);
+      if (of_values) keys.take_near(c, ask, P, near_k);
       values.apply_transposed(c, ask, P, o, d_u);
     }
-    if (values.gated() && d.d_gv) {
+    if (of_values) {
       values.clear_gradient(c);
       if (answers) read(c, S_0, answer), values.add_reader(c, ask, o, answer);
       values.add_writer(c, u, d_u);
-      std::fill_n(last, V, T(0));
-      for (Size i = 0; i < K; ++i) s.mul_add(V, S_end + i * V, dS + i * V, last);
       values.finish_gradient(c, last, d.d_gv, row, begin, head);
+      values.put_end(c, end_k, d_u);
+      if (answers) values.put_near(c, ask, near_k, o, nullptr, nullptr, d_u);
     }
     through_writes(p, d, c, dS, row, begin, head, answers);
     if (d.d_v) add_rows(s, T(1), d_u, row, begin, c, head, V, d.d_v);
@@ -124,6 +137,7 @@ class VectorChunk {
     const T* const asked = answers ? values.to_start(c, ask, o, answer) : nullptr;
     if (answers) {
       values.pair(c, ask, false, o, u, P);
+      if (of_keys) keys.take_near(c, ask, P, near_k);
       s.gemm_nn(c, K, V, T(1), asked, V, st, K, T(0), d_q, K);
       keys.to_start_in_place(c, ask, d_q);
       keys.apply(c, ask, P, k, d_q);
@@ -132,34 +146,45 @@ class VectorChunk {
       s.gemm_nn(c, K, V, T(1), d_r, V, st, K, T(0), d_x, K);
       keys.to_start_in_place(c, look, d_x);
       outer(c, d_r, u, N);
+      if (of_keys) keys.take_near(c, look, N, near_k + C);
       keys.apply(c, look, N, k, d_x);
     }
     s.transpose(K, V, dS, V, st, K);
     s.gemm_nn(c, K, V, T(1), values.to_end(c, u, value_rows), V, st, K, T(0), d_k, K);
     keys.to_end_in_place(c, d_k);
+    if (of_keys) {
+      for (Size i = 0; i < K; ++i) {
+        if (values.gated()) s.mul(V, S_0 + i * V, values.over(c), value_rows);
+        last[i] = keys.over(c)[i] * s.dot(V, values.gated() ? value_rows : S_0 + i * V, dS + i * V);
+      }
+      keys.take_end(c, k, d_k, last, end_k);
+    }
     if (answers) keys.apply_transposed(c, ask, P, q, d_k);
     if constexpr (erase != Erase::none) keys.apply_transposed(c, look, N, x, d_k);
     if constexpr (erase == Erase::other) {
       s.gemm_nn(c, K, V, T(1), r, V, st, K, T(0), d_y, K);
       keys.to_end_in_place(c, d_y);
+      if (of_keys) keys.take_end(c, y, d_y, last, end_y);
       if (answers) {
         s.transpose(c, V, r, V, wide, C);
         s.gemm_lower(c, V, T(1), o, V, wide, C, P, C);
+        if (of_keys) keys.take_near(c, ask, P, near_y);
         keys.apply(c, ask, P, y, d_q);
         keys.apply_transposed(c, ask, P, q, d_y);
       }
       outer(c, d_r, r, N);
+      if (of_keys) keys.take_near(c, look, N, near_y + C);
       keys.apply(c, look, N, y, d_x);
       keys.apply_transposed(c, look, N, x, d_y);
     }
-    if (keys.gated() && d.d_gk) {
+    if (of_keys) {
       keys.clear_gradient(c);
       if (answers) keys.add_reader(c, ask, q, d_q);
       keys.add_writer(c, k, d_k);
       if constexpr (erase != Erase::none) keys.add_reader(c, look, x, d_x);
       if constexpr (erase == Erase::other) keys.add_writer(c, y, d_y);
-      s.row_dots(K, V, S_end, V, dS, V, last);
       keys.finish_gradient(c, last, d.d_gk, row, begin, head);
+      put_back(c, answers, q, x, k, y, d_q, d_x, d_k, d_y);
     }
     if (answers && p.bonus) through_bonus(d, c, row, begin, head);
     if (answers && d.d_q) add_rows(s, p.scale, d_q, row, begin, c, key_head, K, d.d_q);
@@ -221,7 +246,7 @@ class VectorChunk {
   // backward() where the forward pass was bounded to the end, in pieces between the same cuts; false: it was not. The
   // states at the cuts are found once more.
   bool back_through_cuts(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
-                         int head, const T* S_0, const T* S_end, T* dS, const T* keep) {
+                         int head, const T* S_0, T* dS, const T* keep) {
     Size cuts[most_pieces + 1] = {}, count = 0;
     for (Size at = 0; at < c; cuts[++count] = at) {
       if (p.gv || count == most_pieces || (count > 0 && at - cuts[count - 1] < shortest_bounded)) return false;
@@ -241,10 +266,22 @@ class VectorChunk {
     }
     for (Size i = count; i-- > 0;) {
       load_piece(i);
-      backward_gently(p, d, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, start(i),
-                      i + 1 < count ? start(i + 1) : S_end, dS, kept_at(keep, cuts[i]));
+      backward_gently(p, d, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, start(i), dS, kept_at(keep, cuts[i]));
     }
     return true;
+  }
+
+  // What was kept out of the gates' gradient (gates.h).
+  void put_back(Size c, bool answers, const T* Q, const T* X, const T* Kd, const T* Y, T* dQ, T* dX, T* dK,
+                T* dY) const {
+    keys.put_end(c, end_k, dK);
+    if (answers) keys.put_near(c, ask, near_k, Q, Kd, dQ, dK);
+    if constexpr (erase != Erase::none) keys.put_near(c, look, near_k + C, X, Kd, dX, dK);
+    if constexpr (erase == Erase::other) {
+      keys.put_end(c, end_y, dY);
+      if (answers) keys.put_near(c, ask, near_y, Q, Y, dQ, dY);
+      keys.put_near(c, look, near_y + C, X, Y, dX, dY);
+    }
   }
 
   // Who reads before or after the gates, and beta.
@@ -387,7 +424,9 @@ class VectorChunk {
   void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
                       Kept<T> keep);
   void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                       const T* S_0, const T* S_end, T* dS, Kept<const T> keep);
+                       const T* S_0, T* dS, Kept<const T> keep);
+
+  void back_to_writers(Size c, const T* W, const T* L, const T* Q, const T* Y, T* dY, T* end);
 
   // to += panel * factors
   void add_scaled(const T* factors, T* panel, Size row, Size begin, Size c, int head, const View<T, 4>& to) {
@@ -530,6 +569,7 @@ class VectorChunk {
   bool alone = false;                  // one head goes to the end before the next begins
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
   T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
+  T *near_k = nullptr, *near_y = nullptr, *end_k = nullptr, *end_y = nullptr;  // what no gate has touched
 };
 
 }  // namespace ttr::families

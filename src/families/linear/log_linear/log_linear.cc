@@ -4,7 +4,7 @@
 //   X = tril(dO U') ;  dlambda_i[l] = sum_{s at level l} X_is E_is  and, from slots, e_i q_i . (S_j do_i)
 //   dQ = (X * D * Lambda) K + sum_j diag(lambda[j+1] e^G) dO S_j' ;  dK = (X * D * Lambda)' Q + diag(t) U dS'_dest'
 //   dS_j = e_c dS'_dest(j) + (diag(lambda[j+1] e^G) Q)' dO
-//   dg = revcum(rowdot(Q, dQ) - rowdot(K, dK)), with sum_slots <S', dS'> added at the last row
+//   dg: gate_pairs.h with M = X * E * Lambda
 #include "families/linear/log_linear/log_linear.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "families/common/gate_pairs.h"
 #include "families/common/run.h"
 
 namespace ttr::families::log_linear {
@@ -45,7 +46,8 @@ class Chunk {
     g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C), sums = arena.take<T>(C);
     if (!backward) return;
     d_q = arena.take<T>(C * K), d_k = arena.take<T>(C * K), d_u = arena.take<T>(C * V), ut = arena.take<T>(V * C);
-    st = arena.take<T>(V * K), X = arena.take<T>(C * C), d_lambda = arena.take<T>(C * L), delta = arena.take<T>(C);
+    st = arena.take<T>(V * K), X = arena.take<T>(C * C), d_lambda = arena.take<T>(C * L);
+    gates = GatePairs<T>(C, arena);
   }
 
   /// The tokens of the piece at `begin`: as many as fit before `end` and divide the count.
@@ -80,7 +82,7 @@ class Chunk {
   }
 
   void backward(const LogLinearProblem<T>& p, const LogLinearGradient<T>& d, Size row, Size begin, Size c, int head,
-                const T* old, const T* now, T* d_state) {
+                const T* old, const T* /*now*/, T* d_state) {
     const std::int64_t count = seen(p, begin);
     const LinearProblem<T>& a = p.linear;
     const LinearGradient<T>& out = d.linear;
@@ -89,15 +91,15 @@ class Chunk {
     const T* const t = D + (c - 1) * C;
     T* const d_dest = slot(d_state, to);
     load(p, row, begin, c, head, answers);
-    double last = 0;
-    for (int j = 0; out.d_g && j < L; ++j)
-      if (live(count + c, j)) last += s.dot(K * V, slot(now, j), slot(d_state, j));
+    double across = 0;
+    std::fill_n(gates.from_start, c, T(0));
 
     s.scale_rows(c, K, t, k, K, scaled, K);
     s.gemm_nn(c, V, K, T(1), scaled, K, d_dest, V, T(0), d_u, V);
     s.transpose(K, V, d_dest, V, st, K);
     s.gemm_nn(c, K, V, T(1), u, V, st, K, T(0), d_k, K);
     s.scale_rows(c, K, t, d_k, K, d_k, K);
+    s.row_dots(c, K, k, K, d_k, K, gates.to_end);
     if (answers) {
       pack(s, out.d_o, row, begin, c, head, V, T(1), o);
       pairs(c, X);
@@ -108,36 +110,34 @@ class Chunk {
       for (Size i = 0; i < c; ++i)
         for (Size r = 0; r <= i; ++r) {
           const int level = level_of(i, r);
-          d_lambda[i * L + level] += X[i * C + r] * E[i * C + r];
+          E[i * C + r] *= X[i * C + r];
+          d_lambda[i * L + level] += E[i * C + r];
+          E[i * C + r] *= lambda[i * L + level];
           X[i * C + r] *= D[i * C + r] * lambda[i * L + level];
         }
       s.trmm_nn(c, K, T(1), X, C, k, K, T(0), d_q, K);
       s.trmm_tn(c, K, T(1), X, C, q, K, T(1), d_k, K);
+    } else {
+      for (Size i = 0; i < c; ++i) std::fill_n(E + i * C, i + 1, T(0));
     }
     // Slots below `to` were carried into it; the others only faded.
     for (int j = 0; j < L; ++j) {
       if (!live(count, j)) continue;
       s.scale(K * V, e[c - 1], j < to ? d_dest : slot(d_state, j), slot(d_state, j));
+      if (out.d_g) across += static_cast<double>(s.dot(K * V, slot(old, j), slot(d_state, j)));
       if (!answers) continue;
       s.transpose(K, V, slot(old, j), V, st, K);
       s.gemm_nn(c, K, V, T(1), o, V, st, K, T(0), scaled, K);
       s.row_dots(c, K, q, K, scaled, K, sums);
       for (Size i = 0; i < c; ++i) d_lambda[i * L + j + 1] += e[i] * sums[i];
       const T* const w = slot_weights(c, j);
+      for (Size i = 0; i < c; ++i) gates.from_start[i] += w[i] * sums[i];
       for (Size i = 0; i < c; ++i) s.axpy(K, w[i], scaled + i * K, d_q + i * K);
       s.scale_rows(c, K, w, q, K, scaled, K);
       s.gemm_tn(K, V, c, T(1), scaled, K, o, V, T(1), slot(d_state, j), V);
     }
 
-    if (out.d_g) {
-      s.row_dots(c, K, k, K, d_k, K, delta);
-      for (Size i = 0; i < c; ++i) delta[i] = -delta[i];
-      if (answers) {
-        s.row_dots(c, K, q, K, d_q, K, sums);
-        for (Size i = 0; i < c; ++i) delta[i] += sums[i];
-      }
-      for (Size i = c; i-- > 0;) out.d_g(row, begin + i, head) += static_cast<T>(last += delta[i]);
-    }
+    if (out.d_g) gates.gradient(s, c, E, C, across, [&](Size i, T sum) { out.d_g(row, begin + i, head) += sum; });
     if (answers && out.d_q) add_rows(s, a.scale, d_q, row, begin, c, shared, K, out.d_q);
     if (out.d_k) add_rows(s, T(1), d_k, row, begin, c, shared, K, out.d_k);
     if (answers && d.d_level_scales) add_rows(s, T(1), d_lambda, row, begin, c, head, L, d.d_level_scales);
@@ -206,8 +206,8 @@ class Chunk {
   int K, V, L;
   Size C;
   T *q, *k, *scaled, *v, *u, *o, *kt, *lambda, *D, *E, *spare, *g, *beta, *e, *sums;
-  T *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *ut = nullptr, *st = nullptr, *X = nullptr, *d_lambda = nullptr,
-    *delta = nullptr;
+  T *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *ut = nullptr, *st = nullptr, *X = nullptr, *d_lambda = nullptr;
+  GatePairs<T> gates;
 };
 
 template <class T>

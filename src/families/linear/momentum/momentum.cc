@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 
+#include "families/common/gate_pairs.h"
 #include "families/common/run.h"
 #include "families/linear/momentum/token.h"
 
@@ -36,6 +37,7 @@ class Chunk {
     M = arena.take<T>(C * C);
     for (T** x : {&d_ab, &d_bt, &d_m}) *x = arena.take<T>(C + 1);
     for (T** x : {&d_f, &d_ap, &d_bp, &d_a, &d_mu, &d_beta, &d_eta, &x_row}) *x = arena.take<T>(C);
+    gates = GatePairs<T>(C, arena);
   }
 
   void forward(const MomentumProblem<T>& problem, Size row, Size begin, Size c, int head, const Parts<T, 2>& state,
@@ -225,14 +227,10 @@ class Chunk {
     }
     // Dm_ti holds the gates i+1 .. t, m_t those up to t.
     for (Size t = 0; t < c; ++t) {
-      d_mu[t] += d_m[t + 1] * m[t + 1];
-      for (Size i = 0; i < t; ++i) {
-        const T x = B[t * C + i] * Dm[t * C + i];
-        d_mu[t] += x, d_mu[i] -= x;
-      }
+      gates.from_start[t] = d_m[t + 1] * m[t + 1], gates.to_end[t] = 0;
+      s.mul(t, B + t * C, Dm + t * C, B + t * C);
     }
-    double sum = 0;
-    for (Size t = c; t-- > 0;) sum += d_mu[t], d_mu[t] = static_cast<T>(sum);
+    gates.gradient(s, c, B, C, 0.0, [&](Size t, T sum) { d_mu[t] = sum; });
   }
 
   void write_gradients(const MomentumProblem<T>& problem, const MomentumGradient<T>& d, Size row, Size begin, Size c,
@@ -260,6 +258,7 @@ class Chunk {
   T *X = nullptr, *B = nullptr, *M = nullptr, *d_ab = nullptr, *d_bt = nullptr, *d_m = nullptr, *d_f = nullptr;
   T *d_ap = nullptr, *d_bp = nullptr, *d_a = nullptr, *d_mu = nullptr, *d_beta = nullptr, *d_eta = nullptr;
   T* x_row = nullptr;
+  GatePairs<T> gates;
 };
 
 template <class T>

@@ -11,7 +11,8 @@
 //   (I + diag(beta) M)' Z = dW ;  dbeta = rowdot(Z, R0 - M W) ;  dK = diag(beta) Z ;  N = -stril(dK W')
 //   dVx = -(dK S_0)^ + apply(N, V) ;  dVy = (W dS')~ + apply_transposed(tril(Q W'), dO) + apply_transposed(N, V)
 //   dS_0 = dS' diag(e^{Gv_c}) + Q' dO^ - dK' V^
-//   dgv: readers dO with O and v with dVx, writer v with dVy, and colsum(S' * dS') at the end
+//   dgv: readers dO with O and v with dVx, writer v with dVy, without pairs that no gate stands between, and what
+//   reaches the end through one
 //
 // S_0' and dS'' are transposes, S' the end state. Without data in k it is zero: the linear part of the map (oja.cc).
 #pragma once
@@ -41,6 +42,7 @@ class OjaChunk {
     if (!backward) return;
     d_q = arena.take<T>(C * K), d_w = arena.take<T>(C * K), d_x = arena.take<T>(C * V), d_y = arena.take<T>(C * V);
     answer = arena.take<T>(C * V), N = arena.take<T>(C * C), dots = arena.take<T>(C), last = arena.take<T>(V);
+    near = arena.take<T>(C), end = arena.take<T>(V);
   }
 
   /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
@@ -56,9 +58,9 @@ class OjaChunk {
     s.gemm_tn(K, V, c, T(1), w, K, values.to_end(c, v, value_rows), V, T(1), S, V);
   }
 
-  /// The same tokens backwards: S_0 and S_end are the states around them, dS [K,V] goes from dS' to dS_0.
+  /// The same tokens backwards: S_0 is the state before them, dS [K,V] goes from dS' to dS_0.
   void backward(const OjaProblem<T>& p, const OjaGradient<T>& d, Size row, Size begin, Size c, int head, const T* S_0,
-                const T* S_end, T* dS) {
+                const T* /*S_end*/, T* dS) {
     const bool answers = static_cast<bool>(d.linear.d_o);
     const int key_head = head / (p.linear.heads / p.linear.key_heads);
     load(p, row, begin, c, head, answers);
@@ -68,12 +70,20 @@ class OjaChunk {
     s.gemm_nt(c, K, V, T(1), values.to_end(c, v, value_rows), V, dS, V, T(0), d_w, K);
     s.gemm_nn(c, V, K, T(1), w, K, dS, V, T(0), d_y, V);
     values.to_end_in_place(c, d_y);
+    const bool of_gates = static_cast<bool>(d.d_gv);
+    if (of_gates) {
+      std::fill_n(last, V, T(0));
+      for (Size i = 0; i < K; ++i) s.mul_add(V, S_0 + i * V, dS + i * V, last);
+      if (values.gated()) s.mul(V, values.over(c), last, last);
+      values.take_end(c, v, d_y, last, end);
+    }
     const T* asked = nullptr;
     if (answers) {
       pack(s, d.linear.d_o, row, begin, c, head, V, T(1), o);
       ask(c);
+      if (of_gates) values.take_near(c, Reader::after, P, near);
       values.apply_transposed(c, Reader::after, P, o, d_y);
-      if (d.d_gv) read(c, S_0, answer), values.add_reader(c, Reader::after, o, answer);
+      if (of_gates) read(c, S_0, answer), values.add_reader(c, Reader::after, o, answer);
       values.pair(c, Reader::after, false, o, v, P);
       asked = values.to_start(c, Reader::after, o, answer);
       s.gemm_nt(c, K, V, T(1), asked, V, S_0, V, T(0), d_q, K);
@@ -98,16 +108,16 @@ class OjaChunk {
     values.to_start_in_place(c, Reader::after, d_x);
     values.apply(c, Reader::after, N, v, d_x);
     values.apply_transposed(c, Reader::after, N, v, d_y);
+    if (of_gates) {
+      values.add_reader(c, Reader::after, v, d_x);
+      values.add_writer(c, v, d_y);
+      values.finish_gradient(c, last, d.d_gv, row, begin, head);
+      values.put_end(c, end, d_y);
+      if (answers) values.put_near(c, Reader::after, near, o, nullptr, nullptr, d_y);
+    }
     if (d.linear.d_v) {
       add_rows(s, T(1), d_x, row, begin, c, head, V, d.linear.d_v);
       add_rows(s, T(1), d_y, row, begin, c, head, V, d.linear.d_v);
-    }
-    if (d.d_gv) {
-      values.add_reader(c, Reader::after, v, d_x);
-      values.add_writer(c, v, d_y);
-      std::fill_n(last, V, T(0));
-      for (Size i = 0; i < K; ++i) s.mul_add(V, S_end + i * V, dS + i * V, last);
-      values.finish_gradient(c, last, d.d_gv, row, begin, head);
     }
 
     decay_state(c, dS);
@@ -160,7 +170,7 @@ class OjaChunk {
   Gates<T> values;
   T *q, *r, *w, *wt, *v, *o, *value_rows, *A, *P, *beta;
   T *d_q = nullptr, *d_w = nullptr, *d_x = nullptr, *d_y = nullptr, *answer = nullptr, *N = nullptr, *dots = nullptr,
-    *last = nullptr;
+    *last = nullptr, *near = nullptr, *end = nullptr;
 };
 
 }  // namespace ttr::families

@@ -16,8 +16,9 @@
 //   dQ  = diag(e) dO S_0' + X B                  dKr = E B - diag(r) dR S_0'
 //   dB  = diag(t) W dS'' + X' Q + E' K           dK = dKr + diag(beta) dB,  dbeta = rowdot(K, dB)
 //   dS_0 = e_c dS' + Q' diag(e) dO - K' diag(r) dR                               (add: no E, no dKr)
-//   dg = revcum(rowdot(Q, dQ) + rowdot(K, dKr) - beta dbeta), with <S', dS'> added at the last row;
-//   undecayed: rowdot(K_i, dKr_i) counts at row i-1.
+//   dg: gate_pairs.h with M = (Q B' * D) * (dO W') - N * (dR W'); reads of S_0: rowdots of Q and K with the parts of dQ
+//   and dKr that come from it; writes to the end: rowdot(B, diag(t) W dS''); across: e_c <S_0, dS'>. Undecayed: row i
+//   of N and of K counts at row i-1.
 //
 // Flops per token, triangles as half a product: forward 4 K V + C (K + V), delta 6 K V + 2 C (K + V); backward with
 // the pass that finds the states again 10 K V + C (3 K + 2 V), delta 16 K V + C (6 K + 5 V). That pass keeps W and N.
@@ -37,6 +38,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "families/common/gate_pairs.h"
 #include "families/common/linear.h"
 #include "families/common/prefetch.h"
 #include "families/common/scratch.h"
@@ -71,7 +73,7 @@ class ChunkForm {
     y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K);
     d_q = arena.take<T>(C * K), d_b = arena.take<T>(C * K), kb = arena.take<T>(C * K);
     spare = arena.take<T>(C * std::max(K, V));
-    dots = arena.take<T>(C), read_dots = arena.take<T>(C), delta = arena.take<T>(C), X = arena.take<T>(C * C);
+    dots = arena.take<T>(C), read_dots = arena.take<T>(C), X = arena.take<T>(C * C), gates = GatePairs<T>(C, arena);
     if (reads(rule)) E = arena.take<T>(C * C), d_kr = arena.take<T>(C * K);
   }
 
@@ -126,10 +128,10 @@ class ChunkForm {
     s.gemm_tn_onto(V, K, c, nullptr, w, V, x, K, gated ? e[c] : T(1), S_0, K, S_end, K, hints.get());
   }
 
-  /// The same tokens backwards: S_0 and S_end are the states around them and `keep` what was kept, all from replay;
+  /// The same tokens backwards: S_0 is the state before them and `keep` what was kept, both from replay;
   /// dS [K,V] goes from dS' to dS_0.
   void backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
-                const T* S_0, const T* S_end, T* dS, const T* keep) {
+                const T* S_0, const T* /*S_end*/, T* dS, const T* keep) {
     const int key_head = head / (p.heads / p.key_heads);
     look_behind(p, d, row, begin, head);
     load_gates(p, row, begin, c, head, true);
@@ -147,39 +149,50 @@ class ChunkForm {
     if constexpr (reads(rule)) s.solve_tn(c, V, keep + C * V, C, d_r, V);
     if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head);
 
-    lower(c, V, T(1), y, wt, 0, X);
-    if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
-    T last = 0;
+    if (d.d_g) {
+      pair_gradients(c, d_r, keep);
+    } else {
+      lower(c, V, T(1), y, wt, 0, X);
+      if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
+    }
+    double across = 0;
     if constexpr (reads(rule)) {
-      if (d.d_g) last = s.dot(K * V, S_end, dS);
+      if (d.d_g) across = s.dot(K * V, S_0, dS);
       s.transpose(K, V, S_0, V, st, K);
     }
     scale_gradients(c);
-    s.gemm_trmm_nn(c, K, V, nullptr, y, V, reads(rule) ? st : S_0, K, X, C, b, K, d_q, K, hints.get());
-    if constexpr (reads(rule)) s.gemm_trmm_nn(c, K, V, nullptr, d_r, V, st, K, E, C, b, K, d_kr, K, hints.get());
+    const T* const start = reads(rule) ? st : S_0;
+    through_start(c, y, start, X, b, q, d_q, d.d_g ? gates.from_start : nullptr);
+    if constexpr (reads(rule)) {
+      through_start(c, d_r, start, E, b, k, d_kr, d.d_g ? dots : nullptr);
+      for (Size i = undecayed; d.d_g && i < c; ++i) gates.from_start[i - undecayed] += dots[i];
+    }
 
     s.transpose(K, V, dS, V, st, K);
-    if (!reads(rule) && d.d_g) last = s.dot(K * V, S_end, st);
-    s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
+    if (!reads(rule) && d.d_g) across = s.dot(K * V, S_0, st);
+    if (d.d_g) {
+      s.gemm_nn_onto(c, K, V, t, W, ldw, st, K, T(0), nullptr, K, d_b, K, hints.get());
+      s.row_dots(c, K, b, K, d_b, K, gates.to_end);
+      s.trmm_tn(c, K, T(1), X, C, q, K, T(1), d_b, K);
+    } else {
+      s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
+    }
     if constexpr (reads(rule)) s.trmm_tn(c, K, T(1), E, C, k, K, T(1), d_b, K);
     s.gemm_tn_onto(K, V, reads(rule) ? 2 * c : c, nullptr, x, K, y, V, gated ? e[c] : T(1), dS, V, dS, V,
                    hints.get());
 
-    std::fill_n(delta, c, T(0));
-    if (d.d_o) {
+    if (d.d_o && d.d_q) {
       std::fill_n(factors, c, p.scale);
-      finish(c, K, factors, d_q, nullptr, q, d.d_q, row, begin, key_head);
-      if (d.d_g) s.axpy(c, T(1), dots, delta);
+      finish(c, K, factors, d_q, nullptr, nullptr, d.d_q, row, begin, key_head);
     }
-    finish(c, K, p.beta ? beta : nullptr, d_b, reads(rule) ? d_kr : nullptr, k, d.d_k, row, begin, key_head);
+    if (d.d_k || d.d_beta)
+      finish(c, K, p.beta ? beta : nullptr, d_b, reads(rule) ? d_kr : nullptr, d.d_beta ? k : nullptr, d.d_k, row,
+             begin, key_head);
     if (d.d_beta)
       for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
     if (!d.d_g) return;
-    for (Size i = 0; i < c; ++i) delta[i] -= beta[i] * dots[i];
-    if constexpr (reads(rule))
-      for (Size i = undecayed; i < c; ++i) delta[i - undecayed] += read_dots[i];
-    double sum = last;
-    for (Size i = c; i-- > 0;) d.d_g(row, begin + i, head) += static_cast<T>(sum += delta[i]);
+    if (gated) across *= static_cast<double>(e[c]);
+    gates.gradient(s, c, P, C, across, [&](Size i, T sum) { d.d_g(row, begin + i, head) += sum; });
   }
 
  private:
@@ -336,6 +349,29 @@ class ChunkForm {
     for (Size i = 0; i < c; ++i) A[i * C + i] = 0;
   }
 
+  // X and E as lower() makes them, and in P, which holds tril(Q B' * D), the gradients of the pairs for the gates. Each
+  // is a product of one matrix with the factors and one without: where they are tiny their squares would vanish.
+  void pair_gradients(Size c, const T* d_r, const T* keep) {
+    s.gemm_lower(c, V, T(1), y, V, wt, C, X, C);
+    for (Size i = 1; i < c; ++i) s.mul(i, P + i * C, X + i * C, P + i * C);
+    if (gated) s.gate_lower(c, false, 0, nullptr, D, C, X, C);
+    if constexpr (reads(rule)) {
+      const T* const system = keep + C * V;
+      s.gemm_lower(c, V, T(-1), d_r, V, wt, C, E, C);
+      for (Size i = 1; i < c; ++i) s.mul_add(i - undecayed, system + i * C, E + i * C, P + (i - undecayed) * C);
+      s.gate_lower(c, true, undecayed, nullptr, gated ? D : nullptr, C, E, C);
+    }
+  }
+
+  // out = from start + tril(L) rows; `common`, where wanted: the dots of the readers with what the start alone says.
+  void through_start(Size c, const T* from, const T* start, const T* L, const T* rows, const T* readers, T* out,
+                     T* common) {
+    if (!common) return s.gemm_trmm_nn(c, K, V, nullptr, from, V, start, K, L, C, rows, K, out, K, hints.get());
+    s.gemm_nn_onto(c, K, V, nullptr, from, V, start, K, T(0), nullptr, K, out, K, hints.get());
+    s.row_dots(c, K, readers, K, out, K, common);
+    s.trmm_nn(c, K, T(1), L, C, rows, K, T(1), out, K);
+  }
+
   // The rows of dO and dR times e and -r.
   void scale_gradients(Size c) {
     for (Size i = 0; i < c; ++i) {
@@ -367,7 +403,8 @@ class ChunkForm {
   T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *factors, *swept;
   T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,
     *spare = nullptr;
-  T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr, *delta = nullptr;
+  T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr;
+  GatePairs<T> gates;
 };
 
 }  // namespace ttr::families

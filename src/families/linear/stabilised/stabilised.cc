@@ -7,12 +7,15 @@
 //   X = tril(dOa Va') * W ;  dQ = X K~ + diag(e) dOa S_0' ;  dK~ = X' Q + diag(W_c) Va dS''
 //   dVa = (Q K~' * W)' dOa + diag(W_c) K~ dS' ;  dS_0 = e_c dS' + (diag(e) Q)' dOa
 //
-// A row's weights carry e^{+F - m}, a column's e^{-F + i}: with x = rowdot(Q, dQ) (+ <S', dS'> at the last row) and
-// y = rowdot(K~, dK~)
+// A row's weights carry e^{-m}, a column's e^{i}, and both the gates between them: with the pairs M = (Q K~' * W) *
+// (dOa Va'), those with the start, e_t q_t.(S_0 dOa_t) , and with the end, W_cs k_s.(dS' va_s) , x the sum of a row of
+// all of these and y that of a column
 //
-//   di += y ;  dm -= x ;  dF += x - y ;  dm_0 += sum_t e_t q_t.(S_0 dOa_t) + e_c <S_0, dS'>
+//   di += y ;  dm -= x ;  df += gate_pairs.h ;  dm_0 += the pairs with the start
 //
-// then, from the last token to the first, dm goes to the winner of the maximum, and df = revcum(dF) + its share.
+// then, from the last token to the first, dm goes to the winner of the maximum. Where that is a token's own input gate
+// its pair with itself stands in y and x and has no gradient: it is kept apart (`own`), as with the other gates, or
+// rounding of it would be all that is left under strong gates.
 #include "families/linear/stabilised/stabilised.h"
 
 #include <algorithm>
@@ -20,6 +23,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "families/common/gate_pairs.h"
 #include "families/common/run.h"
 
 namespace ttr::families::stabilised {
@@ -44,8 +48,9 @@ class Chunk {
     for (T** x : {&d_q, &d_k}) *x = arena.take<T>(C * K);
     for (T** x : {&d_o, &d_v}) *x = arena.take<T>(C * U);
     for (T** x : {&dS, &st}) *x = arena.take<T>(K * U);
-    vt = arena.take<T>(U * C);
-    for (T** x : {&d_m, &d_f, &d_in, &from_start}) *x = arena.take<T>(C + 1);
+    vt = arena.take<T>(U * C), X = arena.take<T>(C * C);
+    for (T** x : {&d_m, &d_f, &d_in, &own}) *x = arena.take<T>(C + 1);
+    gates = GatePairs<T>(C, arena);
   }
 
   void forward(const StabilisedProblem<T>& p, Size row, Size begin, Size c, int head, const State<T>& state,
@@ -66,7 +71,7 @@ class Chunk {
   }
 
   void backward(const StabilisedProblem<T>& p, const StabilisedGradient<T>& d, Size row, Size begin, Size c, int head,
-                const Parts<const T, 3>& old, const Parts<const T, 3>& now, const State<T>& d_state) {
+                const Parts<const T, 3>& old, const Parts<const T, 3>& /*now*/, const State<T>& d_state) {
     const LinearGradient<T>& out = d.linear;
     const bool asked = out.d_o || d.d_denom;
     const T* const last = W + (c - 1) * C;
@@ -76,37 +81,46 @@ class Chunk {
     std::fill_n(d_m, c + 1, T(0));
     d_m[c] = *d_state[2];
 
-    double end = s.dot(Size{K} * V, now[0], d_state[0]) + s.dot(K, now[1], d_state[1]);
-    d_m[0] = e[c - 1] * s.dot(K * U, S, dS);
+    const T across = e[c - 1] * s.dot(K * U, S, dS);
+    d_m[0] = across;
     s.scale_rows(c, K, last, k, K, scaled, K);
     s.gemm_nn(c, U, K, T(1), scaled, K, dS, U, T(0), d_v, U);
     s.transpose(K, U, dS, U, st, K);
     s.gemm_nn(c, K, U, T(1), v, U, st, K, T(0), d_k, K);
     s.scale_rows(c, K, last, d_k, K, d_k, K);
-    std::fill_n(d_f, c, T(0));
+    s.row_dots(c, K, k, K, d_k, K, gates.to_end);
+    T end = across;
+    for (Size i = 0; i < c; ++i) {
+      d_in[i] = i + 1 < c ? gates.to_end[i] : T(0), own[i] = i + 1 < c ? T(0) : gates.to_end[i];
+      end += d_in[i];
+    }
+    d_m[c] -= end;
+    std::fill_n(gates.from_start, c, T(0));
     if (asked) {
       answers(p, c);
       answers_back(d, row, begin, c, head);
       s.trmm_tn(c, U, T(1), P, C, d_o, U, T(1), d_v, U);
       s.transpose(c, U, v, U, vt, C);
-      s.gemm_lower(c, U, T(1), d_o, U, vt, C, P, C);
-      for (Size i = 0; i < c; ++i)
-        for (Size j = 0; j <= i; ++j) P[i * C + j] *= W[i * C + j];
-      s.trmm_nn(c, K, T(1), P, C, k, K, T(0), d_q, K);
-      s.trmm_tn(c, K, T(1), P, C, q, K, T(1), d_k, K);
+      s.gemm_lower(c, U, T(1), d_o, U, vt, C, X, C);
+      for (Size i = 0; i < c; ++i) {
+        s.mul(i + 1, P + i * C, X + i * C, P + i * C);
+        s.mul(i + 1, W + i * C, X + i * C, X + i * C);
+        own[i] += P[i * C + i];
+        for (Size j = 0; j < i; ++j) d_m[i + 1] -= P[i * C + j], d_in[j] += P[i * C + j];
+      }
+      s.trmm_nn(c, K, T(1), X, C, k, K, T(0), d_q, K);
+      s.trmm_tn(c, K, T(1), X, C, q, K, T(1), d_k, K);
       s.transpose(K, U, S, U, st, K);
       s.gemm_nn(c, K, U, T(1), d_o, U, st, K, T(0), scaled, K);
       s.scale_rows(c, K, e, scaled, K, scaled, K);
-      s.row_dots(c, K, q, K, scaled, K, from_start);
-      for (Size i = 0; i < c; ++i) d_m[0] += from_start[i];
+      s.row_dots(c, K, q, K, scaled, K, gates.from_start);
+      for (Size i = 0; i < c; ++i) d_m[0] += gates.from_start[i], d_m[i + 1] -= gates.from_start[i];
       s.axpy(c * K, T(1), scaled, d_q);
-      s.row_dots(c, K, q, K, d_q, K, d_f);
-      for (Size i = 0; i < c; ++i) d_m[i + 1] -= d_f[i];
+    } else {
+      for (Size i = 0; i < c; ++i) std::fill_n(P + i * C, i + 1, T(0));
     }
-    s.row_dots(c, K, k, K, d_k, K, d_in);
-    for (Size i = 0; i < c; ++i) d_f[i] -= d_in[i];
-    d_m[c] -= static_cast<T>(end);
-    gates_back(c, end);
+    gates.gradient(s, c, P, C, static_cast<double>(across), [&](Size i, T sum) { d_f[i] = sum; });
+    maxima_back(c);
 
     const int shared = head / (p.linear.heads / p.linear.key_heads);
     if (asked && out.d_q) add_rows(s, p.linear.scale, d_q, row, begin, c, shared, K, out.d_q);
@@ -210,15 +224,15 @@ class Chunk {
     }
   }
 
-  // d_f and d_in become the gradients of the gates, d_m[0] that of m_0.
-  void gates_back(Size c, double end) {
-    double sum = end;
+  // d_f and d_in become the gradients of the gates, d_m[0] that of m_0. A token's own pair, e^{i - m}, counts where m is
+  // not i.
+  void maxima_back(Size c) {
     for (Size i = c; i-- > 0;) {
-      sum += static_cast<double>(d_f[i]);
       const T old = f[i] + m[i], share = old > in[i] ? T(1) : old == in[i] ? T(0.5) : T(0);
-      d_f[i] = static_cast<T>(sum) + share * d_m[i + 1];
-      d_in[i] += (1 - share) * d_m[i + 1];
-      d_m[i] += share * d_m[i + 1];
+      const T to_old = share * (d_m[i + 1] - own[i]);
+      d_f[i] += to_old;
+      d_in[i] += (1 - share) * d_m[i + 1] + share * own[i];
+      d_m[i] += to_old;
     }
   }
 
@@ -230,7 +244,8 @@ class Chunk {
   Size K, V, U, C;
   T *q, *k, *scaled, *kt, *v, *o, *S, *W, *P, *f, *in, *e, *denom, *m;
   T *d_q = nullptr, *d_k = nullptr, *d_o = nullptr, *d_v = nullptr, *dS = nullptr, *st = nullptr, *vt = nullptr;
-  T *d_m = nullptr, *d_f = nullptr, *d_in = nullptr, *from_start = nullptr;
+  T *d_m = nullptr, *d_f = nullptr, *d_in = nullptr, *own = nullptr, *X = nullptr;
+  GatePairs<T> gates;
 };
 
 template <class T>

@@ -18,7 +18,7 @@
 //   X = P * (dO V' - delta) ;  dV = P' dO ;  dQ = scale X K ;  dK = scale X' Q
 //   dsink = -sum_t e^{sink - lse_t} delta_t
 //   with a bandwidth:  dQ = 2/h (X K - rowsum(X) * Q) ;  dK = 2/h (X' Q - colsum(X) * K) ;  dh = -1/h sum X * x
-//   dg = revcum(rowsum(X) - colsum(X))      in double: most of it cancels
+//   dg = revcum(rowsum(X) - colsum(X))      in double, without the diagonal (gates.h): most of it cancels
 //
 // Traps. A query that sees nothing, or nothing above -inf, has o = 0, lse = -inf and no gradient. g = -inf is a
 // closed gate. Exponents of gates are sums from the pair to the query, never differences of sums over the sequence,

@@ -189,9 +189,10 @@ class Backward {
   // What rows and columns of X add up to: to the gates, and to the Gaussian's q and k.
   void sums_back(const AttentionProblem<T>& p, Block pairs, Block tokens, int r, const Wanted& want, T rate, T* to,
                  Size ld) {
-    gate_sums.sum(tokens, pairs, X, C);
+    gate_sums.sum(x, tokens, pairs, X, C);
     if (want.gates) gate_sums.add(x, r, tokens, pairs);
     if (!p.bandwidth) return;
+    gate_sums.with_own();
     for (Size j = 0; j < pairs.count; ++j) dk_correction[j] += static_cast<double>(rate) * gate_sums.columns[j];
     for (Size i = 0; to && i < tokens.count; ++i)
       s.axpy(K, static_cast<T>(-static_cast<double>(rate) * gate_sums.rows[i]), q + i * K, to + i * ld);

@@ -147,7 +147,7 @@ class Backward {
     a->softmax_back(x.visible(tokens, pairs), bias, true, statistics.lse + at, statistics.delta + at, S, S, d_S, C,
                     nullptr);
     if (!gates) return;
-    gate_sums.sum(tokens, pairs, d_S, C);
+    gate_sums.sum(x, tokens, pairs, d_S, C);
     gate_sums.add(x, r, tokens, pairs);
   }
 
