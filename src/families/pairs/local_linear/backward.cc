@@ -178,7 +178,7 @@ class Back {
       block.write(t, factor, e, run.plain, K, run.d_k + t * tile_size * K);
       if (!with_gates) continue;
       const pairs::Block keys = pairs.layout.block(t);
-      run.gate_sums.sum(block.tokens(), keys, e, tile_size);
+      run.gate_sums.sum(pairs.layout, block.tokens(), keys, e, tile_size);
       run.gate_sums.add(pairs.layout, 0, block.tokens(), keys);
     }
     double d_bandwidth = 0;
