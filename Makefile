@@ -28,13 +28,18 @@ $(DEPS): scripts/install-dependencies.sh
 	@bash scripts/install-dependencies.sh
 	@mkdir -p build && touch $@
 
+# `make demo` compiles kernels for this machine alone, which is quicker; whatever else is made of build/ has them all.
 configure: $(DEPS)
-	@cmake --preset release > build/configure.log || { cat build/configure.log; exit 1; }
+	@cmake --preset release $$(grep -qs '^TTR_TARGETS:[A-Z]*=native' build/CMakeCache.txt && echo -UTTR_TARGETS) \
+	  > build/configure.log || { cat build/configure.log; exit 1; }
 
 build: configure  # the program, and the library that it is made of
 	@cmake --build --preset release -j $(JOBS) --target ttr_program
 
-demo: build
+demo: $(DEPS)
+	@cmake --preset release $$(test -e build/CMakeCache.txt || echo -DTTR_TARGETS=native) \
+	  > build/configure.log || { cat build/configure.log; exit 1; }
+	@cmake --build --preset release -j $(JOBS) --target ttr_program
 	build/ttr regress --report report.html
 	@echo "The report is at $(CURDIR)/report.html: open it in a browser."
 
