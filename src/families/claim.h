@@ -55,8 +55,11 @@ class Claim {
   }
 
   // Weights.
-  /// One factor per token and head on all that is older.
-  void takes_fade() { w.fade = {}, w.decay = {}; }
+  /// One factor per token and head on all that is older; Builder::log_fade puts a constant factor beside it in.
+  void takes_fade() {
+    w.fade = {}, w.decay = {};
+    if (w.per == Weights::Per::token) w.steady = 0;
+  }
   /// A factor that is 1 fades nothing.
   bool fades() const { return w.fade != Weights::Fade::equal && !(w.decay.is_constant() && w.decay.value == 1); }
   /// An importance per pair.

@@ -128,7 +128,7 @@ struct Head {
   }
   S kernel(const Vec<S>& x, const Vec<S>& y) const {
     const Memory& m = design.memory;
-    return kernel_value(m.kernel, x, y, kernel_scale(m.kernel_scale), bandwidth(m.bandwidth), m.degree);
+    return similarity(m.kernel, x, y, kernel_scale(m.kernel_scale), bandwidth(m.bandwidth), m.degree).value();
   }
   std::map<std::string, bool> timed;
 };

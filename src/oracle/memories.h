@@ -12,12 +12,12 @@
 // Parameters are matrices [in, out]; biases are [1, out]. Gradients are named d<name> and accumulate.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "oracle/least_squares.h"
-#include "recipe/design.h"
+#include "oracle/similarity.h"
 
 namespace ttr::oracle {
 
@@ -35,10 +35,14 @@ inline bool is_linear_class(const Memory& m) {
   return m.kind == C::linear || m.kind == C::constant || m.kind == C::local || m.kind == C::vector;
 }
 
+/// Features of which a square matrix still fits into memory: two gigabytes of doubles.
+inline constexpr int most_features = 16384;
+
+/// The number of monomials of n variables up to the degree; anything above most_features where there are more.
 inline int monomial_count(int n, int degree) {
-  long count = 1;
-  for (int d = 1; d <= degree; ++d) count = count * (n + d) / d;
-  return static_cast<int>(count);
+  double count = 1;
+  for (int d = 1; d <= degree && count <= 1e9; ++d) count = std::round(count * (n + d) / d);
+  return static_cast<int>(std::min(count, 1e9));
 }
 
 /// Number F of features of a key of dimension K.
@@ -115,28 +119,6 @@ Vec<S> features(const Memory& m, const Vec<S>& x, const Vec<S>& q) {
     }
   }
   return x;
-}
-
-/// The exponent of an exponential or Gaussian kernel.
-template <class S>
-S kernel_exponent(Kernel kind, const Vec<S>& x, const Vec<S>& y, double scale, const S& bandwidth) {
-  if (kind == Kernel::exponential) return dot(x, y) * S(scale);
-  S distance = 0.0;
-  for (std::size_t a = 0; a < x.size(); ++a) distance += (x[a] - y[a]) * (x[a] - y[a]);
-  return -distance / bandwidth;
-}
-
-template <class S>
-S kernel_value(Kernel kind, const Vec<S>& x, const Vec<S>& y, double scale, const S& bandwidth, int degree) {
-  using std::exp;
-  if (kind == Kernel::linear) return dot(x, y);
-  if (kind == Kernel::polynomial) {
-    const S base = S(1.0) + dot(x, y);
-    S power = 1.0;
-    for (int d = 0; d < degree; ++d) power *= base;
-    return power;
-  }
-  return exp(kernel_exponent(kind, x, y, scale, bandwidth));
 }
 
 template <class S>

@@ -50,6 +50,9 @@ bool keeps_history(const Design&);
 
 using ttr::is_of_pairs;
 
+/// Throws Error where a memory has more features than fit; the sentence names their number.
+void check_features(const Design&, const Sizes&);
+
 /// A state with no pairs seen.
 Arrays fresh_state(const Design&, const Sizes&);
 

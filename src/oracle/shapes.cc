@@ -1,5 +1,7 @@
 // How a design is solved, and which arrays it reads and carries.
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -76,6 +78,19 @@ Way way_of(const Design& d) {
   return Way::batch;
 }
 
+void check_features(const Design& d, const Sizes& sizes) {
+  const Memory& m = d.memory;
+  if (!is_linear_class(m) || feature_count(m, sizes.key_dim) <= most_features) return;
+  const int degree = m.kind == Class::local ? m.order : m.feature == Memory::Feature::polynomial ? m.degree : 2;
+  double count = 1;
+  for (int i = 1; i <= degree; ++i) count *= (sizes.key_dim + i) / static_cast<double>(i);
+  char number[32];
+  std::snprintf(number, sizeof number, count < 1e15 ? "%.0f" : "%.1e", std::round(count));
+  throw Error("a polynomial of degree " + std::to_string(degree) + " in " + std::to_string(sizes.key_dim) +
+              " key channels has " + number + " features, more than the " + std::to_string(most_features) +
+              " of which a square matrix fits into memory; take a lower degree or fewer key channels");
+}
+
 std::string step_name(const Design& d) {
   if (d.solver.kind == Kind::minibatch) return "rate";
   if (d.solver.kind == Kind::apa || d.solver.rule == Solver::Rule::nlms) return "mu";
@@ -84,9 +99,9 @@ std::string step_name(const Design& d) {
 
 std::int64_t pairs_to_keep(const Design& d) {
   if (d.solver.kind == Kind::apa) return d.solver.batch - 1;
-  if (d.weights.window == 0) return -1;
+  if (d.weights.reach() == 0) return -1;
   // The newest pair is the token's own, unless the token reads before it writes.
-  return d.weights.window - 1 + (d.extras.read_before ? 1 : 0);
+  return d.weights.reach() - 1 + (d.extras.read_before ? 1 : 0);
 }
 
 std::vector<StateShape> state_shapes(const Design& d) {
@@ -167,6 +182,8 @@ std::int64_t extent_of(char letter, const Design& d, const Sizes& s, std::int64_
       return d.memory.width > 0 ? d.memory.width : 4 * s.key_dim;
     case 'M':
       return d.memory.slots;
+    case 'W':
+      return d.weights.given;
     case '1':
       return 1;
     default:
@@ -209,6 +226,7 @@ std::int64_t check_call(const Design& d, const Sizes& s, const Arrays& inputs, c
   if (s.key_dim < 1 || s.value_dim < 1 || s.time < 0)
     throw Error("key_dim is " + std::to_string(s.key_dim) + ", value_dim " + std::to_string(s.value_dim) + ", time " +
                 std::to_string(s.time) + "; dimensions are at least one and time is not negative");
+  check_features(d, s);
   const bool adds_input =
       d.memory.residual && (d.memory.kind == Class::mlp || d.memory.kind == Class::layernorm_linear);
   if (adds_input && s.key_dim != s.value_dim)

@@ -1,6 +1,6 @@
 // The weight of pair i seen from the newest pair n, with the query q:
 //
-//   w_i = importance_i * prod_{j=i+1..n} a_j * kernel(q, k_i) * level(i, n) * [i > n - window]
+//   w_i = importance_i * prod_{j=i+1..n} a_j * kernel(q, k_i) * level(i, n) * age(n - i) * [i > n - window]
 //
 // kept as factor * exp(logit), because the factor may be zero or negative (beta, a phase) and the exponent may be
 // large (near, exponential importance). Gates per channel give one logit per key or value channel besides.
@@ -12,9 +12,12 @@
 //                      (PaTH)
 //   levels             level 0 = {n}; level l covers [b - 2^(l-1), b), b = n - n mod 2^(l-1), if n mod 2^l >= 2^(l-1)
 //
+//   age                (age + 1)^-a (power) ;  the input w_t[age] (given) ;  1 or 0 (mask)
+//
 // Not causal: n is the last pair of the call, so a pair's age is counted from there for every query.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -57,7 +60,8 @@ S log_gate(const Head<S>& h, int i) {
   if (w.fade == Weights::Fade::equal) return S(0.0);
   if (w.decay.is_constant()) return S(std::log(w.decay.value));
   if (w.fade == Weights::Fade::decay) return h.at("g", 0);
-  return w.per == Weights::Per::token ? h.pair.at("g")(i, 0) : S(0.0);
+  const S steady = w.steady > 0 ? S(std::log(w.steady)) : S(0.0);
+  return w.per == Weights::Per::token ? h.pair.at("g")(i, 0) + steady : steady;
 }
 
 template <class S>
@@ -81,9 +85,31 @@ void importance(const Head<S>& h, int i, int newest, S& factor, S& logit) {
 template <class S>
 void nearness(const Head<S>& h, const Vec<S>& q, const Vec<S>& k, S& factor, S& logit) {
   const Weights& w = h.design.weights;
-  if (w.near == Kernel::exponential || w.near == Kernel::gaussian)
-    logit += kernel_exponent(w.near, q, k, h.kernel_scale(w.near_scale), h.bandwidth(w.bandwidth));
-  else if (w.near != Kernel::none) factor *= kernel_value(w.near, q, k, 1.0, S(1.0), h.design.memory.degree);
+  if (w.near == Kernel::none || w.near == Kernel::nearest) return;
+  const Similarity<S> alike = similarity(w.near, q, k, h.kernel_scale(w.near_scale), h.bandwidth(w.bandwidth), 2);
+  factor *= alike.factor, logit += alike.exponent;
+}
+
+/// Which of the pairs first .. newest have the keys nearest to the query; of two equally far the newer one.
+template <class S>
+std::vector<bool> nearest_pairs(const Head<S>& h, int t, int first, int newest) {
+  std::vector<std::pair<double, int>> by_distance;
+  for (int i = first; i <= newest; ++i)
+    by_distance.push_back({value_of(squared_distance(h.queries[t], h.keys[i])), -i});
+  std::sort(by_distance.begin(), by_distance.end());
+  std::vector<bool> near(static_cast<std::size_t>(std::max(0, newest + 1 - first)), false);
+  const std::size_t count = std::min(by_distance.size(), static_cast<std::size_t>(h.design.weights.neighbours));
+  for (std::size_t n = 0; n < count; ++n) near[static_cast<std::size_t>(-by_distance[n].second - first)] = true;
+  return near;
+}
+
+/// factor and logit of a pair's age by itself: given weights, a mask, a power.
+template <class S>
+void age_weight(const Head<S>& h, int t, int age, S& factor, S& logit) {
+  const Weights& w = h.design.weights;
+  if (w.given > 0 && w.mask) factor *= value_of(h.call.at("mask")(t, age)) > 0 ? S(1.0) : S(0.0);
+  if (w.given > 0 && !w.mask) factor *= h.call.at("w")(t, age);
+  if (w.power.given() && age > 0) logit -= h.quantity(w.power, "exponent", 0, 0.0) * S(std::log(1.0 + age));
 }
 
 inline int level_of(long pair, long newest) {
@@ -100,7 +126,7 @@ PairWeights<S> pair_weights(const Head<S>& h, int t, int newest) {
   using P = Weights::Per;
   const Weights& w = h.design.weights;
   PairWeights<S> out;
-  out.first = w.window > 0 ? std::max(0, newest - w.window + 1) : 0;
+  out.first = w.reach() > 0 ? std::max(0, newest - w.reach() + 1) : 0;
   out.count = std::max(0, newest + 1 - out.first);
   out.factor.assign(out.count, S(1.0));
   out.logit.assign(out.count, S(0.0));
@@ -120,10 +146,14 @@ PairWeights<S> pair_weights(const Head<S>& h, int t, int newest) {
   Vec<S> full_fade(by_full ? std::size_t(h.sizes.key_dim) * h.sizes.value_dim : 0, S(0.0));
   Vec<S> phase_fade(gated && w.complex ? h.pair.at("theta").cols : 0, S(0.0));
   Vec<S> q = w.near != Kernel::none ? h.queries[t] : Vec<S>{};
+  const std::vector<bool> nearest =
+      w.near == Kernel::nearest ? nearest_pairs(h, t, out.first, newest) : std::vector<bool>{};
   for (int j = out.count - 1; j >= 0; --j) {
     const int i = out.first + j;
     out.logit[j] += w.transport ? fade * S(gate_scale) : fade;
     importance(h, i, newest, out.factor[j], out.logit[j]);
+    age_weight(h, t, newest - i, out.factor[j], out.logit[j]);
+    if (!nearest.empty() && !nearest[static_cast<std::size_t>(j)]) out.factor[j] = S(0.0);
     if (w.levels) {
       const int level = level_of(i, newest);
       const Matrix<S>& levels = h.call.at("levels");

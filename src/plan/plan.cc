@@ -260,7 +260,7 @@ std::size_t Plan::Body::state_bytes(std::int64_t time) const {
   std::size_t bytes =
       pipeline.counted || pipeline.history ? static_cast<std::size_t>(shape.batch) * sizeof(std::int64_t) : 0;
   std::int64_t pairs = time;
-  if (pipeline.design.weights.window > 0) pairs = std::min<std::int64_t>(pairs, pipeline.design.weights.window);
+  if (const int reach = pipeline.design.weights.reach(); reach > 0) pairs = std::min<std::int64_t>(pairs, reach);
   for (const StatePart& part : pipeline.states) {
     const std::size_t one = numbers(part) * size_of(part.type) * static_cast<std::size_t>(shape.batch);
     bytes += part.history ? one * static_cast<std::size_t>(pairs) : (one + 7) / 8 * 8;
@@ -334,7 +334,8 @@ std::string_view Plan::why_absent(Form form) const noexcept {
 
 std::optional<Forgetting> Plan::forgetting() const noexcept {
   const Weights& w = body_->pipeline.design.weights;
-  if (w.near != Kernel::none || w.per != Weights::Per::token || w.levels) return std::nullopt;
+  if (w.near != Kernel::none || w.per != Weights::Per::token || w.levels || w.power.given() || w.given > 0)
+    return std::nullopt;
   if (w.fade == Weights::Fade::equal) return Forgetting{1, w.window};
   return w.decay.is_constant() ? std::optional(Forgetting{w.decay.value, w.window}) : std::nullopt;
 }
@@ -424,7 +425,7 @@ std::int64_t Plan::tokens_kept(ConstState state) const noexcept {
 Status Plan::truncate(State state, std::int64_t tokens) const noexcept {
   if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
   const auto& parts = body_->pipeline.states;
-  const bool lists = body_->pipeline.history && body_->pipeline.design.weights.window == 0 &&
+  const bool lists = body_->pipeline.history && body_->pipeline.design.weights.reach() == 0 &&
                      std::all_of(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; });
   if (!lists || tokens < 0) return Status::not_supported;
   for (int n = 0; n < body_->shape.batch; ++n) {

@@ -54,7 +54,9 @@ int Builder::log_fade() {
   const Weights& w = p_.design.weights;
   if (w.fade == Weights::Fade::equal) return -1;
   if (w.decay.is_constant()) return w.decay.value == 1 ? -1 : constant(std::log(w.decay.value));
-  return canonical("g");
+  const int g = canonical("g");
+  if (w.steady == 0 || w.steady == 1) return g;
+  return operation(Op::add, {g, constant(std::log(w.steady))}, axes(g));  // gate * decay(x)
 }
 
 int Builder::importance() {

@@ -188,7 +188,12 @@ void bare_network(Term& memory) {
 
 void fill_stream_defaults(Recipe& recipe) {
   bare_network(recipe.memory);
+  const auto is_decay = [](const Term& term) { return term.word == "decay"; };
+  if (std::any_of(recipe.weights.begin(), recipe.weights.end(), is_decay))  // a gate beside it has no input here
+    std::erase_if(recipe.weights, [](const Term& term) { return term.word == "gate"; });
   for (Term& term : recipe.weights) {
+    if (term.word == "power" && (term.arguments.empty() || !term.arguments.front().is_number()))
+      term = {"power", {{"", 0.5, 0}}, 0};
     if (term.word == "gate" ||
         (term.word == "decay" && (term.arguments.empty() || !term.arguments.front().is_number())))
       term = {"decay", {{"", 0.98, 0}}, 0};

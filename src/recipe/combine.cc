@@ -1,12 +1,14 @@
 // Combinations. The rules, by the thing that restricts:
 //
-//   near        constant, linear, local; solved by exact, cg or gd (constant also by sgd(beta): DeltaFormer)
-//   local       near, solved by exact, cg or given          given       near / local(1) only
+//   near        constant, linear, local, kernel, networks; solved for each query: exact, cg, gd, and descend where an
+//               answer can be carried on (constant also by sgd(beta): DeltaFormer)
+//   local       near, solved by exact, cg, gd or given      given       near / local(1) only
 //   kernel      gd, exact, cg, sgd                          slots       gate or equal, gd(1)
 //   vector      gd(1)                                       networks    sgd, minibatch, descend, gd
-//   constant    gd, sgd, exact                              levels, gate(full), complex, trapezoid: linear gd(1)
+//   constant    gd, sgd, exact                              gate(full), complex, trapezoid: linear gd(1)
 //   gate(key), gate(value)  weights that differ between channels: gd(1) (or exact where each channel is its own mean)
-//   importance  solvers that see every pair; for the others the importance of the newest pair *is* the step
+//   importance, levels, given, mask   solvers that see every pair; for the others the importance of the newest pair
+//               *is* the step
 //   window      everything; kernel / sgd drops the centres that leave it
 //   losses      huber and lp: gradient steps; dot: gradient steps (it has no minimum)
 #include "recipe/combine.h"
@@ -39,6 +41,7 @@ class Check {
     near();
     memory();
     weights();
+    check_ages(r_, d_);
     importance();
     descent();
     ridge();
@@ -86,11 +89,11 @@ class Check {
       return;
     }
     const Term& term = weight_term("near");
-    if (m_.kind != Class::constant && m_.kind != Class::linear && m_.kind != Class::local)
+    if (m_.kind == Class::slots || m_.kind == Class::vector)
       fail(r_.memory, {},
            memory_name() +
-               " does not go with `near`, which weighs pairs anew for every query; use "
-               "`constant`, `linear` or `local(p)`");
+               " is written once for all queries, and `near` weighs pairs anew for every query; use `constant`, "
+               "`linear`, `local(p)`, `kernel(..)` or a network");
     if (m_.per_channel) fail(r_.memory, "channel", "`channel` is for weights without `near`; write `constant`");
     if (s_.kind == Kind::sgd) {
       if (m_.kind != Class::constant)
@@ -100,21 +103,26 @@ class Check {
       Solver plain;
       plain.kind = Kind::sgd;
       plain.step = s_.step;
-      if (!(s_ == plain) || w_.fade != Weights::Fade::equal || w_.window > 0 || w_.sink || w_.transport)
+      if (!(s_ == plain) || w_.fade != Weights::Fade::equal || w_.reach() > 0 || w_.power.given() || w_.levels ||
+          w_.sink || w_.transport)
         fail(r_.solver, {},
              "with `near`, `sgd` takes a step `beta` and nothing else fades or moves the pairs; write "
              "`near(exp) / constant / sgd(beta)`");
     } else if (m_.kind == Class::constant) {
       solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::gd, "`exact`, `gd(1)` or `sgd(beta)` with `near`");
     } else if (m_.kind == Class::linear) {
+      solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd || s_.kind == Kind::descend,
+                     "`exact`, `cg(n)`, `gd(n)` or `descend(n)` with `near`");
+    } else if (m_.kind == Class::kernel) {
       solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd,
-                     "`exact`, `cg(n)` or `gd(n)` with `near`");
+                     "`exact(ridge)`, `cg(n, ridge)` or `gd(n)` with `near`");
+    } else if (is_network(m_)) {
+      solver_must_be(s_.kind == Kind::gd || s_.kind == Kind::descend,
+                     "`gd(n)` or `descend(n)` with `near`: the other steps see one pair, whose weight is its step");
     }
     for (const std::string_view option : {"sink", "transport"})
       if (term.has(option) && (m_.kind != Class::constant || s_.kind != Kind::exact))
         fail(term, option, quoted(option) + " is defined for `near(exp) / constant / exact`");
-    if (w_.levels)
-      fail(weight_term("levels"), {}, "`levels` does not go with `near`; use it with `linear` and `gd(1)`");
   }
 
   void memory() const {
@@ -137,8 +145,12 @@ class Check {
       case Class::local:
         if (s_.kind == Kind::given && m_.order != 1)
           fail(r_.solver, {}, "`given` supplies the slope of `local(1)`, not of order " + std::to_string(m_.order));
-        solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::given,
-                       "`exact(ridge)`, `cg(n, ridge)` or `given`");
+        if (s_.kind == Kind::descend)
+          fail(r_.solver, {},
+               "`descend` goes on from the last answer, but `local` is centred at each query, where the last answer "
+               "means another polynomial; use `gd(n)`, which starts at zero");
+        solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd || s_.kind == Kind::given,
+                       "`exact(ridge)`, `cg(n, ridge)`, `gd(n)` or `given`");
         break;
       case Class::kernel:
         solver_must_be(s_.kind == Kind::gd || s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::sgd,
@@ -153,8 +165,9 @@ class Check {
         break;
       case Class::slots:
         solver_must_be(one_batch_step() && !s_.step.given() && s_.rule == Solver::Rule::plain, "`gd(1)`");
-        if (w_.fade == Weights::Fade::decay || w_.window > 0 || w_.levels || w_.importance != Importance::one ||
-            fade_term().has("key") || fade_term().has("value") || fade_term().has("full"))
+        if (w_.fade == Weights::Fade::decay || w_.reach() > 0 || w_.levels || w_.power.given() || w_.steady > 0 ||
+            w_.importance != Importance::one || fade_term().has("key") || fade_term().has("value") ||
+            fade_term().has("full"))
           fail(r_.weights.front(), {},
                "`slots` have a write strength `s` and a gate `gs` of their own; the weights are "
                "`gate` or `equal`");
@@ -178,8 +191,10 @@ class Check {
       fail(fade, "trapezoid", "`gate(trapezoid)` is a scalar gate of `linear` solved by `gd(1)`");
     if (w_.levels) {
       const Term& levels = weight_term("levels");
-      if (!linear_step)
-        fail(levels, {}, "`levels` is a sum of linear memories by age; use it with `linear` and `gd(1)`");
+      if (sees_newest_only(d_))
+        fail(levels, {},
+             "`levels` weighs pairs by the level of their age, but " + solver_name() +
+                 " sees only the newest pair; use `gd(n)`, `descend(n)`, `exact`, `cg(n)` or `chebyshev(n)`");
       if (w_.per != Per::token || w_.importance == Importance::trapezoid || w_.importance == Importance::exponential)
         fail(fade, {}, "`levels` goes with a scalar fade: `equal`, `decay(g)` or `gate`, with or without `beta`");
     }
@@ -245,7 +260,7 @@ class Check {
         solver_must_be(false, "it with `linear`");
       return;
     }
-    if (s_.rule == Solver::Rule::automatic && m_.kind != Class::linear)
+    if (s_.rule == Solver::Rule::automatic && m_.kind != Class::linear && m_.kind != Class::local)
       fail(term, "step", "`step=auto` is computed for `linear` memories; give a number or an input `step`");
     const bool linear = m_.kind == Class::linear;
     if (!linear)
@@ -294,10 +309,11 @@ class Check {
       fail(r_.solver, "ridge", "`ridge(key)` has one entry per key channel of a `linear` memory; write `ridge`");
     if (s_.ridge_kind == Solver::RidgeKind::frobenius && (m_.kind != Class::linear || near_on()))
       fail(r_.solver, "frobenius", "`frobenius` scales the ridge by |H|_F of a `linear` memory; use `relative`");
-    if (s_.ridge_kind == Solver::RidgeKind::fading && (near_on() || m_.kind == Class::kernel || w_.window > 0))
+    if (s_.ridge_kind == Solver::RidgeKind::fading &&
+        (near_on() || m_.kind == Class::kernel || w_.reach() > 0 || w_.power.given() || w_.levels))
       fail(r_.solver, "fading",
            "`fading` forgets the ridge with the oldest pairs of a `decay` or `gate`; it has no "
-           "meaning with `near`, `window` or `kernel`");
+           "meaning with `near`, `window`, `levels`, `power`, `given`, `mask` or `kernel`");
     if (s_.ridge_kind == Solver::RidgeKind::fading && s_.ridge_per == Solver::RidgePer::token)
       fail(r_.solver, "fading",
            "`fading` starts from one ridge before the first pair; `ridge(token)` has one per token");
@@ -400,17 +416,16 @@ std::vector<std::string> remarks_on(const Recipe& recipe, const Design& d) {
   const Solver& s = d.solver;
   const Term* const window = term_of(recipe.weights, {"window"});
   const bool idle_window = window != nullptr && !forgets_by_window(d);
-  if (sees_newest_only(d) && (w.fade != Weights::Fade::equal || idle_window)) {
+  const Term* const fade = term_of(recipe.weights, {"gate", "decay", "power"});
+  if (sees_newest_only(d) && (fade != nullptr || idle_window)) {
     Recipe plain = recipe;
     plain.weights = {window != nullptr && !idle_window ? *window : Term{"equal", {}, 0}};
-    std::string text =
-        std::string(s.kind == Kind::minibatch ? "minibatch steps see only the pairs of their block"
-                    : s.kind == Kind::apa     ? "affine projection sees only the newest pairs"
-                    : s.kind == Kind::kalman  ? "the Kalman filter forgets through `process`"
-                                              : "per-pair SGD sees only the newest pair") +
-        ", so the weights `" +
-        (w.fade != Weights::Fade::equal ? std::string(term_of(recipe.weights, {"gate", "decay"})->word) : "window") +
-        "` change nothing: this is `" + to_string(plain) + "`";
+    std::string text = std::string(s.kind == Kind::minibatch ? "minibatch steps see only the pairs of their block"
+                                   : s.kind == Kind::apa     ? "affine projection sees only the newest pairs"
+                                   : s.kind == Kind::kalman  ? "the Kalman filter forgets through `process`"
+                                                             : "per-pair SGD sees only the newest pair") +
+                       ", so the weights `" + (fade != nullptr ? std::string(fade->word) : "window") +
+                       "` change nothing: this is `" + to_string(plain) + "`";
     if ((s.kind == Kind::sgd || s.kind == Kind::minibatch) && w.fade != Weights::Fade::equal &&
         s.decay_kind == Solver::Decay::none && !s.split && !s.dplr) {
       Argument decay{"decay", {}, 0};

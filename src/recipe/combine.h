@@ -11,6 +11,9 @@ namespace ttr {
 /// Throws Error at the word that does not fit the others. Expects terms that passed the table.
 void check_combination(const Recipe&, const Design&);
 
+/// The part of it on weights by age: power, given, mask (recipe/combine_ages.cc).
+void check_ages(const Recipe&, const Design&);
+
 /// What is legal but probably not what was meant, or equal to something simpler.
 std::vector<std::string> remarks_on(const Recipe&, const Design&);
 

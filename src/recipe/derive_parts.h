@@ -16,6 +16,14 @@ std::string number_or(const Quantity&, const std::string& symbol);
 /// `e^\top`, in parentheses unless it has them.
 std::string transposed(const std::string& e);
 
+/// The value of a kernel at x and y, written out, and what is to be said of its scale or bandwidth
+/// (recipe/derive_weights.cc).
+std::string similarity(Kernel, double scale, const Quantity& bandwidth, int degree, const std::string& x,
+                       const std::string& y);
+std::string kernel_note(Kernel, double scale, const Quantity& bandwidth);
+/// Remarks on weights by age.
+std::vector<std::string> age_notes(const Weights&);
+
 /// Symbols shared by all pieces.
 struct Symbols {
   Symbols(const Design&, bool causal);
@@ -43,7 +51,7 @@ struct Symbols {
   bool closed_sums() const;                                // batch solvers: H and F say all there is to know
   bool has_ridge() const;                                  // one that is not the number zero
   bool rank_one_inverse() const;  // exact: the inverse moves on by one pair, whose ridge (if any) fades with it
-  bool by_query() const { return d.weights.near != Kernel::none; }
+  bool by_query() const;          // every token weighs the pairs anew: nothing smaller than their list is enough
 };
 
 std::string objective(const Symbols&);

@@ -254,20 +254,54 @@ std::string per_query(const Symbols& y) {
     return "Keys and corrected values are kept: $u_t = v_t - " + times(y.step("1")) +
            "\\sum_{j<t} p_{tj} u_j$, $p_{tj} = w_j(t)/\\sum_{l<t} w_l(t)$; "
            "for a block, $(I + \\operatorname{diag}(\\beta) P)\\, U = V$ with $P$ strictly lower triangular.";
-  std::string out =
-      "The weights depend on the query, so nothing smaller than the list of pairs is enough: append $(k_t, v_t)$";
-  if (d.weights.window > 0) out += ", drop the pair older than " + std::to_string(d.weights.window) + " tokens";
+  const Weights& w = d.weights;
+  std::string out = std::string(w.near != Kernel::none ? "The weights depend on the query"
+                                : w.given > 0          ? "Every token gives the pairs weights of its own"
+                                : w.power.given()      ? "A power of the age is no product of factors per token"
+                                                       : "Every token scales the levels of age anew") +
+                    ", so nothing smaller than the list of pairs is enough: append $(k_t, v_t)$";
+  if (w.reach() > 0) out += ", drop the pair older than " + std::to_string(w.reach()) + " tokens";
   if (d.weights.fade == Weights::Fade::gate) out += ", and add the log gate to the running sum that ages every logit";
   if (d.memory.kind == Class::linear) {
     const std::string n = std::to_string(d.solver.steps), eta = step_symbol(y);
-    if (d.solver.kind == Kind::gd)
+    const bool linear_gradient = d.extras.loss == Loss::squared;
+    if (d.solver.kind == Kind::gd && d.extras.loss == Loss::dot)
+      out += ". For each query $S(q_t) = " + (d.solver.steps > 1 ? n + "\\," : "") + eta + "F_t$" + step_note(y);
+    else if (d.solver.kind == Kind::gd && linear_gradient)
       out += ". For each query $S(q_t) = " + eta + "\\sum_{j<" + n + "} (I - " + eta + "H_t)^j F_t$" + step_note(y);
-    else if (d.solver.kind == Kind::cg)
-      out += ". For each query $S(q_t)$ is what " + n + " conjugate gradient steps make of the normal equations";
+    else if (d.solver.kind == Kind::gd || d.solver.kind == Kind::descend)
+      out += ". From " + std::string(d.solver.kind == Kind::gd ? "zero" : "the last answer") +
+             " with the weights of the query: " +
+             update_rule(y, "S", "(-\\nabla_S(" + start(y, "S") + "))", y.step(y.key("i"))) +
+             (d.solver.steps > 1 ? ", " + n + " times" : "");
+    else if (d.solver.kind == Kind::cg || d.solver.kind == Kind::chebyshev)
+      out += ". For each query $S(q_t)$ is what " + n +
+             (d.solver.kind == Kind::cg ? " conjugate gradient" : " Chebyshev") +
+             " steps make of the normal equations";
     else out += ". For each query $S(q_t)$ solves the normal equations";
   } else if (d.memory.kind == Class::local && d.solver.kind == Kind::cg) {
     out +=
         ". For each query the normal equations get " + std::to_string(d.solver.steps) + " conjugate gradient steps";
+  } else if (d.memory.kind == Class::local && d.solver.kind == Kind::gd) {
+    out += ". For each query, from $b = 0$, " + std::to_string(d.solver.steps) + " times $b \\leftarrow b - " +
+           step_symbol(y) + "\\nabla_b$" + step_note(y);
+  } else if (d.memory.kind == Class::kernel) {
+    const std::string n = std::to_string(d.solver.steps);
+    out += d.solver.kind == Kind::exact ? ". For each query the system above is solved"
+           : d.solver.kind == Kind::cg
+               ? ". For each query the system above gets " + n + " conjugate gradient steps"
+               : ". For each query, from $c = 0$, " + n + " times $C \\leftarrow C + " + step_symbol(y) +
+                     "\\operatorname{diag}(w)\\, E$ with rows $e_i = " + y.error("i", "(G C)_i") + "$" + step_note(y);
+  } else if (is_network(d.memory)) {
+    out += std::string(". For each query, from ") +
+           (d.solver.kind == Kind::gd ? "the initial weights" : "the last weights") + ": " +
+           update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_i")) +
+           (d.solver.steps > 1 ? ", " + std::to_string(d.solver.steps) + " times" : "");
+  } else if (d.memory.kind == Class::vector) {
+    out += ". One step from zero gives $h_t = " + times(y.step("1")) + "\\sum_i w_i(t)\\, v_i$";
+  } else if (d.memory.kind == Class::constant && d.solver.kind == Kind::gd && w.near == Kernel::none) {
+    out += ". From $y = 0$, " + std::to_string(d.solver.steps) + " times $y \\leftarrow y + " + step_symbol(y) +
+           "\\sum_i " + y.w("i") + y.error("i", "y") + "$" + step_note(y);
   }
   return out + ".";
 }
@@ -407,20 +441,25 @@ std::string readout(const Symbols& y) {
   const auto state = [&](const std::string& name) { return y.causal ? name + "_{" + at + "}" : name; };
   std::string out;
   if (is_deltaformer(d)) out = "\\sum_{i\\le t} w_i(t)\\, u_i/\\sum_{i\\le t} w_i(t)";
-  else if (y.by_query() && d.memory.kind == Class::constant && s.kind == Kind::gd)
+  else if (y.by_query() && d.memory.kind == Class::constant && s.kind == Kind::gd &&
+           (d.extras.loss == Loss::squared || s.steps == 1) && d.extras.loss != Loss::lp &&
+           d.extras.loss != Loss::huber && d.extras.loss != Loss::huber_coordinate)
     out = s.steps == 1 ? times(y.step("1")) + "\\sum_i w_i(t)\\, v_i"
                        : "(1 - (1 - " + times(y.step("1")) + "D)^{" + std::to_string(s.steps) +
                              "})\\sum_i w_i(t)\\, v_i/D,\\; D = \\sum_i w_i(t)";
-  else if (y.by_query() && d.memory.kind == Class::constant)
+  else if (y.by_query() && d.memory.kind == Class::constant && s.kind == Kind::exact && !d.memory.per_channel)
     out = "\\sum_i w_i(t)\\, v_i/(\\sum_i w_i(t)" + std::string(y.ridge().empty() ? "" : " + " + y.ridge()) +
           (d.weights.sink ? " + e^{\\mathrm{sink}}" : "") + ")";
   else if (s.kind == Kind::given)
     out = "E_p[v] - \\operatorname{Cov}_p(k,v)^\\top r_t,\\; p_i = w_i(t)/\\sum_j w_j(t)";
   else if (d.memory.kind == Class::local)
-    out = d.memory.order == 1 ? "c = \\sum_i p_i (1 - (k_i - E_p[k])^\\top r)\\, v_i,\\; r = " + local_inverse(y) +
-                                    "(E_p[k] - q_t),\\; p_i = w_i(t)/\\sum_j w_j(t)"
-                              : "b_0, \\text{ the constant term}";
-  else if (y.by_query()) out = "S(q_t)^\\top " + q;
+    out = d.memory.order == 1 && s.kind == Kind::exact
+              ? "c = \\sum_i p_i (1 - (k_i - E_p[k])^\\top r)\\, v_i,\\; r = " + local_inverse(y) +
+                    "(E_p[k] - q_t),\\; p_i = w_i(t)/\\sum_j w_j(t)"
+              : "b_0, \\text{ the constant term}";
+  else if (y.by_query() && d.memory.kind == Class::linear &&
+           !(s.kind == Kind::chebyshev || (s.kind == Kind::cg && d.weights.near == Kernel::none) || d.extras.blend))
+    out = d.weights.near != Kernel::none ? "S(q_t)^\\top " + q : state("S") + "^\\top " + q;
   else if (d.memory.kind == Class::slots) out = "Vm_t^\\top \\operatorname{softmax}(Km_t^\\top q_t)";
   else if (d.memory.kind == Class::vector) out = d.weights.complex ? "\\operatorname{Re} " + state("h") : state("h");
   else if (d.memory.kind == Class::kernel)
@@ -428,7 +467,7 @@ std::string readout(const Symbols& y) {
                                                      : "\\sum_i c_i\\, \\kappa(k_i,q_t)";
   else if (d.memory.kind == Class::constant) out = state("y");
   else if (is_network(d.memory)) out = "m_{" + state("W") + "}(q_t)";
-  else if (d.weights.levels) out = "\\sum_{\\ell} \\lambda_t^{(\\ell)} S_t^{(\\ell)\\top} " + q;
+  else if (d.weights.levels && !y.by_query()) out = "\\sum_{\\ell} \\lambda_t^{(\\ell)} S_t^{(\\ell)\\top} " + q;
   else if (s.kind == Kind::cg || s.kind == Kind::chebyshev || d.extras.blend)
     out = d.extras.blend
               ? y.now("F") + "^\\top (" + q + " + \\alpha_t (x_t - " + q + ")),\\; x_t = " + regular_inverse(y) + q

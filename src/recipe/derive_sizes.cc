@@ -13,17 +13,17 @@ using Loss = Extras::Loss;
 namespace {
 
 /// Pairs a design keeps: all of them or a window.
-std::string kept(const Design& d) { return d.weights.window > 0 ? std::to_string(d.weights.window) : "t"; }
+std::string kept(const Design& d) { return d.weights.reach() > 0 ? std::to_string(d.weights.reach()) : "t"; }
 
 /// n times that number, in front of a letter or a parenthesis: 2t, or 32 with a space behind it.
 std::string times_kept(const Design& d, long long n = 1) {
-  if (d.weights.window > 0) return std::to_string(n * d.weights.window) + "\\,";
+  if (const int reach = d.weights.reach(); reach > 0) return std::to_string(n * reach) + "\\,";
   return (n == 1 ? "" : std::to_string(n)) + "t";
 }
 
 /// n times its square.
 std::string times_kept_squared(const Design& d, long long n = 1) {
-  if (d.weights.window > 0) return std::to_string(n * d.weights.window * d.weights.window);
+  if (const long long reach = d.weights.reach(); reach > 0) return std::to_string(n * reach * reach);
   return (n == 1 ? "" : std::to_string(n)) + "t^2";
 }
 
@@ -63,6 +63,14 @@ std::string state_size(const Symbols& y) {
     if (d.weights.fade == Weights::Fade::gate)
       extra += " + " + (d.weights.per == Weights::Per::key ? times_kept(d) + "K" : t);
     if (d.weights.transport) extra += " + " + times_kept(d) + "(K + 1)";
+    if (d.memory.kind == Class::vector || (d.memory.kind == Class::constant && d.weights.near == Kernel::none))
+      return "$" + times_kept(d) + "V" + extra + "$ (the values themselves)";
+    if (is_network(d.memory))
+      return "$P = " + network_weights(d.memory) + "$" +
+             (s.momentum.given() ? ", and $P$ more for the momentum" : "") + ", and $" + pairs + extra +
+             "$ for the pairs";
+    if (s.kind == Kind::descend)
+      return "$" + coefficient(1 + s.momentum.given() + (s.q_norm > 0)) + matrix + " + " + pairs + extra + "$";
     return "$" + pairs + extra + "$ (the pairs themselves)";
   }
   switch (d.memory.kind) {
@@ -133,7 +141,21 @@ std::string cost(const Symbols& y) {
   const std::string t_times = times_kept(d), twice_steps = times_kept(d, 2LL * s.steps);
   if (y.by_query()) {
     if (is_deltaformer(d)) return "$2t(K + V)$";
-    if (d.memory.kind == Class::constant || s.kind == Kind::given || d.memory.order == 0) {
+    if (d.memory.kind == Class::vector || (d.memory.kind == Class::constant && d.weights.near == Kernel::none))
+      return "$" + times_kept(d, s.steps) + "V$";
+    if (is_network(d.memory))
+      return "$" +
+             (t == "t" ? std::to_string(3LL * s.steps) + "tP + P"
+                       : std::to_string(3LL * s.steps * d.weights.reach() + 1) + "P") +
+             "$ with $P = " + network_weights(d.memory) + "$";
+    if (d.memory.kind == Class::kernel) {
+      if (s.kind == Kind::gd && s.steps == 1) return "$" + times_kept(d, 2) + "(K + V)$";
+      if (s.kind == Kind::exact)
+        return "$" + t + "^3/6 + " + t_times + "(K + V)$ (the Gram matrix kept, one solve per query)";
+      return "$" + times_kept_squared(d, s.steps) + " + " + t_times + "(2K + V)$";
+    }
+    if (d.memory.kind == Class::constant || s.kind == Kind::given ||
+        (d.memory.kind == Class::local && d.memory.order == 0)) {
       const std::string slope = s.kind == Kind::given ? " + " + t_times + "(K + V)" : "";
       const std::string carried = d.weights.transport ? " + " + times_kept(d, 2) + "K" : "";
       if (d.memory.kind != Class::linear) return "$" + t_times + "(K + V)" + slope + carried + "$";
@@ -143,7 +165,8 @@ std::string cost(const Symbols& y) {
                                                      : "\\binom{K+" + std::to_string(d.memory.order) + "}{" +
                                                            std::to_string(d.memory.order) + "}")
                               : f;
-    if (s.kind == Kind::cg || s.kind == Kind::gd) return "$" + t_times + "(K + V) + " + twice_steps + m + "$";
+    if (s.kind != Kind::exact)
+      return "$" + t_times + "(K + V) + " + twice_steps + m + (s.kind == Kind::descend ? "V" : "") + "$";
     return "$" + t_times + "(" + m + "^2/2 + K + V) + " + m + "^3/6$ (one solve per query)";
   }
   switch (d.memory.kind) {
@@ -171,7 +194,7 @@ std::string cost(const Symbols& y) {
       if (s.kind == Kind::gd || s.kind == Kind::descend)
         return "$" +
                (t == "t" ? std::to_string(3LL * s.steps) + "tP + P"
-                         : std::to_string(3LL * s.steps * d.weights.window + 1) + "P") +
+                         : std::to_string(3LL * s.steps * d.weights.reach() + 1) + "P") +
                "$ with $" + p + "$";
       return "$" + std::to_string(4LL * s.steps + 1) + "P$ with $" + p + "$" +
              (s.muon ? ", and five Newton-Schulz products per update" : "");

@@ -14,30 +14,6 @@ using Loss = Extras::Loss;
 
 namespace {
 
-std::string similarity(Kernel kernel, double scale, const Quantity& bandwidth, int degree, const std::string& x,
-                       const std::string& y) {
-  switch (kernel) {
-    case Kernel::exponential:
-      return "e^{" + (scale > 0 ? numeral(scale) : "s") + "\\, " + x + "^\\top " + y + "}";
-    case Kernel::gaussian:
-      return "e^{-\\lVert " + x + " - " + y + "\\rVert^2/" + number_or(bandwidth, "h") + "}";
-    case Kernel::linear:
-      return x + "^\\top " + y;
-    case Kernel::polynomial:
-      return "(1 + " + x + "^\\top " + y + ")^{" + std::to_string(degree) + "}";
-    case Kernel::none:
-      break;
-  }
-  return "1";
-}
-
-std::string kernel_note(Kernel kernel, double scale, const Quantity& bandwidth) {
-  if (kernel == Kernel::exponential && scale <= 0) return ", $s = 1/\\sqrt{K}$";
-  if (kernel == Kernel::gaussian && !bandwidth.given()) return ", $h = 2\\sqrt{K}$";
-  if (kernel == Kernel::gaussian && bandwidth.is_input()) return ", $h$ the input bandwidth";
-  return "";
-}
-
 std::string network(const Memory& m) {
   std::string inner;
   if (m.kind == Class::swiglu) {
@@ -185,27 +161,6 @@ std::string Symbols::importance(const std::string& i) const {
   return {};
 }
 
-std::string Symbols::weight() const {
-  const Weights& w = d.weights;
-  std::string out = importance("i");
-  const std::string last = causal ? "t" : "N";  // from where the age of a pair is counted
-  if (w.fade == Weights::Fade::decay)
-    out += w.decay.is_constant() ? numeral(w.decay.value) + "^{" + last + "-i}\\," : "e^{g (" + last + "-i)}\\,";
-  const bool inside = w.near != Kernel::none && w.per == Per::key;  // the key fades inside the similarity
-  if (w.fade == Weights::Fade::gate && !inside) out += "\\prod_{j=i+1}^{" + last + "} a_j\\,";
-  if (w.near != Kernel::none) {
-    const std::string k = w.transport ? "H_t \\cdots H_{i+1} k_i"
-                          : inside    ? "(k_i\\odot\\prod_{j=i+1}^{" + last + "} a_j)"
-                                      : "k_i";
-    out += similarity(w.near, w.near_scale, w.bandwidth, 2, "q_t", k) + "\\,";
-  }
-  if (w.levels) out += "\\lambda_t^{(\\ell(t,i))}\\,";
-  if (out.empty()) return "1";
-  return out.substr(0, out.size() - 2);  // without the last thin space
-}
-
-std::string Symbols::w(const std::string& i) const { return weight() == "1" ? "" : "w_{" + i + "}(t)\\, "; }
-
 std::string Symbols::faded(const std::string& state) const {
   const Weights& w = d.weights;
   if (w.fade == Weights::Fade::equal) return state;
@@ -229,8 +184,9 @@ std::string Symbols::faded(const std::string& state) const {
 }
 
 std::string Symbols::range() const {
-  if (!causal) return d.weights.window > 0 ? "i>N-" + std::to_string(d.weights.window) : "i";
-  return d.weights.window > 0 ? "t-" + std::to_string(d.weights.window) + "<i\\le t" : "i\\le t";
+  const int n = d.weights.reach();
+  if (!causal) return n > 0 ? "i>N-" + std::to_string(n) : "i";
+  return n > 0 ? "t-" + std::to_string(n) + "<i\\le t" : "i\\le t";
 }
 
 std::string Symbols::now(const std::string& sum) const { return causal ? sum + "_t" : sum; }
@@ -282,7 +238,17 @@ std::string Symbols::step(const std::string& k) const {
   return number_or(s.step, symbol);
 }
 
-bool Symbols::fades() const { return d.weights.fade != Weights::Fade::equal; }
+bool Symbols::fades() const {
+  return d.weights.fade != Weights::Fade::equal || d.weights.power.given() || d.weights.given > 0;
+}
+bool Symbols::by_query() const {
+  const Weights& w = d.weights;
+  if (w.near != Kernel::none) return true;
+  if (sees_newest_only(d)) return false;
+  if (!causal) return w.given > 0;  // ages are counted from the last pair, for every query
+  const bool sums_by_level = d.memory.kind == Class::linear && one_step();
+  return w.power.given() || w.given > 0 || (w.levels && !sums_by_level);
+}
 bool Symbols::one_step() const { return d.solver.kind == Kind::gd && d.solver.steps == 1; }
 
 bool Symbols::affine() const {
@@ -320,6 +286,7 @@ std::string where(const Symbols& y) {
     if (d.memory.kind == Class::slots) say("a gate and a write strength per slot");
     else if (y.weight() != "1") say("$w_i(t) = " + y.weight() + "$");
     if (w.near != Kernel::none) out += kernel_note(w.near, w.near_scale, w.bandwidth);
+    for (const std::string& note : age_notes(w)) say(note);
     if (w.fade == Weights::Fade::gate && d.memory.kind != Class::slots) {
       if (w.per == Per::token) say("$a_j = e^{g_j}$");
       if (w.per == Per::key) say("one $a_j = e^{\\mathrm{gk}_j}$ per key channel");
@@ -442,6 +409,11 @@ std::string gradient(const Symbols& y) {
       if (s.kind == Kind::given)
         return "The normal equations would give $r_t = \\operatorname{Cov}_p(k,k)^{-1}(E_p[k] - q_t)$, $p$ the "
                "weights scaled to sum 1; here $r_t$ is an input instead.";
+      if (s.kind == Kind::gd)
+        return "$\\nabla_b = -\\sum_i w_i(t)\\, z_i (v_i - b^\\top z_i)^\\top$, $z_i$ the monomials of $k_i - q_t$ "
+               "up to "
+               "degree " +
+               std::to_string(d.memory.order) + ".";
       if (d.memory.order == 0) return "$(\\sum_i w_i)\\, c = \\sum_i w_i v_i$.";
       return "Normal equations in the features $z_i$ (monomials of $k_i - q_t$ up to degree " +
              std::to_string(d.memory.order) + "): $(\\sum_i w_i z_i z_i^\\top" +

@@ -63,6 +63,12 @@ std::string whole_cost(const Symbols& y) {
   const std::string f = y.features(), matrix = f + "V", n = std::to_string(s.steps);
   if (y.by_query()) {
     if (s.kind == Kind::given) return "$2N(K + V)$";
+    if (d.memory.kind == Class::vector) return "$NV$";
+    if (is_network(d.memory)) return std::to_string(3LL * s.steps) + "$N$ passes through the network";
+    if (d.memory.kind == Class::kernel)
+      return s.kind == Kind::gd && s.steps == 1 ? "$2N(K + V)$"
+             : s.kind == Kind::exact            ? "$N(K + V) + N^3/6$ (one solve per query)"
+                                                : "$N(2K + V) + " + (s.steps == 1 ? "" : n) + "N^2$";
     if (d.memory.kind == Class::constant || (d.memory.kind == Class::local && d.memory.order == 0))
       return "$N(K + V)$";
     const std::string order = std::to_string(d.memory.order);

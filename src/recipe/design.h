@@ -23,10 +23,26 @@ struct Quantity {
   bool operator==(const Quantity&) const = default;
 };
 
-enum class Kernel { none, exponential, gaussian, linear, polynomial };
+enum class Kernel {
+  none,
+  exponential,
+  gaussian,
+  linear,
+  polynomial,
+  laplace,
+  matern32,
+  matern52,
+  epanechnikov,
+  tricube,
+  box,
+  nearest
+};
 //   exponential  exp(x.y * s), s = 1/sqrt(K) unless a scale is set
 //   gaussian     exp(-|x-y|^2 / bandwidth), bandwidth = 2 sqrt(K) unless set
 //   linear x.y ;  polynomial (1 + x.y)^degree
+//   With u = |x-y| / bandwidth: laplace e^-u ; matern32, matern52 with a = sqrt(3) u, sqrt(5) u: (1 + a) e^-a,
+//   (1 + a + a^2/3) e^-a ; of compact support, weights only: epanechnikov 1 - u^2, tricube (1 - u^3)^3, box 1, all 0
+//   for u > 1 ; nearest 1 for the n keys nearest to the query
 
 struct Weights {
   enum class Fade { equal, decay, gate } fade = Fade::equal;
@@ -39,10 +55,17 @@ struct Weights {
   int window = 0;              // 0: every pair; n: only the newest n
   Kernel near = Kernel::none;  // weight by similarity to the query
   double near_scale = 0;       // exponential: factor on q.k; 0 = 1/sqrt(K)   near(exp, scale=1)
-  Quantity bandwidth;          // gaussian
+  Quantity bandwidth;          // gaussian and the kernels of the distance
+  int neighbours = 0;          // nearest: how many
   bool sink = false, transport = false;
   bool levels = false;  // log-linear hierarchy
   int level_count = 0;  // 0: as many as the input `levels` has (its state then keeps all pairs)
+  double steady = 0;    // gate * decay(x): the constant factor beside the gate; 0: none
+  Quantity power;       // power(a): (age + 1)^-a; input = exponent [H]
+  int given = 0;        // given(n), mask(n): weights of the newest n pairs are an input; 0: none
+  bool mask = false;    // mask(n): they are 1 where the input is above zero, else 0
+  /// How many of the newest pairs may count; 0: all.
+  int reach() const { return window > 0 && given > 0 ? (window < given ? window : given) : window + given; }
   bool operator==(const Weights&) const = default;
 };
 

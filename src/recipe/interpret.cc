@@ -54,17 +54,39 @@ void only_with(const Term& term, std::string_view option, std::initializer_list<
 }
 
 Kernel kernel_of(const Term& term) {
-  if (term.has("exp")) return Kernel::exponential;
-  if (term.has("gauss")) return Kernel::gaussian;
-  if (term.has("linear")) return Kernel::linear;
-  return Kernel::polynomial;
+  constexpr std::pair<std::string_view, Kernel> kernels[] = {
+      {"exp", Kernel::exponential},       {"gauss", Kernel::gaussian},    {"linear", Kernel::linear},
+      {"polynomial", Kernel::polynomial}, {"laplace", Kernel::laplace},   {"matern12", Kernel::laplace},
+      {"matern32", Kernel::matern32},     {"matern52", Kernel::matern52}, {"epanechnikov", Kernel::epanechnikov},
+      {"tricube", Kernel::tricube},       {"box", Kernel::box},           {"nearest", Kernel::nearest}};
+  for (const auto& [word, kernel] : kernels)
+    if (term.has(word)) return kernel;
+  return Kernel::none;
+}
+
+/// Similarities that weigh pairs but span no Hilbert space.
+void refuse_no_mercer_kernel(const Term& term) {
+  for (const std::string_view word : {"epanechnikov", "tricube", "box"})
+    if (term.has(word))
+      fail_at(column_of(term, word), quoted(word) +
+                                         " is not positive definite (its Fourier transform changes sign), so it is "
+                                         "the kernel of no Hilbert space; take `gauss`, `laplace` or `matern32`, or "
+                                         "weigh pairs by it: `near(" +
+                                         std::string(word) + ")`");
+  if (term.has("nearest"))
+    fail_at(column_of(term, "nearest"),
+            "`nearest` is not symmetric (x may be among the nearest to y and y not among those to x), so it is the "
+            "kernel of no Hilbert space; take `gauss`, `laplace` or `matern32`, or weigh pairs by it: "
+            "`near(nearest=n)`");
 }
 
 void read_fade(const Term& term, Weights& w) {
   if (term.word == "decay") {
-    w.fade = Weights::Fade::decay;
-    w.decay = term.has(unnamed) ? quantity(term, unnamed) : Quantity{Quantity::From::input, 0};
+    const Quantity factor = term.has(unnamed) ? quantity(term, unnamed) : Quantity{Quantity::From::input, 0};
+    if (w.fade == Weights::Fade::gate) w.steady = factor.value;
+    else w.fade = Weights::Fade::decay, w.decay = factor;
   } else if (term.word == "gate") {
+    if (w.fade == Weights::Fade::decay) w.steady = w.decay.value;
     w.fade = Weights::Fade::gate;
     w.decay = {Quantity::From::input, 0};
     const bool key = term.has("key"), value = term.has("value");
@@ -91,12 +113,33 @@ void read_near(const Term& term, Weights& w) {
   only_with(term, "scale", {"exp"});
   only_with(term, "sink", {"exp"});
   only_with(term, "transport", {"exp"});
-  only_with(term, "bandwidth", {"gauss"});
+  only_with(term, "bandwidth",
+            {"gauss", "laplace", "matern12", "matern32", "matern52", "epanechnikov", "tricube", "box"});
   w.near = kernel_of(term);
+  w.neighbours = count(term, "nearest", 0);
   w.near_scale = number(term, "scale", 0);
   w.bandwidth = quantity(term, "bandwidth");
   w.sink = term.has("sink");
   w.transport = term.has("transport");
+}
+
+/// The product of two fades: a gate and a decay by a number.
+void check_two_fades(const Term& first, const Term& second) {
+  const std::string both = quoted(second.word) + " and " + quoted(first.word) + " both say how pairs fade; ";
+  if (first.word == "equal" || second.word == "equal")
+    fail_at(second.column,
+            both + "keep the one that is not `equal`, and write an importance there, as in `gate(beta)`");
+  const Term& decay = first.word == "decay" ? first : second;
+  const Term& gate = first.word == "decay" ? second : first;
+  if (!decay.has(unnamed))
+    fail_at(second.column,
+            both + "as inputs one would do for both: keep one, or give the decay as a number, `gate * decay(0.98)`");
+  for (const std::string_view word : {"beta", "exponential"})
+    if (decay.has(word))
+      fail_at(column_of(decay, word), "in a product of two fades the importance stands in the gate; write " +
+                                          quoted("gate(" + std::string(word) + ")"));
+  if (gate.has("full") || gate.has("complex") || gate.has("trapezoid"))
+    fail_at(second.column, both + "a decay beside a `full`, `complex` or `trapezoid` gate belongs into that gate");
 }
 
 Weights read_weights(const std::vector<Term>& terms) {
@@ -114,12 +157,15 @@ Weights read_weights(const std::vector<Term>& terms) {
       read_near(term, w);
     } else if (term.word == "levels") {
       w.levels = true, w.level_count = count(term, unnamed, 0);
-    } else {
-      if (fade != nullptr)
+    } else if (term.word == "power") {
+      w.power = term.has(unnamed) ? quantity(term, unnamed) : Quantity{Quantity::From::input, 0};
+    } else if (term.word == "given" || term.word == "mask") {
+      if (w.given > 0)
         fail_at(term.column,
-                quoted(term.word) + " and " + quoted(fade->word) +
-                    " both say how pairs fade; keep one (a product joins a fade with `window`, `near` or "
-                    "`levels`)");
+                "`given` and `mask` both give the weights of pairs; keep one (`given` with zeros masks)");
+      w.given = count(term, unnamed, 1), w.mask = term.word == "mask";
+    } else {
+      if (fade != nullptr) check_two_fades(*fade, term);
       fade = &term;
       read_fade(term, w);
     }
@@ -128,6 +174,7 @@ Weights read_weights(const std::vector<Term>& terms) {
 }
 
 Memory read_memory(const Term& term) {
+  if (term.word == "kernel") refuse_no_mercer_kernel(term);
   check_against_table(Axis::memory, term);
   Memory m;
   using Class = Memory::Class;
@@ -153,7 +200,7 @@ Memory read_memory(const Term& term) {
     m.order = count(term, unnamed, 0);
   } else if (term.word == "kernel") {
     only_with(term, "scale", {"exp"});
-    only_with(term, "bandwidth", {"gauss"});
+    only_with(term, "bandwidth", {"gauss", "laplace", "matern12", "matern32", "matern52"});
     only_with(term, "degree", {"polynomial"});
     m.kind = Class::kernel;
     m.kernel = kernel_of(term);
@@ -343,6 +390,7 @@ Design interpret(const Recipe& recipe) {
   if (design.memory.kind == Memory::Class::slots) design.weights.per = Weights::Per::slot;
   check_combination(recipe, design);
   if (!forgets_by_window(design)) design.weights.window = 0;  // nobody looks through it, which is a remark
+  if (sees_newest_only(design)) design.weights.power = {}, design.weights.steady = 0;
   return design;
 }
 

@@ -119,7 +119,21 @@ constexpr const char* in_company[] = {"equal / linear / chebyshev(3, ridge)",
                                       "equal / kernel(gauss) / exact(ridge)",
                                       "equal / layernorm(linear) / minibatch(3, rate=0.1)",
                                       "equal / mlp(2, width=3) / sgd(beta=0.1)",
-                                      "window(3) / linear / descend(1, step=0.1)"};
+                                      "window(3) / linear / descend(1, step=0.1)",
+                                      "near(tricube) / local(2) / exact(ridge)",
+                                      "near(nearest=3) / linear / exact(ridge)",
+                                      "near(gauss) / kernel(matern32) / exact(ridge)",
+                                      "near(laplace) / mlp(2, width=3) / gd(2, step=0.1)",
+                                      "near(gauss) / linear / descend(1, step=0.1)",
+                                      "near(exp) / local(1) / gd(2, step=auto)",
+                                      "equal / kernel(laplace) / exact(ridge)",
+                                      "power(0.5) / linear / exact(ridge)",
+                                      "power / linear / gd(1)",
+                                      "gate * decay(0.9) / linear / gd(1)",
+                                      "given(4) / linear / gd(1)",
+                                      "given(3) / kernel(gauss) / exact(ridge)",
+                                      "mask(4) * near(exp) / constant / exact",
+                                      "gate * levels / linear / exact(ridge)"};
 
 // A random recipe was not parsed, so its errors name no columns.
 void clear_columns(Term& term) {
@@ -137,14 +151,17 @@ void clear_columns(Recipe& recipe) {
 
 struct Parts {
   std::vector<Recipe> plain, company;
-  std::vector<Term> weights, extras;
+  std::vector<std::vector<Term>> weights;  // by word, so that a word with many variants is no more frequent
+  std::vector<Term> extras;
 };
 
 const Parts& parts() {
   static const Parts made = [] {
     Parts p;
-    p.weights = minimal_terms_of(Axis::weights), p.extras = minimal_terms_of(Axis::extra);
-    for (const Term& weights : p.weights)
+    p.extras = minimal_terms_of(Axis::extra);
+    for (const WordInfo& info : words())
+      if (info.axis == Axis::weights) p.weights.push_back(minimal_terms(info));
+    for (const Term& weights : minimal_terms_of(Axis::weights))
       for (const Term& memory : minimal_terms_of(Axis::memory))
         for (const Term& solver : minimal_terms_of(Axis::solver))
           if (Recipe recipe{{weights}, memory, solver, {}}; is_valid(recipe)) p.plain.push_back(std::move(recipe));
@@ -224,7 +241,7 @@ Recipe random_recipe(std::uint64_t seed) {
     Recipe grown = recipe;
     switch (draw.below(6)) {
       case 0:
-        grown.weights.push_back(draw.one_of(from.weights));
+        grown.weights.push_back(draw.one_of(draw.one_of(from.weights)));
         break;
       case 1:
         grown.extras.push_back(draw.one_of(from.extras));

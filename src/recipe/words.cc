@@ -31,6 +31,10 @@ constexpr OptionInfo named_count(std::string_view name, std::string_view formula
   option.written = as_value;
   return option;
 }
+constexpr OptionInfo in_group(OptionInfo option, std::string_view group) {
+  option.group = group;
+  return option;
+}
 /// `name` is an input, `name=x` a constant in [low, high].
 constexpr OptionInfo quantity(std::string_view name, std::string_view formula, std::string_view meaning, double low,
                               double high, std::string_view group = {}) {
@@ -92,6 +96,19 @@ constexpr OptionInfo gate_options[] = {
     importance_exponential_option,
     flag("trapezoid", "lam_t dt_t k_t v_t' + (1-lam_t) dt_t a_t k_{t-1} v_{t-1}', lam = sigmoid(trap)",
          "each write is shared between two tokens, inputs `trap`, `dt` [B T H] (Mamba-3)", "importance")};
+constexpr OptionInfo power_options[] = {
+    {.name = "x",
+     .written = as_number,
+     .formula = "w_i = (t-i+1)^-x",
+     .meaning = "the exponent as a constant, `power(0.5)`",
+     .group = "exponent",
+     .low = 0},
+    flag("a", "w_i = (t-i+1)^-exponent", "the exponent as an input `exponent` [H]; the same as `power` alone",
+         "exponent")};
+constexpr OptionInfo given_options[] = {needed(
+    count("n", "w_i = w_t[t-i] for t-n < i <= t, else 0", "how many of the newest pairs have a weight", 65536))};
+constexpr OptionInfo mask_options[] = {needed(count("n", "w_i = 1 if mask_t[t-i] > 0, else 0; 0 for i <= t-n",
+                                                    "how many of the newest pairs may count", 65536))};
 constexpr OptionInfo window_options[] = {
     needed(count("n", "w_i = 0 unless t-n < i <= t", "how many of the newest pairs count"))};
 constexpr OptionInfo levels_options[] = {count(
@@ -99,8 +116,22 @@ constexpr OptionInfo levels_options[] = {count(
 constexpr OptionInfo near_options[] = {
     needed(flag("exp", "w_i = exp(s q_t.k_i), s = 1/sqrt(K)", "softmax weights", "kernel")),
     needed(flag("gauss", "w_i = exp(-|q_t-k_i|^2 / h), h = 2 sqrt(K)", "Gaussian weights", "kernel")),
+    needed(flag("laplace", "w_i = exp(-u), u = |q_t-k_i| / h, h = 2 sqrt(K)", "Laplace weights", "kernel")),
+    needed(flag("matern12", "w_i = exp(-u)", "Matern weights of smoothness 1/2: the same as `laplace`", "kernel")),
+    needed(flag("matern32", "w_i = (1 + a) exp(-a), a = sqrt(3) u", "Matern weights of smoothness 3/2", "kernel")),
+    needed(flag("matern52", "w_i = (1 + a + a^2/3) exp(-a), a = sqrt(5) u", "Matern weights of smoothness 5/2",
+                "kernel")),
+    needed(flag("epanechnikov", "w_i = 1 - u^2 for u < 1, else 0", "Epanechnikov weights, of compact support",
+                "kernel")),
+    needed(flag("tricube", "w_i = (1 - u^3)^3 for u < 1, else 0", "tricube weights (LOESS), of compact support",
+                "kernel")),
+    needed(flag("box", "w_i = 1 for u <= 1, else 0", "the mean of the pairs within the bandwidth", "kernel")),
+    needed(in_group(named_count("nearest", "w_i = 1 for the n keys nearest to q_t, else 0",
+                                "nearest neighbours; of two that are equally far the newer one"),
+                    "kernel")),
     constant("scale", "s = x", "with `exp`: the factor on q.k", 0, infinity, true),
-    positive(quantity("bandwidth", "h = x", "with `gauss`: the bandwidth, or an input `bandwidth` [H]", 0, infinity)),
+    positive(quantity("bandwidth", "h = x",
+                      "with all but `exp` and `nearest`: the bandwidth, or an input `bandwidth` [H]", 0, infinity)),
     flag("sink", "denominator + exp(sink)", "with `exp`: a pair of value zero, input `sink` [H]"),
     flag("transport", "q_t' H_t ... H_{i+1} k_i, H_j = I - beta_t w_t w_t'",
          "with `exp`: keys carried by Householder maps, inputs `w_t` [B T G K], `beta_t` [B T G] (PaTH)")};
@@ -122,15 +153,22 @@ constexpr OptionInfo local_options[] = {needed({.name = "p",
                                                 .formula = "m(x) = sum over monomials of x - q_t up to degree p",
                                                 .meaning = "order of the local polynomial",
                                                 .low = 0,
-                                                .high = 3,
+                                                .high = 8191,
                                                 .integer = true})};
 constexpr OptionInfo kernel_options[] = {
     needed(flag("exp", "kappa(x,y) = exp(s x.y), s = 1/sqrt(K)", "exponential kernel", "kernel")),
     needed(flag("gauss", "kappa(x,y) = exp(-|x-y|^2 / h), h = 2 sqrt(K)", "Gaussian kernel", "kernel")),
     needed(flag("linear", "kappa(x,y) = x.y", "linear kernel", "kernel")),
     needed(flag("polynomial", "kappa(x,y) = (1 + x.y)^degree", "polynomial kernel", "kernel")),
+    needed(flag("laplace", "kappa(x,y) = exp(-u), u = |x-y| / h, h = 2 sqrt(K)", "Laplace kernel", "kernel")),
+    needed(
+        flag("matern12", "kappa(x,y) = exp(-u)", "Matern kernel of smoothness 1/2: the same as `laplace`", "kernel")),
+    needed(
+        flag("matern32", "kappa(x,y) = (1 + a) exp(-a), a = sqrt(3) u", "Matern kernel of smoothness 3/2", "kernel")),
+    needed(flag("matern52", "kappa(x,y) = (1 + a + a^2/3) exp(-a), a = sqrt(5) u", "Matern kernel of smoothness 5/2",
+                "kernel")),
     constant("scale", "s = x", "with `exp`: the factor on x.y", 0, infinity, true),
-    constant("bandwidth", "h = x", "with `gauss`", 0, infinity, true),
+    constant("bandwidth", "h = x", "with `gauss`, `laplace` and `matern..`", 0, infinity, true),
     named_count("degree", "degree = n", "with `polynomial` (default 2)", 8)};
 constexpr OptionInfo width_default_option = flag("4x", "width = 4 K", "the default width, said out loud", "width");
 constexpr OptionInfo width_option = {.name = "width",
@@ -293,11 +331,17 @@ constexpr WordInfo word_table[] = {
     {Axis::weights, "decay", "w_i = exp(g (t-i))", "older pairs fade at a constant rate", decay_options},
     {Axis::weights, "gate", "w_i = prod_{j=i+1..t} a_j, a_j = exp(g_j)",
      "older pairs fade by a factor that each token chooses, input `g` [B T H]", gate_options},
+    {Axis::weights, "power", "w_i = (t-i+1)^-a", "older pairs fade by a power of their age", power_options},
     {Axis::weights, "window", "w_i = 0 for i <= t-n", "only the newest pairs count", window_options},
     {Axis::weights, "near", "w_i = similarity of k_i to q_t", "pairs near the query count more", near_options},
     {Axis::weights, "levels", "w_i = levels_t[l(t,i)]",
      "one scale per level of a binary hierarchy of ages, input `levels` [B T H L] (log-linear attention)",
      levels_options},
+    {Axis::weights, "given", "w_i = w_t[t-i]",
+     "any weights: those of the newest n pairs by age, input `w` [B T H W], W = n", given_options},
+    {Axis::weights, "mask", "w_i = [mask_t[t-i] > 0]",
+     "any set of pairs (block-sparse patterns): which of the newest n count, input `mask` [B T H W], W = n",
+     mask_options},
     {Axis::memory, "linear", "m(x) = S' phi(x)", "a matrix S [K, V], phi the identity unless named", linear_options},
     {Axis::memory, "constant", "m(x) = c", "one value, whatever the key", constant_options},
     {Axis::memory, "local", "m(x) = polynomial in x - q_t", "a polynomial fitted around the query", local_options},

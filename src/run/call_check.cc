@@ -134,7 +134,7 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   if (body.pipeline.history && !body.on_oracle())
     for (int n = 0; n < body.shape.batch; ++n)
       kept = std::max(kept, static_cast<const std::int64_t*>(call.state.data)[n]);
-  if (kept > 0 && call.outputs && !body.pipeline.design.weights.window)
+  if (kept > 0 && call.outputs && !body.pipeline.design.weights.reach())
     for (int n = 0; n < body.shape.batch; ++n) {
       const std::int64_t own =
           cu.empty() ? time : cu[static_cast<std::size_t>(n) + 1] - cu[static_cast<std::size_t>(n)];

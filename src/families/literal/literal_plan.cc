@@ -267,6 +267,7 @@ int build(Builder& b, double scale) {
   const bool in_kernel = p.design.keeps_pairs();  // the scale of near(..) and kernel(..) sits inside the kernel
   sizes.scale = in_kernel ? 1 : scale;
   sizes.kernel_scale = in_kernel ? b.options().scale.value_or(0) : 0;
+  oracle::check_features(p.design, sizes);
   const oracle::Arrays fresh = oracle::fresh_state(p.design, sizes);
   std::vector<StatePart> states;
   for (const oracle::StateShape& shape : oracle::state_shapes(p.design)) {

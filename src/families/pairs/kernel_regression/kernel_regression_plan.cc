@@ -18,7 +18,8 @@ bool claim(const Design& design, bool causal) {
   Claim rest(design);
   rest.needs(rest.m.kind, {Memory::Class::kernel});
   rest.needs(!rest.m.bandwidth.is_input());
-  rest.m.kernel = {}, rest.m.kernel_scale = 0, rest.m.bandwidth = {}, rest.m.degree = Memory{}.degree;
+  rest.needs(rest.m.kernel, {Kernel::exponential, Kernel::gaussian, Kernel::linear, Kernel::polynomial});
+  rest.m.kernel_scale = 0, rest.m.bandwidth = {}, rest.m.degree = Memory{}.degree;
   rest.needs(rest.s.kind, {Solver::Kind::exact});
   rest.needs(rest.has_ridge());
   rest.takes(rest.s.ridge_per, {Solver::RidgePer::token});
