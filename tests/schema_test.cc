@@ -55,6 +55,9 @@ const char* const asking[] = {
     "equal / linear / exact(ridge(key))",                             // ridge of a channel
     "equal / linear / exact(ridge(token))",                           // ridge of a token
     "equal / linear / exact(ridge)",                                  // ridge of a head
+    "power / linear / gd(1)",                                         // exponent
+    "given(4) / linear / gd(1)",                                      // w
+    "mask(4) / linear / gd(1)",                                       // mask
     "near(gauss, bandwidth) / constant / exact",                      // bandwidth
     "near(exp, sink) / constant / exact",                             // sink
     "gate * levels / linear / gd(1)",                                 // levels

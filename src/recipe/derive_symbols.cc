@@ -166,6 +166,11 @@ std::string Symbols::faded(const std::string& state) const {
   if (w.fade == Weights::Fade::equal) return state;
   if (w.fade == Weights::Fade::decay)
     return (w.decay.is_constant() ? numeral(w.decay.value) : "e^{g}") + "\\, " + state;
+  if (w.steady > 0) {
+    Design gated = d;
+    gated.weights.steady = 0;
+    return numeral(w.steady) + "\\, " + Symbols(gated, causal).faded(state);
+  }
   const std::string phase = w.complex ? " + \\mathrm{i}\\theta_t" : "";
   switch (w.per) {
     case Per::key:

@@ -133,7 +133,7 @@ constexpr const char* in_company[] = {"equal / linear / chebyshev(3, ridge)",
                                       "given(4) / linear / gd(1)",
                                       "given(3) / kernel(gauss) / exact(ridge)",
                                       "mask(4) * near(exp) / constant / exact",
-                                      "gate * levels / linear / exact(ridge)"};
+                                      "gate * levels(6) / linear / exact(ridge)"};
 
 // A random recipe was not parsed, so its errors name no columns.
 void clear_columns(Term& term) {
@@ -235,7 +235,7 @@ const std::vector<Recipe>& skeletons() {
 Recipe random_recipe(std::uint64_t seed) {
   Draw draw(seed);
   const Parts& from = parts();
-  Recipe recipe = draw.one_of(draw.below(3) == 0 ? from.plain : from.company);
+  Recipe recipe = draw.one_of(draw.below(6) == 0 ? from.plain : from.company);
   const std::size_t most = draw.below(24) + 1, attempts = draw.below(most);
   for (std::size_t i = 0; i < attempts; ++i) {
     Recipe grown = recipe;
