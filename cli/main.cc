@@ -199,6 +199,10 @@ int main(int argc, char** argv) {
   regress_command->add_option("--covariance", regress.covariance, "built-in process: covariance of the noise")
       ->check(CLI::IsMember({"equicorrelation", "toeplitz", "wishart", "identity"}))
       ->capture_default_str();
+  regress_command
+      ->add_option("--order", regress.order, "built-in process: paper (0.9, then 0.999) or slides (0.999, then 0.9)")
+      ->check(CLI::IsMember({"paper", "slides"}))
+      ->capture_default_str();
   regress_command->add_option("--threads", regress.threads, "built-in process: threads; 0 = all cores");
 
   LayersOptions layers;

@@ -70,13 +70,16 @@ Axis y_axis(const Plot& plot) {
     double top = 30 * high;
     for (double median : medians)
       if (median <= 1e5 * high) top = std::max(top, 1.5 * median);
-    axis.high = std::min(axis.high, top);
-    axis.low = std::max({axis.low, 0.1 * lows.front(), axis.high * 1e-12});
+    if (!plot.whole_range) {
+      axis.high = std::min(axis.high, top);
+      axis.low = std::max({axis.low, 0.1 * lows.front(), axis.high * 1e-12});
+    }
     axis.low /= 1.15, axis.high *= 1.15;
     if (!(axis.high > axis.low * 1.3)) axis.low /= 2, axis.high *= 2;
   } else {
     const double reach = 3 * (high - low);
-    if (reach > 0) axis.high = std::min(axis.high, high + reach), axis.low = std::max(axis.low, low - reach);
+    if (reach > 0 && !plot.whole_range)
+      axis.high = std::min(axis.high, high + reach), axis.low = std::max(axis.low, low - reach);
     double margin = 0.05 * (axis.high - axis.low);
     if (!(margin > 0) || !std::isfinite(margin)) margin = std::max(0.5, 0.1 * std::abs(axis.high));
     axis.low = std::max(axis.low - margin, -1e300), axis.high = std::min(axis.high + margin, 1e300);
@@ -86,13 +89,17 @@ Axis y_axis(const Plot& plot) {
 
 Axis x_axis(const Plot& plot) {
   Axis axis;
+  axis.log = plot.log_x;
   bool any = false;
   for (const Line& line : plot.lines)
     for (double x : line.x) {
       axis.low = any ? std::min(axis.low, x) : x, axis.high = any ? std::max(axis.high, x) : x;
       any = true;
     }
-  if (!(axis.high > axis.low)) axis.low -= 0.5, axis.high += 0.5;
+  if (!(axis.high > axis.low)) {
+    if (axis.log) axis.low /= 2, axis.high *= 2;
+    else axis.low -= 0.5, axis.high += 0.5;
+  }
   return axis;
 }
 
@@ -104,7 +111,7 @@ std::string tick_text(double value, double step) {
 }
 
 std::string log_text(double value) {
-  if (value >= 0.0009 && value < 1e5) return fmt::format("{:.3g}", value);
+  if (value >= 0.0009 && value < 1e5) return fmt::format("{:.6g}", value);
   const int exponent = static_cast<int>(std::floor(std::log10(value) + 1e-9));
   return fmt::format("{:.0f}e{}", value / std::pow(10, exponent), exponent);
 }
@@ -233,14 +240,15 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
   s += fmt::format("<clipPath id=\"{}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>\n", clip,
                    left, top, w, h);
 
-  const std::vector<double> xt = linear_ticks(ax.low, ax.high, std::max(2, w / 90));
+  const std::vector<double> xt =
+      ax.log ? log_ticks(ax.low, ax.high) : linear_ticks(ax.low, ax.high, std::max(2, w / 90));
   const std::vector<double> yt =
       ay.log ? log_ticks(ay.low, ay.high) : linear_ticks(ay.low, ay.high, std::max(2, h / 55));
   for (double x : xt)
     s += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text x=\"{0:.1f}\" y=\"{3}\" "
         "text-anchor=\"middle\">{4}</text>\n",
-        px(x), top, top + h, top + h + 17, tick_text(x, xt.size() > 1 ? xt[1] - xt[0] : 1));
+        px(x), top, top + h, top + h + 17, ax.log ? log_text(x) : tick_text(x, xt.size() > 1 ? xt[1] - xt[0] : 1));
   for (double y : yt)
     s += fmt::format(
         "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3}\" y=\"{4:.1f}\" "

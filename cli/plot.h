@@ -26,7 +26,8 @@ struct Band {
 
 struct Plot {
   std::string title, x_label, y_label;
-  bool log_y = false;
+  bool log_x = false, log_y = false;
+  bool whole_range = false;    // far ends too, where they are what the plot is about
   bool legend_by_end = false;  // legend in the order in which the lines end, else as given
   std::vector<Line> lines;
   std::vector<Band> bands;

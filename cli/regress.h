@@ -31,7 +31,8 @@ struct RegressOptions {
   int time = 256;
   std::uint64_t seed = 2025;
   std::string covariance = "equicorrelation";
-  int threads = 0;  // 0: as many as the machine has; the numbers do not depend on it
+  std::string order = "paper";  // or "slides": which rule comes first
+  int threads = 0;              // 0: as many as the machine has; the numbers do not depend on it
 
   std::string command;  // the command line, for the report
 };

@@ -79,6 +79,7 @@ class Switching {
   explicit Switching(const RegressOptions& options) : options_(options) {
     spec_.time = options.time;
     spec_.covariance = parse_covariance(options.covariance);
+    spec_.order = parse_rule_order(options.order);
   }
   int run();
 
@@ -339,9 +340,10 @@ std::string Switching::table() const {
     out.row(std::move(cells));
   }
   std::string text = fmt::format(
-      "Switching process, K = V = {}, T = {}, {} noise; the rule changes at t = {}.\n"
+      "Switching process, K = V = {}, T = {}, {} noise; the rule changes from {} to {} at t = {}.\n"
       "Squared 2-norm loss, mean \u00b1 standard error over {} seeds, in three windows of time:\n\n{}",
-      spec_.dim, spec_.time, to_string(spec_.covariance), spec_.time / 4, seeds_done_, out.text());
+      spec_.dim, spec_.time, to_string(spec_.covariance), spec_.first_rule(), spec_.second_rule(), spec_.time / 4,
+      seeds_done_, out.text());
   if (!options_.interval) return text;
   TextTable coverage(interval_header());
   for (auto& row : interval_rows()) coverage.row(std::move(row));
@@ -457,10 +459,11 @@ Report Switching::report() const {
   Report out;
   out.title = "The switching process";
   out.subtitle = fmt::format(
-      "Keys follow k(t+1) = a k(t) + noise with a = 0.9 before t = {} and 0.999 after; values are the next key at "
+      "Keys follow k(t+1) = a k(t) + noise with a = {} before t = {} and {} after; values are the next key at "
       "length 1. "
       "After every pair each memory predicts the next value. K = V = {}, T = {}, {} noise, {} seeds.",
-      spec_.time / 4, spec_.dim, spec_.time, to_string(spec_.covariance), seeds_done_);
+      spec_.first_rule(), spec_.time / 4, spec_.second_rule(), spec_.dim, spec_.time, to_string(spec_.covariance),
+      seeds_done_);
   Report::Table table;
   table.header = {"layer"};
   for (const auto& w : windows()) table.header.push_back(window_name(w));
@@ -549,7 +552,10 @@ Json Switching::json() const {
     list.push(layer);
   }
   out.set("rows", rows).set("loss", "squared 2-norm").set("process", "switching").set("seeds", seeds_done_);
-  out.set("time", spec_.time).set("covariance", to_string(spec_.covariance)).set("window_bounds", bounds);
+  out.set("time", spec_.time)
+      .set("covariance", to_string(spec_.covariance))
+      .set("order", to_string(spec_.order))
+      .set("window_bounds", bounds);
   if (options_.interval) out.set("interval", *options_.interval);
   return out.set("interrupted", interrupted() != 0).set("layers", list);
 }

@@ -86,6 +86,15 @@ std::string_view to_string(Covariance c) {
   return "";
 }
 
+RuleOrder parse_rule_order(std::string_view name) {
+  for (RuleOrder order : {RuleOrder::paper, RuleOrder::slides})
+    if (name == to_string(order)) return order;
+  throw Error("there is no order '" + std::string(name) + "'; choose paper (0.9 first) or slides (0.999 first)",
+              "--order");
+}
+
+std::string_view to_string(RuleOrder order) { return order == RuleOrder::paper ? "paper" : "slides"; }
+
 std::vector<double> covariance_factor(Covariance kind, int dim, Random& random) {
   const int n = dim;
   std::vector<double> sigma(static_cast<std::size_t>(n) * n);
@@ -124,14 +133,16 @@ SwitchingSequence switching_sequence(const SwitchingSpec& spec, std::uint64_t se
     return s;
   };
   for (double& e : white) e = random.normal();
-  for (int i = 0; i < D; ++i) key[i] = 0.02 / std::sqrt(1 - 0.81) * correlated(i);
+  // 1 - 0.81 and not 1 - 0.9 * 0.9, which rounds differently: the paper's streams keep their bits.
+  const double spread = std::sqrt(1 - (spec.order == RuleOrder::paper ? 0.81 : 0.998001));
+  for (int i = 0; i < D; ++i) key[i] = 0.02 / spread * correlated(i);
 
   SwitchingSequence out;
   out.keys.reserve(static_cast<std::size_t>(T + 1) * D);
   out.values.reserve(static_cast<std::size_t>(T + 1) * D);
   for (int t = 0; t <= T; ++t) {
     out.keys.insert(out.keys.end(), key.begin(), key.end());
-    const double a = t < T / 4 ? 0.9 : 0.999;
+    const double a = t < T / 4 ? spec.first_rule() : spec.second_rule();
     for (double& e : white) e = random.normal();
     double norm = 0;
     for (int i = 0; i < D; ++i) {

@@ -3,10 +3,13 @@
 //   k_{t+1} = a_t k_t + 0.02 eps_t,   a_t = 0.9 for t < T/4, then 0.999;   eps_t ~ N(0, Sigma), unit diagonal
 //   v_t     = k_{t+1} / |k_{t+1}|
 //
+// The paper (Eq. 55 and the caption of Figure 2) has 0.9 first; the authors' slides have 0.999 first and then 0.9. Both are
+// here; the paper's is the default.
+//
 // Shapes: keys [T+1, D], values [T+1, D]. After the pair (k_t, v_t), t = 0 .. T-1, the memory is asked with
 // k_{t+1} for v_{t+1}; the loss is the squared 2-norm of the error.
 // Left open by the paper and chosen here: indices start at 0; k_0 follows the stationary law of the first rule,
-// 0.02/sqrt(1-0.81) N(0, Sigma); Sigma is an equicorrelation of 0.5 unless another is asked for.
+// 0.02/sqrt(1-a^2) N(0, Sigma); Sigma is an equicorrelation of 0.5 unless another is asked for.
 // Trap: std::normal_distribution differs between standard libraries; the generator below does not.
 #pragma once
 
@@ -36,10 +39,20 @@ enum class Covariance { equicorrelation, toeplitz, wishart, identity };
 Covariance parse_covariance(std::string_view name);
 std::string_view to_string(Covariance);
 
+/// Which rule comes first: 0.9 (paper) or 0.999 (slides).
+enum class RuleOrder { paper, slides };
+/// Throws Error that lists the choices.
+RuleOrder parse_rule_order(std::string_view name);
+std::string_view to_string(RuleOrder);
+
 struct SwitchingSpec {
   int time = 256;  // T
   int dim = 64;    // D
   Covariance covariance = Covariance::equicorrelation;
+  RuleOrder order = RuleOrder::paper;
+
+  double first_rule() const { return order == RuleOrder::paper ? 0.9 : 0.999; }
+  double second_rule() const { return order == RuleOrder::paper ? 0.999 : 0.9; }
 };
 
 struct SwitchingSequence {

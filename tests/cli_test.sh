@@ -117,7 +117,7 @@ run 0 --help
 has out regress layers derive check --version
 run 0 regress --help
 has out --keys --values --layer --bias --standardize --lags --horizon --window --out --report --svg --on-bad --header --json \
-  --seeds --time --seed --covariance --threads
+  --seeds --time --seed --covariance --order --threads
 run 0 layers --help
 has out --json --map --heads --key-dim --value-dim name
 run 0 derive --help
@@ -401,7 +401,7 @@ fields out rows skipped predictions scored keys values loss window_rows interrup
 has out '"rows": 4' '"keys": 2' '"name": "nlms"' '"recipe": "equal / linear / sgd(nlms=0.5)"' '"state_bytes": 16'
 nothing_in err
 run 0 regress --json --seeds 2 --time 16 --layer nlms --report process.html
-fields out rows loss process seeds time covariance window_bounds interrupted layers name recipe mse r2 windows \
+fields out rows loss process seeds time covariance order window_bounds interrupted layers name recipe mse r2 windows \
   windows_standard_error us_per_row state_bytes kernel
 has out '"rows": 32' '"naive forecast"'
 json_error regress missing.csv --json

@@ -66,6 +66,27 @@ TEST(SwitchingProcess, TheNoiseHasTheRequestedCorrelation) {
   }
 }
 
+TEST(SwitchingProcess, TheSlidesHaveTheOtherOrder) {
+  const SwitchingSpec paper{.covariance = Covariance::identity},
+      slides{.covariance = Covariance::identity, .order = RuleOrder::slides};
+  const int D = paper.dim, T = paper.time;
+  const auto mean_square = [&](const SwitchingSpec& spec, int from, int to) {
+    double sum = 0;
+    for (int n = 0; n < 20; ++n) {
+      const SwitchingSequence x = switching_sequence(spec, 9, n);
+      for (int i = from * D; i < to * D; ++i) sum += x.keys[i] * x.keys[i] / (20.0 * (to - from) * D);
+    }
+    return sum;
+  };
+  // Stationary at 0.02^2 / (1 - a^2): 0.0021 and 0.2.
+  EXPECT_NEAR(mean_square(paper, 0, T / 4), 0.0021, 0.0004);
+  EXPECT_NEAR(mean_square(slides, 0, T / 4), 0.2, 0.05);
+  EXPECT_NEAR(mean_square(slides, T / 2, T), 0.0021, 0.0004);
+  EXPECT_GT(mean_square(paper, T / 2, T), 0.02);
+  EXPECT_EQ(parse_rule_order("slides"), RuleOrder::slides);
+  EXPECT_THROW(parse_rule_order("talk"), Error);
+}
+
 TEST(SwitchingProcess, SequencesRepeatAndDiffer) {
   const SwitchingSpec spec{.time = 8, .dim = 4};
   EXPECT_EQ(switching_sequence(spec, 3, 1).keys, switching_sequence(spec, 3, 1).keys);

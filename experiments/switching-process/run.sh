@@ -44,6 +44,8 @@ run() {  # covariance, name of the result, further arguments
   losses "$work/$name.json" >"$work/$name.tsv"
 }
 
+# The authors' slides have 0.999 first and then 0.9.
+run equicorrelation slides --order slides --svg "$work/slides.svg"
 arguments=()
 for recipe in "${variants[@]}"; do arguments+=(--layer "$recipe"); done
 for covariance in $covariances; do
@@ -60,6 +62,10 @@ number='function number(m, e) { if (m == "null") return "diverged"; return sprin
   printf '| layer | [0, %d) | [%d, %d) | [%d, %d) |\n|---|---|---|---|\n' $((time / 4)) $((time / 4)) $((time / 2)) $((time / 2)) "$time"
   awk -F '\t' "$number"' { gsub(/\|/, "\\|", $1); printf "| %s | %s | %s | %s |\n", $1, number($2, $5), number($3, $6), number($4, $7) }' \
     "$work/equicorrelation.tsv"
+  printf '\n## The other order: 0.999 first, then 0.9, as in the slides\n\n    ttr regress --order slides --seeds %s --time %s --seed %s\n\n' "$seeds" "$time" "$first"
+  printf '| layer | [0, %d) | [%d, %d) | [%d, %d) |\n|---|---|---|---|\n' $((time / 4)) $((time / 4)) $((time / 2)) $((time / 2)) "$time"
+  awk -F '\t' "$number"' { gsub(/\|/, "\\|", $1); printf "| %s | %s | %s | %s |\n", $1, number($2, $5), number($3, $6), number($4, $7) }' \
+    "$work/slides.tsv"
   for part in "" -variants; do
     if [ -z "$part" ]; then printf '\n## The last window, [%d, %d), for four covariances\n\n' $((time / 2)) "$time"
     else
