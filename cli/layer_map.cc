@@ -146,7 +146,7 @@ Forgets forgets_of(const Recipe& recipe) {
     const bool own = gate->has("key") || gate->has("value") || gate->has("full");
     return own || recipe.memory.word == "slots" ? Forgets::channel : Forgets::token;
   }
-  if (weight(recipe, "decay")) return Forgets::decay;
+  if (weight(recipe, "decay") || weight(recipe, "power")) return Forgets::decay;
   // A number behind the word is a constant; a term says what has its own gate.
   for (const char* word : {"decay", "leak", "shrink"})
     if (const Argument* found = recipe.solver.find(word))

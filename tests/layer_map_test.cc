@@ -53,6 +53,7 @@ TEST(LayerMap, LabelsDoNotOverlapAndStayInTheirCell) {
 TEST(LayerMap, TheWordsOfTheRecipeSayWhere) {
   EXPECT_EQ(place("equal / linear / gd(1)"), Place(Family::batch, Forgets::nothing));
   EXPECT_EQ(place("decay(0.9) / linear / gd(1)"), Place(Family::batch, Forgets::decay));
+  EXPECT_EQ(place("power(0.5) / linear / exact(ridge)"), Place(Family::newton, Forgets::decay));
   EXPECT_EQ(place("gate / linear / gd(1)"), Place(Family::batch, Forgets::token));
   EXPECT_EQ(place("gate(key) / linear / gd(1)"), Place(Family::batch, Forgets::channel));
   EXPECT_EQ(place("gate / slots(8) / gd(1)"), Place(Family::batch, Forgets::channel));

@@ -71,6 +71,31 @@ TEST(Report, PageIsWellFormedAndNeedsNothing) {
   EXPECT_NE(page.find("id=\"clip2\""), page.npos);
 }
 
+TEST(Report, ALogarithmicXAxisAndFarEnds) {
+  Plot plot;
+  for (int l = 0; l < 3; ++l) {
+    Line line;
+    line.label = "line " + std::to_string(l);
+    for (double x : {1.0, 10.0, 100.0, 1000.0}) line.x.push_back(x), line.y.push_back(l == 2 ? 1e7 * x : 1);
+    plot.lines.push_back(line);
+  }
+  plot.log_x = plot.log_y = true;
+  // Equal steps of the logarithm are equal steps on paper.
+  std::vector<double> at;
+  std::string svg = plot_svg(plot);
+  for (const char* label : {">1</text>", ">10</text>", ">100</text>", ">1000</text>"}) {
+    const std::size_t end = svg.find(std::string("text-anchor=\"middle\"") + label);
+    ASSERT_NE(end, std::string::npos) << label;
+    at.push_back(std::stod(svg.substr(svg.rfind("x=\"", end) + 3)));
+  }
+  EXPECT_NEAR(at[1] - at[0], at[2] - at[1], 0.2);
+  EXPECT_NEAR(at[2] - at[1], at[3] - at[2], 0.2);
+  EXPECT_EQ(svg.find(">1e9</text>"), std::string::npos);  // the line that flies away is cut off
+  plot.whole_range = true;
+  svg = plot_svg(plot);
+  EXPECT_NE(svg.find(">1e9</text>"), std::string::npos);
+}
+
 TEST(Report, PlotsOfAnyNumbersStayInTheirFrame) {
   const std::vector<std::vector<double>> cases = {{},
                                                   {1},
