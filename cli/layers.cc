@@ -8,6 +8,7 @@
 #include "json.h"
 #include "layer_map.h"
 #include "text_table.h"
+#include "ttr/stream.h"
 
 namespace ttr::cli {
 namespace {
@@ -82,6 +83,8 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
       .set("absent_forms", strings(absent_forms_of(p)))
       .set("state_bytes", state_bytes(p));
   j.set("state_grows", grows(p));
+  const std::string refused = why_not_on_a_stream(info.name);
+  j.set("stream", refused.empty()).set("no_stream_because", refused.empty() ? Json() : Json(refused));
   Json tolerance = Json::object();
   tolerance.set("f64", info.tolerance_f64).set("f32", info.tolerance_f32);
   j.set("tolerance", tolerance);
@@ -132,6 +135,8 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
              info.tolerance_reason.empty() ? "" : " (" + info.tolerance_reason + ")");
   fmt::print("state      {} bytes{} at H={} K={} V={}\n", state_bytes(p), grows(p) ? " per token (it grows)" : "",
              o.heads, o.key_dim, o.value_dim);
+  const std::string refused = info.recipe.empty() ? "an operation" : why_not_on_a_stream(info.name);
+  fmt::print("stream     {}\n", refused.empty() ? "ttr regress data.csv --layer " + info.name : "no: " + refused);
   const auto table = [](const std::string& title, std::span<const InputInfo> infos) {
     fmt::print("\n{}\n", title);
     for (const InputInfo& i : infos) fmt::print("  {:<10} [{}]  {}\n", i.name, i.shape, i.meaning);
@@ -257,6 +262,15 @@ int run_layers(const LayersOptions& options) {
       "double).\ntolerance: relative, of double and of float plans, forwards and backwards.\n"
       "`ttr layers NAME` explains one.\n",
       options.heads, options.key_dim, options.value_dim);
+  std::vector<std::string> refused;
+  std::size_t regressions = 0;
+  for (const LayerInfo& info : layers()) {
+    if (info.recipe.empty()) continue;
+    ++regressions;
+    if (!why_not_on_a_stream(info.name).empty()) refused.push_back(info.name);
+  }
+  fmt::print("`ttr regress data.csv --layer NAME` takes {} of the {} layers; not {}.\n", regressions - refused.size(),
+             regressions, joined(refused));
   return 0;
 }
 

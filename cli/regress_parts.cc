@@ -4,11 +4,14 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "atomic_file.h"
+#include "random.h"
+#include "ttr/recipe.h"
 #include "ttr/status.h"
 #include "ttr/stream.h"
 
@@ -18,39 +21,153 @@ Buffer::Buffer(std::size_t bytes)
     : data_(static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 64), std::align_val_t{64}))),
       size_(bytes) {}
 
-void require_stream_inputs(const ttr::Plan& plan, const std::string& name) {
-  for (const InputInfo& input : plan.inputs()) {
-    if (input.name == "q" || input.name == "k" || input.name == "v" || input.optional) continue;
-    throw Error(fmt::format("the layer '{}' needs the input '{}' ({}) for every token, which a stream does not have; "
-                            "write it as a constant: {}=0.5",
-                            name, input.name, input.meaning, input.name),
-                "--layer");
-  }
-}
-
 namespace {
 
-ttr::Plan stream_plan(const std::string& name, const std::string& recipe, int key_dim, int value_dim) {
+ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key_dim, int value_dim) {
+  const Term memory = parse_recipe(stream.recipe).memory;
+  if (value_dim == 1 && (memory.word == "layernorm" || memory.has("layernorm")))
+    throw Error(fmt::format("the layer '{}' has a layer norm over the values of its answer, and there is one value, "
+                            "whose norm is always zero; leave the layer norm out or predict several values",
+                            name),
+                "--layer");
   Options options;
   options.type = Type::f64;
   Shape shape;
   shape.key_dim = key_dim, shape.value_dim = value_dim;
-  ttr::Plan made = ttr::plan(recipe, shape, options);
-  require_stream_inputs(made, name);
-  return made;
+  return ttr::plan(stream.text, shape, options);
+}
+
+std::size_t count_of(const std::vector<std::ptrdiff_t>& extents) {
+  std::size_t count = 1;
+  for (const std::ptrdiff_t extent : extents) count *= static_cast<std::size_t>(extent);
+  return count;
+}
+
+bool of_row(const StreamInput& input) {
+  using Source = StreamInput::Source;
+  return input.source == Source::query || input.source == Source::key || input.source == Source::value;
+}
+
+// The same matrices in every run, on every machine.
+std::vector<double> normal_numbers(std::size_t count) {
+  SplitMix random(2025);
+  std::vector<double> numbers(count);
+  for (double& x : numbers) x = random.normal();
+  return numbers;
 }
 
 }  // namespace
 
+StreamInputs::StreamInputs(const ttr::Plan& plan, const std::string& name, const std::vector<StreamInput>& inputs)
+    : key_dim_(plan.shape().key_dim), value_dim_(plan.shape().value_dim) {
+  using Source = StreamInput::Source;
+  const std::size_t K = static_cast<std::size_t>(key_dim_);
+  for (const InputInfo& info : plan.inputs()) {
+    const auto found =
+        std::find_if(inputs.begin(), inputs.end(), [&](const StreamInput& input) { return input.name == info.name; });
+    if (found == inputs.end()) {
+      if (info.optional) continue;
+      throw Error(
+          fmt::format("the layer '{}' needs the input '{}' ({}) for every token, which a stream does not have; "
+                      "write it as a constant: {}=0.5",
+                      name, info.name, info.meaning, info.name),
+          "--layer");
+    }
+    Fed fed{*found, {}, {}};
+    const std::vector<std::ptrdiff_t> extents = plan.extents(info.shape, 1);
+    const std::size_t count = count_of(extents);
+    ConstTensor tensor;
+    tensor.type = Type::f64, tensor.rank = static_cast<int>(extents.size());
+    std::ptrdiff_t stride = 1;
+    for (std::size_t a = extents.size(); a-- > 0; stride *= extents[a])
+      tensor.extent[a] = extents[a], tensor.stride[a] = stride;
+    const std::size_t width = found->source == Source::value ? static_cast<std::size_t>(value_dim_) : K;
+    if (!of_row(*found) || found->unit || found->number != 1 || count != width) fed.numbers.assign(count, 0.0);
+    if (found->source == Source::number) std::fill(fed.numbers.begin(), fed.numbers.end(), found->number);
+    if (found->source == Source::random) fed.numbers = normal_numbers(count);
+    if (found->source == Source::identity)
+      for (std::size_t i = 0; i < count; ++i) fed.numbers[i] = i / K % K == i % K ? 1 : 0;
+    if (found->source == Source::cosine) {  // [K, M]
+      const std::size_t M = count / K;
+      for (std::size_t k = 0; k < K; ++k)
+        for (std::size_t m = 0; m < M; ++m)
+          fed.numbers[k * M + m] = std::sqrt((m == 0 ? 1.0 : 2.0) / static_cast<double>(K)) *
+                                   std::cos(std::numbers::pi / static_cast<double>(K) *
+                                            (static_cast<double>(k) + 0.5) * static_cast<double>(m));
+    }
+    if (found->source == Source::scores || found->source == Source::shares) fed.map = normal_numbers(count * K);
+    tensor.data = fed.numbers.data();  // stays where it is when the vector is moved
+    tensors_[info.name] = tensor;
+    fed_.push_back(std::move(fed));
+  }
+}
+
+void StreamInputs::fill(Fed& fed, const double* from) const {
+  using Source = StreamInput::Source;
+  const bool mapped = !fed.map.empty();
+  const std::size_t width = static_cast<std::size_t>(fed.input.source == Source::value ? value_dim_ : key_dim_);
+  double factor = mapped ? 1 : fed.input.number;
+  if (fed.input.unit || mapped) {
+    double square = 0;
+    for (std::size_t i = 0; i < width; ++i) square += from[i] * from[i];
+    if (square > 0) factor /= std::sqrt(square);
+  }
+  if (!mapped) {  // several pairs of a token are the row's own, several times
+    for (std::size_t i = 0; i < fed.numbers.size(); ++i) fed.numbers[i] = factor * from[i % width];
+    return;
+  }
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (std::size_t m = 0; m < fed.numbers.size(); ++m) {
+    fed.numbers[m] = 0;
+    for (std::size_t i = 0; i < width; ++i) fed.numbers[m] += factor * fed.map[m * width + i] * from[i];
+    top = std::max(top, fed.numbers[m]);
+  }
+  if (fed.input.source != Source::shares) return;
+  for (double& x : fed.numbers) sum += x = std::exp(x - top);
+  for (double& x : fed.numbers) x /= sum;
+}
+
+const Inputs& StreamInputs::row(const double* query, const double* key, const double* value) {
+  using Source = StreamInput::Source;
+  for (Fed& fed : fed_) {
+    if (!of_row(fed.input) && fed.map.empty()) continue;
+    const double* const from = fed.input.source == Source::query   ? query
+                               : fed.input.source == Source::value ? value
+                                                                   : key;
+    if (fed.numbers.empty()) tensors_[fed.input.name].data = from;
+    else fill(fed, from);
+  }
+  return tensors_;
+}
+
 StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim)
-    : name_(text), recipe_(stream_recipe(text)), plan_(stream_plan(name_, recipe_, key_dim, value_dim)) {
+    : name_(text),
+      stream_(stream_layer(text)),
+      plan_(stream_plan(name_, stream_, key_dim, value_dim)),
+      inputs_(plan_, name_, stream_.inputs) {
   const Footprint bytes = plan_.footprint(capacity_, Form::step);
   state_ = Buffer(bytes.state), work_ = Buffer(bytes.workspace);
   if (const Status status = plan_.reset({state_.data(), state_.size()}); status != Status::ok)
     throw Error(fmt::format("the layer '{}' cannot start: {}", name_, to_string(status)), "--layer");
 }
 
+std::string what_ran(const StreamText& stream, const std::string& kernel) {
+  std::string text = stream.recipe, list;
+  for (const StreamInput& input : stream.inputs)
+    if (stream.as_layer) list += (list.empty() ? "" : ", ") + input.name + " = " + input.words;
+  for (const std::string& change : stream.changes) list += (list.empty() ? "" : "; ") + change;
+  if (stream.as_layer) text = stream.text + ": " + text;
+  if (!list.empty()) text += " (" + list + ")";
+  if (kernel.starts_with("oracle")) text += "; on the oracle, literally and slowly";
+  return text;
+}
+
 const ErrorVariance& StreamLayer::track_uncertainty(std::int64_t ahead) {
+  if (stream_.as_layer)
+    throw Error(fmt::format("the layer '{}' runs with inputs of its own, which give no variance of its answers; rls, "
+                            "window-rls, mesanet and kalman have one",
+                            name_),
+                "--interval");
   return variance_.emplace(plan_, name_, ahead);
 }
 
@@ -69,15 +186,11 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
   const auto start = Clock::now();
   Clock::duration aside{};  // not the layer's own time
   const int K = block.key_dim, V = block.value_dim;
-  Inputs in;
   Outputs out;
-  in["q"] = view(block.queries.data(), 1, 1, 1, K);
-  in["k"] = view(block.keys.data(), 1, 1, 1, K);
-  in["v"] = view(block.values.data(), 1, 1, 1, V);
-  out["o"] = view(predictions, 1, 1, 1, V);
+  const std::string answer = plan_.outputs().front().name;
+  out[answer] = view(predictions, 1, 1, 1, V);
   if (variance_ && uncertainties) variance_->ask(out);
-  ConstTensor &q = in["q"], &k = in["k"], &v = in["v"];
-  Tensor& o = out["o"];
+  Tensor& o = out[answer];
   for (std::size_t r = 0; r < block.rows; ++r) {
     double* prediction = predictions + r * static_cast<std::size_t>(V);
     if (uncertainties) uncertainties[r] = {};
@@ -85,9 +198,9 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
       std::fill_n(prediction, V, lost_ ? std::numeric_limits<double>::quiet_NaN() : 0.0);
       continue;
     }
-    q.data = block.queries.data() + r * static_cast<std::size_t>(K);
-    k.data = block.keys.data() + r * static_cast<std::size_t>(K);
-    v.data = block.values.data() + r * static_cast<std::size_t>(V);
+    const double *const query = block.queries.data() + r * static_cast<std::size_t>(K),
+                        *const key = block.keys.data() + r * static_cast<std::size_t>(K);
+    const Inputs& in = inputs_.row(query, key, block.values.data() + r * static_cast<std::size_t>(V));
     o.data = prediction;
     Status status;
     while ((status = plan_.step(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()})) ==
@@ -97,8 +210,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
       started_ = true;
       if (!variance_ || !uncertainties) continue;
       const auto before = Clock::now();
-      uncertainties[r] = variance_->after_step({state_.data(), state_.size()}, static_cast<const double*>(k.data),
-                                               static_cast<const double*>(q.data));
+      uncertainties[r] = variance_->after_step({state_.data(), state_.size()}, key, query);
       aside += Clock::now() - before;
       continue;
     }

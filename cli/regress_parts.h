@@ -14,6 +14,7 @@
 #include "json.h"
 #include "regress.h"
 #include "ttr/plan.h"
+#include "ttr/stream.h"
 
 namespace ttr::cli {
 
@@ -42,6 +43,27 @@ struct Block {
   std::vector<char> has_pair;
 };
 
+/// The inputs of a plan for one row of a stream; double, one sequence, one head.
+class StreamInputs {
+ public:
+  /// Throws Error if the plan has an input that `inputs` does not name.
+  StreamInputs(const ttr::Plan& plan, const std::string& name, const std::vector<StreamInput>& inputs);
+  /// The tensors for a row, valid until the next call.
+  const Inputs& row(const double* query, const double* key, const double* value);
+
+ private:
+  struct Fed {
+    StreamInput input;
+    std::vector<double> numbers;  // empty: the row itself
+    std::vector<double> map;      // of scores and shares, [numbers, K]
+  };
+  void fill(Fed& fed, const double* from) const;
+
+  int key_dim_, value_dim_;
+  std::vector<Fed> fed_;
+  Inputs tensors_;
+};
+
 /// One layer with its state; double precision, one sequence, one head.
 class StreamLayer {
  public:
@@ -53,8 +75,9 @@ class StreamLayer {
   /// `uncertainties` [rows]: if they are tracked.
   void run(const Block& block, double* predictions, Uncertainty* uncertainties = nullptr);
 
-  const std::string& name() const { return name_; }      // as the user wrote it
-  const std::string& recipe() const { return recipe_; }  // all quantities constant
+  const std::string& name() const { return name_; }     // as the user wrote it
+  const StreamText& stream() const { return stream_; }  // what runs
+  const std::string& recipe() const { return stream_.recipe; }
   std::string kernel() const { return plan_.kernel(); }
   std::size_t state_bytes() const { return state_.size(); }
   double seconds() const { return seconds_; }
@@ -62,8 +85,10 @@ class StreamLayer {
  private:
   bool enlarge();
 
-  std::string name_, recipe_;
+  std::string name_;
+  StreamText stream_;
   ttr::Plan plan_;
+  StreamInputs inputs_;
   std::optional<ErrorVariance> variance_;
   Buffer state_, work_;
   std::int64_t capacity_ = 256;
@@ -71,8 +96,9 @@ class StreamLayer {
   double seconds_ = 0;
 };
 
-/// Throws Error if a plan needs an input that a stream does not have.
-void require_stream_inputs(const ttr::Plan& plan, const std::string& name);
+/// What ran under a layer's name, for tables: its recipe, the inputs of its own, what was changed, and where it ran if
+/// that was the oracle.
+std::string what_ran(const StreamText& stream, const std::string& kernel);
 
 /// Means over consecutive windows of equal width. When there are more than `most` of them, neighbours are merged and
 /// the width doubles; so memory is bounded whatever the length of the stream.
@@ -96,6 +122,8 @@ class Windows {
 /// What is known of one layer's predictions.
 struct Score {
   std::string name, recipe, kernel;
+  std::string ran;  // the recipe, and what there is to say about it
+  StreamText stream;
   Windows windows, curve;
   double squared_error = 0;  // summed over rows and values
   std::int64_t rows = 0;

@@ -94,6 +94,8 @@ void Stream::make_layers() {
     scores_.emplace_back(label, window, most);
     scores_.back().recipe = layers_.back().recipe();
     scores_.back().kernel = layers_.back().kernel();
+    scores_.back().stream = layers_.back().stream();
+    scores_.back().ran = what_ran(scores_.back().stream, scores_.back().kernel);
     if (!options_.interval) continue;
     const ErrorVariance& variance = layers_.back().track_uncertainty(std::max<std::int64_t>(spec_.horizon, 1));
     intervals_.push_back(

@@ -152,7 +152,9 @@ std::string Stream::summary() const {
     if (&s == &scores_.back()) cells[0] = "naive (last value)";
     table.row(std::move(cells));
   }
-  text += table.text();
+  text += table.text() + "\n";
+  for (const Score& s : scores_)
+    if (!s.ran.empty() && s.ran != s.name) text += fmt::format("{} ran {}\n", s.name, s.ran);
   if (!intervals_.empty()) {
     TextTable coverage(interval_header());
     for (auto& row : interval_rows()) coverage.row(std::move(row));
@@ -180,6 +182,12 @@ Json Stream::json() const {
     layer.set("name", s.name).set("recipe", s.recipe).set("mse", s.rows > 0 ? s.squared_error / scored : nan);
     layer.set("r2", spread_->r2(s.squared_error)).set("windows", windows).set("us_per_row", s.us_per_row);
     layer.set("state_bytes", s.state_bytes).set("kernel", s.kernel);
+    if (l + 1 < scores_.size()) {
+      Json inputs = Json::object(), changes = Json::array();
+      for (const StreamInput& input : s.stream.inputs) inputs.set(input.name, input.words);
+      for (const std::string& change : s.stream.changes) changes.push(change);
+      layer.set("plan", s.stream.text).set("inputs", inputs).set("changes", changes);
+    }
     layer.set("diverged_at", s.diverged_at > 0 ? Json(s.diverged_at) : Json());
     if (l < intervals_.size()) layer.set("interval", interval_json(l));
     if (l + 1 < scores_.size()) list.push(layer);
@@ -233,7 +241,8 @@ Report Stream::make_report() const {
   if (interrupted() != 0)
     report.notes.push_back(fmt::format("The run was interrupted after {}.", counted(good_rows_, "row")));
   if (!options_.command.empty()) report.facts.emplace_back("command", options_.command);
-  for (const Score& s : scores_) report.facts.emplace_back(s.name == s.recipe ? "recipe" : s.name, s.recipe);
+  for (const Score& s : scores_)
+    report.facts.emplace_back(s.name == s.recipe ? "recipe" : s.name, s.ran.empty() ? s.recipe : s.ran);
   return report;
 }
 

@@ -34,6 +34,8 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 struct Entry {
   std::string label, recipe;  // no recipe: the naive forecast
   int hue, dash;
+  std::string layer = {};  // what the user asked for; empty: the recipe
+  const std::string& text() const { return layer.empty() ? recipe : layer; }
 };
 
 /// Related layers share a hue. Linear layers and RLS see raw keys; linear attention's output is normalised, as in the
@@ -64,6 +66,8 @@ struct SeedIntervals {
 struct Result {
   Entry entry;
   std::optional<Plan> plan;
+  StreamText stream;
+  std::string ran;
   std::vector<std::vector<double>> losses;  // [seeds][T]; empty: not run
   std::vector<SeedIntervals> intervals;     // [seeds], if they are wanted
   std::vector<double> seconds;
@@ -87,6 +91,7 @@ class Switching {
   void make_plans();
   void run_tasks();
   void run_task(Result& result, int seed);
+  Block block_of(const SwitchingSequence& data) const;
   void run_plan(const Result& result, const SwitchingSequence& data, double* predictions) const;
   double run_with_intervals(const Result& result, const SwitchingSequence& data, double* predictions,
                             SeedIntervals& intervals) const;
@@ -139,7 +144,7 @@ void Switching::make_plans() {
     int n = 0;
     for (const std::string& text : options_.layers) {
       if (text == "naive") continue;
-      entries.push_back({text, stream_recipe(text), n % 7, n / 7 % 4});
+      entries.push_back({text, stream_layer(text).recipe, n % 7, n / 7 % 4, text});
       ++n;
     }
     entries.push_back({"naive forecast", "", -1, 2});
@@ -152,8 +157,11 @@ void Switching::make_plans() {
       options.type = Type::f64;
       Shape shape;
       shape.key_dim = shape.value_dim = spec_.dim;
-      result.plan.emplace(plan(entry.recipe, shape, options));
-      require_stream_inputs(*result.plan, entry.label);
+      result.stream = stream_layer(entry.text());
+      if (!chosen) result.stream.text = result.stream.recipe = entry.recipe, result.stream.changes.clear();
+      result.plan.emplace(plan(result.stream.text, shape, options));
+      result.ran = what_ran(result.stream, result.plan->kernel());
+      StreamInputs(*result.plan, entry.label, result.stream.inputs);  // throws if something is missing
       if (options_.interval && !has_covariance(*result.plan, entry.label, chosen)) continue;
       if (options_.interval) result.intervals.resize(options_.seeds);
       result.state_bytes = result.plan->footprint(spec_.time).state;
@@ -163,6 +171,17 @@ void Switching::make_plans() {
     result.entry = std::move(entry);
     results_.push_back(std::move(result));
   }
+}
+
+Block Switching::block_of(const SwitchingSequence& data) const {
+  const int D = spec_.dim;
+  Block block;
+  block.key_dim = block.value_dim = D, block.rows = static_cast<std::size_t>(spec_.time);
+  block.has_pair.assign(block.rows, 1);
+  block.keys.assign(data.keys.begin(), data.keys.end() - D);
+  block.queries.assign(data.keys.begin() + D, data.keys.end());
+  block.values.assign(data.values.begin(), data.values.end() - D);
+  return block;
 }
 
 void Switching::run_plan(const Result& result, const SwitchingSequence& data, double* predictions) const {
@@ -189,14 +208,10 @@ double Switching::run_with_intervals(const Result& result, const SwitchingSequen
                                      SeedIntervals& to) const {
   const int D = spec_.dim;
   const std::size_t T = static_cast<std::size_t>(spec_.time), width = static_cast<std::size_t>(D);
-  StreamLayer layer(result.entry.recipe, D, D);
+  StreamLayer layer(result.entry.text(), D, D);
   const ErrorVariance& variance = layer.track_uncertainty(1);
   Intervals intervals(*options_.interval, D, variance.forgetting(), variance.window());
-  Block block;
-  block.key_dim = block.value_dim = D, block.rows = T, block.has_pair.assign(T, 1);
-  block.keys.assign(data.keys.begin(), data.keys.end() - D);
-  block.queries.assign(data.keys.begin() + D, data.keys.end());
-  block.values.assign(data.values.begin(), data.values.end() - D);
+  const Block block = block_of(data);
   std::vector<Uncertainty> uncertainties(T);
   layer.run(block, predictions, uncertainties.data());
 
@@ -222,6 +237,8 @@ void Switching::run_task(Result& result, int seed) {
   std::vector<double> predictions(static_cast<std::size_t>(T) * D);
   const auto start = std::chrono::steady_clock::now();
   if (!result.plan) std::copy_n(data.values.data(), predictions.size(), predictions.data());
+  else if (!options_.interval && result.stream.as_layer)
+    StreamLayer(result.entry.text(), D, D).run(block_of(data), predictions.data());
   else if (!options_.interval) run_plan(result, data, predictions.data());
   result.seconds[seed] = result.plan && options_.interval
                              ? run_with_intervals(result, data, predictions.data(), result.intervals[seed])
@@ -344,6 +361,10 @@ std::string Switching::table() const {
       "Squared 2-norm loss, mean \u00b1 standard error over {} seeds, in three windows of time:\n\n{}",
       spec_.dim, spec_.time, to_string(spec_.covariance), spec_.first_rule(), spec_.second_rule(), spec_.time / 4,
       seeds_done_, out.text());
+  if (!options_.layers.empty()) text += "\n";
+  for (const Result& r : results_)
+    if (!options_.layers.empty() && r.plan && r.ran != r.entry.label)
+      text += fmt::format("{} ran {}\n", r.entry.label, r.ran);
   if (!options_.interval) return text;
   TextTable coverage(interval_header());
   for (auto& row : interval_rows()) coverage.row(std::move(row));
@@ -510,8 +531,7 @@ Report Switching::report() const {
     out.notes.push_back(fmt::format("The run was interrupted after {} of {} seeds.", seeds_done_, options_.seeds));
   if (!options_.command.empty()) out.facts.emplace_back("command", options_.command);
   out.facts.emplace_back("seed", fmt::format("{}", options_.seed));
-  for (const Result& r : results_)
-    out.facts.emplace_back(r.entry.label, r.plan ? r.entry.recipe : "the last value seen");
+  for (const Result& r : results_) out.facts.emplace_back(r.entry.label, r.plan ? r.ran : "the last value seen");
   return out;
 }
 

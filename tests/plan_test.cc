@@ -83,6 +83,37 @@ TEST(Plan, SettingsChangeTheRecipe) {
   EXPECT_EQ(plan("nlms:mu=0.5", {}).inputs().size(), 3u) << "a constant is no input";
 }
 
+TEST(Plan, LayersOnAStreamHaveANumberForEveryInput) {
+  int taken = 0, as_layers = 0, regressions = 0;
+  for (const LayerInfo& info : layers()) {
+    const std::string refused = why_not_on_a_stream(info.name);
+    regressions += !info.recipe.empty();
+    if (!refused.empty()) {
+      EXPECT_NE(refused.find("stream"), std::string::npos) << info.name << ": " << refused;
+      continue;
+    }
+    const StreamText stream = stream_layer(info.name);
+    ++taken, as_layers += stream.as_layer;
+    const Plan p = plan(stream.text, {.key_dim = 4, .value_dim = 2}, {.type = Type::f64});
+    std::set<std::string> known, needed;
+    for (const StreamInput& input : stream.inputs) known.insert(input.name);
+    for (const InputInfo& input : p.inputs()) needed.insert(input.name);
+    EXPECT_EQ(known, needed) << info.name;
+    if (stream.as_layer) continue;
+    EXPECT_EQ(stream.recipe, stream_recipe(info.name));
+  }
+  // docs/regress.md has these numbers.
+  EXPECT_EQ(regressions, 81);
+  EXPECT_EQ(taken, 66);
+  EXPECT_EQ(as_layers, 28);
+  // A recipe is run as it is written, and what is added is said.
+  EXPECT_EQ(stream_layer("equal / layernorm(linear, bias) / minibatch(16, rate=0.1)").recipe,
+            "equal / layernorm(linear, bias) / minibatch(16, rate=0.1)");
+  EXPECT_TRUE(stream_layer("equal / linear / sgd(beta=0.5)").changes.empty());
+  EXPECT_EQ(stream_layer("near(exp) / constant / exact").changes.size(), 1u);
+  EXPECT_EQ(stream_layer("ttt-linear").changes.size(), 1u);
+}
+
 TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
   for (const LayerInfo& info : layers()) {
     // Extra keys, erase gates, levels, slots and a bonus have no constant that makes sense, a row is one pair, and

@@ -223,6 +223,18 @@ for name in softmax-attention forgetting-attention local-linear-attention kernel
   check "stream of $name longer than its window" test $? -eq 0
 done
 
+# --- what ran under a name is said ---
+"$ttr" regress few.csv --layer softmax-attention --layer rwkv-7 --layer 'equal / kernel(gauss) / cg(2, ridge=0.1)' --layer ttt-linear >a.txt 2>a.err
+check "the window that was added" grep -q '^softmax-attention ran window(1024) \* near(exp) .*window(1024) added' a.txt
+check "the inputs of a layer" grep -q '^rwkv-7 ran .*r = unit query, w = log 0.99, .*a = 0.5' a.txt
+check "the oracle by its name" grep -q '^equal / kernel(gauss) / cg(2, ridge=0.1) ran .*on the oracle' a.txt
+check "the layer norm that was left out" grep -q '^ttt-linear ran equal / mlp(1, bias) .*without its layer norm and residual' a.txt
+"$ttr" regress few.csv --layer rwkv-7 --json >a.json 2>a.err
+check "json: inputs of a layer" sh -c 'grep -q "\"k_raw\": \"unit key\"" a.json && grep -q "\"plan\": \"rwkv-7\"" a.json'
+refuses "a layer norm of one value" "layer norm over the values of its answer, and there is one value" few.csv --layer 'equal / layernorm(linear, bias) / minibatch(16, rate=0.1)'
+"$ttr" regress few.csv --keys 1 --values 2,3 --layer 'equal / layernorm(linear, bias) / minibatch(16, rate=0.1)' --json >a.json 2>a.err
+check "a recipe with a layer norm runs as it is written" grep -q '"recipe": "equal / layernorm(linear, bias) / minibatch(16, rate=0.1)"' a.json
+
 # --- the built-in process ---
 "$ttr" regress --seeds 2 --time 64 --layer nlms --threads 1 >one.txt 2>a.err
 check "built-in process: exit 0 and report.html" sh -c '[ '$?' -eq 0 ] && grep -q "</html>" report.html'

@@ -187,7 +187,6 @@ void bare_network(Term& memory) {
 }
 
 void fill_stream_defaults(Recipe& recipe) {
-  bare_network(recipe.memory);
   const auto is_decay = [](const Term& term) { return term.word == "decay"; };
   if (std::any_of(recipe.weights.begin(), recipe.weights.end(), is_decay))  // a gate beside it has no input here
     std::erase_if(recipe.weights, [](const Term& term) { return term.word == "gate"; });
@@ -401,7 +400,10 @@ void refuse_on_stream(const zoo::Declaration& layer, const Settings& settings, s
       throw Error(layer.info.name + " reads no keys, so on a stream there is nothing to predict from", where);
 }
 
-std::string stream_recipe(std::string_view text) {
+std::string stream_recipe(std::string_view text, std::vector<std::string>* changes) {
+  const auto changed = [&](const std::string& sentence) {
+    if (changes) changes->push_back(sentence);
+  };
   LayerText read = read_layer_text(text);
   if (read.layer) refuse_on_stream(*read.layer, read.settings, text);
   Settings settings = read.settings;
@@ -421,8 +423,15 @@ std::string stream_recipe(std::string_view text) {
         throw Error("on a stream '" + to_string(read.recipe) + "' would need the inputs of " + term.word + "(" +
                         word + ") for every row; choose a recipe without it",
                     "layer " + std::string(text));
+  if (const Term before = read.recipe.memory; read.layer) {
+    bare_network(read.recipe.memory);
+    if (!(before == read.recipe.memory))
+      changed("without its layer norm and residual: keys and values of a stream are different things");
+  }
+  const Recipe inputs = read.recipe;
   fill_stream_defaults(read.recipe);
   validate(read.recipe);
+  if (!(inputs == read.recipe)) changed("constants for what a model would compute for every token");
 
   for (const InputInfo& info : canonical_inputs(interpret(read.recipe)))
     if (info.shape.find('P') != std::string::npos)
@@ -438,6 +447,7 @@ std::string stream_recipe(std::string_view text) {
   if (keeps_pairs && !windowed && read.recipe.solver.word != "apa") {
     const std::string whole = to_string(read.recipe);
     set_window(read.recipe, std::to_string(stream_window));
+    changed("window(" + std::to_string(stream_window) + ") added, because it keeps its pairs");
     try {
       validate(read.recipe);
     } catch (const Error& error) {
