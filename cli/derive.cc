@@ -51,14 +51,35 @@ int run_derive(const DeriveOptions& options) {
         .set("gradient", d.gradient)
         .set("recurrence", d.recurrence);
     j.set("readout", d.readout).set("state_size", d.state_size).set("cost_per_token", d.cost_per_token);
-    j.set("forms", strings(d.forms)).set("equals", strings(d.equals)).set("neighbours", strings(d.neighbours));
-    j.set("remarks", strings(d.remarks));
+    j.set("forms", strings(d.forms)).set("simplest", d.simplest).set("equals", strings(d.equals));
+    j.set("equals_with", strings(d.equals_with)).set("because", strings(d.because));
+    j.set("neighbours", strings(d.neighbours)).set("remarks", strings(d.remarks));
     fmt::print("{}\n", j.dump());
     return 0;
   }
+  std::vector<std::string> equals = d.equals;
+  equals.insert(equals.end(), d.equals_with.begin(), d.equals_with.end());
   if (options.latex) {
-    fmt::print("% {}\n", d.recipe);
-    for (const std::string* text : {&d.objective, &d.gradient, &d.recurrence, &d.readout}) fmt::print("{}\n", *text);
+    fmt::print("% {}\n\\begin{{description}}\n", options.recipe);
+    const auto item = [](std::string_view label, const std::vector<std::string>& lines) {
+      std::string_view between;
+      if (!lines.empty()) fmt::print("\\item[{}] ", label);
+      for (const std::string& line : lines) fmt::print("{}{}", between, line), between = " \\\\\n";
+      if (!lines.empty()) fmt::print("\n");
+    };
+    item("Recipe", {d.recipe});
+    item("Objective", {d.objective});
+    item("Gradient", {d.gradient});
+    item("Recurrence", {d.recurrence});
+    item("Read-out", {d.readout});
+    item("State", {d.state_size});
+    item("Cost", {d.cost_per_token});
+    item("Forms", d.forms);
+    item("Equals", equals);
+    item("Because", d.because);
+    item("One choice away", d.neighbours);
+    item("Remarks", d.remarks);
+    fmt::print("\\end{{description}}\n");
     return 0;
   }
   section("recipe", d.recipe);
@@ -69,7 +90,8 @@ int run_derive(const DeriveOptions& options) {
   section("state", d.state_size);
   section("cost", d.cost_per_token);
   section("forms", lines(d.forms, "none"));
-  section("equals", lines(d.equals, "no named layer"));
+  section("equals", lines(equals, "no named layer"));
+  if (!d.because.empty()) section("because", lines(d.because, ""));
   section("near", lines(d.neighbours, "no named layer differs by one choice"));
   if (!d.remarks.empty()) section("remarks", lines(d.remarks, ""));
   return 0;

@@ -209,7 +209,9 @@ derives 'near(exp) / constant / exact' "equals      softmax-attention" "no scan:
 derives 'equal / kernel(exp) / exact(ridge)' "equals      kernel-regression"
 derives 'equal / linear / gd(4, step=auto)' "equals      no named layer" "K^2 + KV"
 derives 'decay(0.98) / linear / exact(ridge=0.01)' "equals      no named layer" "0.98 H_{t-1}"
-derives 'gate(key, beta) / linear / gd(1)' "equals      no named layer" "mamba-2 (weights: gate(beta))"
+derives 'gate(key, beta) / linear / gd(1)' "equals      gla with v_t <- beta_t v_t" "mamba-2 (weights: gate(beta))"
+derives 'near(gauss) / constant / exact | keys(unit)' "equals      softmax-attention with q_t <- q_t/|q_t|" "because     " "Eq. 51"
+derives 'equal / linear / sgd(beta, decay) | dot' "equals      mamba-2" "simple-gla with v_t <- beta_t v_t"
 derives 'equal / mlp(2) / sgd(beta) | huber(c)' "equals      no named layer" "no scan: the memory is no linear function of its past"
 derives 'near(exp) / local(2) / exact(ridge)' "equals      no named layer"
 derives 'window(64) / linear / exact(ridge=0.001)' "equals      no named layer"
@@ -228,10 +230,13 @@ has out "recipe      equal / linear / sgd(nlms)" "equals      nlms"
 run 0 derive nlms:mu=1
 has out "recipe      equal / linear / sgd(nlms=1)"
 run 0 derive 'equal / linear / sgd(beta)' --latex
-has out '\beta_t' '^\top' '$S_t = '
+has out '\beta_t' '^\top' '$S_t = ' '\begin{description}' '\item[Equals] deltanet' '\end{description}'
+run 0 derive 'equal / kernel(exp) / gd(1)' --latex
+has out '\item[Equals] unnormalised-softmax' '\item[Because] \texttt{near(exp) / constant / gd(1)}: '
 has_not out "equals      "
 run 0 derive 'equal / linear / sgd(beta)' --json
-fields out recipe objective gradient recurrence readout state_size cost_per_token forms equals neighbours remarks
+fields out recipe objective gradient recurrence readout state_size cost_per_token forms simplest equals equals_with \
+    because neighbours remarks
 has out '"deltanet"'
 run 0 derive 'equal / linear / sgd(beta)' --json --latex
 fields out recipe objective recurrence

@@ -371,7 +371,8 @@ TEST(RecipeLayers, EveryLayerParsesAndDerives) {
         EXPECT_FALSE(field->empty());
         EXPECT_EQ(notation == Notation::latex ? latex_problem(*field) : plain_problem(*field), "");
       }
-      for (const std::vector<std::string>* list : {&d.equals, &d.neighbours, &d.remarks, &d.forms})
+      for (const std::vector<std::string>* list :
+           {&d.equals, &d.equals_with, &d.because, &d.neighbours, &d.remarks, &d.forms})
         for (const std::string& item : *list) EXPECT_EQ(notation == Notation::latex ? latex_problem(item) : "", "");
       EXPECT_EQ(d.forms, (std::vector<std::string>{"step", "recurrent", "chunk", "no parallel: a reason",
                                                    "no scan: another one"}));
@@ -429,12 +430,12 @@ TEST(RecipeDerive, SizesCostsAndRelatives) {
   EXPECT_EQ(derived("near(exp) / constant / exact").cost_per_token, "t(K + V)");
   EXPECT_EQ(derived("equal / linear / sgd(beta, momentum)").state_size, "2KV");
   EXPECT_EQ(derived("equal / linear / cg(30, ridge)").cost_per_token, "32K^2 + 3KV");
-  // Numbers in front of numbers are multiplied out.
-  EXPECT_EQ(derived("window(16) / kernel(gauss) / sgd(beta)").cost_per_token, "32 (K + V)");
-  EXPECT_EQ(derived("window(16) / kernel(gauss) / gd(3)").cost_per_token, "768 + 16 (2K + V)");
+  // Numbers in front of numbers are products.
+  EXPECT_EQ(derived("window(16) / kernel(gauss) / sgd(beta)").cost_per_token, "2*16*(K + V)");
+  EXPECT_EQ(derived("window(16) / kernel(gauss) / gd(3)").cost_per_token, "3*16^2 + 16*(2K + V)");
   EXPECT_EQ(derived("equal / kernel(gauss) / gd(3)").cost_per_token, "3t^2 + t(2K + V)");
-  EXPECT_EQ(derived("window(16) * near(exp, transport) / constant / exact").cost_per_token, "16 (K + V) + 32 K");
-  EXPECT_EQ(derived("window(16) / constant / gd(3) | huber(c)").cost_per_token, "48 V");
+  EXPECT_EQ(derived("window(16) * near(exp, transport) / constant / exact").cost_per_token, "16*(K + V) + 2*16*K");
+  EXPECT_EQ(derived("window(16) / constant / gd(3) | huber(c)").cost_per_token, "3*16*V");
   // The gate has no effect on per-pair steps: the same layer, and the remark says so.
   const Derivation gated = derived("gate / linear / sgd(beta)");
   EXPECT_TRUE(contains(gated.equals, "deltanet"));

@@ -68,15 +68,18 @@ Recipe random_recipe(std::uint64_t seed);
 
 /// A recipe worked out on paper.
 struct Derivation {
-  std::string recipe;                   // canonical text
-  std::string objective;                // what is minimised
-  std::string gradient;                 // the gradient or the normal equations
-  std::string recurrence;               // how the state changes with one token
-  std::string readout;                  // the output
-  std::string state_size;               // numbers of state per head, in K and V
-  std::string cost_per_token;           // multiplications per token and head, in K and V
-  std::vector<std::string> forms;       // those a plan of it has (all exact), and "no chunk: why there is none"
-  std::vector<std::string> equals;      // named layers with this recipe
+  std::string recipe;                    // canonical text
+  std::string objective;                 // what is minimised
+  std::string gradient;                  // the gradient or the normal equations
+  std::string recurrence;                // how the state changes with one token
+  std::string readout;                   // the output
+  std::string state_size;                // numbers of state per head, in K and V
+  std::string cost_per_token;            // multiplications per token and head, in K and V
+  std::vector<std::string> forms;        // those a plan of it has (all exact), and "no chunk: why there is none"
+  std::string simplest;                  // the simplest recipe that is the same function of the same inputs
+  std::vector<std::string> equals;       // named layers that are this function
+  std::vector<std::string> equals_with;  // those that are once their inputs are set: "deltanet with beta_t <- ..."
+  std::vector<std::string> because;      // why: "equal / linear / sgd(beta): on one pair every step ..."
   std::vector<std::string> neighbours;  // named layers that differ by one choice: "retnet (weights: decay(g))"
   std::vector<std::string> remarks;     // from validate()
 };

@@ -450,7 +450,7 @@ std::vector<std::string> remarks_on(const Recipe& recipe, const Design& d) {
   if (s.kind == Kind::exact && !s.ridge.given() && d.memory.kind == Class::linear && w.near == Kernel::none)
     out.push_back(
         "without a ridge the answer has the least norm until as many independent keys as features were seen");
-  if (s.kind == Kind::minibatch && s.batch == 1)
+  if (s.kind == Kind::minibatch && s.batch == 1 && s.decay_kind != Solver::Decay::before)
     out.push_back("`minibatch(1)` takes every gradient at the newest weights: it is `sgd`");
   if (s.ridge_kind == Solver::RidgeKind::fading && w.fade == Weights::Fade::equal)
     out.push_back("with `equal` weights nothing fades: `fading` changes nothing");

@@ -1,34 +1,28 @@
-// Puts the pieces of a derivation together and compares the design with those of named layers. Choices without
-// effect (a gate before per-pair steps, dot after one step from zero) do not count as differences.
+// Puts the pieces of a derivation together and compares the recipe with those of named layers: not their spelling but
+// what the rules of recipe/equal.h make of both.
 #include "recipe/derive.h"
+
+#include <algorithm>
 
 #include "recipe/combine.h"
 #include "recipe/derive_parts.h"
-#include "recipe/design.h"
+#include "recipe/equal.h"
 #include "recipe/markup.h"
 
 namespace ttr {
 namespace {
 
-/// The design without the choices that have no effect, so that equal layers compare equal.
-Design simplest(Design d) {
-  if (sees_newest_only(d)) {
-    const int window = d.weights.window;  // 0 unless it matters: interpret sees to that
-    d.weights = Weights{};
-    d.weights.window = window;
-  }
-  if (d.weights.fade == Weights::Fade::decay && d.weights.decay.is_constant() && d.weights.decay.value == 1) {
-    d.weights.fade = Weights::Fade::equal;
-    d.weights.decay = {};
-  }
-  if (d.memory.kind == Memory::Class::local && d.memory.order == 0) d.memory.kind = Memory::Class::constant;
-  if (d.memory.feature != Memory::Feature::polynomial && d.memory.feature != Memory::Feature::dpfp &&
-      d.memory.kind != Memory::Class::kernel)
-    d.memory.degree = 2;
-  if (d.solver.kind == Solver::Kind::gd && d.solver.steps == 1 && d.extras.loss == Extras::Loss::dot &&
-      d.memory.kind == Memory::Class::linear)
-    d.extras.loss = Extras::Loss::squared;
-  return d;
+/// A way to write a recipe, and what it means.
+struct Spelling {
+  Recipe recipe;
+  Design design;
+};
+
+/// The recipe as it is, as every rule that keeps its inputs leaves it, and otherwise: first as given, last the simplest.
+std::vector<Spelling> spellings_of(const Recipe& recipe, const Chain& chain) {
+  std::vector<Spelling> list = {{recipe, interpret(recipe)}};
+  for (const Rewriting& link : with_the_same_inputs(chain)) list.push_back({link.recipe, link.design});
+  return list;
 }
 
 std::string term_text(const Term& term) {
@@ -36,6 +30,17 @@ std::string term_text(const Term& term) {
   holder.weights = {term};
   const std::string text = to_string(holder);
   return text.substr(0, text.find(" / "));
+}
+
+/// A polynomial around the query, of order 0 (the weighted mean) or more.
+bool is_local(const Design& d) {
+  return d.weights.near != Kernel::none &&
+         (d.memory.kind == Memory::Class::constant || d.memory.kind == Memory::Class::local);
+}
+
+Solver without_ridge(Solver s) {
+  s.ridge = {}, s.ridge_kind = {}, s.ridge_per = {};
+  return s;
 }
 
 /// How `other` differs from `mine` if it does by exactly one choice: "weights: decay(g)"; "" if equal; "-" if more.
@@ -49,7 +54,10 @@ std::string difference(const Design& mine, bool causal, const Design& other, boo
     found.push_back("weights: " + text);
   }
   if (!(mine.memory == other.memory)) found.push_back("memory: " + term_text(other_recipe.memory));
-  if (!(mine.solver == other.solver)) found.push_back("solver: " + term_text(other_recipe.solver));
+  // Local polynomials of different order: their ridge is on slopes that one of them may not have.
+  const bool orders = is_local(mine) && is_local(other) && !(mine.memory == other.memory);
+  if (!(mine.solver == other.solver) && !(orders && without_ridge(mine.solver) == without_ridge(other.solver)))
+    found.push_back("solver: " + term_text(other_recipe.solver));
   const auto extra = [&](bool differs, std::initializer_list<std::string_view> words, const std::string& without) {
     if (!differs) return;
     for (const Term& term : other_recipe.extras)
@@ -71,6 +79,56 @@ std::string difference(const Design& mine, bool causal, const Design& other, boo
   return found.size() == 1 ? found.front() : "-";
 }
 
+/// "near(exp) / constant / exact: why (who)".
+std::string reason(const Rewriting& link, Notation notation) {
+  std::string text = prose("`" + to_string(link.recipe) + "`: ", notation) + render(link.rule->because, notation);
+  if (!link.inputs.empty()) text += " (" + render(link.inputs, notation) + ")";
+  if (!link.rule->source.empty()) text += " [" + prose(link.rule->source, notation) + "]";
+  return text;
+}
+
+/// Named layers that are the same function, also of other inputs; those one choice away; and why.
+void compare(const Recipe& recipe, Notation notation, bool causal, std::span<const NamedRecipe> named,
+             Derivation& out) {
+  const Chain chain = rewritten(recipe);
+  const std::vector<Spelling> mine = spellings_of(recipe, chain);
+  std::vector<Spelling> around = mine;  // where neighbours are looked for
+  for (const Rewriting& other : other_spellings(mine.back().recipe, mine.back().design))
+    around.push_back({other.recipe, other.design});
+  const std::size_t same = mine.size() - 1;  // links of the chain that keep the inputs
+  std::size_t told = same;
+  out.simplest =
+      prose(notation == Notation::latex ? "`" + to_string(mine.back().recipe) + "`" : to_string(mine.back().recipe),
+            notation);
+  for (const auto& [name, text, other_causal] : named) {
+    const Recipe other = parse_recipe(text);
+    const Chain other_chain = rewritten(other);
+    std::vector<Spelling> theirs = spellings_of(other, other_chain);
+    const Spelling simplest = theirs.back();
+    if (causal == other_causal && mine.back().design == simplest.design) {
+      out.equals.push_back(prose(name, notation));
+      continue;
+    }
+    std::string inputs;
+    for (std::size_t i = same; i < chain.size() && causal == other_causal; ++i) {
+      if (!chain[i].inputs.empty()) inputs += (inputs.empty() ? "" : ", then ") + chain[i].inputs;
+      if (!(chain[i].design == simplest.design)) continue;
+      out.equals_with.push_back(prose(name, notation) + " with " + render(inputs, notation));
+      told = std::max(told, i + 1);
+      break;
+    }
+    for (const Rewriting& spelled : other_spellings(simplest.recipe, simplest.design))
+      theirs.push_back({spelled.recipe, spelled.design});
+    std::string best = "-";
+    for (const Spelling& a : around)
+      for (const Spelling& b : theirs)
+        if (best == "-") best = difference(a.design, causal, b.design, other_causal, b.recipe);
+    if (!best.empty() && best != "-") out.neighbours.push_back(prose(name + " (" + best + ")", notation));
+  }
+  for (std::size_t i = 0; i < told; ++i)
+    if (!chain[i].rule->remarked) out.because.push_back(reason(chain[i], notation));
+}
+
 }  // namespace
 
 Derivation derive(const Recipe& recipe, Notation notation, const PlanFacts& facts,
@@ -88,13 +146,7 @@ Derivation derive(const Recipe& recipe, Notation notation, const PlanFacts& fact
   out.cost_per_token = render(derivation::cost(symbols), notation);
   for (const std::string& form : facts.forms) out.forms.push_back(prose(form, notation));
   for (const std::string& absent : facts.absent_forms) out.forms.push_back(prose("no " + absent, notation));
-  const Design mine = simplest(design);
-  for (const auto& [name, other_text, other_causal] : named) {
-    const Recipe other = parse_recipe(other_text);
-    const std::string what = difference(mine, facts.causal, simplest(interpret(other)), other_causal, other);
-    if (what.empty()) out.equals.push_back(prose(name, notation));
-    else if (what != "-") out.neighbours.push_back(prose(name + " (" + what + ")", notation));
-  }
+  compare(recipe, notation, facts.causal, named, out);
   for (const std::string& remark : remarks_on(recipe, design)) out.remarks.push_back(prose(remark, notation));
   return out;
 }

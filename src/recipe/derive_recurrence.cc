@@ -203,10 +203,15 @@ std::string exact_solution(const Symbols& y) {
   const std::string inverse = lambda.empty() ? "H_t^{-1}" : "(H_t" + lambda + ")^{-1}";
   std::string out = hf_recurrences(y) + ", $S_t = " + inverse + " F_t$" +
                     (ridge.empty() ? " (the least-norm solution while $H_t$ is singular)" : "");
-  if (!y.rank_one_inverse())
+  if (!y.rank_one_inverse()) {
+    const bool token = s.ridge_per == Solver::RidgePer::token;
     return out +
-           ". The ridge is not a sum over pairs that fades with them, so no rank-one update of the inverse exists: "
-           "each token solves.";
+           (s.ridge_kind == Solver::RidgeKind::relative    ? ". The ridge grows with every pair, by a full matrix"
+            : s.ridge_kind == Solver::RidgeKind::frobenius ? ". The ridge changes with $H_t$, by a full matrix"
+            : token                                        ? ". Every token has a ridge of its own"
+                                                           : ". The ridge stays while the pairs fade") +
+           ", so no rank-one update of the inverse exists: each token solves.";
+  }
   const std::string a = !y.fades()                               ? ""
                         : d.weights.fade == Weights::Fade::decay ? number_or(d.weights.decay, "e^{g}")
                                                                  : "a_t";

@@ -1,5 +1,5 @@
 // Numbers of state and multiplications per token and head. t is the number of pairs kept, n the steps, L the live
-// levels, P the weights of a network. A number in front of a number is multiplied out: 32 (K + V), not 2 16 (K + V).
+// levels, P the weights of a network. Numbers that the recipe names stay as they are: 2*16*(K + V), not 32 (K + V).
 #include "recipe/combine.h"
 #include "recipe/derive_parts.h"
 
@@ -15,33 +15,39 @@ namespace {
 /// Pairs a design keeps: all of them or a window.
 std::string kept(const Design& d) { return d.weights.reach() > 0 ? std::to_string(d.weights.reach()) : "t"; }
 
-/// n times that number, in front of a letter or a parenthesis: 2t, or 32 with a space behind it.
+/// n times that number, in front of a letter or a parenthesis: 2t, or 2*16*.
 std::string times_kept(const Design& d, long long n = 1) {
-  if (const int reach = d.weights.reach(); reach > 0) return std::to_string(n * reach) + "\\,";
-  return (n == 1 ? "" : std::to_string(n)) + "t";
+  const std::string factor = n == 1 ? "" : std::to_string(n);
+  if (d.weights.reach() == 0) return factor + "t";
+  return (n == 1 ? "" : factor + "\\cdot ") + kept(d) + "\\cdot ";
 }
 
 /// n times its square.
 std::string times_kept_squared(const Design& d, long long n = 1) {
-  if (const long long reach = d.weights.reach(); reach > 0) return std::to_string(n * reach * reach);
-  return (n == 1 ? "" : std::to_string(n)) + "t^2";
+  const std::string factor = n == 1 ? "" : std::to_string(n);
+  if (d.weights.reach() == 0) return factor + "t^2";
+  return (n == 1 ? "" : factor + "\\cdot ") + kept(d) + "^2";
 }
 
 /// A coefficient in front of a letter: 1 is not written.
 std::string coefficient(int n) { return n == 1 ? "" : std::to_string(n); }
 
+/// A number in front of a number.
+std::string times(long long n, const std::string& number) {
+  return n == 1 ? number : std::to_string(n) + "\\cdot " + number;
+}
+
 std::string network_weights(const Memory& m) {
   const std::string width = m.width > 0 ? std::to_string(m.width) : "4K";
-  const std::string side = m.width > 0 ? width + "\\," : "4K";
+  const std::string side = m.width > 0 ? width + "\\cdot " : "4K";
   if (m.kind == Class::layernorm_linear) return m.bias ? "KV + V" : "KV";
   if (m.kind == Class::swiglu) return side + "(2K + V)";
   if (m.depth == 1) return m.bias ? "KV + V" : "KV";
   const long long n = m.width;
   std::string out = side + "(K + V)";
   if (m.depth > 2)
-    out += " + " + (n > 0 ? std::to_string((m.depth - 2) * n * n) : std::to_string(16 * (m.depth - 2)) + "K^2");
-  if (m.bias)
-    out += " + " + (n > 0 ? std::to_string((m.depth - 1) * n) : std::to_string(4 * (m.depth - 1)) + "K") + " + V";
+    out += " + " + (n > 0 ? times(m.depth - 2, width + "^2") : std::to_string(16 * (m.depth - 2)) + "K^2");
+  if (m.bias) out += " + " + (n > 0 ? times(m.depth - 1, width) : std::to_string(4 * (m.depth - 1)) + "K") + " + V";
   return out;
 }
 
@@ -75,16 +81,16 @@ std::string state_size(const Symbols& y) {
   }
   switch (d.memory.kind) {
     case Class::slots:
-      return "$" + coefficient(d.memory.slots) + (d.memory.slots == 1 ? "" : "\\,") + "(K + V)$";
+      return "$" + (d.memory.slots == 1 ? "" : std::to_string(d.memory.slots) + "\\cdot ") + "(K + V)$";
     case Class::vector:
-      return d.weights.window > 0 ? "$V + " + t + "\\,V$" : d.weights.complex ? "$2V$" : "$V$";
+      return d.weights.window > 0 ? "$V + " + times_kept(d) + "V$" : d.weights.complex ? "$2V$" : "$V$";
     case Class::kernel:
       return s.kind == Kind::exact ? "$" + pairs + " + " + t + "^2/2$ (pairs and a triangular factor)"
                                    : "$" + pairs + "$ (the pairs themselves)";
     case Class::constant: {
       if (s.kind == Kind::sgd) return s.momentum.given() ? "$2V$" : "$V$";
       if (keeps_pairs_for_descent(y)) return "$" + times_kept(d) + "V$ (the values themselves)";
-      const std::string window = d.weights.window > 0 ? " + " + t + "\\,V" : "";
+      const std::string window = d.weights.window > 0 ? " + " + times_kept(d) + "V" : "";
       return d.memory.per_channel ? "$3V" + window + "$ (two sums and a running maximum per channel)"
                                   : "$V + 1" + window + "$";
     }
@@ -94,8 +100,8 @@ std::string state_size(const Symbols& y) {
       return "$" + pairs + "$";
     default: {
       std::string out = "$P = " + network_weights(d.memory) + "$";
-      if (s.momentum.given() || s.q_norm > 0)
-        out += ", and $P$ more for the " + std::string(s.momentum.given() ? "momentum" : "accumulator");
+      if (s.q_norm > 0) out += " (the accumulator $A$, from which $W$ is made)";
+      if (s.momentum.given()) out += ", and $P$ more for the momentum";
       if (s.kind == Kind::minibatch) out += ", and $P$ for the gradients of an unfinished block";
       if (s.kind == Kind::gd || s.kind == Kind::descend) out += ", and $" + pairs + "$ for the pairs";
       return out;
@@ -116,15 +122,17 @@ std::string state_size(const Symbols& y) {
       }
       return "$" + f + "^2 + " + matrix + window + "$ ($H$ and $F$)";
     case Kind::descend: {
-      const int answers = 1 + s.momentum.given() + (s.q_norm > 0);
+      const int answers = 1 + s.momentum.given();
       if (keeps_pairs_for_descent(y)) return "$" + coefficient(answers) + matrix + " + " + pairs + "$";
       return "$" + f + "^2 + " + coefficient(answers + 1) + matrix + window + "$ (the answer, $H$ and $F$)";
     }
     case Kind::sgd:
     case Kind::minibatch: {
-      std::string out = coefficient(1 + s.momentum.given() + (s.q_norm > 0) + (s.kind == Kind::minibatch)) + matrix;
+      std::string out = coefficient(1 + s.momentum.given() + (s.kind == Kind::minibatch)) + matrix;
       if (s.precondition) out += " + K";
-      return "$" + out + "$" + (s.kind == Kind::minibatch ? " (with the gradients of an unfinished block)" : "");
+      return "$" + out + "$" +
+             (s.q_norm > 0 ? " (the accumulator $A$, which starts from a fixed draw: $A = 0$ has no $S$)" : "") +
+             (s.kind == Kind::minibatch ? " (with the gradients of an unfinished block)" : "");
     }
     case Kind::apa:
       return "$" + matrix + (s.batch > 1 ? " + " + coefficient(s.batch - 1) + "(" + f + " + V)" : "") + "$";
@@ -171,11 +179,12 @@ std::string cost(const Symbols& y) {
   }
   switch (d.memory.kind) {
     case Class::slots:
-      return "$" + std::to_string((y.fades() ? 3 : 2) * d.memory.slots) + "(K + V)$";
+      return "$" + times(y.fades() ? 3 : 2, std::to_string(d.memory.slots)) + "\\cdot (K + V)$";
     case Class::vector:
       return d.weights.complex ? "$4V$" : y.fades() ? "$V$" : "$0$ (additions only)";
     case Class::kernel:
       if (s.kind == Kind::gd && s.steps == 1) return "$" + t_times + "(K + V)$";
+      if (s.kind == Kind::sgd && d.extras.loss == Loss::dot) return "$" + t_times + "(K + V)$";
       if (s.kind == Kind::sgd)
         return "$" + times_kept(d, 2) + (s.steps > 1 ? "(K + " + n + "\\,V)" : "(K + V)") + "$";
       if (s.kind == Kind::exact)
@@ -192,10 +201,7 @@ std::string cost(const Symbols& y) {
     default: {
       const std::string p = "P = " + network_weights(d.memory);
       if (s.kind == Kind::gd || s.kind == Kind::descend)
-        return "$" +
-               (t == "t" ? std::to_string(3LL * s.steps) + "tP + P"
-                         : std::to_string(3LL * s.steps * d.weights.reach() + 1) + "P") +
-               "$ with $" + p + "$";
+        return "$" + times_kept(d, 3LL * s.steps) + "P + P" + "$ with $" + p + "$";
       return "$" + std::to_string(4LL * s.steps + 1) + "P$ with $" + p + "$" +
              (s.muon ? ", and five Newton-Schulz products per update" : "");
     }
@@ -216,14 +222,17 @@ std::string cost(const Symbols& y) {
       if (keeps_pairs_for_descent(y)) return "$" + twice_steps + matrix + "$";
       return "$" + coefficient(s.steps) + f + "^2 V + 2" + f + "^2 + 3" + matrix + "$";
     case Kind::sgd: {
-      int passes = s.steps > 1 && !y.affine() ? 2 * s.steps + 1 : 3;
-      if (s.pairs > 1) passes = 2 * s.pairs + 1;
+      // A pass to read and one to write for each pair, and the query. The dot loss reads only for the query.
+      const bool dot = d.extras.loss == Loss::dot;
+      int passes = s.steps > 1 && !y.affine() ? 2 * s.steps + 1 : dot ? 2 : 3;
+      if (s.pairs > 1) passes = (dot ? 1 : 2) * s.pairs + 1;
+      if (s.q_norm > 0) ++passes;  // S from A
       if (s.decay_kind != Solver::Decay::none) ++passes;
       if (s.momentum.given()) ++passes;
       return "$" + std::to_string(passes) + matrix + "$" + (s.muon ? ", and five Newton-Schulz products" : "");
     }
     case Kind::minibatch:
-      return "$" + std::to_string(s.momentum.given() ? 4 : 3) + matrix + "$" +
+      return "$" + std::to_string((d.extras.loss == Loss::dot ? 2 : 3) + s.momentum.given()) + matrix + "$" +
              (s.muon ? ", and five Newton-Schulz products per block" : "");
     case Kind::exact:
       if (y.rank_one_inverse())
@@ -233,10 +242,10 @@ std::string cost(const Symbols& y) {
     case Kind::chebyshev:
       return "$" + std::to_string(s.steps + 2) + f + "^2 + 3" + matrix + "$";
     case Kind::apa: {
-      const std::string p = std::to_string(s.batch),
-                        square = std::to_string(static_cast<long long>(s.batch) * s.batch);
+      const std::string p = std::to_string(s.batch);
       if (s.batch == 1) return "$" + f + " + 3" + matrix + "$";
-      return "$" + square + "(" + f + " + V) + " + p + "^3/6 + " + std::to_string(2LL * s.batch + 1) + matrix + "$";
+      return "$" + p + "^2\\cdot (" + f + " + V) + " + p + "^3/6 + " + std::to_string(2LL * s.batch + 1) + matrix +
+             "$";
     }
     default:
       return "$2" + f + "^2 + 3" + matrix + "$";

@@ -264,6 +264,8 @@ bool Symbols::affine() const {
 }
 
 bool Symbols::has_ridge() const {
+  // The constant term is not shrunk, and a mean is nothing else.
+  if (d.memory.kind == Class::constant || (d.memory.kind == Class::local && d.memory.order == 0)) return false;
   return d.solver.ridge.given() && !(d.solver.ridge.is_constant() && d.solver.ridge.value == 0);
 }
 
@@ -343,6 +345,37 @@ std::string unknown(const Symbols& y) {
   }
 }
 
+/// What one step of a per-pair rule minimises: the loss of the pair, or, for the rules that are solutions of a problem of
+/// their own, that problem (Wang, Shi, Fox, arXiv 2501.12352, Eq. 7, 30 and 32).
+std::string newest_pair(const Symbols& y) {
+  const Design& d = y.d;
+  const Solver& s = d.solver;
+  const std::string u = unknown(y), loss = y.loss("t");
+  const std::string leak = s.decay_kind == Solver::Decay::leak
+                               ? " + \\tfrac12 " + number_or(s.decay, "\\lambda_t") + "\\lVert " + u + "\\rVert^2"
+                               : "";
+  const bool plain_pair = d.extras.loss == Loss::squared && leak.empty() && !d.memory.reverse && s.pairs == 1 &&
+                          !s.momentum.given() && !s.feedback && !s.precondition &&
+                          s.decay_kind != Solver::Decay::shrink && s.steps == 1;
+  if (!plain_pair ||
+      (s.rule != Solver::Rule::longhorn && s.rule != Solver::Rule::nlms && s.rule != Solver::Rule::flow))
+    return "the newest pair: $\\min_{" + u + "} " + loss + leak + "$";
+  const std::string start = s.decay_kind == Solver::Decay::before ? "\\tilde{" + u + "}" : u + "_{t-1}";
+  const std::string distance = "\\tfrac12\\lVert " + u + " - " + start + "\\rVert^2";
+  if (s.rule == Solver::Rule::flow)
+    return "the newest pair: $\\min_{" + u + "} " + loss + "$, followed down its gradient, $\\mathrm{d}" + u +
+           "/\\mathrm{d}s = -\\nabla$, for the time $" + number_or(s.step, "\\beta_t") + "$";
+  if (s.rule == Solver::Rule::longhorn)
+    return "a proximal problem: $\\min_{" + u + "} " + distance + " + " + number_or(s.step, "\\delta_t") + "\\, " +
+           loss + "$, solved exactly";
+  const std::string mu = s.step.given() ? number_or(s.step, "\\mu_t") : "1";
+  const std::string share = mu == "1" ? "" : "; the step goes $" + mu + "$ of the way there";
+  if (s.eps > 0)
+    return "a proximal problem: $\\min_{" + u + "} " + distance + " + " + loss + "/" + numeral(s.eps) + "$" + share;
+  return "a constrained problem: $\\min_{" + u + "} " + distance + "$ subject to $" + y.prediction("t") +
+         " = v_t$, the projection on what fits the pair" + share;
+}
+
 }  // namespace
 
 std::string objective(const Symbols& y) {
@@ -355,8 +388,9 @@ std::string objective(const Symbols& y) {
   if (sees_newest_only(d)) {
     std::string what = d.solver.kind == Kind::apa
                            ? "the newest $p=" + std::to_string(d.solver.batch) +
-                                 "$ pairs: $\\min_S \\tfrac12\\lVert S - S_{t-1}\\rVert_F^2$ subject to $S^\\top " +
-                                 y.key("i") + " = v_i$"
+                                 "$ pairs: $\\min_S \\tfrac12\\lVert S - S_{t-1}\\rVert^2" +
+                                 (d.solver.eps > 0 ? " + \\sum_i " + y.loss("i") + "/" + numeral(d.solver.eps) + "$"
+                                                   : "$ subject to $S^\\top " + y.key("i") + " = v_i$")
                        : d.solver.kind == Kind::minibatch
                            ? "the block of $b=" + std::to_string(d.solver.batch) +
                                  "$ tokens that holds $t$: $\\min_{" + unknown(y) + "} \\sum_i " + y.loss("i") + "$"
@@ -365,12 +399,7 @@ std::string objective(const Symbols& y) {
                              "\\tfrac12\\operatorname{tr}((S-S_{t-1})^\\top P^{-1} (S-S_{t-1})) + "
                              "\\lVert v_t - S^\\top " +
                                  y.key("t") + "\\rVert^2/(2r_t)$"
-                           : "the newest pair: $\\min_{" + unknown(y) + "} " + y.loss("t") +
-                                 (d.solver.decay_kind == Solver::Decay::leak
-                                      ? " + \\tfrac12 " + number_or(d.solver.decay, "\\lambda_t") + "\\lVert " +
-                                            unknown(y) + "\\rVert^2"
-                                      : "") +
-                                 "$";
+                           : newest_pair(y);
     return "At token $t$, " + what + where(y) + ".";
   }
   std::string ridge = y.ridge();
@@ -460,8 +489,14 @@ std::string gradient(const Symbols& y) {
     const std::string leak =
         s.decay_kind == Solver::Decay::leak ? " + " + number_or(s.decay, "\\lambda_t") + "\\, S" : "";
     const std::string read = s.feedback ? "p_t" : y.key("t");
+    const std::string implicit = s.rule == Solver::Rule::longhorn && d.extras.loss == Loss::squared &&
+                                         s.decay_kind == Solver::Decay::none && !s.momentum.given() &&
+                                         !s.precondition && s.steps == 1
+                                     ? " At the minimum $S - S_{t-1} = " + number_or(s.step, "\\delta_t") + "\\, " +
+                                           y.key("t") + "(v_t - S^\\top " + y.key("t") + ")^\\top$: an implicit step."
+                                     : "";
     return "$\\nabla_S = -" + y.key("t") + "\\, " + transposed(y.error("t", "S^\\top " + read)) + leak + "$" +
-           (s.feedback ? ", with the residual read by $p_t$." : ".");
+           (s.feedback ? ", with the residual read by $p_t$." : ".") + implicit;
   }
   if (s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev)
     return "Normal equations $" + (ridge.empty() ? H + " S" : "(" + H + ridge + ")\\, S") + " = " + F + "$, " + hf +

@@ -34,6 +34,7 @@ std::string plain_math(std::string_view math) {
   const auto ends_with_letter = [&out] {
     return !out.empty() && std::isalnum(static_cast<unsigned char>(out.back())) != 0;
   };
+  const auto is_factor = [&] { return ends_with_letter() || (!out.empty() && out.back() == ')'); };
   for (std::size_t i = 0; i < math.size();) {
     const char c = math[i];
     if (c != '\\') {
@@ -64,6 +65,9 @@ std::string plain_math(std::string_view math) {
       i += 2;
     } else if (name == "tilde") {
       out += plain_math(group(math, i)) + "~";
+    } else if (name == "cdot" && is_factor()) {  // between factors; alone it is a place for an argument: kappa(k, .)
+      out += '*';
+      if (i < math.size() && math[i] == ' ') ++i;
     } else if (name == "sqrt") {
       out += "sqrt(" + plain_math(group(math, i)) + ")";
     } else if (name == "binom") {
