@@ -1,4 +1,4 @@
-// `ttr layers [NAME]`: the zoo as a table, or one layer explained.
+// `ttr layers [NAME|RECIPE]`: the zoo as a table, or one layer explained.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -104,6 +104,19 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
   return j;
 }
 
+// A recipe as a layer without a name: what can be said of it follows from the recipe.
+LayerInfo info_of_recipe(const std::string& text) {
+  LayerInfo info;
+  const Derivation d = derive(parse_recipe(text));
+  std::string equals;
+  for (const std::string& layer : d.equals) equals += (equals.empty() ? "a recipe, the same as " : ", ") + layer;
+  info.name = info.recipe = d.recipe;
+  info.title = equals.empty() ? "a recipe without a name" : equals;
+  info.equation = d.recurrence + " " + d.readout;
+  info.scale = "1, or Options::scale";
+  return info;
+}
+
 // What the letters of the shapes mean, apart from those that stand in every legend.
 std::string other_letters(const Plan& p) {
   std::string shapes, text, own;
@@ -173,7 +186,7 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
   fmt::print("# {}: {}\n\n", info.name, info.title);
   if (operation)
     fmt::print("An operation before or after a regression.{}\n\n", info.paper.empty() ? "" : " " + info.paper + ".");
-  else fmt::print("    {}\n\n{}.\n\n", info.recipe, info.paper);
+  else fmt::print("    {}\n\n{}", info.recipe, info.paper.empty() ? "" : info.paper + ".\n\n");
   fmt::print("## Equation\n\n    {}\n\nScale: {}.", info.equation, info.scale);
   if (!info.departure.empty()) fmt::print(" Departure from the recipe: {}.", info.departure);
   fmt::print(
@@ -222,7 +235,9 @@ int run_layers(const LayersOptions& options) {
     return 0;
   }
   if (!options.name.empty()) {
-    const LayerInfo& info = find_layer(options.name.substr(0, options.name.find(':')));  // the rest are settings
+    const bool is_recipe = options.name.find('/') != std::string::npos;
+    const LayerInfo info = is_recipe ? info_of_recipe(options.name)
+                                     : find_layer(options.name.substr(0, options.name.find(':')));  // then settings
     if (options.json) fmt::print("{}\n", as_json(info, options, true).dump());
     else if (options.markdown) print_page(info, options);
     else explain(info, options);

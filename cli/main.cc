@@ -206,8 +206,8 @@ int main(int argc, char** argv) {
   regress_command->add_option("--threads", regress.threads, "built-in process: threads; 0 = all cores");
 
   LayersOptions layers;
-  CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one");
-  layers_command->add_option("name", layers.name, "a layer");
+  CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one, or a recipe");
+  layers_command->add_option("name", layers.name, "a layer or a recipe");
   layers_command->add_flag("--json", layers.json, "print JSON");
   layers_command->add_flag("--markdown", layers.markdown, "print the page of docs/layers (with a name)");
   layers_command->add_option("--map", layers.map, "write a picture of all layers, by solver and weights (SVG)");
