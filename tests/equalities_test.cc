@@ -46,9 +46,9 @@ double square_at(const Design& d, const Arrays& in, std::size_t at) {
   const Vec<double> key = oracle::normalised(d.extras.keys, Vec<double>(k, k + K));
   if (d.memory.kind == Memory::Class::kernel) {
     const double root = std::sqrt(static_cast<double>(K));
-    return oracle::kernel_value(
-        d.memory.kernel, key, key, d.memory.kernel_scale > 0 ? d.memory.kernel_scale : 1 / root,
-        d.memory.bandwidth.is_constant() ? d.memory.bandwidth.value : 2 * root, d.memory.degree);
+    return oracle::similarity(d.memory.kernel, key, key, d.memory.kernel_scale > 0 ? d.memory.kernel_scale : 1 / root,
+                              d.memory.bandwidth.is_constant() ? d.memory.bandwidth.value : 2 * root, d.memory.degree)
+        .value();
   }
   const Vec<double> phi = oracle::features(d.memory, key, key);
   return oracle::dot(phi, phi);

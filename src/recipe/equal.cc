@@ -69,7 +69,7 @@ Text square_of(const Design& d) {
 bool weights_of_the_newest(Design& d, Text&) {
   if (!sees_newest_only(d)) return false;
   Weights rest = d.weights, plain;
-  rest.fade = {}, rest.decay = {}, rest.per = {}, rest.complex = false;
+  rest.fade = {}, rest.decay = {}, rest.per = {}, rest.complex = false, rest.steady = 0, rest.power = {};
   plain.window = d.weights.window;  // 0 unless it matters: interpret sees to that
   if (!(rest == plain) || d.weights == plain) return false;
   d.weights = plain;
