@@ -207,11 +207,29 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
   }
   EXPECT_GT(claimed, 1500u);
   // What a kernel ignores it must not claim.
-  for (const char* text :
-       {"equal / linear / sgd(beta, momentum=0.9, nesterov)", "window(4) / linear / gd(1)",
-        "gate(key) / linear / gd(1) | normalise(keysum)", "equal / linear / gd(2)", "gate(full) / linear / gd(1)",
-        "gate * levels / linear / gd(1)", "equal / linear(reverse) / sgd(nlms)", "gate(exponential) / linear / gd(1)",
-        "gate(value, exponential) / constant(channel) / exact"})
+  for (const char* text : {"equal / linear / sgd(beta, momentum=0.9, nesterov)",
+                           "window(4) / linear / gd(1)",
+                           "gate(key) / linear / gd(1) | normalise(keysum)",
+                           "equal / linear / gd(2)",
+                           "gate(full) / linear / gd(1)",
+                           "gate * levels / linear / gd(1)",
+                           "equal / linear(reverse) / sgd(nlms)",
+                           "gate(exponential) / linear / gd(1)",
+                           "gate(value, exponential) / constant(channel) / exact",
+                           "equal / linear / gd(1, adagrad)",
+                           "equal / linear / gd(3, step(0.3, 0.2, 0.1))",
+                           "equal / linear / gd(1) | l1(0.1)",
+                           "equal / linear / sgd(beta, adam)",
+                           "equal / linear / sgd(beta, momentum) | l2(0.1)",
+                           "equal / linear / sgd(beta, mirror=softmax)",
+                           "equal / linear / sgd(beta) | quantile(0.3)",
+                           "equal / linear / sgd(beta) | logistic",
+                           "equal / mlp(2) / sgd(beta) | cross_entropy",
+                           "equal / mlp(2) / sgd(beta) | insensitive(0.1)",
+                           "equal / mlp(2) / sgd(beta, rmsprop=0.9)",
+                           "equal / mlp(2) / minibatch(4, rate) | l1",
+                           "equal / linear / irls(3, ridge=0.1) | lp(1)",
+                           "near(exp) / constant / irls(3) | lp(1)"})
     EXPECT_EQ(plan(text, {.key_dim = 3, .value_dim = 4}).kernel(), "oracle") << text;
 }
 

@@ -43,11 +43,12 @@ inline Array make_array(std::vector<std::int64_t> extent, const std::function<do
 inline double draw(const std::string& name, Random& random) {
   if (name == "g" || name == "gk" || name == "gv" || name == "gkv" || name == "gs") return -random.uniform(0.02, 0.5);
   if (name == "beta" || name == "mu" || name == "momentum" || name == "blend" || name == "beta_t" ||
-      name == "beta_atk" || name == "gain")
+      name == "beta_atk" || name == "gain" || name == "w" || name == "levels")
     return random.uniform(0.1, 0.9);
   if (name == "delta" || name == "ridge" || name == "noise" || name == "dt" || name == "c")
     return random.uniform(0.3, 1.2);
-  if (name == "lam" || name == "process" || name == "rate") return random.uniform(0.02, 0.2);
+  if (name == "lam" || name == "process" || name == "rate" || name == "l1" || name == "l2")
+    return random.uniform(0.02, 0.2);
   if (name == "bandwidth") return random.uniform(2, 4);
   return 0.7 * random.normal();
 }
@@ -305,6 +306,47 @@ inline std::vector<Named> all_designs() {
   add("apa_projection", [](Design& d) { d.solver.kind = K::apa, d.solver.batch = 2, d.solver.step = input(); });
   add("kalman", [](Design& d) { d.solver.kind = K::kalman, d.solver.process = d.solver.noise = input(); });
   add("slots", [](Design& d) { memory(d, C::slots), d.memory.slots = 3, gate(d, P::slot); });
+  // Metrics, losses, penalties, mirror maps, reweighted fits.
+  for (const char* text : {"gate / linear / gd(3, step(0.3, 0.2, 0.1), momentum, nesterov)",
+                           "equal / linear / gd(2, step=each)",
+                           "equal / linear / gd(4, step=auto, momentum=auto, nesterov) | l1(0.02), l2",
+                           "equal / linear / gd(2, step=0.1, adagrad)",
+                           "equal / linear / gd(3, step=0.1, adam(0.8, 0.9))",
+                           "equal / linear / gd(2, step=0.1, shampoo, eps=0.1)",
+                           "gate / linear / gd(4, step=0.1, lbfgs=2)",
+                           "equal / mlp(2, width=3, tanh) / gd(2, newton=0.5)",
+                           "equal / kernel(gauss) / gd(3, step(0.3, 0.2, 0.1), momentum)",
+                           "near(gauss) / constant / gd(2, step=0.1) | lp(1.5)",
+                           "equal / linear / gd(2, step=0.2) | logistic",
+                           "equal / linear / gd(2, step=0.2) | cross_entropy(mean)",
+                           "equal / linear / gd(2, step=0.2) | insensitive(0.1)",
+                           "equal / linear / sgd(beta) | quantile(0.3)",
+                           "equal / linear / sgd(beta, adagrad, decay) | l1, l2(0.1)",
+                           "equal / linear / sgd(beta, rmsprop=0.9, momentum, nesterov, eps=0.01)",
+                           "equal / linear / sgd(beta, adam, leak, eps=0.01)",
+                           "equal / linear / sgd(beta, shampoo, eps=0.1)",
+                           "equal / linear / sgd(beta, momentum) | l1(0.05)",
+                           "equal / linear / sgd(beta, shrink, mirror=softmax, radius=3)",
+                           "equal / linear / sgd(beta, decay, mirror=exp)",
+                           "equal / linear / sgd(beta, mirror=sinh) | huber(c)",
+                           "equal / mlp(2, width=3, tanh, bias) / sgd(beta, adam, eps=0.01)",
+                           "equal / mlp(2, width=3, tanh) / sgd(beta, newton=0.5)",
+                           "equal / mlp(2, width=3, tanh, bias) / sgd(beta, shrink, mirror=softmax)",
+                           "equal / mlp(2, width=3, tanh) / minibatch(3, rate, adagrad, eps=0.01)",
+                           "window(3) / mlp(2, width=3, tanh) / descend(3, step=0.1, lbfgs=2)",
+                           "window(3) / linear / descend(2, step=0.1, adam, decay, eps=0.01)",
+                           "equal / constant / sgd(beta, adagrad, eps=0.01)",
+                           "equal / kernel(gauss) / sgd(beta, momentum, nesterov)",
+                           "window(3) / kernel(gauss) / sgd(beta, momentum)",
+                           "gate / linear / irls(3, ridge) | lp(1.5)",
+                           "equal / linear / irls(3, ridge) | huber(c)",
+                           "equal / linear / irls(2, ridge) | logistic(mean)",
+                           "near(gauss) / constant / irls(3, eps=0.1) | quantile(0.3)",
+                           "near(gauss) / local(1) / irls(3, ridge) | lp(1.2)",
+                           "equal / kernel(gauss) / irls(3, ridge) | huber(c, coordinate)"}) {
+    std::string name = "recipe_" + std::to_string(list.size());
+    list.push_back({name, interpret(parse_recipe(text))});
+  }
   return list;
 }
 

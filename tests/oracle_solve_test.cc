@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "oracle/least_squares.h"
+#include "oracle/losses.h"
 #include "oracle/memories.h"
 #include "oracle_cases.h"
 

@@ -50,7 +50,7 @@ TEST(RecipeProperty, EveryOptionBelongsToSomeRecipe) {
   };
   for (const WordInfo& info : words())
     for (const OptionInfo& option : info.options)
-      for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call}) {
+      for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call, as_list}) {
         if (!(option.written & way)) continue;
         const Argument argument = written(option, way, middle);
         bool possible = false;
@@ -90,16 +90,17 @@ TEST(RecipeProperty, RandomRecipesReachEverything) {
     seen.insert(word);
     for (const Argument& a : term.arguments) {
       const Term* inner = std::get_if<Term>(&a.value);
-      const unsigned way = a.key.empty()          ? as_number
-                           : a.is_number()        ? as_value
-                           : inner == nullptr     ? as_flag
-                           : inner->word == a.key ? as_call
-                                                  : as_word;
+      const unsigned way = a.key.empty()                          ? as_number
+                           : a.is_number()                        ? as_value
+                           : inner == nullptr                     ? as_flag
+                           : inner->word != a.key                 ? as_word
+                           : inner->arguments.front().key.empty() ? as_list
+                                                                  : as_call;
       const std::string& choice = way == as_call ? inner->arguments.front().key : way == as_word ? inner->word : "";
       seen.insert(word + "(" + a.key + " " + choice + ") " + std::to_string(way));
     }
   };
-  for (std::uint64_t seed = 0; seed < 100'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 200'000; ++seed) {
     const Recipe recipe = random_recipe(seed);
     for (const Term& term : recipe.weights) add(Axis::weights, term);
     add(Axis::memory, recipe.memory), add(Axis::solver, recipe.solver);
@@ -109,7 +110,7 @@ TEST(RecipeProperty, RandomRecipesReachEverything) {
     const std::string word = std::string(to_string(info.axis)) + " " + std::string(info.word);
     EXPECT_TRUE(seen.count(word)) << word;
     for (const OptionInfo& option : info.options)
-      for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call}) {
+      for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call, as_list}) {
         if (!(option.written & way)) continue;
         std::vector<std::string> choices(1);
         for (const char c : way == as_word || way == as_call ? option.words : std::string_view())
@@ -183,7 +184,7 @@ RC_GTEST_PROP(RecipeProperty, InputsAreWellFormed, ()) {
   RC_LOG() << to_string(recipe) << "\n";
   const auto design = interpret(recipe);
   const std::vector<InputInfo> inputs = canonical_inputs(design);
-  const char* const letters = design.solver.pairs > 1 ? "BTPHGKVML " : "BTHGKVML ";
+  const char* const letters = design.solver.pairs > 1 ? "BTPHGKVMLWI " : "BTHGKVMLWI ";
   RC_ASSERT(inputs.size() >= 3u);
   RC_ASSERT(inputs[0].name == "q" && inputs[1].name == "k" && inputs[2].name == "v");
   std::set<std::string> names;

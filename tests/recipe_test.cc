@@ -128,7 +128,7 @@ const Named& layer_recipes() {
       {"lact", "equal / swiglu / minibatch(2048, rate, momentum, muon, rownorm) | dot, read(before)"},
       {"moneta", "equal / mlp(2) / sgd(beta, decay, qnorm=4) | lp(3)"},
       {"yaad", "equal / mlp(2) / sgd(beta, decay) | huber(c)"},
-      {"memora", "equal / mlp(2) / sgd(beta, decay)"},
+      {"memora", "equal / mlp(2) / sgd(beta, shrink, mirror=softmax)"},
       {"omeganet", "window(16) * equal(beta) / mlp(2) / descend(1, momentum, decay)"},
       {"atlas", "window(16) * equal(beta) / mlp(2) / descend(1, momentum, decay, muon)"},
       {"gsa", "gate / slots(64) / gd(1)"},

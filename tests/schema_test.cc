@@ -39,6 +39,7 @@ const char* const asking[] = {
     "equal / linear / sgd(beta, decay(value))",                       // gv of the state
     "equal(beta) / linear / gd(1)",                                   // beta: importance
     "equal / linear / sgd(flow)",                                     // beta: step on a pair
+    "equal / linear / gd(2, step=each)",                              // beta: step of an iteration
     "equal / linear / gd(1, step)",                                   // beta: step of a token
     "near(exp) / constant / sgd(beta)",                               // (the same row)
     "gate(value, exponential) / constant(channel) / exact",           // i per channel
@@ -68,6 +69,7 @@ const char* const asking[] = {
     "equal / linear / kalman(process, noise)",                        // process, noise
     "equal / linear / exact(ridge) | blend",                          // blend
     "equal / linear / sgd(beta) | huber(c)",                          // c
+    "equal / linear / sgd(beta) | l1, l2",                            // l1, l2
     "equal / mlp / minibatch(4, rate)",                               // rate
 };
 

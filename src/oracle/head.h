@@ -33,6 +33,18 @@ Way way_of(const Design&);
 std::int64_t extent_of(char letter, const Design&, const Sizes&, std::int64_t pairs, std::int64_t kept);
 /// Pairs that must be kept for the next token; -1: all of them.
 std::int64_t pairs_to_keep(const Design&);
+/// Whether the steps are divided by a sum or a running mean of squared gradients, which the state carries.
+inline bool keeps_squares(const Solver& s) {
+  using M = Solver::Metric;
+  return s.metric == M::adagrad || s.metric == M::rmsprop || s.metric == M::adam;
+}
+/// Whether the state carries the last update, or the running mean of the gradient.
+inline bool keeps_update(const Solver& s) { return s.momentum.given() || s.metric == Solver::Metric::adam; }
+/// The part of the state that belongs to a parameter: Z or Z_W0, start_S, S itself for no prefix.
+inline std::string state_name(const std::string& prefix, const std::string& parameter) {
+  if (prefix != "Z" && prefix != "squares") return prefix + parameter;
+  return parameter == "S" ? prefix : prefix + "_" + parameter;
+}
 /// The name of the input that holds the solver's step.
 std::string step_name(const Design&);
 /// Checks sizes, presence and extents of everything; throws Error. Returns the extent of P.

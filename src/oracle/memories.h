@@ -331,40 +331,6 @@ void gradient(const Memory& m, const Parameters<S>& w, const Vec<S>& x, const Ve
   mlp_gradient(m, w, trace, dy, dw);
 }
 
-/// d loss / d y at the answer y to a pair whose value is v; `c` is the loss's parameter.
-///   squared  1/2 |y-v|^2 ;  dot  -y.v ;  huber  of |y-v|, threshold c ;  huber_coordinate  of each entry
-///   lp  sum |y-v|^p, not halved
-template <class S>
-Vec<S> d_loss(const Extras& extras, const Vec<S>& y, const Vec<S>& v, const S& c) {
-  using std::abs;
-  using std::pow;
-  using std::sqrt;
-  using L = Extras::Loss;
-  Vec<S> e(y.size());
-  for (std::size_t j = 0; j < y.size(); ++j) e[j] = extras.loss == L::dot ? -v[j] : y[j] - v[j];
-  if (extras.loss == L::huber) {
-    const S square = dot(e, e);
-    if (value_of(square) > value_of(c) * value_of(c)) {
-      const S shrink = c / sqrt(square);
-      for (S& x : e) x *= shrink;
-    }
-  } else if (extras.loss == L::huber_coordinate) {
-    for (S& x : e)
-      if (std::abs(value_of(x)) > value_of(c)) x = value_of(x) > 0 ? c : -c;
-  } else if (extras.loss == L::lp) {
-    const double p = value_of(c);
-    for (S& x : e) {
-      if (value_of(x) == 0) {
-        x = S(0.0);
-        continue;
-      }
-      const S size = S(p) * pow(S(abs(x)), p - 1);
-      x = value_of(x) > 0 ? size : -size;
-    }
-  }
-  return e;
-}
-
 /// Five Newton-Schulz steps towards the nearest orthogonal matrix (Muon).
 template <class S>
 Matrix<S> orthogonalise(const Matrix<S>& g) {

@@ -1,26 +1,29 @@
 // Solvers that carry an answer from token to token: sgd, minibatch, descend; apa, kalman; and the two that carry it
 // as a list (DeltaFormer's corrected values, the coefficients of a kernel memory), and slots.
 //
-// One step of sgd, minibatch and descend, G the gradient of the actual loss through the actual function class:
-//
-//   Z <- momentum Z - step G        S <- base + Z   (muon: base + NS5(Z))
+// One step of sgd, minibatch and descend is that of oracle/descent.h, with the gradient G of the actual loss through the
+// actual function class:
 //
 //   G is taken      sgd: on the newest pair at S ;
 //                   minibatch(b): on the newest pair at the S of the start of the block ;
 //                   descend: on the whole weighted objective at S ;  nesterov: at S + momentum Z
-//   decay before    S <- e^g S first, G at the decayed S, base = S      leak    G + lam S, base = S
-//   decay shrink    G at S, base = (1 - lam) S
+//   decay before    S <- e^g S first, G at the decayed S
 //   feedback        the residual is read with p at the undecayed S, the write goes to k (Comba)
 //   split           residual write*v - S'(erase*k) (GDN-2)
 //   dplr            S <- decayed S + b (a' S) + step k v', a reads the undecayed S
 //   precondition    A <- e^ga A + ba k*k, D = 1.5^(-r/(1+|r|)), r = log(A + 1e-6) - c; the write key is D*k
 //   q_norm          the memory in use is S / |S|_q^(q-2), the state is S (Moneta)
+//   mirror          the memory in use is radius softmax(S) (over all entries of a matrix: Memora), radius e^S or
+//                   radius sinh S (hyperbolic entropy, arXiv 1902.01903); biases of networks are used as they are.
+//                   With G at the memory in use this is argmin_W step G.W + D(W, W_{t-1}), D the Bregman divergence of
+//                   the entropy whose gradient the map inverts: KL for softmax and exp
 //   row_norm        after the step every output unit's weights get back their initial length (LaCT)
 //
 //   apa(p)    S += mu K'(K K' + eps)^-1 (V - K S) over the last p pairs
 //   kalman    P += process I ; gain = P k / (noise + k'P k) ; S += gain (v - S'k)' ; P -= gain (P k)'
 //   near / constant / sgd    u_t = v_t - step * mean_{i<t} u_i ; o_t = mean_{i<=t} u_i, means weighted by q_t
-//   kernel / sgd             alpha_t = step (v_t - f(k_t)), f = sum alpha_i kappa(k_i, .) over the window, or all
+//   kernel / sgd             alpha_t = step (v_t - f(k_t)), f = sum alpha_i kappa(k_i, .) over the window, or all;
+//                            momentum: zeta <- momentum zeta, zeta_t = step (v_t - f(k_t)), alpha <- alpha + zeta
 //   slots     Km <- Km diag(e^gs) + k s' ; Vm <- diag(e^gs) Vm + s v' ; o = Vm' softmax(Km' q)
 #pragma once
 
@@ -32,14 +35,12 @@
 
 namespace ttr::oracle {
 
-inline std::string momentum_name(const std::string& parameter) { return parameter == "S" ? "Z" : "Z_" + parameter; }
-
 template <class S>
 Parameters<S> load_parameters(const Head<S>& h, const std::string& prefix) {
   Parameters<S> w;
   for (const ParameterInfo& p : parameters_of(h.design.memory, h.sizes.key_dim, h.sizes.value_dim)) {
     w.emplace_back(p.in, p.out);
-    w.back().data = h.state.at(prefix == "Z" ? momentum_name(p.name) : prefix + p.name).data;
+    w.back().data = h.state.at(state_name(prefix, p.name)).data;
   }
   return w;
 }
@@ -47,7 +48,29 @@ template <class S>
 void store_parameters(Head<S>& h, const std::string& prefix, const Parameters<S>& w) {
   int n = 0;
   for (const ParameterInfo& p : parameters_of(h.design.memory, h.sizes.key_dim, h.sizes.value_dim))
-    h.state.at(prefix == "Z" ? momentum_name(p.name) : prefix + p.name).data = w[n++].data;
+    h.state.at(state_name(prefix, p.name)).data = w[n++].data;
+}
+
+/// What the steps before remember, from the state and back into it.
+template <class S>
+Moments<S> load_moments(const Head<S>& h, const Parameters<S>& w) {
+  const Solver& solver = h.design.solver;
+  Moments<S> m(solver, w);
+  if (keeps_update(solver)) m.mean = load_parameters(h, "Z");
+  if (keeps_squares(solver)) m.squares = load_parameters(h, "squares");
+  if (solver.metric == Solver::Metric::adam) m.count = value_of(h.state.at("count")(0, 0));
+  if (solver.metric == Solver::Metric::shampoo)
+    m.left.data = h.state.at("L").data, m.right.data = h.state.at("R").data;
+  return m;
+}
+template <class S>
+void store_moments(Head<S>& h, const Moments<S>& m) {
+  const Solver& solver = h.design.solver;
+  if (keeps_update(solver)) store_parameters(h, "Z", m.mean);
+  if (keeps_squares(solver)) store_parameters(h, "squares", m.squares);
+  if (solver.metric == Solver::Metric::adam) h.state.at("count")(0, 0) = S(m.count);
+  if (solver.metric == Solver::Metric::shampoo)
+    h.state.at("L").data = m.left.data, h.state.at("R").data = m.right.data;
 }
 
 /// Factor of the decay before a step on entry (a, b) of a parameter.
@@ -80,14 +103,29 @@ void decay_before(const Head<S>& h, int t, Parameters<S>& w) {
     for (int b = 0; b < w[0].cols; ++b) w[0](a, b) *= decay_factor(h, t, a, b);
 }
 
-/// The memory in use: S itself, or S / |S|_q^(q-2).
+/// The memory in use: S itself, S / |S|_q^(q-2), or what a mirror map makes of it.
 template <class S>
 Parameters<S> in_use(const Design& design, Parameters<S> w) {
   using std::abs;
+  using std::exp;
   using std::pow;
-  const double q = design.solver.q_norm;
-  if (q == 0) return w;
-  for (Matrix<S>& m : w) {
+  using Mirror = Solver::Mirror;
+  const Solver& solver = design.solver;
+  const double q = solver.q_norm;
+  if (q == 0 && solver.mirror == Mirror::none) return w;
+  const std::vector<ParameterInfo> infos = parameters_of(design.memory, 1, 1);
+  for (std::size_t p = 0; p < w.size(); ++p) {
+    Matrix<S>& m = w[p];
+    if (solver.mirror != Mirror::none) {
+      if (infos[p].bias && !is_linear_class(design.memory)) continue;
+      if (solver.mirror == Mirror::softmax) m.data = softmax(std::move(m.data));
+      for (S& e : m.data) {
+        if (solver.mirror == Mirror::exp) e = exp(e);
+        if (solver.mirror == Mirror::sinh) e = S(0.5) * (exp(e) - exp(-e));
+        e *= S(solver.radius);
+      }
+      continue;
+    }
     S sum = 0.0;
     for (const S& e : m.data)
       if (value_of(e) != 0) sum += pow(S(abs(e)), q);
@@ -116,22 +154,22 @@ Vec<S> precondition(Head<S>& h, int t, const Vec<S>& k) {
   return write;
 }
 
-/// Update of a linear memory by one pair, before momentum: -step G, or what feedback, split, dplr make of it.
+/// Gradient of a linear memory by one pair, or what feedback, split, dplr put in its place.
 template <class S>
-Matrix<S> linear_update(Head<S>& h, int t, int i, const Matrix<S>& point, const Matrix<S>& undecayed) {
+Matrix<S> linear_gradient(Head<S>& h, int t, int i, const Matrix<S>& point, const Matrix<S>& undecayed) {
   const Design& d = h.design;
   const Solver& solver = d.solver;
   const int row = i - h.kept;
   const Vec<S> x = d.memory.reverse ? h.value(i) : h.pair_vector(i, t);
-  const S step = step_size(solver, h.quantity(solver.step, step_name(d), row, 1.0), dot(x, x));
   const S weight = newest_weight(h, i, t);
-  Matrix<S> update(point.rows, point.cols);
+  Matrix<S> g(point.rows, point.cols);
   if (solver.dplr) {
-    Vec<S> write = h.value(i);
-    for (S& e : write) e *= step * weight;
-    add_outer(update, x, write);
-    add_outer(update, h.input_row("b", row), through(h.input_row("a", row), undecayed));
-    return update;
+    Vec<S> write = h.value(i), erase = through(h.input_row("a", row), undecayed);
+    for (S& e : write) e *= -weight;
+    for (S& e : erase) e = -e;
+    add_outer(g, x, write);
+    add_outer(g, h.input_row("b", row), erase);
+    return g;
   }
   Vec<S> read = x, target = h.value(i), write = x;
   const Matrix<S>* memory = &point;
@@ -149,10 +187,10 @@ Matrix<S> linear_update(Head<S>& h, int t, int i, const Matrix<S>& point, const 
   const Matrix<S> used = in_use(d, Parameters<S>{*memory})[0];
   Vec<S> dy = d.memory.reverse ? d_loss(d.extras, times(used, read), h.keys[i], loss_parameter(h, i))
                                : d_loss(d.extras, through(read, used), target, loss_parameter(h, i));
-  for (S& e : dy) e *= -step * weight;
-  if (d.memory.reverse) add_outer(update, dy, x);
-  else add_outer(update, write, dy);
-  return update;
+  for (S& e : dy) e *= weight;
+  if (d.memory.reverse) add_outer(g, dy, x);
+  else add_outer(g, write, dy);
+  return g;
 }
 
 template <class S>
@@ -173,56 +211,37 @@ void restore_row_norms(Head<S>& h, Parameters<S>& w) {
   }
 }
 
-/// One step. `w` is the (decayed) answer, `undecayed` the answer before this token's decay, `point` where a block's
-/// gradients are taken (minibatch) or null.
+/// One step. `w` is the (decayed) answer, `undecayed` the answer before this token's decay, `block_start` where a
+/// block's gradients are taken (minibatch) or null.
 template <class S>
 void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Parameters<S>& undecayed,
-               const Parameters<S>* block_start, Parameters<S>& z) {
-  using D = Solver::Decay;
+               const Parameters<S>* block_start, Moments<S>& moments) {
   const Design& d = h.design;
   const Solver& solver = d.solver;
-  const S momentum = h.quantity(solver.momentum, "momentum", t, 0.0), gain = h.quantity(solver.gain, "gain", t, 1.0);
-  Parameters<S> point = block_start ? *block_start : w;
-  if (solver.nesterov)
-    for (std::size_t p = 0; p < w.size(); ++p)
-      for (std::size_t c = 0; c < w[p].data.size(); ++c) point[p].data[c] += momentum * z[p].data[c];
-
-  Parameters<S> update;
+  const Parameters<S> point = point_of(h, t, moments, block_start ? *block_start : w);
+  const bool newton = solver.metric == Solver::Metric::newton;
+  const bool batch = solver.kind == Solver::Kind::descend;
+  Parameters<S> g;
   S step = 1.0;
-  if (solver.kind == Solver::Kind::descend) {
+  if (batch) {
     const Rows<S> rows = make_rows(h, t, i, false);
-    step = step_size(solver, h.quantity(solver.step, step_name(d), t, 1.0), squares(rows));
-    update = objective_gradient(h, in_use(d, point), rows);
-    for (Matrix<S>& m : update)
-      for (S& e : m.data) e *= -step;
-  } else if (is_linear_class(d.memory)) {
-    const Vec<S> x = d.memory.reverse ? h.value(i) : h.pair_vector(i, t);
-    step = step_size(solver, h.quantity(solver.step, step_name(d), i - h.kept, 1.0), dot(x, x));
-    update = {linear_update(h, t, i, point[0], first && !block_start ? undecayed[0] : point[0])};
+    step = batch_step_size(h, t, moments.iteration, squares(rows));
+    g = newton ? newton_gradient(h, point, rows) : objective_gradient(h, in_use(d, point), rows);
   } else {
-    const Vec<S>& x = h.keys[i];
+    const Vec<S> x = d.memory.reverse ? h.value(i) : is_linear_class(d.memory) ? h.pair_vector(i, t) : h.keys[i];
     step = step_size(solver, h.quantity(solver.step, step_name(d), i - h.kept, 1.0), dot(x, x));
-    update = zeros_like(w);
-    add_pair_gradient(h, in_use(d, point), x, h.value(i), loss_parameter(h, i), newest_weight(h, i, t), update);
-    for (Matrix<S>& m : update)
-      for (S& e : m.data) e *= -step;
-  }
-
-  const S lam =
-      solver.decay_kind == D::leak || solver.decay_kind == D::shrink
-          ? h.quantity(solver.decay.given() ? solver.decay : Quantity{Quantity::From::input, 0}, "lam", t, 0.0)
-          : S(0.0);
-  const std::vector<ParameterInfo> infos = parameters_of(d.memory, h.sizes.key_dim, h.sizes.value_dim);
-  for (std::size_t p = 0; p < w.size(); ++p) {
-    for (std::size_t c = 0; c < w[p].data.size(); ++c) {
-      S& u = update[p].data[c];
-      if (solver.decay_kind == D::leak) u -= step * lam * point[p].data[c];
-      if (solver.momentum.given()) u = z[p].data[c] = momentum * z[p].data[c] + u;
-      if (solver.decay_kind == D::shrink && first) w[p].data[c] *= S(1.0) - lam;
+    if (newton) {
+      Rows<S> row;
+      row.x = {x}, row.v = {d.memory.reverse ? h.keys[i] : h.value(i)}, row.w = {newest_weight(h, i, t)};
+      g = newton_gradient(h, point, row);
+    } else if (is_linear_class(d.memory)) {
+      g = {linear_gradient(h, t, i, point[0], first && !block_start ? undecayed[0] : point[0])};
+    } else {
+      g = zeros_like(w);
+      add_pair_gradient(h, in_use(d, point), x, h.value(i), loss_parameter(h, i), newest_weight(h, i, t), g);
     }
-    const Matrix<S> move = solver.muon && !infos[p].bias ? orthogonalise(update[p]) : update[p];
-    for (std::size_t c = 0; c < w[p].data.size(); ++c) w[p].data[c] += gain * move.data[c];
   }
+  apply_update(h, t, first, moments, step, point, std::move(g), w);
   if (solver.row_norm) restore_row_norms(h, w);
 }
 
@@ -239,8 +258,8 @@ void run_online(Head<S>& h) {
   const bool blocks = solver.kind == Solver::Kind::minibatch;
   const int pairs = solver.kind == Solver::Kind::sgd ? solver.pairs : 1;
   const int steps = blocks ? 1 : solver.steps;
-  Parameters<S> w = load_parameters(h, ""), z = zeros_like(w), start;
-  if (solver.momentum.given()) z = load_parameters(h, "Z");
+  Parameters<S> w = load_parameters(h, ""), start;
+  Moments<S> moments = load_moments(h, w);
   int position = 0;
   if (blocks)
     start = load_parameters(h, "start_"), position = static_cast<int>(value_of(h.state.at("position")(0, 0)));
@@ -249,14 +268,15 @@ void run_online(Head<S>& h) {
     if (blocks && position == 0) start = w;
     const Parameters<S> undecayed = w;
     decay_before(h, t, w);
+    moments.iteration = 0, moments.moved.clear(), moments.bent.clear();
     for (int j = 0; j < pairs; ++j)
       for (int s = 0; s < steps; ++s)
-        take_step(h, t, h.kept + t * pairs + j, j == 0 && s == 0, w, undecayed, blocks ? &start : nullptr, z);
+        take_step(h, t, h.kept + t * pairs + j, j == 0 && s == 0, w, undecayed, blocks ? &start : nullptr, moments);
     if (blocks) position = (position + 1) % solver.batch;
     if (!d.extras.read_before) write_output(h, t, predict(d.memory, in_use(d, w), h.read_vector(t)));
   }
   store_parameters(h, "", w);
-  if (solver.momentum.given()) store_parameters(h, "Z", z);
+  store_moments(h, moments);
   if (blocks) {
     store_parameters(h, "start_", start);
     h.state.at("position")(0, 0) = S(static_cast<double>(position));
@@ -381,14 +401,16 @@ void run_functional(Head<S>& h) {
   const Design& d = h.design;
   const Solver& solver = d.solver;
   const int V = h.sizes.value_dim;
-  Matrix<S> alpha = grown(h, "alpha");
+  Matrix<S> alpha = grown(h, "alpha"), zeta;  // of the function, and of its last update
+  const bool momentum = solver.momentum.given();
+  if (momentum) zeta = grown(h, "zeta");
   const int window = d.weights.window;
   // What left the window is no part of the function any more (the truncation of NORMA).
-  auto answer = [&](const Vec<S>& x, int count) {
+  auto answer = [&](const Vec<S>& x, int count, const Matrix<S>& coefficients) {
     Vec<S> y(V, S(0.0));
     for (int i = window > 0 ? std::max(0, count - window) : 0; i < count; ++i) {
       const S kappa = h.kernel(h.keys[i], x);
-      for (int b = 0; b < V; ++b) y[b] += kappa * alpha(i, b);
+      for (int b = 0; b < V; ++b) y[b] += kappa * coefficients(i, b);
     }
     return y;
   };
@@ -400,19 +422,29 @@ void run_functional(Head<S>& h) {
     const Quantity decay = solver.decay.given() ? solver.decay : Quantity{Quantity::From::input, 0};
     const S own = h.kernel(h.keys[i], h.keys[i]), step = step_size(solver, s, own), weight = newest_weight(h, i, t);
     for (int n = 0; n < solver.steps; ++n) {
+      const S share = h.quantity(solver.momentum, "momentum", t, 0.0);
+      Matrix<S> point = alpha;
+      for (std::size_t c = 0; c < point.data.size() && solver.nesterov; ++c) point.data[c] += share * zeta.data[c];
       const Vec<S> dy =
-          d_loss(d.extras, answer(h.keys[i], i + 1), h.call.at("v").row(t),
+          d_loss(d.extras, answer(h.keys[i], i + 1, point), h.call.at("v").row(t),
                  d.extras.loss_parameter.is_input() ? h.call.at("c")(t, 0) : S(d.extras.loss_parameter.value));
       S factor = 1.0;
       if (solver.decay_kind == Solver::Decay::leak) factor = S(1.0) - step * h.quantity(decay, "lam", t, 0.0);
       if (solver.decay_kind == Solver::Decay::shrink && n == 0) factor = S(1.0) - h.quantity(decay, "lam", t, 0.0);
       if (solver.decay_kind == Solver::Decay::leak || solver.decay_kind == Solver::Decay::shrink)
         for (S& e : alpha.data) e *= factor;
-      for (int b = 0; b < V; ++b) alpha(i, b) -= step * weight * dy[b];
+      if (!momentum) {
+        for (int b = 0; b < V; ++b) alpha(i, b) -= step * weight * dy[b];
+        continue;
+      }
+      for (S& e : zeta.data) e *= share;
+      for (int b = 0; b < V; ++b) zeta(i, b) -= step * weight * dy[b];
+      for (std::size_t c = 0; c < alpha.data.size(); ++c) alpha.data[c] += zeta.data[c];
     }
-    write_output(h, t, answer(h.queries[t], i + 1));
+    write_output(h, t, answer(h.queries[t], i + 1, alpha));
   }
   h.pair["alpha"] = alpha;
+  if (momentum) h.pair["zeta"] = zeta;
   keep_pairs(h);
 }
 

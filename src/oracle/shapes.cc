@@ -26,14 +26,18 @@ void expect_known(const Design& d) {
   const Memory& m = d.memory;
   const Solver& s = d.solver;
   const bool linear = is_linear_class(m), kernel = m.kind == Class::kernel;
-  const bool solves = s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev;
+  const bool solves =
+      s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev || s.kind == Kind::irls;
   const bool filters = s.kind == Kind::apa || s.kind == Kind::kalman;
   const bool descends = s.kind == Kind::sgd || s.kind == Kind::minibatch || s.kind == Kind::descend;
   expect(!kernel || m.kernel != Kernel::none, "a kernel memory has a kernel");
   expect(!solves || linear || kernel, "exact, cg and chebyshev solve for linear coefficients");
   expect(!filters || (m.kind == Class::linear && !m.reverse), "apa and kalman have a linear memory");
-  expect(!(solves || filters || s.kind == Kind::given) || d.extras.loss == Extras::Loss::squared,
-         "what is solved for has the squared loss");
+  expect(
+      !(solves || filters || s.kind == Kind::given) || s.kind == Kind::irls || d.extras.loss == Extras::Loss::squared,
+      "what is solved for has the squared loss");
+  expect(!kernel || s.metric == Solver::Metric::none, "a kernel memory has no entries to divide");
+  expect(s.metric != Solver::Metric::shampoo || m.kind == Class::linear, "shampoo belongs to a linear memory");
   expect(s.kind != Kind::given || (m.kind == Class::local && m.order == 1), "given slopes belong to local(1)");
   expect(m.kind != Class::slots || s.kind == Kind::gd, "slots are written by gd(1)");
   expect(m.kind != Class::local || !(descends || filters), "local(p) is centred at each query: nothing is carried");
@@ -62,6 +66,7 @@ Way way_of(const Design& d) {
     case Kind::cg:
     case Kind::chebyshev:
     case Kind::given:
+    case Kind::irls:
       return Way::batch;
     case Kind::descend:
       return Way::descend;
@@ -120,6 +125,8 @@ std::vector<StateShape> state_shapes(const Design& d) {
                       "input " + input.name + " of the pairs kept, oldest first"});
   if (way == Way::corrected) list.push_back({"u", "N H V", "corrected values of the pairs kept"});
   if (way == Way::functional) list.push_back({"alpha", "N H V", "coefficients of the kernels at the keys kept"});
+  if (way == Way::functional && d.solver.momentum.given())
+    list.push_back({"zeta", "N H V", "coefficients of the last update at the keys kept"});
   if (way == Way::slots) {
     list.push_back({"Km", "H K M", "keys of the slots"});
     list.push_back({"Vm", "H M V", "values of the slots"});
@@ -131,9 +138,22 @@ std::vector<StateShape> state_shapes(const Design& d) {
     const bool stepwise = way == Way::online || way == Way::descend;
     for (const ParameterInfo& p : parameters)
       list.push_back({p.name, p.letters, network ? "initial weights" : "the memory"});
-    if (stepwise && d.solver.momentum.given())
+    const bool adam = d.solver.metric == Solver::Metric::adam;
+    if (stepwise && keeps_update(d.solver))
       for (const ParameterInfo& p : parameters)
-        list.push_back({p.name == "S" ? "Z" : "Z_" + p.name, p.letters, "the last update of " + p.name});
+        list.push_back({state_name("Z", p.name), p.letters,
+                        (adam ? "running mean of the gradients of " : "the last update of ") + p.name});
+    if (stepwise && keeps_squares(d.solver))
+      for (const ParameterInfo& p : parameters)
+        list.push_back({state_name("squares", p.name), p.letters,
+                        (d.solver.metric == Solver::Metric::adagrad ? "sum" : "running mean") +
+                            std::string(" of the squared gradients of ") + p.name});
+    if (stepwise && adam) list.push_back({"count", "H", "steps taken"});
+    if (stepwise && d.solver.metric == Solver::Metric::shampoo) {
+      const char rows = Axes(parameters[0].letters)[1];
+      list.push_back({"L", Axes("H").with(rows).with(rows).to_string(), "sum of the products G G' of the gradients"});
+      list.push_back({"R", "H V V", "sum of the products G' G of the gradients"});
+    }
     if (d.solver.kind == Kind::minibatch) {
       for (const ParameterInfo& p : parameters)
         list.push_back({"start_" + p.name, p.letters, p.name + " at the start of the block"});
@@ -184,6 +204,8 @@ std::int64_t extent_of(char letter, const Design& d, const Sizes& s, std::int64_
       return d.memory.slots;
     case 'W':
       return d.weights.given;
+    case 'I':
+      return d.solver.steps;
     case '1':
       return 1;
     default:

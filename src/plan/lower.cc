@@ -20,6 +20,7 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
   p_.pairs = design.solver.pairs;
   if (layer) p_.letters = layer->letters;
   if (design.memory.slots > 0) p_.letters['M'] = design.memory.slots;
+  if (design.solver.step_each) p_.letters['I'] = design.solver.steps;
   if (design.weights.level_count > 0) p_.letters['L'] = design.weights.level_count;
   if (design.weights.given > 0) p_.letters['W'] = design.weights.given;
   if (!layer || !layer->is_operation()) p_.canonical_info = canonical_inputs(design);

@@ -132,7 +132,7 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
   const Design design = operation ? Design{} : interpret(body->recipe);
   const bool sees_all = design.solver.kind == Solver::Kind::gd || design.solver.kind == Solver::Kind::exact ||
                         design.solver.kind == Solver::Kind::cg || design.solver.kind == Solver::Kind::chebyshev ||
-                        design.solver.kind == Solver::Kind::given;
+                        design.solver.kind == Solver::Kind::given || design.solver.kind == Solver::Kind::irls;
   if (!causal && operation)
     throw Error(body->name + " works token by token; it has no non-causal meaning", "options.causal");
   if (!causal && !(sees_all && oracle::keeps_history(design)))

@@ -201,12 +201,15 @@ void fill_stream_defaults(Recipe& recipe) {
       for (const char* key : {"bandwidth", "sink"})
         if (const Argument* argument = term.find(key); argument && !argument->is_number()) remove(term, key);
   }
-  for (Term& extra : recipe.extras)
+  for (Term& extra : recipe.extras) {
     if (extra.word == "huber")
       if (Argument* c = find(extra, "c"); c && !c->is_number()) set(extra, "c", "1");
+    if ((extra.word == "l1" || extra.word == "l2") && extra.arguments.empty()) extra.arguments = {{"", 0.01, 0}};
+  }
   for (Argument& argument : recipe.solver.arguments) {
     if (argument.is_number() || argument.key.empty()) continue;
-    if (std::holds_alternative<Term>(argument.value) && argument.key == "step") continue;
+    if (std::holds_alternative<Term>(argument.value) && (argument.key == "step" || argument.key == "momentum"))
+      continue;  // step=auto, step(0.5, 0.2), momentum=auto
     for (const StreamDefault& d : stream_defaults)
       if (argument.key == d.key) {
         const std::string key = argument.key;

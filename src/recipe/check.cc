@@ -95,6 +95,20 @@ void check_number(const WordInfo& info, const OptionInfo& option, double x, int 
   fail_at(column, "`" + written + "`: " + shortest(x) + " should be " + range_in_words(option));
 }
 
+/// The numbers of `name(0.5, 0.2)`. How many a word's count asks for is said by recipe/interpret.cc.
+void check_list(const WordInfo& info, const OptionInfo& option, const std::string& key, const Term& list_term) {
+  for (const Argument& each : list_term.arguments) {
+    if (!each.key.empty() || !each.is_number())
+      fail_at(each.column, quoted(key) + " of " + quoted(info.word) + " takes numbers in its parentheses; write " +
+                               list(spellings(option)));
+    check_number(info, option, each.number(), each.column);
+  }
+  const auto given = static_cast<int>(list_term.arguments.size());
+  if (option.list_size > 0 && given != option.list_size)
+    fail_at(list_term.column, quoted(key) + " of " + quoted(info.word) + " takes " +
+                                  std::to_string(option.list_size) + " numbers, not " + std::to_string(given));
+}
+
 const OptionInfo& check_argument(const WordInfo& info, const Argument& a) {
   if (a.key.empty()) {
     if (!a.is_number()) fail_at(a.column, "an option of " + quoted(info.word) + " has neither a name nor a number");
@@ -134,7 +148,7 @@ const OptionInfo& check_argument(const WordInfo& info, const Argument& a) {
       fail_at(inner->column, quoted(a.key + "=" + inner->word) + " is not a way to write this option of " +
                                  quoted(info.word) + right);
     }
-    if (call && !(option->written & as_call))
+    if (call && !(option->written & (as_call | as_list)))
       fail_at(inner->column, quoted(a.key) + " of " + quoted(info.word) + " takes no parentheses" + right);
     const std::vector<std::string> valid = split(option->words);
     const auto check_choice = [&](std::string_view word, int column) {
@@ -143,8 +157,13 @@ const OptionInfo& check_argument(const WordInfo& info, const Argument& a) {
     };
     if (!call) {
       check_choice(inner->word, inner->column);
+    } else if ((option->written & as_list) && inner->arguments.front().key.empty()) {
+      check_list(info, *option, a.key, *inner);
     } else {
       const Argument& choice = inner->arguments.front();
+      if (valid.empty())
+        fail_at(choice.column,
+                quoted(a.key) + " of " + quoted(info.word) + " takes numbers in its parentheses" + right);
       if (inner->arguments.size() > 1)
         fail_at(inner->arguments[1].column,
                 quoted(a.key) + " takes a single word in its parentheses: " + list(valid));
@@ -205,11 +224,16 @@ std::vector<std::string> spellings(const OptionInfo& option) {
   for (const std::string& word : split(option.words)) choices += (choices.empty() ? "" : "|") + word;
   if (option.written & as_word) out.push_back(name + "=" + choices);
   if (option.written & as_call) out.push_back(name + "(" + choices + ")");
+  if (option.written & as_list) {
+    std::string numbers;
+    for (int i = 0; i < option.list_size; ++i) numbers += i == 0 ? "x" : ", x";
+    out.push_back(name + "(" + (numbers.empty() ? "x, ..." : numbers) + ")");
+  }
   return out;
 }
 
 std::string range_in_words(const OptionInfo& option) {
-  if (!(option.written & (as_value | as_number))) return "";
+  if (!(option.written & (as_value | as_number | as_list))) return "";
   const std::string kind = option.integer ? "a whole number" : "a number";
   const bool low = std::isfinite(option.low), high = std::isfinite(option.high);
   if (low && high && option.above_low)

@@ -10,7 +10,9 @@
 //   importance, levels, given, mask   solvers that see every pair; for the others the importance of the newest pair
 //               *is* the step
 //   window      everything; kernel / sgd drops the centres that leave it
-//   losses      huber and lp: gradient steps; dot: gradient steps (it has no minimum)
+//   losses      gradient steps; dot has no minimum; irls: those whose derivative is a weight times the residual
+//   metrics     lbfgs and momentum of gd: several steps; shampoo: linear; newton: the squared loss; kernel: none
+//   penalties   gradient steps in a metric that is diagonal, on the memory itself (no mirror)
 #include "recipe/combine.h"
 
 #include <cmath>
@@ -22,6 +24,7 @@ namespace {
 
 using Class = Memory::Class;
 using Kind = Solver::Kind;
+using Metric = Solver::Metric;
 using Per = Weights::Per;
 using Importance = Weights::Importance;
 
@@ -44,6 +47,8 @@ class Check {
     check_ages(r_, d_);
     importance();
     descent();
+    update();
+    penalty();
     ridge();
     loss();
     readout();
@@ -67,7 +72,10 @@ class Check {
     return term != nullptr ? *term : r_.solver;
   }
   bool near_on() const { return w_.near != Kernel::none; }
-  bool one_batch_step() const { return s_.kind == Kind::gd && s_.steps == 1; }
+  /// One step from zero, which is a sum over the pairs.
+  bool one_batch_step() const {
+    return s_.kind == Kind::gd && s_.steps == 1 && s_.metric == Metric::none && !e_.l1.given() && !e_.l2.given();
+  }
   /// True if the memory has more features than key channels.
   bool widens() const {
     using Feature = Memory::Feature;
@@ -109,13 +117,15 @@ class Check {
              "with `near`, `sgd` takes a step `beta` and nothing else fades or moves the pairs; write "
              "`near(exp) / constant / sgd(beta)`");
     } else if (m_.kind == Class::constant) {
-      solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::gd, "`exact`, `gd(1)` or `sgd(beta)` with `near`");
+      solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::gd || s_.kind == Kind::irls,
+                     "`exact`, `irls(n)`, `gd(1)` or `sgd(beta)` with `near`");
     } else if (m_.kind == Class::linear) {
-      solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd || s_.kind == Kind::descend,
-                     "`exact`, `cg(n)`, `gd(n)` or `descend(n)` with `near`");
+      solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd ||
+                         s_.kind == Kind::descend || s_.kind == Kind::irls,
+                     "`exact`, `irls(n)`, `cg(n)`, `gd(n)` or `descend(n)` with `near`");
     } else if (m_.kind == Class::kernel) {
-      solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd,
-                     "`exact(ridge)`, `cg(n, ridge)` or `gd(n)` with `near`");
+      solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd || s_.kind == Kind::irls,
+                     "`exact(ridge)`, `irls(n, ridge)`, `cg(n, ridge)` or `gd(n)` with `near`");
     } else if (is_network(m_)) {
       solver_must_be(s_.kind == Kind::gd || s_.kind == Kind::descend,
                      "`gd(n)` or `descend(n)` with `near`: the other steps see one pair, whose weight is its step");
@@ -137,8 +147,9 @@ class Check {
         break;
       case Class::constant:
         if (!near_on())
-          solver_must_be(s_.kind == Kind::gd || s_.kind == Kind::sgd || s_.kind == Kind::exact,
-                         "`exact`, `gd(n)` or `sgd(beta)`");
+          solver_must_be(
+              s_.kind == Kind::gd || s_.kind == Kind::sgd || s_.kind == Kind::exact || s_.kind == Kind::irls,
+              "`exact`, `irls(n)`, `gd(n)` or `sgd(beta)`");
         if (m_.per_channel && s_.kind != Kind::exact)
           fail(r_.memory, "channel", "`constant(channel)` is a weighted mean per channel; solve it by `exact`");
         break;
@@ -149,12 +160,18 @@ class Check {
           fail(r_.solver, {},
                "`descend` goes on from the last answer, but `local` is centred at each query, where the last answer "
                "means another polynomial; use `gd(n)`, which starts at zero");
-        solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd || s_.kind == Kind::given,
-                       "`exact(ridge)`, `cg(n, ridge)`, `gd(n)` or `given`");
+        solver_must_be(s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::gd ||
+                           s_.kind == Kind::given || s_.kind == Kind::irls,
+                       "`exact(ridge)`, `irls(n, ridge)`, `cg(n, ridge)`, `gd(n)` or `given`");
         break;
       case Class::kernel:
-        solver_must_be(s_.kind == Kind::gd || s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::sgd,
-                       "`exact(ridge)`, `cg(n, ridge)`, `gd(n)` or `sgd(beta)`");
+        solver_must_be(s_.kind == Kind::gd || s_.kind == Kind::exact || s_.kind == Kind::cg || s_.kind == Kind::sgd ||
+                           s_.kind == Kind::irls,
+                       "`exact(ridge)`, `irls(n, ridge)`, `cg(n, ridge)`, `gd(n)` or `sgd(beta)`");
+        if (s_.kind == Kind::irls && (!s_.ridge.given() || (s_.ridge.is_constant() && s_.ridge.value == 0)))
+          fail(r_.solver, {},
+               "without a ridge a function of a `kernel` memory goes through every value, whatever the loss; write "
+               "`irls(n, ridge)`");
         break;
       case Class::mlp:
       case Class::swiglu:
@@ -287,12 +304,16 @@ class Check {
     if ((s_.dplr || s_.precondition) && s_.decay_per == Per::value)
       fail(term, "decay", quoted(s_.dplr ? "dplr" : "precondition") + " decays rows: write `decay` or `decay(key)`");
     if (m_.kind == Class::kernel) {
-      for (const std::string_view option : {"longhorn", "flow", "momentum", "muon", "rownorm", "qnorm"})
+      for (const std::string_view option : {"longhorn", "flow", "gain", "muon", "rownorm", "qnorm", "mirror"})
         if (term.has(option))
           fail(term, option,
                quoted(option) +
                    " is not defined for `kernel` memories; use `beta` or `nlms`, with or "
-                   "without `decay`");
+                   "without `decay` and `momentum`");
+      if (s_.metric != Metric::none)
+        fail(term, metric_word(),
+             quoted(metric_word()) +
+                 " divides the entries of a matrix, and a function of a `kernel` memory has none; use `momentum`");
     }
     if (linear && s_.row_norm)
       fail(term, "rownorm",
@@ -301,6 +322,83 @@ class Check {
     if (m_.kind == Class::constant)
       for (const std::string_view option : {"muon", "rownorm", "qnorm"})
         if (term.has(option)) fail(term, option, quoted(option) + " acts on weight matrices; `constant` has none");
+  }
+
+  std::string_view metric_word() const {
+    for (const std::string_view word : {"adagrad", "rmsprop", "adam", "shampoo", "lbfgs", "newton"})
+      if (r_.solver.has(word)) return word;
+    return "momentum";
+  }
+
+  /// Momentum, metrics and mirror maps.
+  void update() const {
+    const Term& term = r_.solver;
+    const bool batch = s_.kind == Kind::gd || s_.kind == Kind::descend;
+    const bool restarts = s_.kind == Kind::gd || s_.momentum_auto;  // with every token
+    if (batch && s_.steps == 1 && restarts && term.has("momentum"))
+      fail(term, "momentum",
+           "a single step that starts anew with every token has no last update for `momentum` to keep; take several "
+           "steps, " +
+               quoted(term.word + "(3, ...)"));
+    if (s_.metric == Metric::lbfgs && s_.steps == 1)
+      fail(term, "lbfgs",
+           "`lbfgs` learns from the changes between the steps of a token; take several, " +
+               quoted(term.word + "(3, ...)"));
+    if (s_.metric == Metric::lbfgs && term.has("momentum"))
+      fail(term, "momentum", "`lbfgs` already uses the last updates; drop `momentum`");
+    if (s_.metric == Metric::shampoo && m_.kind != Class::linear)
+      fail(term, "shampoo",
+           "`shampoo` keeps a matrix for the rows and one for the columns of a `linear` memory; use `adagrad`");
+    if (s_.metric == Metric::shampoo && s_.eps == 0)
+      fail(term, "eps", "`shampoo` takes roots of matrices that are singular at first; give `eps` above 0");
+    if (s_.metric != Metric::none && m_.kind == Class::vector) solver_must_be(false, "`gd(1)`");
+    if (s_.metric != Metric::none && s_.precondition)
+      fail(term, "precondition", "`precondition` and " + quoted(metric_word()) + " both divide the step; keep one");
+    const bool mirrored = s_.q_norm > 0 || s_.mirror != Solver::Mirror::none;
+    if (s_.metric == Metric::newton) {
+      if (e_.loss != Extras::Loss::squared)
+        fail(term, "newton", "`newton` linearises the memory inside the squared loss; drop the other loss");
+      for (const std::string_view option : {"leak", "feedback", "qnorm", "mirror"})
+        if (term.has(option))
+          fail(term, option,
+               quoted(option) + " changes the gradient that `newton` solves for; use `decay` or `shrink`, or " +
+                   "another metric");
+    }
+    if (s_.mirror != Solver::Mirror::none) {
+      if (s_.decay_kind == Solver::Decay::leak)
+        fail(term, "leak",
+             "with `mirror` the memory is forgotten through its dual variable; use `decay` or `shrink`");
+      if (s_.row_norm) fail(term, "rownorm", "`rownorm` and `mirror` both say how large the memory is; keep one");
+    }
+    if (mirrored && s_.metric == Metric::shampoo)
+      fail(term, "shampoo", "a mirror map has a metric of its own; drop `shampoo`");
+  }
+
+  void penalty() const {
+    if (!e_.l1.given() && !e_.l2.given()) return;
+    const Term& extra = extra_term({"l1", "l2"});
+    const std::string name = quoted(extra.word);
+    const bool steps =
+        s_.kind == Kind::gd || s_.kind == Kind::sgd || s_.kind == Kind::minibatch || s_.kind == Kind::descend;
+    if (!steps)
+      fail(extra, {},
+           extra.word == "l2" ? "the squared penalty of " + solver_name() + " is its ridge; write " +
+                                    quoted(r_.solver.word + "(ridge=x)")
+                              : name + " has no normal equations for " + solver_name() +
+                                    "; take proximal steps, `gd(20, step=auto)`");
+    if (m_.kind != Class::linear && m_.kind != Class::constant && !is_network(m_))
+      fail(extra, {}, name + " is a penalty on matrices; a " + memory_name() + " memory has none, so drop it");
+    if (s_.metric == Metric::shampoo || s_.metric == Metric::lbfgs || s_.metric == Metric::newton)
+      fail(extra, {},
+           quoted(metric_word()) + " mixes the entries of the memory, so that " + name +
+               " has no proximal step entry by entry; use `adagrad` or none");
+    for (const std::string_view option :
+         {"muon", "rownorm", "qnorm", "mirror", "split", "dplr", "feedback", "precondition", "gain"})
+      if (r_.solver.has(option))
+        fail(extra, {},
+             name + " belongs to gradient steps on the memory itself, which " + quoted(option) +
+                 " changes; keep one of them");
+    if (is_deltaformer(d_)) fail(extra, {}, "`near(..) / constant / sgd` keeps values and no matrix; drop " + name);
   }
 
   void ridge() const {
@@ -322,13 +420,28 @@ class Check {
   void loss() const {
     using Loss = Extras::Loss;
     if (e_.loss == Loss::squared) return;
-    const Term& term = extra_term({"dot", "huber", "lp"});
+    const Term& term = extra_term({"dot", "huber", "lp", "insensitive", "quantile", "logistic", "cross_entropy"});
     const bool steps =
         s_.kind == Kind::gd || s_.kind == Kind::sgd || s_.kind == Kind::minibatch || s_.kind == Kind::descend;
-    if (!steps)
+    if (!steps && s_.kind != Kind::irls)
       fail(term, {},
            quoted(term.word) + (e_.loss == Loss::dot ? " has no minimum, so " : " has no closed-form minimum, so ") +
-               solver_name() + " cannot find it; use gradient steps such as `gd(1)` or `sgd(beta)`");
+               solver_name() + " cannot find it; use gradient steps such as `gd(1)` or `sgd(beta)`" +
+               (e_.loss == Loss::dot ? "" : ", or `irls(n)`"));
+    if (s_.kind == Kind::irls) {
+      if (e_.loss == Loss::dot) fail(term, {}, "`dot` has no minimum, so `irls` cannot find it; use `gd(1)`");
+      if (e_.loss == Loss::insensitive)
+        fail(term, {},
+             "`insensitive` gives the pairs inside its tube no weight at all, so `irls` has nothing to fit; use "
+             "`gd(n)`");
+      if (e_.loss == Loss::cross_entropy)
+        fail(term, {},
+             "`cross_entropy` ties the value channels together, which the weights of `irls` do not; use `gd(n)`");
+      if (e_.loss == Loss::lp && e_.loss_parameter.value >= 3)
+        fail(term, {},
+             "`irls` converges for powers below 3 only; use `gd(n)` with `lp(" + shortest(e_.loss_parameter.value) +
+                 ")`");
+    }
     if (s_.rule == Solver::Rule::longhorn || s_.rule == Solver::Rule::flow)
       fail(term, {},
            "the longhorn and flow steps are solved for the squared loss; use `beta` with " + quoted(term.word));
@@ -336,7 +449,8 @@ class Check {
       fail(term, {}, "this rule of `sgd` is defined for the squared loss; use `beta` with " + quoted(term.word));
     if (m_.kind == Class::slots || m_.kind == Class::vector)
       fail(term, {}, memory_name() + " has no residual to put a loss on; drop " + quoted(term.word));
-    if (near_on()) fail(term, {}, "with `near` the loss is squared; drop " + quoted(term.word));
+    if (is_deltaformer(d_))
+      fail(term, {}, "`near(..) / constant / sgd` corrects values by the squared loss; drop " + quoted(term.word));
     const bool channel_gated = w_.per != Per::token && s_.kind == Kind::gd;
     if (channel_gated && e_.loss != Loss::dot)
       fail(term, {}, "gates per channel are defined for the squared or dot loss; drop " + quoted(term.word));
@@ -359,7 +473,7 @@ class Check {
       if (e_.read_before)
         fail(term, option,
              "`normalise(" + std::string(option) + ")` belongs to the state after the token; drop `read`");
-      if (e_.loss == Extras::Loss::huber || e_.loss == Extras::Loss::huber_coordinate || e_.loss == Extras::Loss::lp)
+      if (e_.loss != Extras::Loss::squared && e_.loss != Extras::Loss::dot)
         fail(term, option, "`normalise(" + std::string(option) + ")` goes with the squared or dot loss");
     }
     if (e_.read_before) {
@@ -450,6 +564,8 @@ std::vector<std::string> remarks_on(const Recipe& recipe, const Design& d) {
   if (s.kind == Kind::exact && !s.ridge.given() && d.memory.kind == Class::linear && w.near == Kernel::none)
     out.push_back(
         "without a ridge the answer has the least norm until as many independent keys as features were seen");
+  if (s.kind == Kind::irls && d.extras.loss == Extras::Loss::squared)
+    out.push_back("the squared loss weighs every residual alike: `irls` is `exact`");
   if (s.kind == Kind::minibatch && s.batch == 1 && s.decay_kind != Solver::Decay::before)
     out.push_back("`minibatch(1)` takes every gradient at the newest weights: it is `sgd`");
   if (s.ridge_kind == Solver::RidgeKind::fading && w.fade == Weights::Fade::equal)

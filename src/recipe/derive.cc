@@ -69,8 +69,10 @@ std::string difference(const Design& mine, bool causal, const Design& other, boo
     found.push_back("extra: without " + without);
   };
   const Extras &a = mine.extras, &b = other.extras;
-  extra(a.loss != b.loss || !(a.loss_parameter == b.loss_parameter), {"dot", "huber", "lp", "squared"},
-        "another loss");
+  extra(a.loss != b.loss || !(a.loss_parameter == b.loss_parameter) || a.read_mean != b.read_mean,
+        {"dot", "huber", "lp", "insensitive", "quantile", "logistic", "cross_entropy", "squared"}, "another loss");
+  extra(!(a.l1 == b.l1), {"l1"}, "l1");
+  extra(!(a.l2 == b.l2), {"l2"}, "l2");
   extra(a.normalise != b.normalise || a.normalise_eps != b.normalise_eps, {"normalise"}, "normalise");
   extra(a.read_before != b.read_before || a.bonus != b.bonus, {"read"}, "read(before)");
   extra(a.blend != b.blend, {"blend"}, "blend");

@@ -47,12 +47,26 @@ struct Symbols {
   std::string step(const std::string& key) const;          // step size of the solver
   bool fades() const;                                      // the weights change with age
   bool one_step() const;                                   // gd(1)
+  bool bare_steps() const;                                 // no momentum, metric, penalty or list of steps
   bool affine() const;                                     // per-pair rules: the new state is affine in the old one
   bool closed_sums() const;                                // batch solvers: H and F say all there is to know
   bool has_ridge() const;                                  // one that is not the number zero
   bool rank_one_inverse() const;  // exact: the inverse moves on by one pair, whose ridge (if any) fades with it
   bool by_query() const;          // every token weighs the pairs anew: nothing smaller than their list is enough
 };
+
+/// Between a gradient and a step (recipe/derive_rules.cc).
+bool has_momentum(const Solver&);
+bool has_penalty(const Design&);
+std::string momentum_factor(const Solver&);
+std::string penalties(const Design&, const std::string& unknown);  // + l1 |S|_1 + ...
+std::string rule_notes(const Symbols&, const std::string& state);  // what M is, the list of steps, the proximal step
+std::string mirror_map(const Solver&);                             // softmax(A_t)
+std::string mirror_note(const Solver&);                            // which divergence a step minimises
+/// Reweighted fits: the weights, the fits of a query, their cost.
+std::string reweighting(const Symbols&);
+std::string reweighted_fits(const Symbols&);
+std::string reweighted_cost(const Symbols&, const std::string& pairs);
 
 std::string objective(const Symbols&);
 std::string gradient(const Symbols&);

@@ -81,10 +81,33 @@ std::string step_note(const Symbols& y) {
   return step == "1" ? "" : ", $\\eta = " + step + "$";
 }
 
+/// One of several steps within a token.
+std::string inner_rule(const Symbols& y, const std::string& state, const std::string& negative_gradient,
+                       const std::string& step) {
+  const Solver& s = y.d.solver;
+  const bool lbfgs = s.metric == Solver::Metric::lbfgs;  // the step is part of its metric
+  const std::string metric = s.metric == Solver::Metric::none ? "" : "M^{-1} ";
+  const std::string move = (lbfgs ? "" : times(step)) + metric + negative_gradient;
+  std::string out = has_momentum(s) ? "$Z \\leftarrow " + momentum_factor(s) + "\\, Z + " + move + "$, $" + state +
+                                          " \\leftarrow " + state + " + Z$"
+                                    : "$" + state + " \\leftarrow " + state + " + " + move + "$";
+  if (s.momentum_auto) out += " in iteration $j$";
+  if (lbfgs && step != "1") out += ", the step being $" + step + "$";
+  if (s.nesterov) out += ", the gradient taken at $" + state + "$ moved on by the momentum times $Z$";
+  return out + rule_notes(y, state);
+}
+
 std::string many_batch_steps(const Symbols& y) {
   const Design& d = y.d;
   const std::string n = std::to_string(d.solver.steps), eta = step_symbol(y), one = eta.empty() ? "" : "\\eta ";
   const std::string from = d.solver.kind == Kind::gd ? "0" : "S_{t-1}";
+  if (!y.bare_steps()) {
+    const std::string grad = !y.closed_sums()             ? "(-\\nabla_S(S))"
+                             : d.extras.loss == Loss::dot ? "F_t"
+                                                          : "(F_t - H_t S)";
+    return (y.closed_sums() ? hf_recurrences(y) + "; from" : "The pairs are kept; from") + " $S = " + from + "$, " +
+           n + (d.solver.steps == 1 ? " time" : " times") + ": " + inner_rule(y, "S", grad, y.step(y.key("i"))) + ".";
+  }
   if (!y.closed_sums())
     return "The pairs are kept. From $S^{(0)} = " + from + "$, " + n + " times $S^{(j+1)} = S^{(j)} + " + one +
            "\\sum_i " + y.w("i") + y.key("i") +
@@ -118,7 +141,8 @@ std::string update_rule(const Symbols& y, const std::string& answer, const std::
                         const std::string& step) {
   const Solver& s = y.d.solver;
   const std::string lam = number_or(s.decay, "\\lambda_t");
-  const std::string state = s.q_norm > 0 ? "A" : answer, before = state + "_{t-1}";
+  const bool mirrored = s.q_norm > 0 || s.mirror != Solver::Mirror::none;
+  const std::string state = mirrored ? "A" : answer, before = state + "_{t-1}";
   std::string kept = before, out;
   if (s.decay_kind == Solver::Decay::before) {
     kept = "\\tilde{" + state + "}";
@@ -128,25 +152,27 @@ std::string update_rule(const Symbols& y, const std::string& answer, const std::
   } else if (s.decay_kind == Solver::Decay::leak) {
     kept = "(1 - " + (step == "1" ? "" : step + "\\,") + lam + ")\\, " + before;
   }
-  std::string update = times(step) + negative_gradient;
-  if (s.momentum.given()) {
-    out += "$Z_t = " + number_or(s.momentum, "\\mathrm{momentum}_t") + "\\, Z_{t-1} + " + update + "$, ";
+  const bool lbfgs = s.metric == Solver::Metric::lbfgs;
+  std::string update =
+      (lbfgs ? "" : times(step)) + (s.metric == Solver::Metric::none ? "" : "M^{-1} ") + negative_gradient;
+  if (has_momentum(s)) {
+    out += "$Z_t = " + momentum_factor(s) + "\\, Z_{t-1} + " + update + "$, ";
     update = s.gain.given() ? number_or(s.gain, "\\mathrm{gain}_t") + "\\, Z_t" : "Z_t";
   }
   if (s.muon) update = "\\operatorname{NS5}(" + update + ")";
   out += "$" + state + "_t = " + kept + " + " + update + "$";
-  if (s.q_norm > 0)
-    out +=
-        ", $" + answer + "_t = A_t/\\lVert A_t\\rVert_{" + numeral(s.q_norm) + "}^{" + numeral(s.q_norm - 2) + "}$";
+  if (mirrored) out += ", $" + answer + "_t = " + mirror_map(s) + "$";
   if (s.row_norm) out += ", then the weights of every output unit scaled to their initial length";
   if (s.nesterov) out += "; the gradient is taken at the state moved on by the momentum times $Z_{t-1}$";
-  return out;
+  return out + rule_notes(y, state);
 }
 
 /// Where the gradient of a network or of a batch objective is taken.
 std::string start(const Symbols& y, const std::string& answer) {
   const Solver& s = y.d.solver;
-  return s.decay_kind == Solver::Decay::before && s.q_norm == 0 ? "\\tilde{" + answer + "}" : answer + "_{t-1}";
+  return s.decay_kind == Solver::Decay::before && s.q_norm == 0 && s.mirror == Solver::Mirror::none
+             ? "\\tilde{" + answer + "}"
+             : answer + "_{t-1}";
 }
 
 std::string stochastic_step(const Symbols& y) {
@@ -270,7 +296,13 @@ std::string per_query(const Symbols& y) {
   if (d.memory.kind == Class::linear) {
     const std::string n = std::to_string(d.solver.steps), eta = step_symbol(y);
     const bool linear_gradient = d.extras.loss == Loss::squared;
-    if (d.solver.kind == Kind::gd && d.extras.loss == Loss::dot)
+    if (d.solver.kind == Kind::gd && !y.bare_steps())
+      out +=
+          ". For each query, from $S = 0$, " + n + " times " +
+          inner_rule(y, "S",
+                     "\\sum_i w_i(t)\\, " + y.key("i") + "\\, " + transposed(y.error("i", "S^\\top " + y.key("i"))),
+                     y.step(y.key("i")));
+    else if (d.solver.kind == Kind::gd && d.extras.loss == Loss::dot)
       out += ". For each query $S(q_t) = " + (d.solver.steps > 1 ? n + "\\," : "") + eta + "F_t$" + step_note(y);
     else if (d.solver.kind == Kind::gd && linear_gradient)
       out += ". For each query $S(q_t) = " + eta + "\\sum_{j<" + n + "} (I - " + eta + "H_t)^j F_t$" + step_note(y);
@@ -284,6 +316,10 @@ std::string per_query(const Symbols& y) {
              (d.solver.kind == Kind::cg ? " conjugate gradient" : " Chebyshev") +
              " steps make of the normal equations";
     else out += ". For each query $S(q_t)$ solves the normal equations";
+  } else if (d.memory.kind == Class::constant && d.solver.kind == Kind::gd &&
+             (!y.bare_steps() || d.extras.loss != Loss::squared)) {
+    out += ". For each query, from $y = 0$, " + std::to_string(d.solver.steps) + " times " +
+           inner_rule(y, "y", "\\sum_i w_i(t)\\, " + y.error("i", "y"), y.step("1"));
   } else if (d.memory.kind == Class::local && d.solver.kind == Kind::cg) {
     out +=
         ". For each query the normal equations get " + std::to_string(d.solver.steps) + " conjugate gradient steps";
@@ -316,6 +352,7 @@ std::string per_query(const Symbols& y) {
 std::string recurrence(const Symbols& y) {
   const Design& d = y.d;
   const Solver& s = d.solver;
+  if (s.kind == Kind::irls) return reweighted_fits(y);
   if (!y.causal) return whole_solution(y);
   if (y.by_query()) return per_query(y);
   switch (d.memory.kind) {
@@ -337,9 +374,17 @@ std::string recurrence(const Symbols& y) {
                y.error("t", "f_{t-1}(k_t)") + "$, $f_{t-1}(x) = \\sum_{" +
                (d.weights.window > 0 ? "t-" + std::to_string(d.weights.window) + "<" : std::string()) +
                "i<t} c_i\\, \\kappa(k_i,x)$" +
+               (s.momentum.given()
+                    ? "; momentum keeps a second list of coefficients, $z_i \\leftarrow " + momentum_factor(s) +
+                          "\\, z_i$ and $z_t$ the new coefficient, and all $c_i$ grow by $z_i$"
+                    : "") +
                (s.decay_kind == Solver::Decay::none ? std::string(".")
                                                     : "; before (decay) or besides (leak, shrink) the step all $c_i$ "
                                                       "shrink by the factor of the recipe.");
+      if (s.kind == Kind::gd && !y.bare_steps())
+        return "Append $(k_t, v_t)$; from $C = 0$, " + std::to_string(s.steps) + " times " +
+               inner_rule(y, "C", "\\operatorname{diag}(w)\\, E", y.step("k_i")) +
+               ", the rows of $E$ being $e_i = " + y.error("i", "(G C)_i") + "$.";
       if (s.kind == Kind::gd && s.steps == 1)
         return "Append $(k_t, v_t)$; one step from zero has the coefficients $c_i = " + times(y.step("k_i")) +
                y.w("i") + y.error("i", "0") + "$.";
@@ -368,6 +413,15 @@ std::string recurrence(const Symbols& y) {
         if (s.kind == Kind::exact)
           return sums + ", $y_t = N_t/" + (y.ridge().empty() ? "D_t" : "(D_t + " + y.ridge() + ")") + "$" +
                  (d.memory.per_channel ? " in every channel; kept relative to a running maximum." : ".");
+        if (!y.bare_steps())
+          return (y.closed_sums() ? sums : std::string("The values are kept")) + "; from $y = 0$, " +
+                 std::to_string(s.steps) + " times " +
+                 inner_rule(y, "y",
+                            !y.closed_sums()             ? "\\sum_i " + y.w("i") + y.error("i", "y")
+                            : d.extras.loss == Loss::dot ? "N_t"
+                                                         : "(N_t - D_t y)",
+                            y.step("1")) +
+                 ".";
         if (!y.closed_sums())
           return "The values are kept; from $y = 0$, " + std::to_string(s.steps) + " times $y \\leftarrow y + " +
                  step_symbol(y) + "\\sum_i " + y.w("i") + y.error("i", "y") + "$" + step_note(y) + ".";
@@ -386,7 +440,10 @@ std::string recurrence(const Symbols& y) {
       if (s.kind == Kind::gd || s.kind == Kind::descend)
         return "The pairs are kept" + std::string(d.weights.window > 0 ? " while they are in the window" : "") +
                "; from " + (s.kind == Kind::gd ? "the initial weights" : "the last weights") + ": " +
-               update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_i")) + times_n + ".";
+               (s.kind == Kind::gd && !y.bare_steps()
+                    ? inner_rule(y, "W", "(-\\nabla_W(W))", y.step("k_i"))
+                    : update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_i"))) +
+               times_n + ".";
       if (s.kind == Kind::minibatch)
         return "With all gradients of a block taken at the weights $W_0$ of its start: " +
                update_rule(y, "W", "(-\\nabla_W(W_0))", y.step("k_t")) + "; the block size is part of the layer.";
@@ -395,10 +452,10 @@ std::string recurrence(const Symbols& y) {
   }
   switch (s.kind) {
     case Kind::gd:
-      return s.steps == 1 ? batch_step(y) : many_batch_steps(y);
+      return y.one_step() ? batch_step(y) : many_batch_steps(y);
     case Kind::descend: {
-      const bool bare =
-          s.decay_kind == Solver::Decay::none && !s.momentum.given() && !s.muon && !s.row_norm && s.q_norm == 0;
+      const bool bare = s.decay_kind == Solver::Decay::none && !s.momentum.given() && !s.muon && !s.row_norm &&
+                        s.q_norm == 0 && s.mirror == Solver::Mirror::none && s.metric != Solver::Metric::adam;
       if (bare) return many_batch_steps(y);
       const std::string grad = y.closed_sums()
                                    ? (d.extras.loss == Loss::dot ? "F_t" : "(F_t - H_t " + start(y, "S") + ")")
@@ -434,6 +491,7 @@ std::string recurrence(const Symbols& y) {
              ")^\\top$.";
     }
     case Kind::given:
+    case Kind::irls:
       break;
   }
   return per_query(y);
@@ -446,9 +504,10 @@ std::string readout(const Symbols& y) {
   const auto state = [&](const std::string& name) { return y.causal ? name + "_{" + at + "}" : name; };
   std::string out;
   if (is_deltaformer(d)) out = "\\sum_{i\\le t} w_i(t)\\, u_i/\\sum_{i\\le t} w_i(t)";
-  else if (y.by_query() && d.memory.kind == Class::constant && s.kind == Kind::gd &&
-           (d.extras.loss == Loss::squared || s.steps == 1) && d.extras.loss != Loss::lp &&
-           d.extras.loss != Loss::huber && d.extras.loss != Loss::huber_coordinate)
+  else if (y.by_query() && d.memory.kind == Class::constant &&
+           (s.kind == Kind::irls || (s.kind == Kind::gd && (!y.bare_steps() || d.extras.loss != Loss::squared))))
+    out = "y(q_t)";
+  else if (y.by_query() && d.memory.kind == Class::constant && s.kind == Kind::gd)
     out = s.steps == 1 ? times(y.step("1")) + "\\sum_i w_i(t)\\, v_i"
                        : "(1 - (1 - " + times(y.step("1")) + "D)^{" + std::to_string(s.steps) +
                              "})\\sum_i w_i(t)\\, v_i/D,\\; D = \\sum_i w_i(t)";
@@ -482,6 +541,8 @@ std::string readout(const Symbols& y) {
   if (d.extras.bonus)
     out += d.memory.per_channel ? "\\text{ with token } t \\text{ added at weight } e^{\\mathrm{bonus} + \\iota_t}"
                                 : " + (\\sum_c q_{tc}\\, \\mathrm{bonus}_c\\, k_{tc})\\, v_t";
+  if (d.extras.read_mean)
+    out = (d.extras.loss == Loss::logistic ? "\\operatorname{sigmoid}(" : "\\operatorname{softmax}(") + out + ")";
   std::string text = "$o_t = " + out + "$";
   const std::string eps = d.extras.normalise_eps > 0 ? " + " + numeral(d.extras.normalise_eps) : "";
   switch (d.extras.normalise) {

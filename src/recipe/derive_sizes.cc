@@ -51,6 +51,23 @@ std::string network_weights(const Memory& m) {
   return out;
 }
 
+/// What dividing the gradient costs besides.
+std::string metric_cost(const Solver& s) {
+  using Metric = Solver::Metric;
+  switch (s.metric) {
+    case Metric::none:
+      return "";
+    case Metric::shampoo:
+      return ", and two roots of matrices per step";
+    case Metric::newton:
+      return ", and one solve per step as large as the number of answers it sees";
+    case Metric::lbfgs:
+      return ", and " + std::to_string(4 * s.metric_pairs) + " products per weight and step";
+    default:
+      return ", and a root and a division per weight and step";
+  }
+}
+
 bool keeps_pairs_for_descent(const Symbols& y) {
   const Kind kind = y.d.solver.kind;
   return (kind == Kind::gd || kind == Kind::descend) && !y.one_step() && !y.closed_sums();
@@ -64,6 +81,13 @@ std::string state_size(const Symbols& y) {
   if (!y.causal) return "none: nothing is carried from call to call";
   const std::string f = y.features(), matrix = f + "V", t = kept(d);
   const std::string pairs = times_kept(d) + "(K + V)";
+  // What a step remembers besides the answer, in matrices.
+  const bool carries = s.kind == Kind::sgd || s.kind == Kind::minibatch || s.kind == Kind::descend;
+  const int remembered = !carries
+                             ? 0
+                             : s.momentum.given() + (s.metric == Solver::Metric::adagrad) +
+                                   (s.metric == Solver::Metric::rmsprop) + 2 * (s.metric == Solver::Metric::adam);
+  const std::string shampoo = carries && s.metric == Solver::Metric::shampoo ? " + " + f + "^2 + V^2" : std::string();
   if (y.by_query()) {
     std::string extra;
     if (d.weights.fade == Weights::Fade::gate)
@@ -76,19 +100,23 @@ std::string state_size(const Symbols& y) {
              (s.momentum.given() ? ", and $P$ more for the momentum" : "") + ", and $" + pairs + extra +
              "$ for the pairs";
     if (s.kind == Kind::descend)
-      return "$" + coefficient(1 + s.momentum.given() + (s.q_norm > 0)) + matrix + " + " + pairs + extra + "$";
+      return "$" + coefficient(1 + remembered) + matrix + shampoo + " + " + pairs + extra + "$";
     return "$" + pairs + extra + "$ (the pairs themselves)";
   }
+  if (s.kind == Kind::irls)
+    return "$" + (d.memory.kind == Class::constant ? times_kept(d) + "V" : pairs) + "$ (the pairs themselves)";
   switch (d.memory.kind) {
     case Class::slots:
       return "$" + (d.memory.slots == 1 ? "" : std::to_string(d.memory.slots) + "\\cdot ") + "(K + V)$";
     case Class::vector:
       return d.weights.window > 0 ? "$V + " + times_kept(d) + "V$" : d.weights.complex ? "$2V$" : "$V$";
     case Class::kernel:
+      if (s.kind == Kind::sgd && s.momentum.given())
+        return "$" + times_kept(d) + "(K + 2V)$ (keys and two lists of coefficients)";
       return s.kind == Kind::exact ? "$" + pairs + " + " + t + "^2/2$ (pairs and a triangular factor)"
                                    : "$" + pairs + "$ (the pairs themselves)";
     case Class::constant: {
-      if (s.kind == Kind::sgd) return s.momentum.given() ? "$2V$" : "$V$";
+      if (s.kind == Kind::sgd) return "$" + coefficient(1 + remembered) + "V$";
       if (keeps_pairs_for_descent(y)) return "$" + times_kept(d) + "V$ (the values themselves)";
       const std::string window = d.weights.window > 0 ? " + " + times_kept(d) + "V" : "";
       return d.memory.per_channel ? "$3V" + window + "$ (two sums and a running maximum per channel)"
@@ -100,8 +128,11 @@ std::string state_size(const Symbols& y) {
       return "$" + pairs + "$";
     default: {
       std::string out = "$P = " + network_weights(d.memory) + "$";
-      if (s.q_norm > 0) out += " (the accumulator $A$, from which $W$ is made)";
-      if (s.momentum.given()) out += ", and $P$ more for the momentum";
+      if (s.q_norm > 0 || s.mirror != Solver::Mirror::none) out += " (the accumulator $A$, from which $W$ is made)";
+      if (carries && s.momentum.given()) out += ", and $P$ more for the momentum";
+      if (carries && s.metric == Solver::Metric::adam) out += ", and $2P$ more for the running means";
+      if (carries && (s.metric == Solver::Metric::adagrad || s.metric == Solver::Metric::rmsprop))
+        out += ", and $P$ more for the squared gradients";
       if (s.kind == Kind::minibatch) out += ", and $P$ for the gradients of an unfinished block";
       if (s.kind == Kind::gd || s.kind == Kind::descend) out += ", and $" + pairs + "$ for the pairs";
       return out;
@@ -111,7 +142,7 @@ std::string state_size(const Symbols& y) {
   switch (s.kind) {
     case Kind::gd:
       if (keeps_pairs_for_descent(y)) return "$" + pairs + "$ (the pairs themselves)";
-      if (s.steps == 1) {
+      if (y.one_step()) {
         if (d.weights.levels) return "$L\\," + matrix + "$ with $L\\le 1+\\log_2 t$ live levels";
         std::string out = d.weights.complex ? "2" + matrix : matrix;
         if (d.weights.importance == Importance::trapezoid) out += " + K + V";
@@ -122,13 +153,13 @@ std::string state_size(const Symbols& y) {
       }
       return "$" + f + "^2 + " + matrix + window + "$ ($H$ and $F$)";
     case Kind::descend: {
-      const int answers = 1 + s.momentum.given();
-      if (keeps_pairs_for_descent(y)) return "$" + coefficient(answers) + matrix + " + " + pairs + "$";
-      return "$" + f + "^2 + " + coefficient(answers + 1) + matrix + window + "$ (the answer, $H$ and $F$)";
+      const int answers = 1 + remembered;
+      if (keeps_pairs_for_descent(y)) return "$" + coefficient(answers) + matrix + shampoo + " + " + pairs + "$";
+      return "$" + f + "^2 + " + coefficient(answers + 1) + matrix + shampoo + window + "$ (the answer, $H$ and $F$)";
     }
     case Kind::sgd:
     case Kind::minibatch: {
-      std::string out = coefficient(1 + s.momentum.given() + (s.kind == Kind::minibatch)) + matrix;
+      std::string out = coefficient(1 + remembered + (s.kind == Kind::minibatch)) + matrix + shampoo;
       if (s.precondition) out += " + K";
       return "$" + out + "$" +
              (s.q_norm > 0 ? " (the accumulator $A$, which starts from a fixed draw: $A = 0$ has no $S$)" : "") +
@@ -144,6 +175,7 @@ std::string state_size(const Symbols& y) {
 std::string cost(const Symbols& y) {
   const Design& d = y.d;
   const Solver& s = d.solver;
+  if (s.kind == Kind::irls) return reweighted_cost(y, y.causal ? kept(d) : "N");
   if (!y.causal) return whole_cost(y);
   const std::string f = y.features(), matrix = f + "V", t = kept(d), n = std::to_string(s.steps);
   const std::string t_times = times_kept(d), twice_steps = times_kept(d, 2LL * s.steps);
@@ -183,7 +215,7 @@ std::string cost(const Symbols& y) {
     case Class::vector:
       return d.weights.complex ? "$4V$" : y.fades() ? "$V$" : "$0$ (additions only)";
     case Class::kernel:
-      if (s.kind == Kind::gd && s.steps == 1) return "$" + t_times + "(K + V)$";
+      if (y.one_step()) return "$" + t_times + "(K + V)$";
       if (s.kind == Kind::sgd && d.extras.loss == Loss::dot) return "$" + t_times + "(K + V)$";
       if (s.kind == Kind::sgd)
         return "$" + times_kept(d, 2) + (s.steps > 1 ? "(K + " + n + "\\,V)" : "(K + V)") + "$";
@@ -201,26 +233,28 @@ std::string cost(const Symbols& y) {
     default: {
       const std::string p = "P = " + network_weights(d.memory);
       if (s.kind == Kind::gd || s.kind == Kind::descend)
-        return "$" + times_kept(d, 3LL * s.steps) + "P + P" + "$ with $" + p + "$";
+        return "$" + times_kept(d, 3LL * s.steps) + "P + P" + "$ with $" + p + "$" + metric_cost(s);
       return "$" + std::to_string(4LL * s.steps + 1) + "P$ with $" + p + "$" +
-             (s.muon ? ", and five Newton-Schulz products per update" : "");
+             (s.muon ? ", and five Newton-Schulz products per update" : "") + metric_cost(s);
     }
   }
   const bool gated = y.fades() && !sees_newest_only(d);
   switch (s.kind) {
     case Kind::gd:
       if (keeps_pairs_for_descent(y)) return "$" + twice_steps + matrix + "$";
-      if (s.steps == 1) {
+      if (y.one_step()) {
         if (d.weights.levels) return "$(L + 2)" + matrix + "$ on average, $L\\le 1+\\log_2 t$";
         const int passes = (gated ? 3 : 2) + (d.weights.window > 0 ? 1 : 0) +
                            (d.weights.importance == Importance::trapezoid ? 1 : 0);
         return "$" + std::to_string(d.weights.complex ? passes + 4 : passes) + matrix + "$";
       }
+      if (!y.bare_steps())
+        return "$" + coefficient(s.steps) + f + "^2 V + 2" + f + "^2 + 3" + matrix + "$" + metric_cost(s);
       return "$" + std::to_string(s.steps + 1) + f + "^2 + 3" + matrix +
              "$: the steps are taken on the query, $o = F_t^\\top x$";
     case Kind::descend:
       if (keeps_pairs_for_descent(y)) return "$" + twice_steps + matrix + "$";
-      return "$" + coefficient(s.steps) + f + "^2 V + 2" + f + "^2 + 3" + matrix + "$";
+      return "$" + coefficient(s.steps) + f + "^2 V + 2" + f + "^2 + 3" + matrix + "$" + metric_cost(s);
     case Kind::sgd: {
       // A pass to read and one to write for each pair, and the query. The dot loss reads only for the query.
       const bool dot = d.extras.loss == Loss::dot;
@@ -229,11 +263,12 @@ std::string cost(const Symbols& y) {
       if (s.q_norm > 0) ++passes;  // S from A
       if (s.decay_kind != Solver::Decay::none) ++passes;
       if (s.momentum.given()) ++passes;
-      return "$" + std::to_string(passes) + matrix + "$" + (s.muon ? ", and five Newton-Schulz products" : "");
+      return "$" + std::to_string(passes) + matrix + "$" + (s.muon ? ", and five Newton-Schulz products" : "") +
+             metric_cost(s);
     }
     case Kind::minibatch:
       return "$" + std::to_string((d.extras.loss == Loss::dot ? 2 : 3) + s.momentum.given()) + matrix + "$" +
-             (s.muon ? ", and five Newton-Schulz products per block" : "");
+             (s.muon ? ", and five Newton-Schulz products per block" : "") + metric_cost(s);
     case Kind::exact:
       if (y.rank_one_inverse())
         return "$2" + f + "^2 + 3" + matrix + "$" + (d.weights.window > 0 ? ", twice for the pair that leaves" : "");

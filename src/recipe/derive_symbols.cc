@@ -124,6 +124,14 @@ std::string Symbols::loss(const std::string& i) const {
       const std::string p = numeral(d.extras.loss_parameter.value);
       return "\\sum_j |" + e + "|_j^{" + p + "}";
     }
+    case Loss::insensitive:
+      return "\\sum_j \\max(|" + e + "|_j - " + numeral(d.extras.loss_parameter.value) + ", 0)";
+    case Loss::quantile:
+      return "\\sum_j \\rho((" + e + ")_j)";
+    case Loss::logistic:
+      return "\\sum_j (\\log(1 + e^{y_j}) - v_{" + i + "j} y_j)_{y = " + prediction(i) + "}";
+    case Loss::cross_entropy:
+      return "(\\log\\sum_j e^{y_j} - " + v + "^\\top y)_{y = " + prediction(i) + "}";
   }
   return {};
 }
@@ -143,6 +151,14 @@ std::string Symbols::error(const std::string& i, const std::string& predicted) c
     case Loss::lp:
       return numeral(d.extras.loss_parameter.value) + "\\operatorname{sign}" + e + "\\odot|" + rest + "|^{" +
              numeral(d.extras.loss_parameter.value - 1) + "}";
+    case Loss::insensitive:
+      return "\\operatorname{sign}" + e + "\\,[|" + rest + "| > " + c + "]";
+    case Loss::quantile:
+      return "(" + c + " - [" + rest + " < 0])";
+    case Loss::logistic:
+      return predicted == "0" ? "(" + v + " - 1/2)" : "(" + v + " - \\operatorname{sigmoid}(" + predicted + "))";
+    case Loss::cross_entropy:
+      return predicted == "0" ? "(" + v + " - 1/V)" : "(" + v + " - \\operatorname{softmax}(" + predicted + "))";
   }
   return {};
 }
@@ -238,6 +254,8 @@ std::string Symbols::step(const std::string& k) const {
     case Solver::Rule::plain:
       break;
   }
+  if (!s.step_list.empty()) return "\\eta_j";
+  if (s.step_each) return "\\beta_{t,j}";
   if (!s.step.given()) return "1";
   const char* symbol = s.kind == Kind::apa ? "\\mu_t" : s.kind == Kind::minibatch ? "\\mathrm{rate}_t" : "\\beta_t";
   return number_or(s.step, symbol);
@@ -254,13 +272,13 @@ bool Symbols::by_query() const {
   const bool sums_by_level = d.memory.kind == Class::linear && one_step();
   return w.power.given() || w.given > 0 || (w.levels && !sums_by_level);
 }
-bool Symbols::one_step() const { return d.solver.kind == Kind::gd && d.solver.steps == 1; }
+bool Symbols::one_step() const { return d.solver.kind == Kind::gd && d.solver.steps == 1 && bare_steps(); }
 
 bool Symbols::affine() const {
   const Solver& s = d.solver;
   const bool linear_class = d.memory.kind == Class::linear || d.memory.kind == Class::constant;
   return linear_class && (d.extras.loss == Loss::squared || d.extras.loss == Loss::dot) && !s.muon && !s.row_norm &&
-         s.q_norm == 0;
+         s.q_norm == 0 && s.mirror == Solver::Mirror::none && s.metric == Solver::Metric::none && !has_penalty(d);
 }
 
 bool Symbols::has_ridge() const {
@@ -322,6 +340,11 @@ std::string where(const Symbols& y) {
   }
   if (d.extras.loss == Loss::huber || d.extras.loss == Loss::huber_coordinate)
     say("$\\rho_c(e) = e^2/2$ for $|e|\\le c$, else $c|e| - c^2/2$");
+  if (d.extras.loss == Loss::quantile) {
+    const std::string tau = numeral(d.extras.loss_parameter.value);
+    say("$\\rho(e) = \\max(" + tau + " e, (" + tau + "-1) e)$");
+  }
+  if (const std::string note = mirror_note(d.solver); !note.empty()) say(note);
   if (d.extras.keys != Extras::Keys::raw)
     say(d.extras.keys == Extras::Keys::unit ? "$q$ and $k$ scaled to length 1"
                                             : "$q$ and $k$ scaled to length $\\sqrt{K}$");
@@ -356,10 +379,11 @@ std::string newest_pair(const Symbols& y) {
                                : "";
   const bool plain_pair = d.extras.loss == Loss::squared && leak.empty() && !d.memory.reverse && s.pairs == 1 &&
                           !s.momentum.given() && !s.feedback && !s.precondition &&
-                          s.decay_kind != Solver::Decay::shrink && s.steps == 1;
+                          s.decay_kind != Solver::Decay::shrink && s.steps == 1 && s.metric == Solver::Metric::none &&
+                          s.mirror == Solver::Mirror::none && !has_penalty(d);
   if (!plain_pair ||
       (s.rule != Solver::Rule::longhorn && s.rule != Solver::Rule::nlms && s.rule != Solver::Rule::flow))
-    return "the newest pair: $\\min_{" + u + "} " + loss + leak + "$";
+    return "the newest pair: $\\min_{" + u + "} " + loss + leak + penalties(d, u) + "$";
   const std::string start = s.decay_kind == Solver::Decay::before ? "\\tilde{" + u + "}" : u + "_{t-1}";
   const std::string distance = "\\tfrac12\\lVert " + u + " - " + start + "\\rVert^2";
   if (s.rule == Solver::Rule::flow)
@@ -386,20 +410,20 @@ std::string objective(const Symbols& y) {
            "Vm_j)$ one gradient step from zero, $w_{ij}(t) = s_{ij} \\prod_{l=i+1}^{t} " +
            std::string(y.fades() ? "e^{\\mathrm{gs}_{lj}}" : "1") + "$" + where(y) + ".";
   if (sees_newest_only(d)) {
-    std::string what = d.solver.kind == Kind::apa
-                           ? "the newest $p=" + std::to_string(d.solver.batch) +
-                                 "$ pairs: $\\min_S \\tfrac12\\lVert S - S_{t-1}\\rVert^2" +
-                                 (d.solver.eps > 0 ? " + \\sum_i " + y.loss("i") + "/" + numeral(d.solver.eps) + "$"
-                                                   : "$ subject to $S^\\top " + y.key("i") + " = v_i$")
-                       : d.solver.kind == Kind::minibatch
-                           ? "the block of $b=" + std::to_string(d.solver.batch) +
-                                 "$ tokens that holds $t$: $\\min_{" + unknown(y) + "} \\sum_i " + y.loss("i") + "$"
-                       : d.solver.kind == Kind::kalman
-                           ? "the posterior of a drifting $S$: $\\min_S "
-                             "\\tfrac12\\operatorname{tr}((S-S_{t-1})^\\top P^{-1} (S-S_{t-1})) + "
-                             "\\lVert v_t - S^\\top " +
-                                 y.key("t") + "\\rVert^2/(2r_t)$"
-                           : newest_pair(y);
+    std::string what =
+        d.solver.kind == Kind::apa
+            ? "the newest $p=" + std::to_string(d.solver.batch) +
+                  "$ pairs: $\\min_S \\tfrac12\\lVert S - S_{t-1}\\rVert^2" +
+                  (d.solver.eps > 0 ? " + \\sum_i " + y.loss("i") + "/" + numeral(d.solver.eps) + "$"
+                                    : "$ subject to $S^\\top " + y.key("i") + " = v_i$")
+        : d.solver.kind == Kind::minibatch
+            ? "the block of $b=" + std::to_string(d.solver.batch) + "$ tokens that holds $t$: $\\min_{" + unknown(y) +
+                  "} \\sum_i " + y.loss("i") + penalties(d, unknown(y)) + "$"
+        : d.solver.kind == Kind::kalman ? "the posterior of a drifting $S$: $\\min_S "
+                                          "\\tfrac12\\operatorname{tr}((S-S_{t-1})^\\top P^{-1} (S-S_{t-1})) + "
+                                          "\\lVert v_t - S^\\top " +
+                                              y.key("t") + "\\rVert^2/(2r_t)$"
+                                        : newest_pair(y);
     return "At token $t$, " + what + where(y) + ".";
   }
   std::string ridge = y.ridge();
@@ -411,8 +435,8 @@ std::string objective(const Symbols& y) {
               (d.memory.kind == Class::local ? d.memory.order == 1 ? "B" : "b_{\\ne 0}" : unknown(y)) + "\\rVert^2";
   }
   const std::string weight = y.w("i");
-  return "$\\min_{" + unknown(y) + "} \\sum_{" + y.range() + "} " + weight + y.loss("i") + ridge + "$" + where(y) +
-         ".";
+  return "$\\min_{" + unknown(y) + "} \\sum_{" + y.range() + "} " + weight + y.loss("i") + ridge +
+         penalties(d, unknown(y)) + "$" + where(y) + ".";
 }
 
 std::string gradient(const Symbols& y) {
@@ -420,8 +444,16 @@ std::string gradient(const Symbols& y) {
   const Solver& s = d.solver;
   const std::string weight = sees_newest_only(d) ? "" : y.w("i");
   const std::string sum = "\\sum_{" + y.range() + "} " + weight;
-  const std::string x = y.key("i");
+  const std::string x = d.memory.kind == Class::kernel && s.kind == Kind::irls  ? "\\kappa(k_i,\\cdot)"
+                        : d.memory.kind == Class::local && s.kind == Kind::irls ? "z_i"
+                                                                                : y.key("i");
   const std::string ridge = y.has_ridge() ? " + " + y.ridge_matrix() : "", H = y.now("H"), F = y.now("F");
+  if (s.kind == Kind::irls) {
+    return "The minimum is that of a least-squares fit with the weights " +
+           (weight.empty() ? std::string("$\\omega_i$") : "$w_i(t)\\, \\omega_i$") + ": $\\sum_i " + weight +
+           "\\omega_i\\, " + (x == "1" ? "" : x + " ") + "e_i^\\top" +
+           (y.has_ridge() ? " = " + y.ridge() + "\\, m" : " = 0") + "$ with " + reweighting(y) + ".";
+  }
   const std::string hf = "$" + H + " = " + sum + x + " " + x + "^\\top$, $" + F + " = " + sum + x + " v_i^\\top$";
   switch (d.memory.kind) {
     case Class::slots:

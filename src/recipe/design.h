@@ -98,19 +98,22 @@ struct Memory {
 };
 
 struct Solver {
-  enum class Kind { gd, descend, sgd, minibatch, exact, cg, chebyshev, apa, kalman, given } kind = Kind::gd;
+  enum class Kind { gd, descend, sgd, minibatch, exact, cg, chebyshev, apa, kalman, given, irls } kind = Kind::gd;
   //   gd(n)        every token: n gradient steps on the whole weighted objective, from zero
   //   descend(n)   every token: n gradient steps on the whole weighted objective, from the last answer
   //   sgd(..)      every token: n gradient steps on the newest pair, from the last answer
   //   minibatch(b) gradients at the weights of the start of each block of b tokens
-  int steps = 1;  // gd, descend, sgd, cg, chebyshev
+  //   irls(n)      every token: n weighted least-squares fits, each with the weights of the residuals before it
+  int steps = 1;  // gd, descend, sgd, cg, chebyshev, irls
   int pairs = 1;  // sgd(pairs=n): n pairs per token, k v beta have time T*n (DeltaProduct)
   int batch = 1;  // minibatch; p of apa
   enum class Rule { plain, nlms, longhorn, flow, automatic } rule = Rule::plain;
   //   plain  step = beta ; nlms mu/(eps+|k|^2) ; longhorn delta/(1+delta|k|^2) ; flow (1-exp(-beta|k|^2))/|k|^2
   //   automatic (gd, descend only: step=auto)  1 / sum_i w_i |k_i|^2, never too long
-  Quantity step;   // absent: 1
-  double eps = 0;  // nlms, apa
+  Quantity step;                  // absent: 1
+  std::vector<double> step_list;  // gd, descend: step(x, ...), a constant for each iteration
+  bool step_each = false;         // gd, descend: step=each, the input has an entry for each iteration
+  double eps = 0;                 // nlms, apa, irls, and the metrics below
   enum class Decay { none, before, leak, shrink } decay_kind = Decay::none;
   //   before  S <- e^g S, then the step (Gated DeltaNet) ; leak  loss + lam/2 |S|^2 (leaky LMS)
   //   shrink  S <- (1-lam) S + step taken at the undecayed S
@@ -119,6 +122,16 @@ struct Solver {
   Quantity momentum;
   Quantity gain;  // sgd(momentum, gain): S <- S + gain Z
   bool nesterov = false;
+  bool momentum_auto = false;  // gd, descend: (j-1)/(j+2) in iteration j of a token (Nesterov's sequence)
+  enum class Metric { none, adagrad, rmsprop, adam, shampoo, lbfgs, newton } metric = Metric::none;
+  //   what divides the gradient G before the step:
+  //   adagrad  sqrt(sum G*G) ; rmsprop  sqrt(running mean of G*G) ; adam  the same, and a running mean of G
+  //   shampoo  (sum G G')^1/4 . (sum G'G)^1/4 ; lbfgs  the newest changes of point and gradient ; newton  J'J + damping
+  double metric_first = 0, metric_second = 0;  // adam: both factors; rmsprop: second; newton: damping in the first
+  int metric_pairs = 0;                        // lbfgs
+  enum class Mirror { none, softmax, exp, sinh } mirror = Mirror::none;
+  //   the state is a dual variable A, the memory in use: softmax  radius softmax(A) ; exp  radius e^A ; sinh  radius sinh A
+  double radius = 1;
   bool feedback = false, split = false, dplr = false, precondition = false;
   bool muon = false, row_norm = false;
   double q_norm = 0;  // Moneta: W = A / |A|_q^(q-2); 0 = off
@@ -131,8 +144,20 @@ struct Solver {
 };
 
 struct Extras {
-  enum class Loss { squared, dot, huber, huber_coordinate, lp } loss = Loss::squared;
-  Quantity loss_parameter;  // huber: threshold `c` (input: B T H); lp: p (constant)
+  enum class Loss {
+    squared,
+    dot,
+    huber,
+    huber_coordinate,
+    lp,
+    insensitive,
+    quantile,
+    logistic,
+    cross_entropy
+  } loss = Loss::squared;
+  Quantity loss_parameter;  // huber: threshold `c` (input: B T H); lp: p; insensitive: width; quantile: tau
+  bool read_mean = false;   // logistic, cross_entropy: the answer is read through the sigmoid or softmax
+  Quantity l1, l2;          // penalties, by a proximal step
   enum class Normalise { none, keysum, rms, unit, max_one } normalise = Normalise::none;
   double normalise_eps = 0;
   bool read_before = false, bonus = false, blend = false;

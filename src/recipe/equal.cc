@@ -472,8 +472,18 @@ const std::vector<EqualityRule>& equality_rules() {
 
 namespace {
 
+/// Steps whose size the metric, the penalty or the last update change: what the rules say of a step and a sum does not
+/// hold for them, nor for reweighted fits.
+bool beyond_the_rules(const Design& d) {
+  const Solver& s = d.solver;
+  return s.metric != Solver::Metric::none || s.mirror != Solver::Mirror::none || !s.step_list.empty() ||
+         s.step_each || s.momentum_auto || (s.kind == Kind::gd && s.momentum.given()) || s.kind == Kind::irls ||
+         d.extras.l1.given() || d.extras.l2.given();
+}
+
 /// The first rule that applies and keeps the inputs (or changes them, if `with_other_inputs`).
 std::optional<Rewriting> next(const Recipe& recipe, const Design& design, bool with_other_inputs) {
+  if (beyond_the_rules(design)) return std::nullopt;
   for (const EqualityRule& rule : equality_rules()) {
     Rewriting link{&rule, {}, {}, design};
     if (!rule.apply(link.design, link.inputs) || link.inputs.empty() == with_other_inputs) continue;

@@ -236,17 +236,71 @@ Memory read_memory(const Term& term) {
   return m;
 }
 
+/// The numbers of `key(0.5, 0.2)`; none if it is written otherwise.
+std::vector<double> numbers(const Term& term, std::string_view key) {
+  const Argument* a = term.find(key);
+  const Term* inner = a != nullptr ? std::get_if<Term>(&a->value) : nullptr;
+  std::vector<double> out;
+  if (inner != nullptr)
+    for (const Argument& each : inner->arguments)
+      if (each.is_number()) out.push_back(each.number());
+  return out;
+}
+
 void read_step(const Term& term, Solver& s) {
   if (choice(term, "step") == "auto") {
     s.rule = Solver::Rule::automatic;
     return;
   }
+  s.step_list = numbers(term, "step");
+  if (!s.step_list.empty()) {
+    if (static_cast<int>(s.step_list.size()) != s.steps)
+      fail_at(column_of(term, "step"), "`step` lists " + std::to_string(s.step_list.size()) + " steps and " +
+                                           quoted(term.word) + " takes " + std::to_string(s.steps) +
+                                           "; give one for each");
+    if (s.steps == 1) s.step = {Quantity::From::constant, s.step_list[0]}, s.step_list.clear();
+    return;
+  }
+  s.step_each = choice(term, "step") == "each";
+  if (s.step_each && s.steps == 1)
+    fail_at(column_of(term, "step"), "`step=each` has a step for each of several iterations; write `step`");
   constexpr std::pair<std::string_view, Solver::Rule> rules[] = {
       {"step", Solver::Rule::plain}, {"beta", Solver::Rule::plain}, {"rate", Solver::Rule::plain},
       {"mu", Solver::Rule::plain},   {"nlms", Solver::Rule::nlms},  {"longhorn", Solver::Rule::longhorn},
       {"flow", Solver::Rule::flow}};
   for (const auto& [word, rule] : rules)
     if (term.has(word)) s.rule = rule, s.step = quantity(term, word);
+}
+
+/// What every gradient step shares: momentum, and what the gradient is divided by.
+void read_update(const Term& term, Solver& s) {
+  using Metric = Solver::Metric;
+  only_with(term, "nesterov", {"momentum"});
+  s.nesterov = term.has("nesterov");
+  s.momentum_auto = choice(term, "momentum") == "auto";
+  if (!s.momentum_auto) s.momentum = quantity(term, "momentum");
+  constexpr std::pair<std::string_view, Metric> metrics[] = {
+      {"adagrad", Metric::adagrad}, {"rmsprop", Metric::rmsprop}, {"adam", Metric::adam},
+      {"shampoo", Metric::shampoo}, {"lbfgs", Metric::lbfgs},     {"newton", Metric::newton}};
+  for (const auto& [word, metric] : metrics)
+    if (term.has(word)) s.metric = metric;
+  if (s.metric == Metric::rmsprop) s.metric_second = number(term, "rmsprop", 0);
+  if (s.metric == Metric::newton) s.metric_first = number(term, "newton", 0);
+  if (s.metric == Metric::lbfgs) s.metric_pairs = count(term, "lbfgs", 1);
+  if (s.metric == Metric::adam) {
+    const std::vector<double> factors = numbers(term, "adam");
+    s.metric_first = factors.empty() ? 0.9 : factors[0];
+    s.metric_second = factors.empty() ? 0.999 : factors[1];
+    if (term.has("momentum"))
+      fail_at(column_of(term, "momentum"), "`adam` has a running mean of the gradient of its own; drop `momentum`");
+  }
+  const bool divides = s.metric == Metric::adagrad || s.metric == Metric::rmsprop || s.metric == Metric::adam ||
+                       s.metric == Metric::shampoo;
+  if (s.kind == Solver::Kind::sgd) only_with(term, "eps", {"nlms", "adagrad", "rmsprop", "adam", "shampoo"});
+  else only_with(term, "eps", {"adagrad", "rmsprop", "adam", "shampoo"});
+  s.eps = number(term, "eps", divides ? 1e-8 : 0);
+  if (divides && s.rule == Solver::Rule::nlms && term.has("eps"))
+    fail_at(column_of(term, "eps"), "`eps` would be added to the step of `nlms` and to the metric; use `beta`");
 }
 
 /// What sgd, minibatch and descend share.
@@ -260,21 +314,22 @@ void read_descent(const Term& term, Solver& s) {
   }
   if (choice(term, "decay") == "key") s.decay_per = Weights::Per::key;
   if (choice(term, "decay") == "value") s.decay_per = Weights::Per::value;
-  only_with(term, "nesterov", {"momentum"});
-  s.momentum = quantity(term, "momentum");
   if (s.kind == Solver::Kind::sgd) {
     only_with(term, "gain", {"momentum"});
     s.gain = quantity(term, "gain");
   }
-  s.nesterov = term.has("nesterov");
+  constexpr std::pair<std::string_view, Solver::Mirror> mirrors[] = {
+      {"softmax", Solver::Mirror::softmax}, {"exp", Solver::Mirror::exp}, {"sinh", Solver::Mirror::sinh}};
+  for (const auto& [word, mirror] : mirrors)
+    if (choice(term, "mirror") == word) s.mirror = mirror;
+  only_with(term, "radius", {"mirror"});
+  s.radius = number(term, "radius", 1);
   s.muon = term.has("muon");
   s.row_norm = term.has("rownorm");
   s.q_norm = number(term, "qnorm", 0);
 }
 
 void read_sgd(const Term& term, Solver& s) {
-  only_with(term, "eps", {"nlms"});
-  s.eps = number(term, "eps", 0);
   s.pairs = count(term, "pairs", 1);
   s.feedback = term.has("feedback");
   s.split = term.has("split");
@@ -285,7 +340,8 @@ void read_sgd(const Term& term, Solver& s) {
     const std::string why =
         s.split ? "; the gates `erase` and `write` are its step" : "; the keys `a`, `b` and `k` carry its step";
     for (const std::string_view word :
-         {"beta", "nlms", "longhorn", "flow", "precondition", "momentum", "leak", "shrink", "pairs", "muon", "qnorm"})
+         {"beta", "nlms", "longhorn", "flow", "precondition", "momentum", "leak", "shrink", "pairs", "muon", "qnorm",
+          "adagrad", "rmsprop", "adam", "shampoo", "newton", "mirror"})
       if (term.has(word)) fail_at(column_of(term, word), quoted(word) + " does not go with " + quoted(rule) + why);
   }
   const bool many = s.steps > 1 || s.pairs > 1;
@@ -306,21 +362,30 @@ Solver read_solver(const Term& term) {
   check_against_table(Axis::solver, term);
   Solver s;
   using Kind = Solver::Kind;
-  constexpr std::pair<std::string_view, Kind> kinds[] = {
-      {"gd", Kind::gd},       {"descend", Kind::descend},     {"sgd", Kind::sgd},
-      {"exact", Kind::exact}, {"minibatch", Kind::minibatch}, {"cg", Kind::cg},
-      {"apa", Kind::apa},     {"chebyshev", Kind::chebyshev}, {"kalman", Kind::kalman},
-      {"given", Kind::given}};
+  constexpr std::pair<std::string_view, Kind> kinds[] = {{"gd", Kind::gd},
+                                                         {"descend", Kind::descend},
+                                                         {"sgd", Kind::sgd},
+                                                         {"exact", Kind::exact},
+                                                         {"minibatch", Kind::minibatch},
+                                                         {"cg", Kind::cg},
+                                                         {"apa", Kind::apa},
+                                                         {"chebyshev", Kind::chebyshev},
+                                                         {"kalman", Kind::kalman},
+                                                         {"given", Kind::given},
+                                                         {"irls", Kind::irls}};
   for (const auto& [word, kind] : kinds)
     if (term.word == word) s.kind = kind;
   const int bare = count(term, unnamed, 1);
   (s.kind == Kind::minibatch || s.kind == Kind::apa ? s.batch : s.steps) = bare;
   read_step(term, s);
-  if (s.kind == Kind::sgd || s.kind == Kind::minibatch || s.kind == Kind::descend) read_descent(term, s);
+  const bool descends = s.kind == Kind::sgd || s.kind == Kind::minibatch || s.kind == Kind::descend;
+  if (descends || s.kind == Kind::gd) read_update(term, s);
+  if (descends) read_descent(term, s);
   if (s.kind == Kind::sgd) read_sgd(term, s);
   if (s.kind == Kind::apa) s.eps = number(term, "eps", 0);
   if (s.kind == Kind::kalman) s.process = quantity(term, "process"), s.noise = quantity(term, "noise");
-  if (s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev) {
+  if (s.kind == Kind::irls) s.eps = number(term, "eps", 1e-3);
+  if (s.kind == Kind::exact || s.kind == Kind::cg || s.kind == Kind::chebyshev || s.kind == Kind::irls) {
     s.ridge = quantity(term, "ridge");
     if (choice(term, "ridge") == "key") s.ridge_per = Solver::RidgePer::key;
     if (choice(term, "ridge") == "token") s.ridge_per = Solver::RidgePer::token;
@@ -362,12 +427,22 @@ Extras read_extras(const std::vector<Term>& terms) {
       e.blend = true;
     } else if (term.word == "keys") {
       e.keys = term.has("unit") ? Extras::Keys::unit : Extras::Keys::rms;
+    } else if (term.word == "l1" || term.word == "l2") {
+      (term.word == "l1" ? e.l1 : e.l2) =
+          term.has(unnamed) ? quantity(term, unnamed) : Quantity{Quantity::From::input, 0};
     } else {
       if (loss != nullptr)
         fail_at(term.column, quoted(term.word) + " and " + quoted(loss->word) + " are both losses; keep one");
       loss = &term;
       if (term.word == "dot") e.loss = Extras::Loss::dot;
-      if (term.word == "lp") e.loss = Extras::Loss::lp, e.loss_parameter = quantity(term, unnamed);
+      constexpr std::pair<std::string_view, Extras::Loss> losses[] = {{"lp", Extras::Loss::lp},
+                                                                      {"insensitive", Extras::Loss::insensitive},
+                                                                      {"quantile", Extras::Loss::quantile},
+                                                                      {"logistic", Extras::Loss::logistic},
+                                                                      {"cross_entropy", Extras::Loss::cross_entropy}};
+      for (const auto& [word, kind] : losses)
+        if (term.word == word) e.loss = kind, e.loss_parameter = quantity(term, unnamed);
+      e.read_mean = term.has("mean");
       if (term.word == "huber") {
         e.loss = term.has("coordinate") ? Extras::Loss::huber_coordinate : Extras::Loss::huber;
         e.loss_parameter = quantity(term, "c");

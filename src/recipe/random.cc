@@ -133,7 +133,21 @@ constexpr const char* in_company[] = {"equal / linear / chebyshev(3, ridge)",
                                       "given(4) / linear / gd(1)",
                                       "given(3) / kernel(gauss) / exact(ridge)",
                                       "mask(4) * near(exp) / constant / exact",
-                                      "gate * levels(6) / linear / exact(ridge)"};
+                                      "gate * levels(6) / linear / exact(ridge)",
+                                      "equal / linear / gd(2, step=0.1, momentum)",
+                                      "equal / linear / gd(2, step=0.1) | l1(0.1)",
+                                      "equal / linear / gd(2, step=0.1, adam)",
+                                      "window(3) / linear / descend(2, step=0.1, rmsprop=0.9)",
+                                      "window(3) / linear / descend(2, step=0.1, decay)",
+                                      "equal / linear / descend(1, step=0.1, mirror=sinh)",
+                                      "equal / mlp(2, width=3) / minibatch(2, rate=0.1, adagrad)",
+                                      "equal / linear / minibatch(2, rate=0.1, mirror=exp)",
+                                      "equal / mlp(2, width=3) / gd(2, step=0.1)",
+                                      "equal / linear / sgd(beta, mirror=softmax)",
+                                      "equal / linear / sgd(flow=0.5)",
+                                      "equal / linear / irls(2, ridge)",
+                                      "equal / linear / irls(2, ridge) | lp(1.5)",
+                                      "near(gauss) / constant / irls(2) | quantile(0.3)"};
 
 // A random recipe was not parsed, so its errors name no columns.
 void clear_columns(Term& term) {
@@ -179,10 +193,12 @@ void add_option(Axis axis, Term& term, Draw& draw) {
   if (info->options.empty()) return;
   const OptionInfo& option = info->options[draw.below(info->options.size())];
   std::vector<unsigned> ways;
-  for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call})
+  for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call, as_list})
     if (option.written & way) ways.push_back(way);
-  const Argument argument =
-      written(option, draw.one_of(ways), [&](const OptionInfo& o) { return number_in(o, draw); });
+  const Argument* const count = term.find("");
+  const Argument argument = written(
+      option, draw.one_of(ways), [&](const OptionInfo& o) { return number_in(o, draw); },
+      count != nullptr ? static_cast<int>(count->number()) : 1);
   const std::size_t place = draw.below(term.arguments.size() + 1);
   for (Argument& have : term.arguments)
     if (have.key == argument.key) {  // an option that is there gets another value

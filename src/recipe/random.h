@@ -8,10 +8,17 @@
 
 namespace ttr {
 
-/// An option written in one of its ways; `number(option)` supplies its number, and the index of its word.
+/// An option written in one of its ways; `number(option)` supplies its number, and the index of its word. `count`: how
+/// many numbers a list has that is as long as the count of its word.
 template <class Number>
-Argument written(const OptionInfo& option, unsigned way, Number&& number) {
+Argument written(const OptionInfo& option, unsigned way, Number&& number, int count = 1) {
   const std::string name(option.name);
+  if (way == as_list) {
+    Term list{name, {}, 0};
+    for (int i = 0; i < (option.list_size > 0 ? option.list_size : count); ++i)
+      list.arguments.push_back({"", number(option), 0});
+    return {name, list, 0};
+  }
   if (way == as_number) return {"", number(option), 0};
   if (way == as_value) return {name, number(option), 0};
   if (way == as_flag) return {name, {}, 0};

@@ -168,7 +168,9 @@ Term solver(const Solver& s) {
 std::vector<Term> extras(const std::vector<Term>& from, const Extras& before, const Extras& after) {
   std::vector<Term> terms;
   for (const Term& term : from) {
-    const bool loss = term.word == "squared" || term.word == "dot" || term.word == "huber" || term.word == "lp";
+    const bool loss = term.word == "squared" || term.word == "dot" || term.word == "huber" || term.word == "lp" ||
+                      term.word == "insensitive" || term.word == "quantile" || term.word == "logistic" ||
+                      term.word == "cross_entropy";
     if (loss && before.loss != after.loss) continue;
     if (term.word == "keys" && before.keys != after.keys) continue;
     terms.push_back(term);

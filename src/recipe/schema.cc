@@ -79,6 +79,8 @@ constexpr InputRow table[] = {
      [](D d) { return d.weights.importance == Weights::Importance::beta && d.weights.beta.is_input(); }},
     {"beta", "P H", "`sgd(beta)`, `sgd(flow)`", "step", Range::sigmoid,
      [](D d) { return beta_is_step(d) && steps_on_pairs(d); }},
+    {"beta", "T H I", "`step=each` of `gd` and `descend`", "step of each iteration", Range::sigmoid,
+     [](D d) { return d.solver.step_each; }},
     {"beta", "T H", "`step` of `gd` and `descend`; `sgd(beta)` with `near` or `kernel`", "step", Range::sigmoid,
      beta_is_step},
     {"i", "P H V", "`exponential` with `constant(channel)`", "log of the importance of the pair", Range::normal,
@@ -148,6 +150,8 @@ constexpr InputRow table[] = {
     {"blend", "T H", "`blend`", "share of the solve in the read", Range::sigmoid, [](D d) { return d.extras.blend; }},
     {"c", "P H", "`huber(c)`", "threshold of the Huber loss", Range::positive,
      [](D d) { return d.extras.loss_parameter.is_input(); }},
+    {"l1", "H", "`l1`", "size of the penalty", Range::sigmoid, [](D d) { return d.extras.l1.is_input(); }},
+    {"l2", "H", "`l2`", "size of the penalty", Range::sigmoid, [](D d) { return d.extras.l2.is_input(); }},
     {"rate", "P H", "`minibatch(b, rate)`", "step of the token", Range::sigmoid,
      [](D d) { return d.solver.kind == Kind::minibatch && d.solver.step.is_input(); }},
 };

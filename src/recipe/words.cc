@@ -198,12 +198,13 @@ constexpr OptionInfo layernorm_options[] = {needed(flag("linear", "LN(S' x)", "t
 constexpr OptionInfo slots_options[] = {needed(count("m", "keys Km [K,m], values Vm [m,V]", "number of slots"))};
 
 constexpr OptionInfo step_option = {.name = "step",
-                                    .written = as_flag | as_value | as_word,
+                                    .written = as_flag | as_value | as_word | as_list,
                                     .formula = "S <- S - step * gradient",
                                     .meaning =
-                                        "step size: input `beta` [B T H], a constant, or `step=auto` for "
-                                        "1 / sum_i w_i |k_i|^2 (default 1)",
-                                    .words = "auto",
+                                        "step size: input `beta` [B T H], a constant, `step=auto` for "
+                                        "1 / sum_i w_i |k_i|^2 (default 1); one for each of the n iterations: "
+                                        "`step(0.5, 0.2)`, or `step=each` for an input `beta` [B T H I]",
+                                    .words = "auto each",
                                     .low = 0,
                                     .high = infinity,
                                     .above_low = true};
@@ -211,6 +212,11 @@ constexpr OptionInfo beta_step_option =
     quantity("beta", "step = beta_t", "step size, input `beta` [B T H] (no step given: 1)", 0, infinity, "step");
 constexpr OptionInfo eps_option =
     constant("eps", "eps", "added to the denominator of the step (default 0)", 0, infinity);
+constexpr OptionInfo sgd_eps_option = constant("eps", "eps",
+                                               "added to the denominator of `nlms` (default 0), and where the "
+                                               "formulas of adagrad, rmsprop, adam and shampoo say "
+                                               "(default 1e-8)",
+                                               0, infinity);
 constexpr OptionInfo decay_before_option = callable(
     quantity("decay", "S <- exp(g_t) S, then the step; decay=x: S <- (1-x) S",
              "forgets before the step, input `g` [B T H]; decay(key): `gk`, decay(value): `gv`", 0, 1, "decay"),
@@ -224,24 +230,114 @@ constexpr OptionInfo momentum_option =
              "heavy ball: keeps a part of the last update, input `momentum` [B T H]", 0, 1);
 constexpr OptionInfo nesterov_option =
     flag("nesterov", "gradient at S + momentum Z", "with `momentum`: looks ahead before it takes the gradient");
+constexpr OptionInfo batch_momentum_option = {
+    .name = "momentum",
+    .written = as_flag | as_value | as_word,
+    .formula = "Z <- momentum_t Z - step * gradient, S <- S + Z",
+    .meaning =
+        "heavy ball: keeps a part of the last update, input `momentum` [B T H]; `momentum=auto`: (j-1)/(j+2) in "
+        "iteration j of a token (with `nesterov` the accelerated method, with `l1` FISTA)",
+    .words = "auto",
+    .low = 0,
+    .high = 1};
+constexpr OptionInfo adagrad_option =
+    flag("adagrad", "A <- A + G*G, update = step G / (sqrt(A) + eps)", "every entry has its own step", "metric");
+constexpr OptionInfo rmsprop_option = {.name = "rmsprop",
+                                       .written = as_value,
+                                       .formula = "A <- x A + (1-x) G*G, update = step G / (sqrt(A) + eps)",
+                                       .meaning = "as adagrad, with a running mean of the squares",
+                                       .group = "metric",
+                                       .low = 0,
+                                       .high = 1};
+constexpr OptionInfo adam_option = {
+    .name = "adam",
+    .written = as_flag | as_list,
+    .formula =
+        "Z <- x1 Z + (1-x1) G, A <- x2 A + (1-x2) G*G, update = step Z/(1-x1^j) / "
+        "(sqrt(A/(1-x2^j)) + eps)",
+    .meaning = "running means of gradient and squares, adam(x1, x2) (default 0.9, 0.999)",
+    .group = "metric",
+    .low = 0,
+    .high = 0.9999,
+    .list_size = 2};
+constexpr OptionInfo shampoo_option =
+    flag("shampoo", "L <- L + G G', R <- R + G'G, update = step (L + eps I)^-1/4 G (R + eps I)^-1/4",
+         "with `linear`: a full matrix for the rows and one for the columns", "metric");
+constexpr OptionInfo lbfgs_option = {
+    .name = "lbfgs",
+    .written = as_value,
+    .formula = "update = B G, B from step I by the newest n changes (s, y) of S and G",
+    .meaning =
+        "quasi-Newton (L-BFGS): how many changes are kept; they start anew with "
+        "every token",
+    .group = "metric",
+    .low = 1,
+    .high = 64,
+    .integer = true};
+constexpr OptionInfo newton_option = {.name = "newton",
+                                      .written = as_value,
+                                      .formula = "update = step (J'WJ + x I)^-1 G, J = d m(k_i) / d S",
+                                      .meaning = "damped Gauss-Newton (Levenberg-Marquardt): the damping",
+                                      .group = "metric",
+                                      .low = 0,
+                                      .high = infinity,
+                                      .above_low = true};
+constexpr OptionInfo metric_eps_option = constant(
+    "eps", "eps", "added where the formulas of adagrad, rmsprop, adam and shampoo say (default 1e-8)", 0, infinity);
+constexpr OptionInfo mirror_option = {
+    .name = "mirror",
+    .written = as_word,
+    .formula = "A <- A - step * gradient at W; W = softmax(A), exp(A) or sinh(A), times radius",
+    .meaning =
+        "mirror descent: keeps a dual variable A, so that the step stays near by KL (softmax: entries above 0 whose "
+        "sum is "
+        "the radius, Memora; exp: entries above 0) or by the hyperbolic entropy (sinh)",
+    .group = "mirror",
+    .words = "softmax exp sinh"};
+constexpr OptionInfo radius_option =
+    constant("radius", "radius = x", "with `mirror`: the scale of the memory (default 1)", 0, infinity, true);
 constexpr OptionInfo muon_option =
     flag("muon", "update <- NS5(update)", "orthogonalises the update by five Newton-Schulz steps");
 constexpr OptionInfo rownorm_option =
     flag("rownorm", "|w_j| <- its initial value", "the weights of every output unit get back their initial length");
-constexpr OptionInfo qnorm_option =
-    constant("qnorm", "W = A / |A|_q^(q-2)", "keeps an accumulator A and reads its q-norm dual (Moneta)", 2, 64);
+constexpr OptionInfo qnorm_option = {.name = "qnorm",
+                                     .written = as_value,
+                                     .formula = "W = A / |A|_q^(q-2)",
+                                     .meaning = "keeps an accumulator A and reads its q-norm dual (Moneta)",
+                                     .group = "mirror",
+                                     .low = 2,
+                                     .high = 64};
 
-constexpr OptionInfo gd_options[] = {count("n", "n steps", "gradient steps per token (default 1)"), step_option};
+constexpr OptionInfo gd_options[] = {count("n", "n steps", "gradient steps per token (default 1)"),
+                                     step_option,
+                                     batch_momentum_option,
+                                     nesterov_option,
+                                     adagrad_option,
+                                     rmsprop_option,
+                                     adam_option,
+                                     shampoo_option,
+                                     lbfgs_option,
+                                     newton_option,
+                                     metric_eps_option};
 constexpr OptionInfo descend_options[] = {count("n", "n steps", "gradient steps per token (default 1)"),
                                           step_option,
                                           decay_before_option,
                                           leak_option,
                                           shrink_option,
-                                          momentum_option,
+                                          batch_momentum_option,
                                           nesterov_option,
+                                          adagrad_option,
+                                          rmsprop_option,
+                                          adam_option,
+                                          shampoo_option,
+                                          lbfgs_option,
+                                          newton_option,
+                                          metric_eps_option,
                                           muon_option,
                                           rownorm_option,
-                                          qnorm_option};
+                                          qnorm_option,
+                                          mirror_option,
+                                          radius_option};
 constexpr OptionInfo sgd_options[] = {
     count("n", "n steps", "gradient steps per pair (default 1)"),
     beta_step_option,
@@ -251,7 +347,7 @@ constexpr OptionInfo sgd_options[] = {
              "step"),
     quantity("flow", "step = (1 - exp(-beta_t |k|^2)) / |k|^2", "exact gradient flow for time beta; input `beta`", 0,
              infinity, "step"),
-    eps_option,
+    sgd_eps_option,
     decay_before_option,
     leak_option,
     shrink_option,
@@ -268,9 +364,16 @@ constexpr OptionInfo sgd_options[] = {
          "read key `a`, erase key `b` [B T H K]; `a` reads the undecayed state (RWKV-7)", "rule"),
     flag("precondition", "write key D*k, A <- exp(ga) A + ba k*k, r = log(A + 1e-6) - c, D = 1.5^(-r/(1+|r|))",
          "diagonal quasi-Newton step; inputs ga = `g_atk`, ba = `beta_atk` [B T H], c = `log_atk_scale` [H]"),
+    adagrad_option,
+    rmsprop_option,
+    adam_option,
+    shampoo_option,
+    newton_option,
     muon_option,
     rownorm_option,
-    qnorm_option};
+    qnorm_option,
+    mirror_option,
+    radius_option};
 constexpr OptionInfo minibatch_options[] = {
     needed(count("b", "blocks of b tokens", "gradients are taken at the weights of the start of the block")),
     quantity("rate", "step = rate_t", "step of every token, input `rate` [B T H] (not given: 1)", 0, infinity),
@@ -279,9 +382,17 @@ constexpr OptionInfo minibatch_options[] = {
     shrink_option,
     momentum_option,
     nesterov_option,
+    adagrad_option,
+    rmsprop_option,
+    adam_option,
+    shampoo_option,
+    newton_option,
+    metric_eps_option,
     muon_option,
     rownorm_option,
-    qnorm_option};
+    qnorm_option,
+    mirror_option,
+    radius_option};
 constexpr OptionInfo ridge_option = callable(
     quantity("ridge", "+ ridge/2 |S|^2", "input `ridge` [H]; ridge(key): [H K], ridge(token): [B T H]", 0, infinity),
     "key token");
@@ -296,6 +407,15 @@ constexpr OptionInfo cg_options[] = {needed(count("n", "n steps", "conjugate gra
                                      ridge_option, relative_option, frobenius_option, fading_option};
 constexpr OptionInfo chebyshev_options[] = {needed(count("n", "n steps", "Chebyshev steps per token; needs a ridge")),
                                             ridge_option, relative_option, frobenius_option, fading_option};
+constexpr OptionInfo irls_options[] = {
+    needed(
+        count("n", "n fits", "weighted least-squares fits per token; the first has the weights of the recipe", 4096)),
+    ridge_option,
+    relative_option,
+    frobenius_option,
+    fading_option,
+    constant("eps", "|e| <- sqrt(e^2 + eps^2)", "the smallest residual a weight is computed from (default 1e-3)", 0,
+             infinity, true)};
 constexpr OptionInfo apa_options[] = {needed(count("p", "p newest pairs", "pairs projected on at once", 4096)),
                                       quantity("mu", "step = mu_t", "input `mu` [B T H] (not given: 1)", 0, infinity),
                                       eps_option};
@@ -311,6 +431,29 @@ constexpr OptionInfo huber_options[] = {
     flag("coordinate", "rho applied to each e[d]", "every value channel is clipped alone")};
 constexpr OptionInfo lp_options[] = {needed(
     {.name = "p", .written = as_number, .formula = "sum_d |e[d]|^p", .meaning = "the power", .low = 1, .high = 64})};
+constexpr OptionInfo insensitive_options[] = {needed({.name = "x",
+                                                      .written = as_number,
+                                                      .formula = "sum_d max(|e[d]| - x, 0)",
+                                                      .meaning = "residuals up to x cost nothing",
+                                                      .low = 0,
+                                                      .high = infinity})};
+constexpr OptionInfo quantile_options[] = {needed({.name = "x",
+                                                   .written = as_number,
+                                                   .formula = "sum_d max(x e[d], (x-1) e[d]), e = v - m(k)",
+                                                   .meaning = "the share of the values below the answer",
+                                                   .low = 0,
+                                                   .high = 1,
+                                                   .above_low = true})};
+constexpr OptionInfo logistic_options[] = {
+    flag("mean", "o = sigmoid(m(q))", "reads the expected value instead of the log odds")};
+constexpr OptionInfo cross_entropy_options[] = {
+    flag("mean", "o = softmax(m(q))", "reads the probabilities instead of their logs")};
+constexpr OptionInfo penalty_option(std::string_view formula, std::string_view meaning) {
+  return {.name = "x", .written = as_number, .formula = formula, .meaning = meaning, .low = 0, .high = infinity};
+}
+constexpr OptionInfo l1_options[] = {
+    penalty_option("S <- sign(S) max(|S| - step x, 0)", "its size as a constant, `l1(0.1)`")};
+constexpr OptionInfo l2_options[] = {penalty_option("S <- S / (1 + step x)", "its size as a constant, `l2(0.1)`")};
 constexpr OptionInfo normalise_options[] = {
     needed(flag("keysum", "o / (phi(q).z_t + eps), z_t = sum_i w_i phi(k_i)", "divides by the sum of the weights",
                 "norm")),
@@ -366,6 +509,8 @@ constexpr WordInfo word_table[] = {
     {Axis::solver, "cg", "(H + ridge I) x = q by n steps, o = F' x", "n conjugate gradient steps from zero",
      cg_options},
     {Axis::solver, "chebyshev", "(H + ridge I) x = q by n steps, o = F' x", "n Chebyshev steps", chebyshev_options},
+    {Axis::solver, "irls", "fits with weights w_i psi(e_i)/e_i, psi the derivative of the loss",
+     "n reweighted least-squares fits: the minimum of a robust loss", irls_options},
     {Axis::solver, "apa", "S <- S + mu Kw' (Kw Kw' + eps I)^-1 (Vw - Kw S)",
      "affine projection on the newest p pairs", apa_options},
     {Axis::solver, "kalman", "kap = P k / (r + k' P k), S <- S + kap (v - S' k)'",
@@ -375,6 +520,17 @@ constexpr WordInfo word_table[] = {
     {Axis::extra, "dot", "-v.m(k)", "loss: negative inner product", {}},
     {Axis::extra, "huber", "rho_c(|v - m(k)|)", "loss: linear for large residuals", huber_options},
     {Axis::extra, "lp", "sum_d |v - m(k)|^p", "loss: another power", lp_options},
+    {Axis::extra, "insensitive", "max(|v - m(k)| - x, 0)",
+     "loss: small residuals cost nothing (support vector regression)", insensitive_options},
+    {Axis::extra, "quantile", "max(x e, (x-1) e), e = v - m(k)", "loss: pinball, its minimum is a quantile",
+     quantile_options},
+    {Axis::extra, "logistic", "sum_d log(1 + exp(m(k)[d])) - v[d] m(k)[d]",
+     "loss: every value channel is a probability, m(k) its log odds", logistic_options},
+    {Axis::extra, "cross_entropy", "log sum_d exp(m(k)[d]) - v.m(k)",
+     "loss: the value is a distribution over its channels, m(k) its logits", cross_entropy_options},
+    {Axis::extra, "l1", "+ l1 sum |S[c,d]|",
+     "penalty: soft thresholding after each gradient step, input `l1` [H] (with `l2`: the elastic net)", l1_options},
+    {Axis::extra, "l2", "+ l2/2 |S|^2", "penalty: shrinks after each gradient step, input `l2` [H]", l2_options},
     {Axis::extra, "normalise", "o / norm", "read-out: divides the output", normalise_options},
     {Axis::extra, "read", "o_t = m_{t-1}(q_t)", "read-out: which state is read", read_options},
     {Axis::extra,

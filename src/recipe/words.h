@@ -23,6 +23,7 @@ enum Written : unsigned {
   as_number = 4,  // `0.5`, without its name
   as_word = 8,    // `name=word`
   as_call = 16,   // `name(word)`
+  as_list = 32,   // `name(0.5, 0.2)`
 };
 
 struct OptionInfo {
@@ -37,6 +38,7 @@ struct OptionInfo {
   bool above_low = false;  // the range is (low, high] instead of [low, high]
   bool integer = false;
   bool required = false;  // with a group: one option of the group is required
+  int list_size = 0;      // as_list: how many numbers; 0: as many as the word's count
 };
 
 struct WordInfo {

@@ -62,6 +62,8 @@ bool set_loss(const Extras& x, NeuralModel& model) {
     case Extras::Loss::lp:
       model.loss = neural::Loss::power, model.power = x.loss_parameter.value;
       return x.loss_parameter.is_constant();
+    default:  // a loss that this kernel does not have
+      return false;
   }
   return false;
 }

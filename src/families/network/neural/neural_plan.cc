@@ -37,7 +37,8 @@ bool claim(const Design& design, bool causal) {
   }
   // The loss.
   if (rest.x.loss == Loss::lp) rest.needs(rest.x.loss_parameter.is_constant());
-  rest.x.loss = {}, rest.x.loss_parameter = {};
+  rest.takes(rest.x.loss, {Loss::dot, Loss::huber, Loss::huber_coordinate, Loss::lp});
+  if (rest.x.loss == Loss::squared) rest.x.loss_parameter = {};
   rest.x.read_before = false;
   // The solver.
   const bool huber = design.extras.loss == Loss::huber || design.extras.loss == Loss::huber_coordinate;
