@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 DEPS = build/.dependencies-installed
 
-.PHONY: help configure demo test build bench bench-kernels count golden long asan tsan clang shared neon format \
+.PHONY: help configure demo test build bench bench-kernels count golden long mutate asan tsan clang shared neon format \
   format-check tidy install clean
 help:
 	@echo "make demo      install what is missing, build the program, run the built-in regression, write report.html"
@@ -14,6 +14,7 @@ help:
 	@echo "make count     instructions, multiply-adds, loads and stores of one token, counted by valgrind (build-bench/)"
 	@echo "make golden    compute the golden vectors anew from their equations and compare (a few seconds, numpy)"
 	@echo "make long      a million tokens through every layer, float against double (minutes)"
+	@echo "make mutate    make the code wrong in small ways and see whether the checks notice (an hour)"
 	@echo "make asan      build and test with the address and undefined-behaviour sanitizers (build-asan/)"
 	@echo "make tsan      build and test with the thread sanitizer (build-tsan/)"
 	@echo "make clang     build and test with clang (build-clang/)"
@@ -70,6 +71,9 @@ golden: $(DEPS)
 
 long: build
 	build/ttr check --long
+
+mutate: $(DEPS)
+	@python3 scripts/mutate.py --jobs $(JOBS)
 
 asan tsan: $(DEPS)
 	cmake --preset $@
