@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+
+#include "commands.h"
+#include "random.h"
+#include "runner.h"
 
 namespace ttr::cli {
 
@@ -23,7 +28,7 @@ std::vector<Case> standard_cases() {
   return {
       {2, 7, 1, 0, 3, 5, 0, Type::f64, 1, true},
       {1, 12, 4, 2, 4, 3, 5, Type::f64, 2, true},
-      {1, 1, 2, 0, 5, 4, 0, Type::f64, 3, false},
+      {1, 1, 2, 0, 5, 4, 0, Type::f64, 3, true},
       {2, 33, 2, 1, 8, 6, 16, Type::f64, 4, false},
       {1, 40, 1, 0, 1, 1, 0, Type::f64, 5, false},
       {1, 66, 2, 0, 17, 9, 32, Type::f64, 6, false},
@@ -34,7 +39,7 @@ std::vector<Case> standard_cases() {
       {1, 250, 2, 0, 5, 3, 16, Type::f64, 11, false, true},
       {1, 1100, 1, 0, 4, 3, 16, Type::f64, 12, false, true, false, Case::For::plain},
       {3, 270, 9, 0, 9, 17, 0, Type::f32, 13, false, true, false, Case::For::kernel},
-      {1, 100, 1, 0, 16, 70, 0, Type::f32, 14, false, true, false, Case::For::kernel},
+      {1, 60, 1, 0, 70, 70, 0, Type::f64, 14, false, true, false, Case::For::kernel},
       {1, 21, 2, 0, 5, 4, 8, Type::f64, 15, false, false, false, Case::For::all, true},
       {2, 21, 2, 0, 5, 4, 8, Type::f32, 16, false, false, false, Case::For::all, true},
   };
@@ -80,6 +85,59 @@ Case parse_case(const std::string& text) {
   if (!has_type) throw Error("the case has no type; a case reads B2-T7-H1-K3-V5-f64-seed1", "case " + text);
   c.differences = c.type == Type::f64 && c.time <= 12 && c.key_dim <= 8 && !c.alone;
   return c;
+}
+
+namespace {
+double softplus(double x) { return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0); }
+}  // namespace
+
+std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::int64_t time, std::uint64_t seed) {
+  SplitMix random(seed);
+  std::vector<double> numbers(count(plan, info.shape, time));
+  const auto extent = plan.extents(info.shape, time);
+  const std::ptrdiff_t rows = extent.size() < 2 ? 1 : extent[extent.size() - 2];
+  for (double& x : numbers) {
+    const double z = random.normal();
+    switch (info.range) {
+      case Range::normal:
+      case Range::unit:
+        x = z;
+        break;
+      case Range::sigmoid:
+        x = 1 / (1 + std::exp(-z));
+        break;
+      case Range::log_gate:
+        x = -softplus(-z - 2);
+        break;
+      case Range::positive:
+        x = softplus(z) + 0.1;
+        break;
+      case Range::negative:
+        x = -softplus(z);
+        break;
+      case Range::small:
+        x = z / 10;
+        break;
+      case Range::rate:
+        x = 0.1 / (1 + std::exp(-z));
+        break;
+      case Range::weights:
+        x = z / std::sqrt(static_cast<double>(rows));
+        break;
+      case Range::fresh:
+        x = 0;
+        break;
+    }
+  }
+  const std::size_t last = extent.empty() ? 1 : static_cast<std::size_t>(extent.back());
+  if (info.range == Range::unit)
+    for (std::size_t base = 0; base < numbers.size(); base += last) {
+      double square = 0;
+      for (std::size_t i = 0; i < last; ++i) square += numbers[base + i] * numbers[base + i];
+      for (std::size_t i = 0; i < last; ++i) numbers[base + i] /= std::sqrt(square);
+    }
+  for (double& x : numbers) x = static_cast<float>(x);  // the same numbers in both precisions
+  return numbers;
 }
 
 }  // namespace ttr::cli

@@ -27,7 +27,9 @@ bool splits_heads(const Plan::Body& body, const Step& step) {
 
 bool splits_columns(const Plan::Body& body, const Step& step) {
   if (!step.kernel->traits.splits_columns) return false;
-  const auto ends_with_values = [&](int index) { return index < 0 || value(body, index).axes.back() == 'V'; };
+  const auto ends_with_values = [&](int index) {  // a constant has no axes
+    return index < 0 || (!value(body, index).axes.empty() && value(body, index).axes.back() == 'V');
+  };
   const std::span<const StatePart> parts = parts_of(body, step);
   return parts.size() <= Shard::most_parts && step.operands[Slot::v] >= 0 &&
          ends_with_values(step.operands[Slot::v]) && ends_with_values(step.result) &&
