@@ -298,7 +298,8 @@ void read_update(const Term& term, Solver& s) {
                        s.metric == Metric::shampoo;
   if (s.kind == Solver::Kind::sgd) only_with(term, "eps", {"nlms", "adagrad", "rmsprop", "adam", "shampoo"});
   else only_with(term, "eps", {"adagrad", "rmsprop", "adam", "shampoo"});
-  s.eps = number(term, "eps", divides ? 1e-8 : 0);
+  // Roots of matrices that are singular at first are as steep as this is small.
+  s.eps = number(term, "eps", s.metric == Metric::shampoo ? 1e-4 : divides ? 1e-8 : 0);
   if (divides && s.rule == Solver::Rule::nlms && term.has("eps"))
     fail_at(column_of(term, "eps"), "`eps` would be added to the step of `nlms` and to the metric; use `beta`");
 }

@@ -215,7 +215,7 @@ constexpr OptionInfo eps_option =
 constexpr OptionInfo sgd_eps_option = constant("eps", "eps",
                                                "added to the denominator of `nlms` (default 0), and where the "
                                                "formulas of adagrad, rmsprop, adam and shampoo say "
-                                               "(default 1e-8)",
+                                               "(default 1e-8, shampoo 1e-4)",
                                                0, infinity);
 constexpr OptionInfo decay_before_option = callable(
     quantity("decay", "S <- exp(g_t) S, then the step; decay=x: S <- (1-x) S",
@@ -283,7 +283,8 @@ constexpr OptionInfo newton_option = {.name = "newton",
                                       .high = infinity,
                                       .above_low = true};
 constexpr OptionInfo metric_eps_option = constant(
-    "eps", "eps", "added where the formulas of adagrad, rmsprop, adam and shampoo say (default 1e-8)", 0, infinity);
+    "eps", "eps", "added where the formulas of adagrad, rmsprop, adam and shampoo say (default 1e-8, shampoo 1e-4)",
+    0, infinity);
 constexpr OptionInfo mirror_option = {
     .name = "mirror",
     .written = as_word,
