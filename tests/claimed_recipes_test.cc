@@ -111,9 +111,9 @@ std::vector<std::string> claimed_recipes() {
                              "window(4) / kernel(exp) / exact(ridge=0.3)"})
       all.push_back(std::string(rest) + read);
     for (const std::string& fade : fades) {
-      for (const char* solver :
-           {"exact(ridge=0.4, fading)", "exact(ridge, fading)", "exact(ridge=0.1, frobenius)", "exact(ridge(token))",
-            "cg(2, ridge=0.3)", "cg(3, ridge)", "chebyshev(3, ridge=0.2)"})
+      for (const char* solver : {"gd(3, step=auto)", "gd(4, step=0.05)", "exact(ridge=0.4, fading)",
+                                 "exact(ridge, fading)", "exact(ridge=0.1, frobenius)", "exact(ridge(token))",
+                                 "cg(2, ridge=0.3)", "cg(3, ridge)", "chebyshev(3, ridge=0.2)"})
         all.push_back(fade + " / linear / " + solver + read);
       all.push_back("window(4) * " + fade + " / linear / exact(ridge=0.3)" + read);
       all.push_back(fade + " / linear / exact(ridge=0.2)" + (read.empty() ? " | " : read + ", ") + "blend");
@@ -206,11 +206,16 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
     }
   }
   EXPECT_GT(claimed, 1500u);
+  for (const char* text : {"equal / linear / gd(2)", "gate / linear / gd(3, step)", "decay / linear / gd(1, step)",
+                           "equal / linear / sgd(4, beta)", "equal / linear / sgd(3, nlms, decay)"})
+    EXPECT_NE(plan(text, {.key_dim = 3, .value_dim = 4}).kernel(), "oracle") << text;
   // What a kernel ignores it must not claim.
   for (const char* text : {"equal / linear / sgd(beta, momentum=0.9, nesterov)",
                            "window(4) / linear / gd(1)",
                            "gate(key) / linear / gd(1) | normalise(keysum)",
-                           "equal / linear / gd(2)",
+                           "window(4) / linear / gd(2)",
+                           "equal / linear / gd(2) | dot",
+                           "equal / linear / sgd(2, beta, leak=0.1)",
                            "gate(full) / linear / gd(1)",
                            "gate * levels / linear / gd(1)",
                            "equal / linear(reverse) / sgd(nlms)",

@@ -38,6 +38,10 @@ TEST(OperationValues, StepRules) {
   EXPECT_NEAR(y[0], (1 - std::exp(-12.5)) / 25, 1e-16);
   apply(Op::flow_step, {{0.5}, {0, 0}}, y);
   EXPECT_DOUBLE_EQ(y[0], 0.5) << "the limit at a key of zeros";
+  apply(Op::repeated_step, {{0.1}, {1, 2}}, y, 3);
+  EXPECT_NEAR(y[0], (1 - 0.5 * 0.5 * 0.5) / 5, 1e-16);
+  apply(Op::repeated_step, {{0.1}, {0, 0}}, y, 1000);
+  EXPECT_NEAR(y[0], 100, 1e-12) << "the limit at a key of zeros";
 }
 
 TEST(OperationValues, FlowIsSmoothWhereItsSeriesTakesOver) {

@@ -77,6 +77,7 @@ std::vector<Case> cases(int D) {
        {Op::nlms_step, {{1}, {D, 2}}, {1}, 0.1, 0.1, 0.9},
        {Op::longhorn_step, {{1}, {D, 3}}, {1}, 0, 0.1, 0.9},
        {Op::flow_step, {{1}, {D}}, {1}, 0, 0.1, 0.9},
+       {Op::repeated_step, {{1}, {D, 2}}, {1}, 3, 0.01, 0.3},
        {Op::cosformer, {{D, 2}, {1, 6}}, {2 * D}, 50},
        {Op::dpfp, {{D}}, {2 * D}, 1},
        {Op::rotary_interleaved, {{D}, {1, 6}}, {D}, 100},

@@ -86,16 +86,22 @@ int Builder::step_size(int k) {
     const int step = s.step.given() ? quantity(s.step, input) : constant(1);
     return operation(op, {step, k}, s.pairs > 1 ? "BPH" : "BTH", s.eps);
   };
-  switch (s.rule) {
-    case Solver::Rule::nlms:
-      return rule_step(Op::nlms_step, "mu");
-    case Solver::Rule::longhorn:
-      return rule_step(Op::longhorn_step, "delta");
-    case Solver::Rule::flow:
-      return rule_step(Op::flow_step, "beta");
-    default:
-      return quantity(s.step, "beta");
-  }
+  const auto one_step = [&] {
+    switch (s.rule) {
+      case Solver::Rule::nlms:
+        return rule_step(Op::nlms_step, "mu");
+      case Solver::Rule::longhorn:
+        return rule_step(Op::longhorn_step, "delta");
+      case Solver::Rule::flow:
+        return rule_step(Op::flow_step, "beta");
+      default:
+        return quantity(s.step, "beta");
+    }
+  };
+  const int step = one_step();
+  if (s.steps == 1) return step;
+  // n steps on one pair are one: the residual along k shrinks by 1 - step |k|^2 each time.
+  return operation(Op::repeated_step, {step < 0 ? constant(1) : step, k}, "BTH", s.steps);
 }
 
 StatePart Builder::memory_part(int k, int v, std::string name, std::string meaning) const {

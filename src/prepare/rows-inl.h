@@ -15,7 +15,9 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <type_traits>
 
 #include "prepare/activations-inl.h"
@@ -399,6 +401,27 @@ struct Flow {
     return {value, decay, (step * decay - value) / square};
   }
 };
+// step G(r) for G = 1 + r + .. + r^(n-1), r = 1 - step n: (1 - r^n) / |k|^2 without the 0/0 of a short key. By doubling:
+// G(2m) = G(m) (1 + r^m), G(m+1) = 1 + r G(m). In double: r^n magnifies the rounding of r n times.
+struct Repeated {
+  template <class T>
+  static HWY_INLINE StepSize<T> of(T step, T square, T times) {
+    const double r = 1 - static_cast<double>(step) * static_cast<double>(square);
+    const auto n = static_cast<std::uint64_t>(times);
+    double sum = 0, power = 1, d_sum = 0,
+           d_power = 0;  // G(m), r^m and their derivatives, for m = the leading bits of n
+    for (int bit = std::bit_width(n); bit-- > 0;) {
+      d_sum = d_sum * (1 + power) + sum * d_power, sum *= 1 + power;
+      d_power *= 2 * power, power *= power;
+      if (n >> bit & 1) {
+        d_sum = sum + r * d_sum, sum = 1 + r * sum;
+        d_power = power + r * d_power, power *= r;
+      }
+    }
+    return {static_cast<T>(step * sum), static_cast<T>(d_power),
+            static_cast<T>(-static_cast<double>(step) * static_cast<double>(step) * d_sum)};
+  }
+};
 // A step and a key of `depth` numbers.
 template <class T, class F>
 struct StepRule {
@@ -429,6 +452,8 @@ template <class T>
 struct RowFormula<T, prepare::Op::longhorn_step> : StepRule<T, Implicit> {};
 template <class T>
 struct RowFormula<T, prepare::Op::flow_step> : StepRule<T, Flow> {};
+template <class T>
+struct RowFormula<T, prepare::Op::repeated_step> : StepRule<T, Repeated> {};
 
 // (r k u) v; r, k and u are `depth` wide.
 template <class T>

@@ -1,4 +1,4 @@
-// A x = b for a symmetric positive A [K, K] = H + diag(ridge), by Cholesky, conjugate gradients or Chebyshev steps
+// A x = b for a symmetric positive A [K, K] = H + diag(ridge), by Cholesky, conjugate gradients, Chebyshev or gradient steps
 // (equations: families/solve/least_squares/least_squares.h), and the reverse of each: from dx the gradients of b, of A
 // and of the bounds of its eigenvalues. A itself is never formed.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace ttr::families {
 
-enum class SolveBy { cholesky, conjugate_gradients, chebyshev };
+enum class SolveBy { cholesky, conjugate_gradients, chebyshev, gradient };
 
 /// L L' = H + diag(ridge), and systems with it; of H only the lower triangle is read.
 class Cholesky {
@@ -76,7 +76,7 @@ class Solve {
       : s(simd),
         K(dim),
         by(solver),
-        limit(std::max<Size>(steps, 0)),
+        limit(std::max<Size>(steps - (solver == SolveBy::gradient), 0)),
         stride(reverse ? dim : 0),
         cholesky(simd, solver == SolveBy::cholesky ? dim : 0, arena) {
     if (reverse)
@@ -87,7 +87,8 @@ class Solve {
     for (double** list : {&first, &second, &third}) *list = arena.take<double>(reverse ? kept : 1);
   }
 
-  /// False, and x = NaN, if A = H + diag(ridge) has no Cholesky factor. low and high bound its eigenvalues.
+  /// False, and x = NaN, if A = H + diag(ridge) has no Cholesky factor. low and high bound its eigenvalues; of gradient
+  /// steps low is the size.
   bool run(const double* H, const double* ridge, const double* b, double low, double high, double tolerance,
            double* x) {
     h_ = H, ridge_ = ridge, b_ = b, low_ = low, high_ = high;
@@ -97,7 +98,7 @@ class Solve {
       cholesky.solve(x);
       return good;
     }
-    if (by == SolveBy::chebyshev) {
+    if (by != SolveBy::conjugate_gradients) {
       chebyshev(x);
     } else {
       trace = 0;
@@ -110,7 +111,7 @@ class Solve {
   /// Of the last run and its x, while what it was given is still there.
   void back(const double* x, const double* dx, Gradient& d) {
     if (by == SolveBy::cholesky) cholesky_back(x, dx, d);
-    else if (by == SolveBy::chebyshev) chebyshev_back(dx, d);
+    else if (by != SolveBy::conjugate_gradients) chebyshev_back(dx, d);
     else conjugate_gradients_back(x, dx, d);
   }
 
@@ -212,12 +213,16 @@ class Solve {
   }
 
   // Step i = 1, 2, ..: r = A x_{i-1} - b ; x_i = w x_{i-1} - (w - 1) x_{i-2} - w sigma r , w = 4 / (4 - rho^2 w').
-  // Kept: x_i (xs), r of step i + 1 (rs), w of step i (first). x_{-1} = 0.
+  // Kept: x_i (xs), r of step i + 1 (rs), w of step i (first). x_{-1} = 0. Gradient steps are those with w = 1 (rho = 0)
+  // and sigma given.
+  bool plain() const { return by == SolveBy::gradient; }
+  double sigma_of() const { return plain() ? low_ : 2 / (high_ + low_); }
+  double rho_of() const { return plain() ? 0 : (high_ - low_) / (high_ + low_); }
   void chebyshev(double* x) {
     taken = 0;
     std::fill_n(x, K, 0.0);
-    if (low_ + high_ == 0) return;
-    const double sigma = 2 / (high_ + low_), rho = (high_ - low_) / (high_ + low_);
+    if (!plain() && low_ + high_ == 0) return;
+    const double sigma = sigma_of(), rho = rho_of();
     double w = 2;
     s.scale(K, sigma, b_, xs);
     if (stride > 0) first[0] = w;
@@ -237,8 +242,8 @@ class Solve {
   double* slot(Size i) const { return xs + (stride > 0 ? i : i % 3) * K; }
 
   void chebyshev_back(const double* dx, Gradient& d) {
-    if (low_ + high_ == 0) return;
-    const double sigma = 2 / (high_ + low_), rho = (high_ - low_) / (high_ + low_);
+    if (!plain() && low_ + high_ == 0) return;
+    const double sigma = sigma_of(), rho = rho_of();
     double *now = adjoint[0], *last = adjoint[1], *before = adjoint[2], d_sigma = 0, d_rho = 0, d_w = 0;
     std::copy_n(dx, K, now);
     std::fill_n(last, K, 0.0), std::fill_n(before, K, 0.0);
@@ -261,6 +266,10 @@ class Solve {
     }
     s.axpy(K, sigma, now, d.b);
     d_sigma += s.dot(K, now, b_);
+    if (plain()) {
+      d.low += d_sigma;
+      return;
+    }
     d.low += -d_sigma * sigma * sigma / 2 - d_rho * (1 + rho) * sigma / 2;
     d.high += -d_sigma * sigma * sigma / 2 + d_rho * (1 - rho) * sigma / 2;
   }

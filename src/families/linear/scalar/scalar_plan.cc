@@ -93,7 +93,8 @@ bool claim_delta(const Design& design, bool causal) {
   const double step = s.step.is_constant() && s.rule == Solver::Rule::plain ? std::max(1.0, s.step.value) : 1;
   rest.needs(s.decay_kind != Solver::Decay::leak || !s.decay.is_constant() || s.decay.value * step <= 1);
   rest.takes_any_features(), rest.takes_read_norms(), rest.takes_step_rule(), rest.takes_decay_before();
-  if (rest.s.pairs > 1) rest.s.pairs = 1;
+  if (rest.s.steps > 1) rest.s.steps = 1;  // together one step; a leak acts on each of them
+  else if (rest.s.pairs > 1) rest.s.pairs = 1;
   else if (rest.takes(rest.s.decay_kind, {Solver::Decay::leak, Solver::Decay::shrink})) rest.s.decay = {};
   return causal && rest.is_nothing();
 }

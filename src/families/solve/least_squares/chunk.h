@@ -46,7 +46,7 @@ class Chunk {
     for (double** x : {&q, &k, &kt, &y, &ridge, &scaled, &kh}) *x = arena.take<double>(C * K);
     for (double** x : {&v, &o}) *x = arena.take<double>(C * V);
     for (double** x : {&pairs, &squares, &sums_of_squares}) *x = arena.take<double>(C * C);
-    for (double** x : {&beta, &blend, &low, &high, &norm, &trace, &along, &spare}) *x = arena.take<double>(C);
+    for (double** x : {&beta, &blend, &step, &low, &high, &norm, &trace, &along, &spare}) *x = arena.take<double>(C);
     for (Gate* gate : {&of_h, &of_f}) {
       for (double** x : {&gate->D, &gate->M}) *x = arena.take<double>(C * C);
       for (double** x : {&gate->g, &gate->e}) *x = arena.take<double>(C);
@@ -159,6 +159,7 @@ class Chunk {
       families::load(a.v, row, at, head, V, 1.0, v + t * V);
       if (problem.ridge && queries) families::load(problem.ridge, row, at, head, K, 1.0, ridge + t * K);
       beta[t] = number(a.beta, row, at, head, 1), blend[t] = number(problem.blend, row, at, head, 1);
+      step[t] = number(problem.step, row, at, head, 1);
       of_f.g[t] = number(a.g, row, at, head, 0);
       of_h.g[t] = problem.gh ? number(problem.gh, row, at, head, 0) : of_f.g[t];
     }
@@ -211,7 +212,28 @@ class Chunk {
       if (by == SolveBy::conjugate_gradients)
         for (Size i = 0; i < K; ++i) trace[t] += r[i];
     }
+    if (by == SolveBy::gradient) steps(problem.automatic);
     solve.run(*this, c, q, low, high, trace, idle, problem.tolerance, y);
+  }
+  // low_t = the size of the steps, given or 1 / tr H_t
+  void steps(bool automatic) {
+    std::copy_n(step, c, low);
+    if (!automatic) return;
+    traces();
+    for (Size t = 0; t < c; ++t) low[t] = trace[t] > 0 ? 1 / trace[t] : 0;
+  }
+  // From the gradients of these sizes in d_low, those of what the traces are made of.
+  void steps_back() {
+    double start = 0;
+    for (Size i = 0; i < K; ++i) start += H0[i * (K + 1)];
+    s.row_dots(c, K, k, K, k, K, along);
+    for (Size t = 0; t < c; ++t) {
+      const double of_trace = -d_low[t] * low[t] * low[t], e = of_h.e[t];
+      s.axpy(t + 1, of_trace, along, of_h.dM + t * C);
+      of_h.de[t] += of_trace * start;
+      for (Size i = 0; i < K; ++i) d_h[i * (K + 1)] += e * of_trace;
+      for (Size j = 0; j <= t; ++j) s.axpy(K, 2 * of_trace * of_h.M[t * C + j], k + j * K, d_k + j * K);
+    }
   }
   // y <- p + blend (x - p)
   void mix() {
@@ -282,13 +304,15 @@ class Chunk {
     for (Size t = 0; t < c; ++t) {
       double* const diag = diagonal + t * K;
       if (d.linear.d_q) add(dp + t * K, static_cast<double>(a.scale), K, d.linear.d_q, row, begin + t, shared);
-      diag[least[t]] += d_low[t], diag[greatest[t]] += d_high[t];
+      if (by == SolveBy::chebyshev) diag[least[t]] += d_low[t], diag[greatest[t]] += d_high[t];
+      if (d.d_step && !problem.automatic) d.d_step(row, begin + t, head) += static_cast<T>(d_low[t]);
       if (d.d_ridge) add(diag, problem.relative ? norm[t] : 1.0, K, d.d_ridge, row, begin + t, head);
       // The ridge stands in A as a multiple of the norm, which divides its gradient out again.
       const double of_norm = d_high[t] * norm[t] + (problem.relative ? s.dot(K, ridge + t * K, diag) : 0.0);
       spare[t] = norm[t] > 0 ? of_norm / norm[t] / norm[t] : 0;
     }
     if (problem.relative || by == SolveBy::chebyshev) norms_back();
+    if (by == SolveBy::gradient && problem.automatic) steps_back();
   }
 
   // From n_t = d|H_t| / |H_t| in `spare`.
@@ -350,7 +374,7 @@ class Chunk {
   Gate of_h, of_f;
   GatePairs<double> gates;
   double *q, *k, *kt, *y, *ridge, *scaled, *kh, *v, *o, *pairs, *squares, *sums_of_squares;
-  double *beta, *blend, *low, *high, *norm, *trace, *along, *spare;
+  double *beta, *blend, *step, *low, *high, *norm, *trace, *along, *spare;
   Size *least, *greatest;
   bool* idle;
   double *dy = nullptr, *dx = nullptr, *dp = nullptr, *diagonal = nullptr, *d_k = nullptr, *x_ = nullptr,

@@ -147,6 +147,11 @@ class Head {
       least = std::min_element(ridge, ridge + K) - ridge, most = std::max_element(ridge, ridge + K) - ridge;
       low = unit * ridge[least], high = unit * ridge[most] + norm;
     }
+    if (by == SolveBy::gradient) {
+      double trace = 0;
+      for (Size i = 0; problem.automatic && i < K; ++i) trace += H[i * K + i];
+      low = !problem.automatic ? number(problem.step, row, t, head, 1) : trace > 0 ? 1 / trace : 0;
+    }
     empty = problem.relative && norm == 0;
     if (empty) {
       std::fill_n(x_, K, 0.0);
@@ -205,6 +210,11 @@ class Head {
     if (by == SolveBy::chebyshev) d_diagonal[least] += back.low, d_diagonal[most] += back.high;
     if (d.d_ridge && per_token(d.d_ridge)) add(d_diagonal, unit, K, d.d_ridge, row, t, head);
     else if (d.d_ridge) s.axpy(K, unit, d_diagonal, d_ridge);
+    if (by == SolveBy::gradient && problem.automatic) {
+      for (Size i = 0; i < K; ++i) d_h[i * (K + 1)] -= back.low * low * low;
+    } else if (d.d_step) {
+      d.d_step(row, t, head) += static_cast<T>(back.low);
+    }
     const double d_norm = back.high + (problem.relative ? s.dot(K, ridge, d_diagonal) : 0.0);
     if (norm > 0) s.axpy(K * K, d_norm / norm, H, d_h);
     return good;

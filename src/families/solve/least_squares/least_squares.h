@@ -13,6 +13,9 @@
 //     w_n = 4 / (4 - rho^2 w_{n-1}) , w_0 = 2 ;  x_n = x_{n-1} - w_n s (A x_{n-1} - p) + (w_n - 1)(x_{n-1} - x_{n-2})
 //     s = 2 / (high + low) ,  rho = (high - low) / (high + low)
 //
+//   gradient             x_0 = 0, then `steps` steps  x_n = x_{n-1} - s (A x_{n-1} - p) , s = step_t or, automatic,
+//                        1 / trace H_t: o = S'p for the S that as many steps on the objective from S = 0 reach
+//
 // RLS with forgetting: cholesky and a constant ridge. MesaNet (arXiv 2506.05233): g = gh, ridge [H, K], conjugate
 // gradients. Gated KalmaNet (arXiv 2511.21016): relative ridge 0.02, blend, chebyshev. No constants are added to
 // denominators: they would bound the accuracy at 1e-3.
@@ -22,8 +25,8 @@
 // 1e-12 |p|) are an exact solution. Gradients include the paths through |H|_F, low and high.
 //
 // H and F are double whatever T is, and so is the work: accumulated in float the factorisation fails after 1e5 tokens,
-// and Woodbury recursions wind up under forgetting. Forms: step and recurrent; with conjugate_gradients and
-// chebyshev also chunk and parallel, in which all queries of a chunk are solved together by matrix products
+// and Woodbury recursions wind up under forgetting. Forms: step and recurrent; with conjugate_gradients,
+// chebyshev and gradient also chunk and parallel, in which all queries of a chunk are solved together by matrix products
 // (chunk.h): the same steps, each query with its own number of them, forwards and backwards. H_t and A_t
 // are never formed, so results differ by rounding: Chebyshev steps by 1e-15. Conjugate gradients magnify it where
 // they have not converged on an ill-conditioned matrix, at most up to the error that is left after the steps (1e-13
@@ -57,7 +60,9 @@ struct LeastSquaresProblem {
   bool relative = false;    // the ridge is a factor of |H_t|_F
   View<const T, 3> blend;   // [B, T, H]; no data = 1
   SolveBy solver = SolveBy::cholesky;
-  int steps = 30;              // conjugate_gradients, chebyshev
+  int steps = 30;              // all but cholesky
+  View<const T, 3> step;       // [B, T, H]; gradient; no data = 1
+  bool automatic = false;      // gradient: 1 / trace H_t instead, 0 where that is 0
   double tolerance = 1e-13;    // conjugate_gradients
   int chunk = 0;               // tokens of Form::chunk; 0 = default_chunk
   double* h = nullptr;         // [N, H, K, K] contiguous, start in, end out
@@ -72,7 +77,7 @@ struct LeastSquaresGradient {
   View<T, 3> d_gh;              // only where gh has data
   View<const T, 3> d_variance;  // no data = zero
   View<T, 4> d_ridge;           // zero strides sum
-  View<T, 3> d_blend;
+  View<T, 3> d_blend, d_step;
   const double *d_final_h = nullptr, *d_final_f = nullptr;  // null = zero
   double *d_initial_h = nullptr, *d_initial_f = nullptr;
 };

@@ -1,5 +1,5 @@
-// The plan of least squares: sums H and F, and a solve per token - a Cholesky factor, or n steps of conjugate gradients or
-// Chebyshev. The ridge is per head, key or token, or relative to |H|; the answer may blend the solution with the query.
+// The plan of least squares: sums H and F, and a solve per token - a Cholesky factor, or n steps of conjugate gradients,
+// Chebyshev or gradient descent from zero (gd). The ridge is per head, key or token, or relative to |H|; the answer may blend the solution with the query.
 #include "families/solve/least_squares/least_squares.h"
 #include "families/solve/solve_plan.h"
 
@@ -7,14 +7,24 @@ namespace ttr::families {
 namespace {
 
 struct Own {
-  enum : std::size_t { ridge = Slot::own, blend, gate_of_keys, count };
+  enum : std::size_t { ridge = Slot::own, blend, gate_of_keys, step, count };
 };
 struct LeastSquaresOptions {
   double tolerance = 0;  // 0: the kernel's own
 };
 
+bool claim_descent(const Design& design, bool causal) {
+  Claim rest(design);
+  rest.needs(!design.solver.step.is_input() || !design.weights.beta.is_input());  // two inputs of one name
+  rest.s.steps = 1, rest.s.step = {};
+  rest.takes(rest.s.rule, {Solver::Rule::automatic});
+  rest.takes_fade(), rest.takes_importance(), rest.takes_any_features(), rest.takes_read_norms();
+  return causal && rest.is_nothing();
+}
+
 bool claim(const Design& design, bool causal) {
   using Kind = Solver::Kind;
+  if (design.solver.kind == Kind::gd) return claim_descent(design, causal);
   Claim rest(design);
   rest.needs(rest.has_ridge() || design.solver.kind == Kind::cg);
   rest.needs(rest.s.kind, {Kind::exact, Kind::cg, Kind::chebyshev});
@@ -35,6 +45,7 @@ int build(Builder& b, double scale) {
   Step step = b.kernel(exact ? least_squares_family : stepped_least_squares_family, scale, q, k, v, b.log_fade(),
                        b.importance(), Own::count);
   step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
+  if (s.kind == Solver::Kind::gd) step.operands[Own::step] = b.quantity(s.step, "beta");
   step.set_options(LeastSquaresOptions{b.layer() ? b.layer()->kernel_number : 0});
   if (b.design().extras.blend) step.operands[Own::blend] = b.canonical("blend");
   if (b.layer() && b.produced("gh")) step.operands[Own::gate_of_keys] = b.operand("gh");
@@ -50,6 +61,8 @@ SolveBy solver_of(const Design& design) {
       return SolveBy::conjugate_gradients;
     case Solver::Kind::chebyshev:
       return SolveBy::chebyshev;
+    case Solver::Kind::gd:
+      return SolveBy::gradient;
     default:
       return SolveBy::cholesky;
   }
@@ -72,6 +85,7 @@ struct LeastSquaresCalls {
     p.blend = o.scalars(Own::blend);
     p.solver = solver_of(design);
     p.steps = design.solver.steps;
+    p.step = o.scalars(Own::step), p.automatic = design.solver.rule == Solver::Rule::automatic;
     if (const double tolerance = o.step().template options<LeastSquaresOptions>().tolerance; tolerance > 0)
       p.tolerance = tolerance;
     p.chunk = o.body().chunk;
@@ -86,7 +100,7 @@ struct LeastSquaresCalls {
     all.d_variance = numbers_of(o.d_output(o.step().second_result));
     all.d_gh = o.d_scalars(Own::gate_of_keys);
     all.d_ridge = o.d_channels(Own::ridge, o.key_dim());
-    all.d_blend = o.d_scalars(Own::blend);
+    all.d_blend = o.d_scalars(Own::blend), all.d_step = o.d_scalars(Own::step);
     all.d_final_h = o.template state<const double>(call.d_final, 0);
     all.d_final_f = o.template state<const double>(call.d_final, 1);
     all.d_initial_h = o.template state<double>(call.d_initial, 0);

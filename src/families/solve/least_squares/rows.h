@@ -1,4 +1,4 @@
-// Conjugate gradients and Chebyshev steps for many systems at once, one per row, and their reverse: the arithmetic of
+// Conjugate gradients, Chebyshev and gradient steps for many systems at once, one per row, and their reverse: the arithmetic of
 // solve.h, row by row, on an operator that multiplies all rows by their matrices.
 //
 //   apply(P, A)        A_t = A_t p_t for all rows t
@@ -26,10 +26,10 @@ class RowSolve {
   };
 
   RowSolve(const Simd<double>& simd, Size key_dim, Size most, SolveBy solver, Size steps, bool reverse, Arena& arena)
-      : s(simd), K(key_dim), C(most), by(solver), limit(std::max<Size>(steps, 0)), keeps(reverse) {
-    const Size kept = reverse ? limit + 1 : by == SolveBy::chebyshev ? 3 : 1;
+      : s(simd), K(key_dim), C(most), by(solver), limit(std::max<Size>(steps - plain(), 0)), keeps(reverse) {
+    const Size kept = reverse ? limit + 1 : by == SolveBy::conjugate_gradients ? 1 : 3;
     xs = arena.take<double>(kept * C * K);
-    rs = arena.take<double>((by == SolveBy::chebyshev && !reverse ? 1 : kept) * C * K);
+    rs = arena.take<double>((by != SolveBy::conjugate_gradients && !reverse ? 1 : kept) * C * K);
     if (by == SolveBy::conjugate_gradients) as = arena.take<double>(kept * C * K);
     for (double** list : {&first, &second, &third}) *list = arena.take<double>(kept * C);
     goal = arena.take<double>(C), taken = arena.take<Size>(C);
@@ -46,7 +46,7 @@ class RowSolve {
            const bool* idle, double tolerance, double* X) {
     std::fill_n(X, rows * K, 0.0);
     traces = trace;
-    if (by == SolveBy::chebyshev) chebyshev(matrices, rows, B, low, high, idle, X);
+    if (by != SolveBy::conjugate_gradients) chebyshev(matrices, rows, B, low, high, idle, X);
     else conjugate_gradients(matrices, rows, B, idle, tolerance, X);
   }
 
@@ -54,7 +54,7 @@ class RowSolve {
   template <class Operator>
   void back(Operator& matrices, Size rows, const double* B, const double* X, const double* dX, const Gradient& d) {
     std::fill_n(d.low, rows, 0.0), std::fill_n(d.high, rows, 0.0);
-    if (by == SolveBy::chebyshev) chebyshev_back(matrices, rows, B, dX, d);
+    if (by != SolveBy::conjugate_gradients) chebyshev_back(matrices, rows, B, dX, d);
     else conjugate_gradients_back(matrices, rows, B, X, dX, d);
   }
 
@@ -184,6 +184,9 @@ class RowSolve {
     }
   }
 
+  // Steps of a given size, low (solve.h).
+  bool plain() const { return by == SolveBy::gradient; }
+
   // Steps i = 1, 2, .. as in solve.h; kept: x_i (xs), r of step i + 1 (rs), w of step i (first). second, third: sigma
   // and rho of a row; taken: whether it has an answer.
   template <class Operator>
@@ -191,8 +194,9 @@ class RowSolve {
                  const bool* idle, double* X) {
     for (Size t = 0; t < rows; ++t) {
       const double sum = high[t] + low[t];
-      taken[t] = !idle[t] && !(sum == 0);
-      second[t] = taken[t] ? 2 / sum : 0, third[t] = taken[t] ? (high[t] - low[t]) / sum : 0;
+      taken[t] = plain() || (!idle[t] && !(sum == 0));
+      second[t] = plain() ? low[t] : taken[t] ? 2 / sum : 0;
+      third[t] = taken[t] && !plain() ? (high[t] - low[t]) / sum : 0;
       first[t] = 2;
       s.scale(K, second[t], B + t * K, xs + t * K);
     }
@@ -251,6 +255,10 @@ class RowSolve {
       const double sigma = second[t], rho = third[t];
       s.axpy(K, sigma, now + t * K, d.b + t * K);
       const double ds = d_sigma[t] + s.dot(K, now + t * K, B + t * K), dr = d_rho[t];
+      if (plain()) {
+        d.low[t] = ds, d.high[t] = 0;
+        continue;
+      }
       d.low[t] = -ds * sigma * sigma / 2 - dr * (1 + rho) * sigma / 2;
       d.high[t] = -ds * sigma * sigma / 2 + dr * (1 - rho) * sigma / 2;
     }
