@@ -43,9 +43,10 @@ TEST(LayerMap, LabelsDoNotOverlapAndStayInTheirCell) {
     EXPECT_GE(a.y - a.height / 2, map.band_top[f]) << a.name;
     EXPECT_LE(a.y + a.height / 2, map.band_top[f] + map.band_height[f]) << a.name;
     for (const MapPoint& b : map.points)
-      if (&a < &b)
+      if (&a < &b) {
         EXPECT_TRUE(a.right < b.left || b.right < a.left || std::abs(a.y - b.y) >= (a.height + b.height) / 2 - 1e-9)
             << a.name << " " << b.name;
+      }
   }
   EXPECT_LE(map.width, 1400);
 }
