@@ -392,6 +392,22 @@ TEST(Equalities, OtherInputs) {
   expect_equal("decay(g) / linear / gd(1)", "decay-as-gate", "gate / linear / gd(1)");
 }
 
+// What only the oracle would have runs on the kernel of an equal recipe, if that asks for the same inputs.
+TEST(Equalities, EqualRecipesRunOnKernels) {
+  const Shape shape{.batch = 1, .heads = 2, .key_dim = 3, .value_dim = 4};
+  const auto kernel = [&](const std::string& text, const Options& options = {}) {
+    const std::string name = plan(text, shape, options).kernel();
+    return name.substr(0, name.find('/'));
+  };
+  EXPECT_EQ(kernel("equal / kernel(exp) / gd(1)"), "attention");
+  EXPECT_EQ(kernel("gate / kernel(gauss) / gd(1)"), "attention");
+  EXPECT_EQ(kernel("equal / linear / sgd(2, nlms=0.5)"), "delta");
+  EXPECT_EQ(kernel("equal / linear / sgd(3, beta)"), "oracle");                // another step: another input
+  EXPECT_EQ(kernel("near(exp) / constant / exact(ridge)"), "oracle");          // it has a ridge, the mean has not
+  EXPECT_EQ(kernel("equal / kernel(exp) / gd(1)", {.scale = 0.5}), "oracle");  // a scale is not the same for both
+  EXPECT_EQ(kernel("equal / kernel(exp) / gd(1)", {.kernel = "oracle"}), "oracle");
+}
+
 // p = 0 and p = 1, whatever the ridge on the slope.
 TEST(Equalities, LocalPolynomialsOfOtherOrdersAreNeighbours) {
   expect_neighbour("near(exp) / constant / exact", "local-linear-attention (memory: local(1))");

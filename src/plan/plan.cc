@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "families/common/choice.h"
+#include "plan/equal_design.h"
 #include "plan/pipeline.h"
 #include "plan/text.h"
 #include "run/bind.h"
@@ -140,7 +141,8 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
                     "' answers token by token; only solvers that see all pairs at once "
                     "(gd, exact, cg) have a non-causal meaning",
                 "options.causal");
-  body->pipeline = lower(design, layer, body->shape, body->options, body->scale);
+  body->pipeline = lower(layer ? design : design_to_run(body->recipe, design, body->options), layer, body->shape,
+                         body->options, body->scale);
   if (body->pipeline.values.size() > static_cast<std::size_t>(max_values))
     throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
                 std::to_string(max_values) + " fit");
