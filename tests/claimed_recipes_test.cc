@@ -214,7 +214,6 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
                            "window(4) / linear / gd(1)",
                            "gate(key) / linear / gd(1) | normalise(keysum)",
                            "window(4) / linear / gd(2)",
-                           "equal / linear / gd(2) | dot",
                            "equal / linear / sgd(2, beta, leak=0.1)",
                            "gate(full) / linear / gd(1)",
                            "gate * levels / linear / gd(1)",
