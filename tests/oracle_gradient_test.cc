@@ -61,7 +61,8 @@ TEST_P(EveryDesign, GradientsEqualFiniteDifferences) {
   const Array d_o = cases::make_array(o.extent, [&] { return random.normal(); });
   Arrays d_state;
   for (const auto& [name, array] : end)
-    if (name != "position" && name != "count") d_state[name] = cases::make_array(array.extent, [&] { return random.normal(); });
+    if (name != "position" && name != "count")
+      d_state[name] = cases::make_array(array.extent, [&] { return random.normal(); });
   const Arrays gradients = backward(d, sizes, inputs, start, d_o, d_state);
 
   auto loss = [&](const Arrays& in, Arrays state) {

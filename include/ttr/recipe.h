@@ -80,8 +80,8 @@ struct Derivation {
   std::vector<std::string> equals;       // named layers that are this function
   std::vector<std::string> equals_with;  // those that are once their inputs are set: "deltanet with beta_t <- ..."
   std::vector<std::string> because;      // why: "equal / linear / sgd(beta): on one pair every step ..."
-  std::vector<std::string> neighbours;  // named layers that differ by one choice: "retnet (weights: decay(g))"
-  std::vector<std::string> remarks;     // from validate()
+  std::vector<std::string> neighbours;   // named layers that differ by one choice: "retnet (weights: decay(g))"
+  std::vector<std::string> remarks;      // from validate()
 };
 enum class Notation { plain, latex };
 /// Of a causal plan of the recipe; ttr/plan.h has the same for any plan.

@@ -113,8 +113,7 @@ void append(const KernelArgs<T>& o, State state, int index, const View<const T, 
     for (std::ptrdiff_t t = sequence.end - (k.kept - k.old()); t < sequence.end; ++t, to += row - own)
       for (std::ptrdiff_t h = 0; h < list.extent[2]; ++h, to += dim) {
         const T* from = &x(sequence.row, t, h, 0);
-        if (x.stride[3] == 1)
-          std::copy_n(from, dim, to);
+        if (x.stride[3] == 1) std::copy_n(from, dim, to);
         else
           for (std::ptrdiff_t d = 0; d < dim; ++d) to[d] = from[d * x.stride[3]];
       }
