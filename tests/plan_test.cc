@@ -172,6 +172,11 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
   EXPECT_EQ(stream_recipe("equal / linear / sgd(beta=0.5, decay=0.01)"),
             "equal / linear / sgd(beta=0.5, decay=0.01)");
   EXPECT_EQ(stream_recipe("rls:decay=0.99"), "decay(0.99) / linear / exact(ridge=0.001)");
+  EXPECT_EQ(stream_recipe("equal(beta=0.01) / linear / exact(ridge=0.1)"),
+            "equal(beta=0.01) / linear / exact(ridge=0.1)");  // a constant importance is not dropped
+  EXPECT_EQ(stream_recipe("decay(0.9, beta=2) / linear / exact(ridge=0.1)"),
+            "decay(0.9, beta=2) / linear / exact(ridge=0.1)");
+  EXPECT_EQ(stream_recipe("gate(beta) / linear / exact(ridge=0.1)"), "decay(0.98) / linear / exact(ridge=0.1)");
   EXPECT_NE(stream_recipe("softmax-attention").find("window(1024)"), std::string::npos);
   for (const char* text : {"softmax-attention:causal=no", "mesanet:steps=9,tolerance=0.1",
                            "rls:ridge=1,solver=woodbury", "titans-pytorch:chunk=4", "yaad:loss=sign"})

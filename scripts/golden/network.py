@@ -183,9 +183,10 @@ def ttt_linear_fla(x: Inputs) -> Outputs:
 # Titans
 
 def titans_layer(x: Inputs, depth: int) -> Outputs:
-    """The memory LN(mlp(x)) (gamma+1) + x, gradients at the initial weights, momentum and decay once a chunk."""
+    """The memory LN(mlp(x)) (gamma+1) + x, gradients at the weights of the start or of the last multiple of batch_size,
+    momentum and decay once a chunk."""
     B, T, H, D = x.q.shape
-    C = x.option('chunk_size')
+    C, batch = x.option('chunk_size'), x.option('batch_size')
     names = ['gamma'] + [f'W{i}' for i in range(depth)]
     q, k, v, rate = (swap(y, 1, 2) for y in (x.q, x.k, x.v, x.lr))
 
@@ -195,7 +196,7 @@ def titans_layer(x: Inputs, depth: int) -> Outputs:
             z = (gelu(z) if i else z) @ weights[f'W{i}']
         return layer_norm(z) * (weights['gamma'][:, :, None] + 1.0) + y
     first = {name: per_batch(getattr(x, name), B) for name in names}
-    M, S, answers = first, {name: 0.0 * W for name, W in first.items()}, []
+    base, M, S, answers = first, first, {name: 0.0 * W for name, W in first.items()}, []
     for n in range(T // C + 1):  # tokens whose index plus one, divided by C, is n read M_n
         asked = q[:, :, max(n * C - 1, 0):min((n + 1) * C - 1, T)]
         if asked.shape[2]:
@@ -203,11 +204,13 @@ def titans_layer(x: Inputs, depth: int) -> Outputs:
         if n == T // C:
             break
         part = slice(n * C, (n + 1) * C)
+        if batch and n * C % batch == 0:
+            base = M
 
         def loss(weights: Weights, part: slice = part) -> Tensor:
             error = f(weights, k[:, :, part]) - v[:, :, part]
             return total(rate[:, :, part] * mean(error * error))
-        G = trained(first, loss)
+        G = trained(base, loss)
 
         def shaped(gate: Tensor, like: Tensor) -> Tensor:
             return gate[(...,) + (None,) * (len(like.shape) - 2)]
@@ -228,7 +231,8 @@ def draw_titans(r: Draws, depth: int) -> dict:
 
 def titans_cases(depth: int) -> dict:
     return {'a_B2_T8_H1_D4_C1': {'chunk_size': 1, 'batch_size': None, 'depth': depth},
-            'b_B1_T36_H2_D8_C4': {'chunk_size': 4, 'batch_size': None, 'depth': depth}}
+            'b_B1_T36_H2_D8_C4': {'chunk_size': 4, 'batch_size': None, 'depth': depth},
+            'c_B1_T14_H1_D4_C2_b6': {'chunk_size': 2, 'batch_size': 6, 'depth': depth}}
 
 
 @operation(titans_cases(1), lambda r: draw_titans(r, 1), first_seed=1000)

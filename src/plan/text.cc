@@ -191,12 +191,18 @@ void fill_stream_defaults(Recipe& recipe) {
   if (std::any_of(recipe.weights.begin(), recipe.weights.end(), is_decay))  // a gate beside it has no input here
     std::erase_if(recipe.weights, [](const Term& term) { return term.word == "gate"; });
   for (Term& term : recipe.weights) {
+    // An importance that is a number stays; one that is an input is 1 for every row.
+    const Argument* const beta = term.find("beta");
+    const std::vector<Argument> importance = beta && beta->is_number() ? std::vector{*beta} : std::vector<Argument>{};
     if (term.word == "power" && (term.arguments.empty() || !term.arguments.front().is_number()))
       term = {"power", {{"", 0.5, 0}}, 0};
     if (term.word == "gate" ||
         (term.word == "decay" && (term.arguments.empty() || !term.arguments.front().is_number())))
       term = {"decay", {{"", 0.98, 0}}, 0};
-    if (is_fade(term)) remove(term, "beta");
+    if (is_fade(term)) {
+      remove(term, "beta");
+      term.arguments.insert(term.arguments.end(), importance.begin(), importance.end());
+    }
     if (term.word == "near")
       for (const char* key : {"bandwidth", "sink"})
         if (const Argument* argument = term.find(key); argument && !argument->is_number()) remove(term, key);

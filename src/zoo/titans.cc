@@ -130,8 +130,11 @@ Declaration titans_pytorch() {
     }
     return list;
   };
-  d.info.golden = {{"titans_memory_depth1", states(1), {{"depth", "1"}, {"chunk", "@chunk_size"}}},
-                   {"titans_memory_depth2", states(2), {{"width", "#W0.2"}, {"chunk", "@chunk_size"}}}};
+  d.info.golden = {
+      {"titans_memory_depth1", states(1), {{"depth", "1"}, {"chunk", "@chunk_size"}, {"refresh", "@batch_size"}}},
+      {"titans_memory_depth2",
+       states(2),
+       {{"width", "#W0.2"}, {"chunk", "@chunk_size"}, {"refresh", "@batch_size"}}}};
   d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape&) {
     layer.options_of<families::NeuralOptions>().step_every = whole_setting(layer, settings, "chunk", 16);
     layer.options_of<families::NeuralOptions>().batch = whole_setting(layer, settings, "refresh", 0, 0);
