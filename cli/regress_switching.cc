@@ -161,7 +161,8 @@ void Switching::make_plans() {
       if (!chosen) result.stream.text = result.stream.recipe = entry.recipe, result.stream.changes.clear();
       result.plan.emplace(plan(result.stream.text, shape, options));
       result.ran = what_ran(result.stream, result.plan->kernel());
-      StreamInputs(*result.plan, entry.label, result.stream.inputs);  // throws if something is missing
+      [[maybe_unused]] const StreamInputs complete(*result.plan, entry.label,
+                                                   result.stream.inputs);  // else it throws
       if (options_.interval && !has_covariance(*result.plan, entry.label, chosen)) continue;
       if (options_.interval) result.intervals.resize(options_.seeds);
       result.state_bytes = result.plan->footprint(spec_.time).state;
