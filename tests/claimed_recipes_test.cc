@@ -64,7 +64,8 @@ std::vector<std::string> claimed_recipes() {
       for (const char* solver : {"gd(1)", "sgd(nlms)", "exact(ridge)", "sgd(nlms, decay(key))"})
         all.push_back("equal / " + std::string(memory) + " / " + solver + read);
     for (const char* memory : {"linear(taylor2)", "linear(dpfp)", "linear(dpfp, degree=1)", "linear(polynomial)",
-                               "linear(polynomial, degree=3)"})
+                               "linear(hedgehog)", "linear(t2r, features=3)", "linear(rfa)", "linear(dijiang)",
+                               "linear(rebased)", "linear(favor, features=2)", "linear(polynomial, degree=3)"})
       for (const char* rest : {"gd(1)", "sgd(nlms)", "sgd(nlms, decay)", "exact(ridge=0.4)", "apa(2, mu, eps=0.1)"})
         all.push_back("equal / " + std::string(memory) + " / " + rest + read);
     for (const char* options : {"beta, momentum", "beta, momentum, gain", "beta, decay, momentum, gain, feedback",

@@ -53,6 +53,9 @@ const char* const asking[] = {
     "equal / linear / sgd(split)",                                    // erase, write
     "equal / linear / sgd(beta, precondition)",                       // g_atk, beta_atk, log_atk_scale
     "equal / linear / sgd(dplr)",                                     // a, b
+    "equal / linear(hedgehog) / exact",                               // W, b of a feature map
+    "equal / linear(dijiang) / gd(1)",                                // P
+    "equal / linear(rebased) / gd(1)",                                // gamma, shift
     "equal / linear / exact(ridge(key))",                             // ridge of a channel
     "equal / linear / exact(ridge(token))",                           // ridge of a token
     "equal / linear / exact(ridge)",                                  // ridge of a head

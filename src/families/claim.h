@@ -75,11 +75,10 @@ class Claim {
     x.keys = {};
   }
   bool has_wide_features() const {
-    using Feature = Memory::Feature;
-    return m.feature == Feature::taylor2 || m.feature == Feature::polynomial || m.feature == Feature::dpfp;
+    return !m.keeps_channels();
   }
   void takes_any_features() {
-    if (has_wide_features()) m.feature = {}, m.degree = Memory{}.degree;
+    if (has_wide_features()) m.feature = {}, m.degree = Memory{}.degree, m.rows = 0;
     takes_narrow_features();
   }
 

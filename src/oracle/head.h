@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "oracle/memories.h"
+#include "oracle/feature_maps.h"
 #include "oracle/oracle.h"
 
 namespace ttr::oracle {
@@ -119,7 +119,9 @@ struct Head {
   Vec<S> read_vector(int t) const {
     const Memory& m = design.memory;
     if (m.kind == Memory::Class::vector || m.kind == Memory::Class::constant) return {S(1.0)};
-    Vec<S> x = is_linear_class(m) ? features(m, queries[t], queries[t]) : queries[t];
+    Vec<S> x = m.has_map_inputs()   ? matrix_features(m, queries[t], call)
+               : is_linear_class(m) ? features(m, queries[t], queries[t])
+                                    : queries[t];
     if (m.kind == Memory::Class::linear || !is_linear_class(m))
       if (!design.keeps_pairs())
         for (S& e : x) e *= S(sizes.scale);
@@ -129,6 +131,7 @@ struct Head {
   Vec<S> pair_vector(int i, int t) const {
     const Memory& m = design.memory;
     if (m.kind == Memory::Class::vector || m.kind == Memory::Class::constant) return {S(1.0)};
+    if (m.has_map_inputs()) return matrix_features(m, keys[i], call);
     return is_linear_class(m) ? features(m, keys[i], queries[t]) : keys[i];
   }
   double kernel_scale(double own) const {

@@ -54,6 +54,11 @@ inline int feature_count(const Memory& m, int K) {
   if (m.feature == F::taylor2) return 1 + K + K * (K + 1) / 2;
   if (m.feature == F::polynomial) return monomial_count(K, m.degree);
   if (m.feature == F::dpfp) return 2 * K * m.degree;
+  if (m.feature == F::rebased) return K * (K + 1) / 2;
+  if (m.has_matrix()) {
+    const bool twice = m.feature == F::rfa || (m.has_bias() && m.feature != F::t2r);
+    return (twice ? 2 : 1) * m.matrix_rows(K);
+  }
   return K;
 }
 
@@ -117,6 +122,8 @@ Vec<S> features(const Memory& m, const Vec<S>& x, const Vec<S>& q) {
         for (std::size_t i = 0; i < 2 * K; ++i) phi.push_back(r[i] * r[(i + 2 * K * j - j) % (2 * K)]);
       return phi;
     }
+    default:  // maps that read inputs: oracle/feature_maps.h
+      break;
   }
   return x;
 }
@@ -137,8 +144,7 @@ inline std::vector<ParameterInfo> parameters_of(const Memory& m, int K, int V) {
   if (is_linear_class(m)) {
     const int F = feature_count(m, K);
     const bool one = m.kind == C::constant || m.kind == C::vector;
-    const bool same = m.kind == C::linear && m.feature != Memory::Feature::taylor2 &&
-                      m.feature != Memory::Feature::polynomial && m.feature != Memory::Feature::dpfp;
+    const bool same = m.kind == C::linear && m.keeps_channels();
     list.push_back({"S", one ? "H V" : same ? "H K V" : "H F V", F, V, one});
     return list;
   }

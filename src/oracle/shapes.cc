@@ -86,6 +86,10 @@ Way way_of(const Design& d) {
 void check_features(const Design& d, const Sizes& sizes) {
   const Memory& m = d.memory;
   if (!is_linear_class(m) || feature_count(m, sizes.key_dim) <= most_features) return;
+  if (m.has_map_inputs())
+    throw Error("this feature map has " + std::to_string(feature_count(m, sizes.key_dim)) +
+                " features, more than the " + std::to_string(most_features) +
+                " of which a square matrix fits into memory; take fewer rows or key channels");
   const int degree = m.kind == Class::local ? m.order : m.feature == Memory::Feature::polynomial ? m.degree : 2;
   double count = 1;
   for (int i = 1; i <= degree; ++i) count *= (sizes.key_dim + i) / static_cast<double>(i);
@@ -201,7 +205,7 @@ std::int64_t extent_of(char letter, const Design& d, const Sizes& s, std::int64_
     case 'D':
       return d.memory.width > 0 ? d.memory.width : 4 * s.key_dim;
     case 'M':
-      return d.memory.slots;
+      return d.memory.slots > 0 ? d.memory.slots : d.memory.matrix_rows(s.key_dim);
     case 'W':
       return d.weights.given;
     case 'I':

@@ -22,6 +22,7 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
   if (design.memory.slots > 0) p_.letters['M'] = design.memory.slots;
   if (design.solver.step_each) p_.letters['I'] = design.solver.steps;
   if (design.weights.level_count > 0) p_.letters['L'] = design.weights.level_count;
+  if (design.memory.has_matrix()) p_.letters['M'] = design.memory.matrix_rows(shape.key_dim);
   if (design.weights.given > 0) p_.letters['W'] = design.weights.given;
   if (!layer || !layer->is_operation()) p_.canonical_info = canonical_inputs(design);
   // What a memory does not read a layer need not have; a tensor of that name may be something else there.

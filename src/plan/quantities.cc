@@ -30,7 +30,33 @@ int Builder::features(int value) {
     p_.letters['F'] = static_cast<int>(wide);
     return operation(op, {value}, axes(value).replaced(axes(value).back(), 'F'), number);
   };
+  // Matrices belong to heads, so features do: q and k of a group have them for every head.
+  const auto map_by = [&](Op op, std::initializer_list<const char*> inputs) {
+    std::vector<int> operands = {value};
+    for (const char* name : inputs) operands.push_back(canonical(name));
+    const int rows = memory.has_matrix() ? memory.matrix_rows(width(value)) : 0;
+    p_.letters['F'] = static_cast<int>(prepare::feature_width(op, width(value), rows, 0));
+    return operation(op, operands, axes(value).replaced('G', 'H').replaced(axes(value).back(), 'F'));
+  };
   switch (memory.feature) {
+    case Memory::Feature::t2r:
+      return map_by(Op::t2r, {"W", "b"});
+    case Memory::Feature::hedgehog:
+      return map_by(Op::hedgehog_softmax, {"W", "b"});
+    case Memory::Feature::hedgehog_exp:
+      return map_by(Op::hedgehog_exp, {"W", "b"});
+    case Memory::Feature::hedgehog_softmax2:
+      return map_by(Op::hedgehog_softmax2, {"W", "b"});
+    case Memory::Feature::favor:
+      return map_by(Op::favor, {"W"});
+    case Memory::Feature::favor_relu:
+      return map_by(Op::favor_relu, {"W"});
+    case Memory::Feature::rfa:
+      return map_by(Op::rfa, {"W"});
+    case Memory::Feature::dijiang:
+      return map_by(Op::dijiang, {"P"});
+    case Memory::Feature::rebased:
+      return map_by(Op::rebased, {"gamma", "shift"});
     case Memory::Feature::identity:
       return value;
     case Memory::Feature::elu1:

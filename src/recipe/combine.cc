@@ -76,11 +76,8 @@ class Check {
   bool one_batch_step() const {
     return s_.kind == Kind::gd && s_.steps == 1 && s_.metric == Metric::none && !e_.l1.given() && !e_.l2.given();
   }
-  /// True if the memory has more features than key channels.
-  bool widens() const {
-    using Feature = Memory::Feature;
-    return m_.feature == Feature::taylor2 || m_.feature == Feature::polynomial || m_.feature == Feature::dpfp;
-  }
+  /// True if the features are not one for each key channel.
+  bool widens() const { return !m_.keeps_channels(); }
   std::string solver_name() const { return quoted(r_.solver.word); }
   std::string memory_name() const { return quoted(r_.memory.word); }
 
@@ -226,7 +223,7 @@ class Check {
     if (!key && !value && w_.per != Per::full) return;
     if ((key || w_.per == Per::full) && widens())
       fail(fade, key ? "key" : "full",
-           "the gate has one entry per key channel, but this feature map has more features than channels; write "
+           "the gate has one entry per key channel, but this feature map has other features than channels; write "
            "`gate`");
     if (m_.kind == Class::vector && key)
       fail(fade, "key", "a `vector` memory has no key channels; write `gate(value)`");
@@ -296,7 +293,7 @@ class Check {
            "`decay(key)` and `decay(value)` gate the rows and columns of a `linear` memory; write `decay`");
     if (s_.decay_per == Per::key && widens())
       fail(term, "decay",
-           "`decay(key)` has one gate per key channel, but this feature map has more features than "
+           "`decay(key)` has one gate per key channel, but this feature map has other features than "
            "channels; write `decay`");
     if (linear && m_.feature != Memory::Feature::identity)
       for (const std::string_view option : {"feedback", "split", "dplr", "precondition"})

@@ -81,9 +81,15 @@ std::string Symbols::features() const {
       return "(" + std::to_string(2 * d.memory.degree) + "K)";
     case Feature::polynomial:
       return "\\binom{K+" + std::to_string(d.memory.degree) + "}{" + std::to_string(d.memory.degree) + "}";
+    case Feature::rebased:
+      return "(K(K+1)/2)";
     default:
-      return "K";
+      break;
   }
+  if (!d.memory.has_matrix()) return "K";
+  const bool twice = d.memory.feature == Feature::rfa || (d.memory.has_bias() && d.memory.feature != Feature::t2r);
+  const int rows = d.memory.rows;
+  return rows > 0 ? "(" + std::to_string(twice ? 2 * rows : rows) + ")" : twice ? "(2K)" : "K";
 }
 
 std::string Symbols::prediction(const std::string& i) const {
@@ -334,8 +340,22 @@ std::string where(const Symbols& y) {
         kernel_note(d.memory.kernel, d.memory.kernel_scale, d.memory.bandwidth));
   if (is_network(d.memory)) say("$m_W(x) = " + network(d.memory) + "$");
   if (d.memory.feature != Feature::identity) {
-    constexpr const char* names[] = {"identity", "elu + 1", "ReLU", "SiLU", "second-order Taylor",
-                                     "monomial", "DPFP"};
+    constexpr const char* names[] = {"identity",
+                                     "elu + 1",
+                                     "ReLU",
+                                     "SiLU",
+                                     "second-order Taylor",
+                                     "monomial",
+                                     "DPFP",
+                                     "T2R",
+                                     "Hedgehog",
+                                     "Hedgehog (exp)",
+                                     "Hedgehog (softmax of 2z)",
+                                     "FAVOR+",
+                                     "FAVOR+ (ReLU)",
+                                     "random Fourier",
+                                     "DiJiang",
+                                     "ReBased"};
     say("$\\phi$ the " + std::string(names[static_cast<int>(d.memory.feature)]) + " feature map");
   }
   if (d.extras.loss == Loss::huber || d.extras.loss == Loss::huber_coordinate)

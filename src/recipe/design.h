@@ -81,7 +81,32 @@ struct Memory {
     slots,
     vector
   } kind = Class::linear;
-  enum class Feature { identity, elu1, relu, silu, taylor2, polynomial, dpfp } feature = Feature::identity;
+  enum class Feature {
+    identity,
+    elu1,
+    relu,
+    silu,
+    taylor2,
+    polynomial,
+    dpfp,
+    t2r,
+    hedgehog,
+    hedgehog_exp,
+    hedgehog_softmax2,
+    favor,
+    favor_relu,
+    rfa,
+    dijiang,
+    rebased
+  } feature = Feature::identity;
+  /// A feature for each key channel.
+  bool keeps_channels() const { return feature <= Feature::silu; }
+  /// Maps whose matrix, bias or norm is an input; with a matrix of M rows, and with a bias.
+  bool has_map_inputs() const { return feature >= Feature::t2r; }
+  bool has_matrix() const { return has_map_inputs() && feature != Feature::rebased; }
+  bool has_bias() const { return feature >= Feature::t2r && feature <= Feature::hedgehog_softmax2; }
+  int rows = 0;  // features=n: rows of the matrix; 0 = K
+  int matrix_rows(int key_dim) const { return rows > 0 ? rows : key_dim; }
   int degree = 2;            // polynomial feature or kernel; nu of dpfp
   bool reverse = false;      // linear(reverse): a map from value to key (Oja)
   bool per_channel = false;  // constant(channel)

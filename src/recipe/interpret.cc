@@ -182,9 +182,24 @@ Memory read_memory(const Term& term) {
   using Activation = Memory::Activation;
   if (term.word == "linear") {
     only_with(term, "degree", {"polynomial", "dpfp"});
-    constexpr std::pair<std::string_view, Feature> features[] = {
-        {"elu1", Feature::elu1},       {"relu", Feature::relu}, {"silu", Feature::silu},
-        {"taylor2", Feature::taylor2}, {"dpfp", Feature::dpfp}, {"polynomial", Feature::polynomial}};
+    constexpr std::pair<std::string_view, Feature> features[] = {{"elu1", Feature::elu1},
+                                                                 {"relu", Feature::relu},
+                                                                 {"silu", Feature::silu},
+                                                                 {"taylor2", Feature::taylor2},
+                                                                 {"dpfp", Feature::dpfp},
+                                                                 {"polynomial", Feature::polynomial},
+                                                                 {"t2r", Feature::t2r},
+                                                                 {"hedgehog", Feature::hedgehog},
+                                                                 {"hedgehog_exp", Feature::hedgehog_exp},
+                                                                 {"hedgehog_softmax2", Feature::hedgehog_softmax2},
+                                                                 {"favor", Feature::favor},
+                                                                 {"favor_relu", Feature::favor_relu},
+                                                                 {"rfa", Feature::rfa},
+                                                                 {"dijiang", Feature::dijiang},
+                                                                 {"rebased", Feature::rebased}};
+    only_with(term, "features",
+              {"t2r", "hedgehog", "hedgehog_exp", "hedgehog_softmax2", "favor", "favor_relu", "rfa", "dijiang"});
+    m.rows = count(term, "features", 0);
     for (const auto& [word, feature] : features)
       if (term.has(word)) m.feature = feature;
     m.degree = count(term, "degree", 2);

@@ -118,6 +118,18 @@ constexpr InputRow table[] = {
      [](D d) { return d.solver.precondition; }},
     {"a", "P H K", "`sgd(dplr)`", "read key", Range::unit, [](D d) { return d.solver.dplr; }},
     {"b", "P H K", "`sgd(dplr)`", "erase key", Range::unit, [](D d) { return d.solver.dplr; }},
+    // Feature maps.
+    {"W", "H M K", "`linear(t2r)`, `(hedgehog..)`, `(favor..)`, `(rfa)`",
+     "matrix of the feature map, rows are features", Range::normal,
+     [](D d) { return d.memory.has_matrix() && d.memory.feature != Memory::Feature::dijiang; }},
+    {"P", "H K M", "`linear(dijiang)`", "matrix of the feature map, columns are features", Range::normal,
+     [](D d) { return d.memory.feature == Memory::Feature::dijiang; }},
+    {"b", "H M", "`linear(t2r)`, `linear(hedgehog..)`", "bias of the feature map", Range::small,
+     [](D d) { return d.memory.has_bias(); }},
+    {"gamma", "H K", "`linear(rebased)`", "scale of the normalised key", Range::normal,
+     [](D d) { return d.memory.feature == Memory::Feature::rebased; }},
+    {"shift", "H K", "`linear(rebased)`", "shift of the normalised key", Range::normal,
+     [](D d) { return d.memory.feature == Memory::Feature::rebased; }},
     // Ridge, nearness, read-out, filters.
     {"ridge", "H K", "`ridge(key)`", "ridge", Range::positive, [](D d) { return ridge(d, Solver::RidgePer::key); }},
     {"ridge", "T H", "`ridge(token)`", "ridge", Range::positive,
