@@ -68,6 +68,9 @@ double gradient_floor(const NamedNumbers& gradients, Type type, double tolerance
 // Differences of a loss know a slope to the rounding of the loss over the step, 1e-13 or so, whatever its size.
 double difference_floor(const NamedNumbers& gradients) { return std::max(0.1 * largest_of(gradients), 1e-2); }
 
+// A sum of products of keys or of features with themselves, "B H K K" or "B H F F": symmetric, positive definite.
+bool is_information(const StateInfo& part) { return part.shape.ends_with("K K") || part.shape.ends_with("F F"); }
+
 bool is_gate(const InputInfo& info) { return info.range == Range::log_gate || info.range == Range::negative; }
 
 // How far `gradient` is from the slope of a loss at x. Five points, so that the step can be long enough for rounding
@@ -148,7 +151,7 @@ class LayerCheck {
       const auto extent = plan.extents(part.shape, case_.time);
       Numbers numbers = normals(random, count(plan, part.shape, case_.time));
       const std::size_t n = extent.size(), side = static_cast<std::size_t>(extent[n - 1]);
-      if (part.shape.ends_with("K K")) {
+      if (is_information(part)) {
         for (std::size_t base = 0; base < numbers.size(); base += side * side) {
           Numbers square(side * side);
           for (std::size_t i = 0; i < side; ++i)
@@ -167,7 +170,7 @@ class LayerCheck {
       initial_[part.name] = numbers;
       d_final_[part.name] = normals(random, numbers.size());
       if (!part.differentiable) d_final_[part.name].assign(numbers.size(), 0.0);
-      if (part.shape.ends_with("K K"))
+      if (is_information(part))
         for (std::size_t base = 0; base < numbers.size(); base += side * side)
           for (std::size_t i = 0; i < side; ++i)
             for (std::size_t j = 0; j < i; ++j)
@@ -380,7 +383,7 @@ class LayerCheck {
     if (on_oracle(runner.plan()) || runner.plan().tokens_kept({}) >= 0) return;
     // The initial state, against the kernel's own outputs (which agree with the oracle from a fresh state).
     for (const StateInfo& part : runner.plan().states()) {
-      if (part.shape.ends_with("K K")) continue;  // one number alone would make it unsymmetric
+      if (is_information(part)) continue;  // one number alone would make it unsymmetric
       if (!part.differentiable || part.range == Range::fresh) continue;
       const Numbers& gradient = d_reference_.state.at(part.name);
       double largest = 0, difference = 0;

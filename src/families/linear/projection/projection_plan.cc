@@ -25,13 +25,16 @@ int build(Builder& b, double scale) {
   // Without eps and on more pairs than there are features the keys are dependent, which the kernel refuses and the
   // literal solver does not.
   if (s.eps == 0 && s.batch > b.width(k)) return literal_family.build(b, scale);
-  const std::ptrdiff_t before = s.batch - 1, G = b.shape().key_heads, H = b.shape().heads;
+  const bool grouped = b.axes(k).has('G');  // features of a matrix are those of every head
+  const std::ptrdiff_t before = s.batch - 1, H = b.shape().heads;
   b.pipeline().letters['W'] = s.batch - 1;
   const std::string letter(1, b.axes(k).back());
   return b.add(
       b.kernel(projection_family, scale, q, k, v, -1, b.quantity(s.step, "mu")), "BTHV",
       {b.memory_part(k, v),
-       {{"k", "B W G " + letter, "keys of the window before the newest"}, {before, G, b.width(k)}, b.type()},
+       {{"k", (grouped ? "B W G " : "B W H ") + letter, "keys of the window before the newest"},
+        {before, grouped ? b.shape().key_heads : H, b.width(k)},
+        b.type()},
        {{"v", "B W H V", "values of the window before the newest"}, {before, H, b.shape().value_dim}, b.type()}});
 }
 
