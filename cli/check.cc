@@ -486,6 +486,9 @@ LayerInfo info_of_recipe(const std::string& text) {
   LayerInfo info;
   info.name = info.recipe = to_string(recipe);
   info.square = recipe.memory.has("residual");
+  // A fit around every query solves a system per token, as in local-linear-attention, whose keys' local covariance is
+  // as badly conditioned under any weights.
+  if (recipe.memory.word == "local") info.conditioning = find_layer("local-linear-attention").conditioning;
   VariantInfo plain;
   constexpr double most_features = 300;
   while (plain.max_key_dim > 1 &&

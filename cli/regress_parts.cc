@@ -32,6 +32,7 @@ ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key
                 "--layer");
   Options options;
   options.type = Type::f64;
+  if (stream.as_layer) options.scale = 1;
   Shape shape;
   shape.key_dim = key_dim, shape.value_dim = value_dim;
   return ttr::plan(stream.text, shape, options);

@@ -12,7 +12,10 @@
 //
 // Factors on older pairs are 0.98 for sums and 0.99 for step rules. Sums have keys of length one and values times 0.02
 // = 1 - 0.98: they answer with a mean, as the step `auto` of other layers does. Step rules have keys of length one and
-// half steps. silu(1.2784645) = 1 opens an output gate.
+// half steps, in two steps per row twice 0.29289322 = 1 - sqrt(0.5). longhorn-shipped steps in every channel as if it
+// were alone, so its steps are small, sigmoid(-2). silu(1.2784645) = 1 opens an output gate. hgrn-2 writes where its
+// gate closes, so its gate is the key with the other sign. Queries are not scaled by 1 / sqrt(K): a value is wanted, not
+// a logit. Random features are 64, because a mean of as few as K of them is far from its kernel.
 #include <algorithm>
 #include <cmath>
 
@@ -31,15 +34,15 @@ struct Row {
 };
 constexpr Row rows[] = {
     {"rebased", "", "q=query, k=key, v=value"},
-    {"t2r", "", "q=query, k=key, v=value, W=random, b=0"},
+    {"t2r", "features=64", "q=query, k=key, v=value, W=random, b=0"},
     {"hedgehog", "", "q=query, k=key, v=value, W=identity, b=0"},
-    {"performer", "", "q=query, k=key, v=value, W=random"},
-    {"rfa", "", "q=unit query, k=unit key, v=value, W=random"},
-    {"gated-rfa", "", "q=unit query, k=unit key, v=value, W=random, g=log 0.98"},
+    {"performer", "features=64", "q=query, k=key, v=value, W=random"},
+    {"rfa", "features=64", "q=unit query, k=unit key, v=value, W=random"},
+    {"gated-rfa", "features=64", "q=unit query, k=unit key, v=value, W=random, g=log 0.98"},
     {"dijiang", "", "q=query, k=key, v=value, P=cosine"},
-    {"mlstm", "", "q=query, k=key, v=value, i=0, f=3.8918203"},  // sigmoid(f) = 0.98
+    {"mlstm", "", "q=unit query, k=unit key, v=value, i=log 0.02, f=3.8918203"},  // sigmoid(f) = 0.98
     {"gateloop", "", "q=unit query, k=unit key, v=0.02 value, la=log 0.98, theta=0"},
-    {"hgrn-2", "", "q=query, f=key, i=value, lower_bound=0.9"},
+    {"hgrn-2", "", "q=query, f=-1 key, i=value, lower_bound=0.9"},
     {"rwkv-6", "", "r=unit query, k=unit key, v=0.02 value, w=log 0.98, u=1"},
     {"log-linear-attention", "levels=40", "q=unit query, k=unit key, v=0.02 value, g=log 0.98, level_scales=1"},
     {"gated-slot-attention", "", "q=query, k=key, v=value, s=shares, g=log 0.98"},
@@ -48,7 +51,7 @@ constexpr Row rows[] = {
     {"mamba-3", "",
      "q=unit query, k=unit key, v=value, adt=log 0.98, dt=0.02, trap=0, q_bias=0, k_bias=0, angles=0, D=0, "
      "z=1.2784645"},
-    {"longhorn-shipped", "", "x=value, q=unit query, k=unit key, beta_raw=0, beta_bias=0, D=0, z=1.2784645"},
+    {"longhorn-shipped", "", "x=value, q=unit query, k=unit key, beta_raw=-2, beta_bias=0, D=0, z=1.2784645"},
     {"gdn-2", "", "q=unit query, k=unit key, v=value, g=log 0.99, b=0.5, w=0.5"},
     {"comba", "", "q=unit query, k=unit key, v=value, p=unit key, beta=0.5, g=log 0.99"},
     {"preconditioned-deltanet", "",
@@ -57,11 +60,13 @@ constexpr Row rows[] = {
      "q=unit query, k=unit key, v=value, g=log 0.99, g_atk=log 0.99, beta_atk=0.5, beta=0.5, log_atk_scale=0"},
     {"momentum-deltanet", "",
      "q=unit query, k=unit key, v=value, p=unit key, g=log 0.99, g_mu=log 0.5, beta=0.5, eta=0.5"},
-    {"deltaproduct", "", "q=unit query, k=unit key, v=value, beta=0.5"},
-    {"gated-deltaproduct", "", "q=unit query, k=unit key, v=value, beta=0.5, g=log 0.99"},
+    {"deltaproduct", "", "q=unit query, k=unit key, v=value, beta=0.29289322"},
+    {"gated-deltaproduct", "", "q=unit query, k=unit key, v=value, beta=0.29289322, g=log 0.99"},
     {"dplr", "", "q=unit query, k=unit key, v=0.5 value, a=unit key, b=-0.5 unit key, gk=log 0.99"},
     {"iplr", "", "q=unit query, k=unit key, v=0.5 value, a=unit key, b=-0.5 unit key"},
     {"rwkv-7", "", "r=unit query, w=log 0.99, k_raw=unit key, v=value, a=0.5, k_k=1, k_a=1, r_k=0"},
+    {"unnormalised-softmax", "window=50", "q=unit query, k=unit key, v=0.02 value"},
+    {"lact", "batch=16", "q=unit query, k=unit key, v=value, lr0=0.05, lr1=0.05, lr2=0.05, mom=0.5"},
     {"gated-kalmanet", "", "q=query, k=key, v=value, g=log 0.98, gk=log 0.98, alpha=1"},
     {"cosformer", "", nullptr,
      "weighs pairs by their distance as a part of a length that is known beforehand, and a stream has none"},
