@@ -127,8 +127,13 @@ std::string other_letters(const Plan& p) {
   if (occurs('P')) text += ", P time of pairs";
   if (occurs('N')) text += ", N pairs kept";
   for (char letter = 'A'; letter <= 'Z'; ++letter)
-    if (occurs(letter) && std::string_view("BTPHGKVN").find(letter) == std::string_view::npos)
-      own += fmt::format("{}{} = {}", own.empty() ? "" : ", ", letter, p.extents(std::string(1, letter), 1).at(0));
+    if (occurs(letter) && std::string_view("BTPHGKVN").find(letter) == std::string_view::npos) {
+      const std::string name(1, letter);
+      const auto of = [&](std::int64_t time) { return p.extents(name, time).at(0); };
+      const bool grows = of(1) != of(1024);  // levels without a number
+      own += fmt::format("{}{} = {}", own.empty() ? "" : ", ", name,
+                         grows ? "ceil(log2 T) + 1 or more" : std::to_string(of(1)));
+    }
   return own.empty() ? text + ")"
                      : text + ";\n            the other letters come from the layer and its settings: " + own + ")";
 }

@@ -189,14 +189,21 @@ double relative_error(const NamedNumbers& actual, const NamedNumbers& expected, 
 Runner::Runner(Plan plan, std::int64_t time, std::int64_t capacity, std::int64_t pairs)
     : plan_(std::move(plan)), time_(time), capacity_(std::max({time, capacity, pairs})), pairs_(pairs) {}
 
+std::vector<std::ptrdiff_t> Runner::extents(std::string_view shape, std::int64_t length) const {
+  std::vector<std::ptrdiff_t> extent = plan_.extents(shape, length, pairs_);
+  if (const std::size_t levels = Axes(shape).find('L'); levels != Axes::npos)
+    extent[levels] = plan_.extents("L", time_)[0];
+  return extent;
+}
+
 NamedNumbers Runner::forward_piece(const NamedNumbers& inputs, State state, std::int64_t length, Form form) const {
   std::map<std::string, Buffer> buffers;
   Inputs in;
   Outputs out;
   for (const InputInfo& info : plan_.inputs()) {
     if (info.optional && !inputs.contains(info.name)) continue;
-    auto& buffer = buffers.emplace(info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length, pairs_)))
-                       .first->second;
+    auto& buffer =
+        buffers.emplace(info.name, Buffer(plan_.options().type, extents(info.shape, length))).first->second;
     const auto found = inputs.find(info.name);
     if (found == inputs.end()) throw Error("the input " + info.name + " of " + plan_.name() + " is missing");
     if (found->second.size() != buffer.size())
@@ -206,8 +213,8 @@ NamedNumbers Runner::forward_piece(const NamedNumbers& inputs, State state, std:
     in[info.name] = buffer.tensor();
   }
   for (const InputInfo& info : plan_.outputs()) {
-    auto& buffer = buffers.emplace("-> " + info.name, Buffer(plan_.options().type, plan_.extents(info.shape, length)))
-                       .first->second;
+    auto& buffer =
+        buffers.emplace("-> " + info.name, Buffer(plan_.options().type, extents(info.shape, length))).first->second;
     out[info.name] = buffer.tensor();
   }
   const Form used = length == 1 && form == Form::step ? Form::step : form == Form::step ? Form::recurrent : form;
@@ -262,17 +269,15 @@ NamedNumbers Runner::backward_piece(const NamedNumbers& inputs, ConstState initi
   Outputs d_in;
   for (const InputInfo& info : plan_.inputs()) {
     if (info.optional && !inputs.contains(info.name)) continue;
-    auto& buffer = buffers.emplace(info.name, Buffer(type, plan_.extents(info.shape, length, pairs_))).first->second;
+    auto& buffer = buffers.emplace(info.name, Buffer(type, extents(info.shape, length))).first->second;
     buffer.write(inputs.at(info.name));
     in[info.name] = buffer.tensor();
-    auto& gradient =
-        buffers.emplace("d " + info.name, Buffer(type, plan_.extents(info.shape, length, pairs_))).first->second;
+    auto& gradient = buffers.emplace("d " + info.name, Buffer(type, extents(info.shape, length))).first->second;
     d_in[info.name] = gradient.tensor();
   }
   for (const InputInfo& info : plan_.outputs())
     if (const auto found = d_outputs.find(info.name); found != d_outputs.end()) {
-      auto& buffer =
-          buffers.emplace("-> " + info.name, Buffer(type, plan_.extents(info.shape, length, pairs_))).first->second;
+      auto& buffer = buffers.emplace("-> " + info.name, Buffer(type, extents(info.shape, length))).first->second;
       buffer.write(found->second);
       d_out[info.name] = buffer.tensor();
     }

@@ -49,6 +49,9 @@ class Runner {
   NamedNumbers backward_piece(const NamedNumbers& inputs, ConstState initial, const NamedNumbers& d_outputs,
                               ConstState d_final, State d_initial, std::int64_t length, Form) const;
 
+  // Of a tensor of a piece. Levels are those that the whole needs, because a later piece sees all pairs before it.
+  std::vector<std::ptrdiff_t> extents(std::string_view shape, std::int64_t length) const;
+
   Plan plan_;
   std::int64_t time_, capacity_, pairs_;
 };

@@ -155,8 +155,8 @@ class Plan {
   /// Empty where the weights of pairs depend on gates that are inputs, or on the query.
   std::optional<Forgetting> forgetting() const noexcept;
 
-  /// Extents of an input, output or state of this plan for `time` tokens; `pairs` is the extent of P in a plan that
-  /// is not causal, if it differs from that of T.
+  /// Extents of an input, output or state for `time` tokens from a fresh state (L of `levels` without a number: the
+  /// fewest they need); `pairs` is the extent of P in a plan that is not causal, if it differs from that of T.
   std::vector<std::ptrdiff_t> extents(std::string_view shape_letters, std::int64_t time,
                                       std::int64_t pairs = -1) const;
 

@@ -1,5 +1,6 @@
 // The public class Plan: planning, memory layouts, and sentences for calls that fail.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -360,8 +361,13 @@ Form Plan::best_form(std::int64_t time) const noexcept {
 
 std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time, std::int64_t pairs) const {
   std::vector<std::ptrdiff_t> result;
-  for (char letter : letters)
-    if (letter != ' ') result.push_back(body_->extent(letter, body_->shape.batch, time, pairs));
+  for (char letter : letters) {
+    if (letter == ' ') continue;
+    // Levels without a number: as many as the caller's tensor has, and `time` tokens need these.
+    const bool free = letter == 'L' && !body_->pipeline.letters.contains('L');
+    result.push_back(free ? std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(time, 1) - 1)) + 1
+                          : body_->extent(letter, body_->shape.batch, time, pairs));
+  }
   return result;
 }
 
