@@ -21,6 +21,7 @@ LOG_LINEAR = "src/families/linear/log_linear/log_linear.cc"
 PROJECTION = "src/families/linear/projection/projection.cc"
 OJA = "src/families/linear/oja/oja.cc"
 TOKEN = "src/families/linear/momentum/token.h"
+SCALAR = "src/families/linear/scalar/recurrent.h"
 SCALAR_CHUNK = "src/families/linear/scalar/chunk.h"
 ATTENTION_BACK = "src/families/pairs/attention/backward.cc"
 PATH_BACK = "src/families/pairs/path_attention/backward.cc"
@@ -46,7 +47,6 @@ FEATURES = "src/prepare/feature_maps.cc"
 PARTITION = "src/run/partition.cc"
 KERNELS = "src/run/kernels.cc"
 RUN = "src/run/run.cc"
-BLOCKS = "src/run/time_blocks.cc"
 OPERATIONS = "src/run/operation_steps.cc"
 
 CG = "check 'equal / linear / cg(30):B1-T1-H2-K5-V4-f64-seed3' 'equal / linear / cg(30):B2-T2-H2-K5-V4-f64-seed4'"  # one key, two keys: singular systems
@@ -86,6 +86,9 @@ MUTATIONS = [
      "scan: the map of a segment writes keys as well", ["check gated-oja"]),
     ("momentum-gate-gradient", TOKEN, "+= mu * s.dot(n, dZ, old[1]);", "+= s.dot(n, dZ, old[1]);",
      "gradient of the momentum's gate without the gate itself", ["check momentum-deltanet"]),
+    ("step-heads-state", SCALAR, "S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);",
+     "S + Size{h.first % 16} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);",
+     "decoding: heads beyond the 16th use the states of the first", ["check deltanet"]),
     ("delta-undecayed-read", SCALAR_CHUNK, "read[i] = p.g && undecayed ? step * read[i] : step;",
      "read[i] = step;", "a read before the decay is read after it", ["check leaky-lms comba lms-decoupled-decay"]),
     ("delta-state-gradient", SCALAR_CHUNK, "x, K, y, V, gated ? e[c] : T(1), dS, V, dS, V,",
@@ -149,6 +152,8 @@ MUTATIONS = [
     ("phase-second-block", CARRY, "T* const to = row_of(d.d_x, n.row, t, head) + first * d.d_x.stride[3];",
      "T* const to = row_of(d.d_x, n.row, t, head) + first % 32 * d.d_x.stride[3];",
      "gradient of a phase: channels beyond the 32nd add to the first", ["test carry '*'"]),
+    ("positions-of-packed", CARRY, "const T first = *state - static_cast<T>(n.begin);", "const T first = *state;",
+     "positions of a packed sequence count from the start of the row", ["test carry '*'"]),
     ("share-gradient", CARRY, "dz[i] = s.q * dz[i] - s.p * result;", "dz[i] = s.q * dz[i];",
      "gradient of the log of a running sum: its share is left out", ["check abc"]),
     ("mean-exponent", MEAN, "const T old = decay[c] + S[2][c], top = std::max(old, local[2][c]);",
@@ -191,15 +196,15 @@ MUTATIONS = [
      ["check based:B1-T60-H1-K70-V9-f64-alone-seed14"]),
     ("columns-of-state", KERNELS, "    each_part(true);", "    if (share.first_column == 0) each_part(true);",
      "threads that share a head by columns: only the first keeps its part of the state", ["check deltanet"]),
+    ("counts-of-heads", KERNELS, "if (own_counts) std::memcpy(state.data, counts, N * sizeof(std::int64_t));",
+     "if (own_counts) std::memcpy(state.data, counts, sizeof(std::int64_t));",
+     "threads: only the first sequence counts its tokens", ["check softmax-attention", "check log-linear-attention"]),
     ("backward-one-sequence", KERNELS, "cut.heads > 1 ? b.sequences.size() : 1;",
      "cut.heads > 1 ? std::min<std::size_t>(2, b.sequences.size()) : 1;",
      "threads, backward by heads: only two sequences", ["check deltanet"]),
     ("block-of-pairs", RUN, "const std::ptrdiff_t first = places.of_pairs ? begin * pairs : begin;",
      "const std::ptrdiff_t first = begin;", "blocks of time: several pairs per token count as one",
      ["check gated-deltaproduct"]),
-    ("blocks-restart-positions", BLOCKS, "if (step.kernel || !prepare::depends_on_time_index(step.op)) continue;",
-     "if (step.kernel || prepare::max_operands > 0) continue;", "blocks of time: positions start anew with every block",
-     ["check feature-cosformer retnet"]),
     ("operation-tail", OPERATIONS, "end = units * (i + 1) / tasks * unit;", "end = units / tasks * (i + 1) * unit;",
      "threads: per-token operations leave out what does not divide evenly", ["check mamba-2"]),
 ]

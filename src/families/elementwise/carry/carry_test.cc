@@ -119,6 +119,7 @@ void check_all(Carried f) {
   f.D = 37, f.T = 70, f.packed = {0, 1, 40, 70}, check_family(f, one_form, false);
   check_steps(f);
   check_alone(f, one_form);
+  f.T = 3, f.packed = {}, check_family(f, one_form);  // more channels than go together, by differences as well
 }
 
 TEST(Carry, Delay) { check_all({}); }

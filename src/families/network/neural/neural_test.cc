@@ -116,6 +116,47 @@ TEST(Neural, Lact) {
   f = lact(), f.T = 9, f.packed = {0, 4, 4, 5, 9}, check_steps(f), check_alone(f, forms);
 }
 
+// A unit whose weights are all 0 keeps them, so their gradient passes the norm as if there were none. Differences cannot
+// say so, because any other weights jump to their length. Nothing moves, and the other units have their length already:
+// the network without the norm gives the same numbers.
+TEST(Neural, ColumnOfZerosKeepsItsGradient) {
+  Neural f = lact();
+  f.H = 1, f.T = 7, f.label = "column_of_zeros";
+  Neural plain = f;
+  plain.m.row_norm = false;
+  const NeuralLayout layout(f.m);
+  constexpr int column = 1;
+  const int in = layout.part[0].in, out = layout.part[0].out;
+  Values with = f.draw_values(), without = plain.draw_values();
+  for (auto& [name, numbers] : with)
+    if (name == "rate" || name[0] == 'Z' || name[0] == 'P') std::fill(numbers.begin(), numbers.end(), 0.0);
+  for (int r = 0; r < in; ++r)
+    for (std::size_t n = 0; n < with["W0"].size(); n += static_cast<std::size_t>(in * out))
+      with["W0"][n + static_cast<std::size_t>(r * out + column)] = 0;
+  for (int i = 0; i < layout.count; ++i) {
+    const Doubles& W = with["W" + std::to_string(i)];
+    const std::size_t rows = static_cast<std::size_t>(layout.part[i].in),
+                      columns = static_cast<std::size_t>(layout.part[i].out);
+    Doubles& norms = with["norm" + std::to_string(i)];
+    for (std::size_t c = 0; c < norms.size(); ++c) {
+      double square = 0;
+      for (std::size_t r = 0; r < rows; ++r)
+        square += std::pow(W[(c / columns * rows + r) * columns + c % columns], 2);
+      norms[c] = std::sqrt(square) + 1e-5;
+    }
+  }
+  for (auto& [name, numbers] : without) numbers = with.at(name);
+  const Values d = draw_gradients(plain, 77);
+  for (const auto& [form, chunk] : forms) {
+    const Doubles got = run_backward<double>(f, with, d, {form, chunk}).at("W0"),
+                  want = run_backward<double>(plain, without, d, {form, chunk}).at("W0");
+    for (std::size_t i = column; i < want.size(); i += static_cast<std::size_t>(out)) {
+      EXPECT_NEAR(got[i], want[i], 1e-10) << "form " << static_cast<int>(form) << " number " << i;
+      EXPECT_GT(std::abs(want[i]), 1e-3);
+    }
+  }
+}
+
 TEST(Neural, GatedWithoutNonlinearSteps) {
   Neural f = lact();
   f.H = 1, f.label = "gated", f.m.row_norm = f.m.lazy = false, f.m.loss = Loss::squared, f.m.step_every = 1, f.T = 7;
