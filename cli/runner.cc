@@ -196,7 +196,8 @@ std::vector<std::ptrdiff_t> Runner::extents(std::string_view shape, std::int64_t
   return extent;
 }
 
-NamedNumbers Runner::forward_piece(const NamedNumbers& inputs, State state, std::int64_t length, Form form) const {
+NamedNumbers Runner::forward_piece(const NamedNumbers& inputs, State state, std::int64_t length, Form form,
+                                   bool& in_domain) const {
   std::map<std::string, Buffer> buffers;
   Inputs in;
   Outputs out;
@@ -223,7 +224,8 @@ NamedNumbers Runner::forward_piece(const NamedNumbers& inputs, State state, std:
   fill_with_nan(work);
   const Workspace workspace{work.data(), work.size() * sizeof(double)};
   const Status status = plan_.forward(in, state, out, workspace, used);
-  expect_ok(plan_, status, status == Status::ok ? "" : plan_.diagnose(in, state, out, workspace, used));
+  if (status == Status::out_of_domain && keeps_out_of_domain_) in_domain = false;
+  else expect_ok(plan_, status, status == Status::ok ? "" : plan_.diagnose(in, state, out, workspace, used));
   NamedNumbers outputs;
   for (const InputInfo& info : plan_.outputs()) outputs[info.name] = buffers.at("-> " + info.name).read();
   return outputs;
@@ -242,7 +244,7 @@ Forward Runner::in_pieces(const NamedNumbers& inputs, const NamedNumbers& initia
     for (const InputInfo& info : plan_.inputs())
       if (const auto found = inputs.find(info.name); found != inputs.end())
         piece[info.name] = tokens_of(plan_, found->second, info.shape, time_, begin, end);
-    const NamedNumbers outputs = forward_piece(piece, state.state(), end - begin, form);
+    const NamedNumbers outputs = forward_piece(piece, state.state(), end - begin, form, result.in_domain);
     for (const InputInfo& info : plan_.outputs())
       put_tokens(plan_, result.outputs[info.name], outputs.at(info.name), info.shape, time_, begin);
     begin = end;
@@ -321,9 +323,10 @@ NamedNumbers Runner::backward_in_pieces(const NamedNumbers& inputs, const NamedN
   };
   std::vector<StateBuffer> starts = {fresh_state(plan_, capacity_, {})};
   std::int64_t begin = 0;
+  bool in_domain = true;  // a state moves on where it is not
   for (const std::int64_t end : cuts) {
     starts.push_back(starts.back());
-    forward_piece(part(inputs, plan_.inputs(), begin, end), starts.back().state(), end - begin, form);
+    forward_piece(part(inputs, plan_.inputs(), begin, end), starts.back().state(), end - begin, form, in_domain);
     begin = end;
   }
   NamedNumbers gradients;

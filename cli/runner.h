@@ -15,6 +15,7 @@ using NamedNumbers = std::map<std::string, Numbers, std::less<>>;
 
 struct Forward {
   NamedNumbers outputs, state;  // state parts by name: the final state
+  bool in_domain = true;        // else some call returned out_of_domain
 };
 struct Backward {
   NamedNumbers inputs, state;  // gradients
@@ -28,6 +29,9 @@ class Runner {
 
   const Plan& plan() const { return plan_; }
   std::int64_t time() const { return time_; }
+  /// Forward calls that return out_of_domain are errors, unless this was called: then what they wrote is returned, and
+  /// Forward::in_domain is false.
+  void keep_out_of_domain() { keeps_out_of_domain_ = true; }
 
   // The workspace is filled with NaN before every call: nothing may depend on what it held.
   Forward forward(const NamedNumbers& inputs, const NamedNumbers& initial, Form) const;
@@ -45,7 +49,7 @@ class Runner {
 
  private:
   // One call on the tokens of a piece; the state moves on.
-  NamedNumbers forward_piece(const NamedNumbers& inputs, State, std::int64_t length, Form) const;
+  NamedNumbers forward_piece(const NamedNumbers& inputs, State, std::int64_t length, Form, bool& in_domain) const;
   NamedNumbers backward_piece(const NamedNumbers& inputs, ConstState initial, const NamedNumbers& d_outputs,
                               ConstState d_final, State d_initial, std::int64_t length, Form) const;
 
@@ -54,6 +58,7 @@ class Runner {
 
   Plan plan_;
   std::int64_t time_, capacity_, pairs_;
+  bool keeps_out_of_domain_ = false;
 };
 
 /// Elements of an array whose shape is given in letters.

@@ -19,9 +19,12 @@ Declaration local_linear_attention() {
   d.info.equation =
       "min_{b,W} sum_j w_j |v_j - b - W'(k_j - q)|^2 + ridge (sum w) |W|^2 ,  w_j = exp(c q.k_j) ;  o_t = b";
   d.info.scale = "c = 1/sqrt(K) in the kernel";
-  d.info.traps = {"ridge to infinity gives softmax attention; a wide kernel and ridge 0 give affine least squares.",
-                  "The weights on the values sum to one but may be negative: |o| can exceed every |v|.",
-                  "Before K+1 independent pairs the fit interpolates: keep the ridge positive."};
+  d.info.traps = {
+      "ridge to infinity gives softmax attention; a wide kernel and ridge 0 give affine least squares.",
+      "The weights on the values sum to one but may be negative: |o| can exceed every |v|.",
+      "Before K+1 independent pairs the fit interpolates: keep the ridge positive.",
+      "Where logits peak beside a tiny or absolute ridge rounding is all of the answer: such a query gets NaN "
+      "and the call returns out_of_domain (docs/accuracy.md)."};
   d.info.inputs = {{"q", "B T H K", "query", Range::normal},
                    {"k", "B T G K", "key", Range::normal},
                    {"v", "B T G V", "value", Range::normal},

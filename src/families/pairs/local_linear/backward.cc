@@ -38,7 +38,7 @@ class Back {
       for (Size first = 0; first < n.end - n.begin; first += tile_size) {
         good = block.load(p, n, h, first, run.solver.wants_query(p, first)) && good;
         values(n, h);
-        slopes(n, h);
+        good = slopes(n, h) && good;
         weights(n, h);
         logits(n, h);
       }
@@ -94,21 +94,20 @@ class Back {
     s.scale(block.rows * K, T(-1), run.rhs, run.rhs);
   }
 
-  // r and u; the gradient of a given slope.
-  void slopes(const Sequence& n, int head) {
+  // r and u; the gradient of a given slope. False: not all of them are known.
+  bool slopes(const Sequence& n, int head) {
     if (p.slope) {
       run.take_slope(p, n, head);
       std::fill_n(run.u, block.rows * (K + 1), T(0));
       if (d.d_slope) add_rows(s, T(1), run.rhs, n.row, n.begin + block.begin, block.rows, head, K, d.d_slope);
-      return;
+      return true;
     }
     if (p.order == 2) {
-      run.quadratic.solve(block, run.g, run.r2, run.u2);
-      return;
+      return run.quadratic.solve(block, run.g, run.r2, run.u2);
     }
     const System<T> systems[] = {{block.rhs, run.r, nullptr, tolerance<T>(true)},
                                  {run.rhs, run.u, run.size, tolerance<T>(true)}};
-    run.solver.solve(block, systems, 2);
+    return run.solver.solve(block, systems, 2);
   }
 
   // dv, the part of dk that does not go through the logits, and C W in the tiles of run.g, its sum in run.mean.

@@ -183,6 +183,12 @@ struct Block {
     const Size past = pairs.layout.seen(begin, 1).count;
     return causal ? past : pairs.past + pairs.now;
   }
+  /// Weights and ridges below this do not count beside the largest weight, 1 / pairs or more.
+  static constexpr double least_ridge = std::is_same_v<T, float> ? 1e-30 : 1e-200;
+  /// A ridge so small that it may have been raised to this, or that weights larger than it may have been lost.
+  bool loses_ridge(Size i) const {
+    return static_cast<double>(lambda[i]) <= 1.001 * least_ridge && pairs.layout.seen(begin + i, 1).count > 1;
+  }
   /// No query of the block meets a number it does not see in a fused pass over the keys of tile t.
   bool fuses(Size t) const { return whole(t) || pairs.tame_keys[t]; }
 
@@ -270,7 +276,7 @@ struct Block {
     if (!(given > T(0))) return std::numeric_limits<T>::quiet_NaN();
     if (kind == LocalRidge::relative) return given;
     // Beyond these bounds the answer is that of an infinite ridge, or of none.
-    const double bound = std::is_same_v<T, float> ? 1e30 : 1e200;
+    const double bound = 1 / least_ridge;
     const double value = static_cast<double>(given) * std::exp(-log_of_mass);
     return static_cast<T>(value > bound ? bound : value < 1 / bound ? 1 / bound : value);
   }

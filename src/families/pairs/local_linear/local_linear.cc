@@ -16,10 +16,10 @@ bool forward_head(const LocalLinearProblem<T>& p, const Sequence& n, int head, R
   for (Size first = 0; first < n.end - n.begin; first += tile_size) {
     good = block.load(p, n, head, first, run.solver.wants_query(p, first)) && good;
     if (p.slope) run.take_slope(p, n, head);
-    else if (p.order == 2) run.quadratic.solve(block, nullptr, run.r2, nullptr);
+    else if (p.order == 2) good = run.quadratic.solve(block, nullptr, run.r2, nullptr) && good;
     else {
       const System<T> system{block.rhs, run.r, nullptr, tolerance<T>(false)};
-      run.solver.solve(block, &system, 1);
+      good = run.solver.solve(block, &system, 1) && good;
     }
     std::fill_n(run.values, block.rows * p.value_dim, T(0));
     for (Size t = block.first; t < block.tiles; ++t) run.read_values(t);

@@ -38,8 +38,10 @@
 // the pair to the query (pairs/gates.h).
 //
 // Traps: lambda must be > 0; elsewhere a query gets NaN, the others are computed, and the call returns
-// out_of_domain. Where rounding leaves S indefinite the ridge is raised to 1e-13 K max S. The weights p_j (1 - c_j.r)
-// sum to 1 but may be negative: |o| can exceed every |v|. NaN reaches the queries that see it and no others.
+// out_of_domain. So it is with a query whose logits peak so sharply, beside so small a ridge, that rounding leaves
+// less than a digit of its answer: of kb (T's unit, times |r|.|kb|), of S (a pivot), or of weights that underflow
+// (moments.h). The weights p_j (1 - c_j.r) sum to 1 but may be negative: |o| can exceed every |v|. NaN reaches the
+// queries that see it and no others.
 // Gradients are added to (+=); a gradient view with zero strides sums over what it broadcasts.
 #pragma once
 

@@ -34,12 +34,14 @@ class Quadratic {
 
   /// r = S^-1 xb for every query; with `centred` (tiles of g.v_j minus its mean) also
   /// u = -S^-1 sum_j p_j centred_j (x_j - xb).
-  void solve(const Block<T>& block, const T* centred, Coefficients r, Coefficients u) {
+  /// Queries that are not known (moments.h) get NaN, and it returns false.
+  bool solve(const Block<T>& block, const T* centred, Coefficients r, Coefficients u) {
+    bool all_known = true;
     for (Size i = 0; i < block.rows; ++i) {
       double* const to = r + i * F;
       double* const other = centred ? u + i * F : nullptr;
       double* const mean = means + i * F;
-      find_mean(block, i);
+      const bool exact = find_mean(block, i);
       moments.clear();
       if (other) std::fill_n(other, F, 0.0);
       for (Size t = block.first; t < block.tiles; ++t) {
@@ -57,7 +59,13 @@ class Quadratic {
         if (good) moments.solve(b);
         else std::fill_n(b, F, std::numeric_limits<double>::quiet_NaN());
       }
+      const bool solved = !good || moments.is_known(block.loses_ridge(i) ? Block<T>::least_ridge : 0.0);
+      if (solved && (exact || is_known(F, to, mean))) continue;
+      all_known = false;
+      for (double* const b : {to, other})
+        if (b) std::fill_n(b, F, std::numeric_limits<double>::quiet_NaN());
     }
+    return all_known;
   }
 
   /// Y_ij = w_i . (x_ij - xb_i) + (add ? Y_ij : 0)
@@ -98,7 +106,8 @@ class Quadratic {
   };
 
   // xb = x_1 + sum p (x - x_1) / sum p: exact for identical keys, and free of the rounding of sum p = 1.
-  void find_mean(const Block<T>& block, Size i) {
+  // True if it is x_1.
+  bool find_mean(const Block<T>& block, Size i) {
     double* const mean = means + i * F;
     double total = 0;
     bool started = false;
@@ -113,7 +122,9 @@ class Quadratic {
       }
     }
     s.scale(F, 1 / total, mean, mean);
+    const bool exact = std::all_of(mean, mean + F, [](double m) { return m == 0; });
     s.axpy(F, 1.0, first, mean);
+    return exact;
   }
   void difference(const Block<T>& block, Size i, Size t, Size j) const {
     const T* const k = pairs.keys(t) + j * K;

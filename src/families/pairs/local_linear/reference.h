@@ -1,5 +1,5 @@
 // Cases of local linear attention and their literal solution: the weighted ridge regression in raw features, query by
-// query, in long double. Gradients are central differences of it.
+// query, in long double, as a least squares problem. Gradients are central differences of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -100,24 +100,51 @@ struct Case {
   }
 };
 
-/// b with A b = y for the columns of y [n, m], by elimination with pivoting; row 0 of the result.
-inline Reals first_row(Reals A, Reals y, Size n, Size m) {
-  for (Size i = 0; i < n; ++i) {
+/// The first coefficient of the least squares fit of y by X for the rows [X, y] of F + m numbers: Householder's
+/// reflections with the largest rows first and the largest column next, which is accurate row by row however much the
+/// rows differ in size (Cox and Higham 1998). Products of rows would square what weights of e^-800 beside 1 cost.
+inline Reals first_coefficient(std::vector<Reals> rows, Size F, Size m) {
+  const auto largest = [&](const Reals& row) {
+    Real most = 0;
+    for (Size a = 0; a < F; ++a) most = std::max(most, std::abs(row[a]));
+    return most;
+  };
+  std::stable_sort(rows.begin(), rows.end(), [&](const Reals& a, const Reals& b) { return largest(a) > largest(b); });
+  const Size n = static_cast<Size>(rows.size());
+  std::vector<Size> order(F);
+  for (Size a = 0; a < F; ++a) order[a] = a;
+  Reals diagonal(F);
+  for (Size i = 0; i < F; ++i) {
     Size best = i;
-    for (Size r = i; r < n; ++r)
-      if (std::abs(A[r * n + i]) > std::abs(A[best * n + i])) best = r;
-    for (Size j = 0; j < n; ++j) std::swap(A[i * n + j], A[best * n + j]);
-    for (Size j = 0; j < m; ++j) std::swap(y[i * m + j], y[best * m + j]);
-    for (Size r = 0; r < n; ++r) {
-      if (r == i) continue;
-      const Real f = A[r * n + i] / A[i * n + i];
-      for (Size j = i; j < n; ++j) A[r * n + j] -= f * A[i * n + j];
-      for (Size j = 0; j < m; ++j) y[r * m + j] -= f * y[i * m + j];
+    Real norm = -1;
+    for (Size a = i; a < F; ++a) {
+      Real square = 0;
+      for (Size r = i; r < n; ++r) square += rows[r][order[a]] * rows[r][order[a]];
+      if (square > norm) norm = square, best = a;
+    }
+    std::swap(order[i], order[best]);
+    const Size c = order[i];
+    diagonal[i] = rows[i][c] > 0 ? -std::sqrt(norm) : std::sqrt(norm);
+    rows[i][c] -= diagonal[i];
+    const Real scale = 1 / (diagonal[i] * rows[i][c]);  // -2 / |reflector|^2
+    for (Size a = i + 1; a < F + m; ++a) {
+      const Size column = a < F ? order[a] : a;
+      Real along = 0;
+      for (Size r = i; r < n; ++r) along += rows[r][c] * rows[r][column];
+      for (Size r = i; r < n; ++r) rows[r][column] += scale * along * rows[r][c];
     }
   }
-  Reals b(y.begin(), y.begin() + m);
-  for (Real& x : b) x /= A[0];
-  return b;
+  Reals result(m, 0);
+  for (Size b = 0; b < m; ++b) {
+    Reals x(F);
+    for (Size i = F; i-- > 0;) {
+      Real sum = rows[i][F + b];
+      for (Size a = i + 1; a < F; ++a) sum -= rows[i][order[a]] * x[order[a]];
+      x[order[i]] = sum / diagonal[i];
+    }
+    result[b] = x[0];
+  }
+  return result;
 }
 
 /// Everything query (n, head, t) sees, in the plainest words.
@@ -174,20 +201,22 @@ inline Reals literal_answer(const Case& c, const Values& x, Size n, const Sequen
                                              : lambdas[token * H + head];
   const Real lambda = c.ridge == LocalRidge::relative ? given * sum : given;
   const Size F = 1 + K + (c.order == 2 ? K * (K + 1) / 2 : 0);
-  Reals A(F * F, 0), y(F * V, 0);
+  std::vector<Reals> rows;
   for (std::size_t j = 0; j < keys.size(); ++j) {
     Reals f = {1};
     for (Size a = 0; a < K; ++a) f.push_back(Real(keys[j][a]) - q[a]);
     if (c.order == 2)
       for (Size a = 0; a < K; ++a)
         for (Size b = a; b < K; ++b) f.push_back(f[1 + a] * f[1 + b]);
-    for (Size a = 0; a < F; ++a) {
-      for (Size b = 0; b < F; ++b) A[a * F + b] += w[j] * f[a] * f[b];
-      for (Size b = 0; b < V; ++b) y[a * V + b] += w[j] * f[a] * values[j][b];
-    }
+    f.insert(f.end(), values[j], values[j] + V);
+    for (Real& number : f) number *= std::sqrt(w[j]);
+    rows.push_back(f);
   }
-  for (Size a = 1; a < F; ++a) A[a * F + a] += lambda;
-  return first_row(A, y, F, V);
+  for (Size a = 1; a < F; ++a) {
+    rows.emplace_back(F + V, 0);
+    rows.back()[a] = std::sqrt(lambda);
+  }
+  return first_coefficient(rows, F, V);
 }
 
 inline Doubles literal(const Case& c, const Values& x) {

@@ -57,8 +57,9 @@ class Solver {
     return query_skip == 0 || --query_skip < 0;
   }
 
-  /// A query without a solution (lambda or data NaN) gets NaN.
-  void solve(const Block<T>& block, const System<T>* systems, int count) {
+  /// A query without a solution (lambda or data NaN) gets NaN; so does one whose first system, the slope, is not known
+  /// well enough for an answer (moments.h), and then it returns false.
+  bool solve(const Block<T>& block, const System<T>* systems, int count) {
     const bool direct = is_direct();
     if (skip > 0) --skip;
     std::fill_n(failed, block.rows, direct);
@@ -71,9 +72,18 @@ class Solver {
           2 * std::count(failed, failed + block.rows, true) > block.rows && !(narrow && block.fewest() < K);
       skip = wait = most ? longer(wait) : 0;
     }
-    for (Size i = 0; i < block.rows; ++i)
-      if (failed[i]) solve_row(block, i, systems, count);
+    bool all_known = true;
+    for (Size i = 0; i < block.rows; ++i) {
+      // Steps cannot tell what is lost in rounding of S.
+      const double rounding = static_cast<double>(std::numeric_limits<T>::epsilon() * block.trace[i]);
+      const bool lost = block.loses_ridge(i) || static_cast<double>(block.lambda[i]) < rounding;
+      const bool known = (!failed[i] && !lost) || solve_row(block, i, systems, count);
+      if (known && is_known(Size{K}, systems[0].x + i * (K + 1), block.mean + i * K)) continue;
+      for (int n = 0; n < count; ++n) std::fill_n(systems[n].x + i * (K + 1), K, std::numeric_limits<T>::quiet_NaN());
+      all_known = false;
+    }
     for (int n = 0; n < count; ++n) finish(block, systems[n].x);
+    return all_known;
   }
   /// Steps so far, of all queries together: wrong products, or a preconditioner that does nothing, show here alone,
   /// because the direct solve repairs the answers.
@@ -117,7 +127,8 @@ class Solver {
 
   bool is_direct() const { return K <= largest_direct || skip > 0; }
 
-  void solve_row(const Block<T>& block, Size i, const System<T>* systems, int count) {
+  // False: rounding leaves nothing of the solution.
+  bool solve_row(const Block<T>& block, Size i, const System<T>* systems, int count) {
     moments.clear();
     for (Size t = block.first; t < block.tiles; ++t) {
       const MaskRange range = block.seen(t);
@@ -140,6 +151,7 @@ class Solver {
       else std::fill_n(solution, K, std::numeric_limits<double>::quiet_NaN());
       for (int c = 0; c < K; ++c) systems[n].x[i * (K + 1) + c] = static_cast<T>(solution[c]);
     }
+    return !good || moments.is_known(block.loses_ridge(i) ? Block<T>::least_ridge : 0.0);
   }
 
   // The queries that are still active, in `order`.
