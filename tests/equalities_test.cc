@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "oracle/batch.h"
+#include "oracle/feature_maps.h"
 #include "oracle_cases.h"
 #include "recipe/derive.h"
 #include "recipe/equal.h"
@@ -23,6 +24,7 @@ namespace {
 
 using oracle::Array;
 using oracle::Arrays;
+using oracle::Matrix;
 using oracle::Sizes;
 using oracle::Vec;
 
@@ -50,7 +52,18 @@ double square_at(const Design& d, const Arrays& in, std::size_t at) {
                               d.memory.bandwidth.is_constant() ? d.memory.bandwidth.value : 2 * root, d.memory.degree)
         .value();
   }
-  const Vec<double> phi = oracle::features(d.memory, key, key);
+  if (!d.memory.has_map_inputs()) {
+    const Vec<double> phi = oracle::features(d.memory, key, key);
+    return oracle::dot(phi, phi);
+  }
+  std::map<std::string, Matrix<double>> of_head;  // [H, ..]: a row for each head
+  for (const char* name : {"W", "b", "P", "gamma", "shift"})
+    if (const auto found = in.find(name); found != in.end()) {
+      const std::size_t width = found->second.data.size() / H;
+      Matrix<double>& row = of_head[name] = Matrix<double>(1, static_cast<int>(width));
+      for (std::size_t i = 0; i < width; ++i) row(0, static_cast<int>(i)) = found->second.data[at % H * width + i];
+    }
+  const Vec<double> phi = oracle::matrix_features(d.memory, key, of_head);
   return oracle::dot(phi, phi);
 }
 
