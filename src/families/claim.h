@@ -74,9 +74,7 @@ class Claim {
     takes(m.feature, {Feature::elu1, Feature::relu, Feature::silu});
     x.keys = {};
   }
-  bool has_wide_features() const {
-    return !m.keeps_channels();
-  }
+  bool has_wide_features() const { return !m.keeps_channels(); }
   void takes_any_features() {
     if (has_wide_features()) m.feature = {}, m.degree = Memory{}.degree, m.rows = 0;
     takes_narrow_features();
