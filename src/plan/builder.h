@@ -43,7 +43,8 @@ class Builder {
   bool produced(const std::string& name) const;  // whether the layer makes this canonical input itself
   int add_value(Value);
   int constant(double number) { return add_value({"", "", Value::From::constant, -1, {number}}); }
-  const Axes& axes(int value) const { return p_.values[static_cast<std::size_t>(value)].axes; }
+  // By value: a reference would not outlive the next value.
+  Axes axes(int value) const { return p_.values[static_cast<std::size_t>(value)].axes; }
   int extent(char letter) const;
   int width(int value) const;  // of its last axis
   int per_head(int value);     // q and k of a group, written out for every head
