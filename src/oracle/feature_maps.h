@@ -17,16 +17,6 @@
 namespace ttr::oracle {
 
 template <class S>
-void softmax_in_place(Vec<S>& x) {
-  using std::exp;
-  double largest = -HUGE_VAL;
-  for (const S& e : x) largest = std::max(largest, value_of(e));
-  S sum = 0.0;
-  for (S& e : x) e = exp(e - S(largest)), sum += e;
-  for (S& e : x) e /= sum;
-}
-
-template <class S>
 Vec<S> rebased_features(const Vec<S>& x, const Matrix<S>& gamma, const Matrix<S>& shift) {
   using std::sqrt;
   const double K = static_cast<double>(x.size());
@@ -78,7 +68,7 @@ Vec<S> matrix_features(const Memory& m, const Vec<S>& x, const std::map<std::str
       for (const S& e : z) phi.push_back(cos(e) * S(1 / std::sqrt(M)));
       return phi;
     case F::dijiang:
-      softmax_in_place(z);
+      z = softmax(std::move(z));
       return z;
     case F::hedgehog_exp:
       for (const S& e : z) phi.push_back(exp(e));
@@ -88,7 +78,7 @@ Vec<S> matrix_features(const Memory& m, const Vec<S>& x, const std::map<std::str
       const S factor = m.feature == F::hedgehog ? 1.0 : 2.0;
       for (const S& e : z) phi.push_back(factor * e);
       for (const S& e : z) phi.push_back(-factor * e);
-      softmax_in_place(phi);
+      phi = softmax(std::move(phi));
       return phi;
     }
   }

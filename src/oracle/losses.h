@@ -23,18 +23,6 @@
 
 namespace ttr::oracle {
 
-/// softmax(x), without overflow.
-template <class S>
-Vec<S> softmax(Vec<S> x) {
-  using std::exp;
-  double largest = -HUGE_VAL;
-  for (const S& e : x) largest = std::max(largest, value_of(e));
-  S sum = 0.0;
-  for (S& e : x) e = exp(e - S(largest)), sum += e;
-  for (S& e : x) e /= sum;
-  return x;
-}
-
 /// d loss / d y at the answer y to a pair whose value is v; `c` is the loss's parameter.
 template <class S>
 Vec<S> d_loss(const Extras& extras, const Vec<S>& y, const Vec<S>& v, const S& c) {

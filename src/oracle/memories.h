@@ -15,11 +15,24 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "oracle/similarity.h"
 
 namespace ttr::oracle {
+
+/// softmax(x), without overflow.
+template <class S>
+Vec<S> softmax(Vec<S> x) {
+  using std::exp;
+  double largest = -HUGE_VAL;
+  for (const S& e : x) largest = std::max(largest, value_of(e));
+  S sum = 0.0;
+  for (S& e : x) e = exp(e - S(largest)), sum += e;
+  for (S& e : x) e /= sum;
+  return x;
+}
 
 inline constexpr double layernorm_eps = 1e-6;
 
