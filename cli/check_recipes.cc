@@ -7,13 +7,14 @@
 //
 // Tolerances are those of `ttr check` against the oracle. A recipe may magnify rounding without bound (a step that is
 // too long, a ridge that is too small, an output that nearly vanishes before it is normalised), so an error beyond the
-// tolerance is measured against what the problem itself does with rounding: the oracle solves it again with inputs that
-// are moved by a relative 1e-8,
+// tolerance is measured against what the problem itself does with rounding (sensitivity.h): the oracle solves it again
+// with inputs that are moved by a relative 1e-8, and a solve without a ridge divides by its features,
 //
-//   allowed = max(tolerance, 4000 u c max(1, |change of the result| / 1e-8)),     u = 2^-53 or 2^-24
+//   allowed = max(tolerance, 4000 u c max(1, |change of the result| / 1e-8), 16 u condition(features)^2),
 //
-// with c = 1, or what conditioning_of says of the recipe's own numbers (1 / ridge). Recipes that passed by that only
-// are counted on their own ("ill-conditioned").
+// u = 2^-53 or 2^-24, with c = 1, or what conditioning_of says of the recipe's own numbers (1 / ridge). Recipes that passed by that only
+// are counted on their own ("ill-conditioned"). Where no digit is allowed to be right a kernel may also say that there
+// is no answer.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -28,12 +29,13 @@
 #include "progress.h"
 #include "random.h"
 #include "runner.h"
+#include "sensitivity.h"
 #include "text_table.h"
 
 namespace ttr::cli {
 namespace {
 
-constexpr double moved_by = 1e-8, most_roundings = 4000;
+constexpr double most_roundings = 4000, few_roundings = 16;
 
 double number_of(const Term& term, std::string_view key, double otherwise) {
   const Argument* const a = term.find(key);
@@ -103,9 +105,15 @@ double conditioning_of(const Recipe& recipe, int key_dim, const NamedNumbers& in
 bool is_least_norm(const Recipe& recipe) {
   return recipe.solver.word == "exact" && number_of(recipe.solver, "ridge", recipe.solver.has("ridge")) == 0;
 }
+bool solves_without_ridge(const Recipe& recipe) {
+  const Term& solver = recipe.solver;
+  if (solver.word == "apa") return number_of(solver, "eps", solver.has("eps")) == 0;
+  return is_least_norm(recipe) || (solver.word == "cg" && number_of(solver, "ridge", solver.has("ridge")) == 0);
+}
 bool has_rank(const Recipe& recipe) {
+  const bool without_ridge = is_least_norm(recipe) || recipe.solver.has("fading");  // a ridge that fades as pairs do
   for (const Term& term : recipe.weights)
-    if (is_least_norm(recipe) && term.word == "decay" && number_of(term, "", 1) < 1e-3) return false;
+    if (without_ridge && term.word == "decay" && number_of(term, "", 1) < 1e-3) return false;
   return true;
 }
 
@@ -235,7 +243,7 @@ class RecipeCheck {
     try {
       compare(runner);
     } catch (const Error& error) {
-      if (may_refuse(case_.recipe)) out_.no_answer = true;
+      if (may_refuse(case_.recipe) || !(allowed_error(false) < 1)) out_.no_answer = true;
       else fail("run", std::string(to_string(form_)), error.what());
     }
     reference_ = nullptr;
@@ -315,16 +323,8 @@ class RecipeCheck {
       worst = std::max(worst, error);
       return;
     }
-    if (!sensitivity_) sensitivity_ = measure_sensitivity();
-    const double sensitivity = std::max(1.0, (*sensitivity_)[gradient ? 1 : 0]);
-    // Affine projection solves with the products of its keys, and so does the gradient of that once more.
-    const double products = case_.recipe.solver.word != "apa" ? 1
-                            : gradient                        ? sensitivity * sensitivity
-                                                              : sensitivity;
-    const double allowed = most_roundings * (f32 ? 0x1p-24 : 0x1p-53) *
-                           conditioning_of(case_.recipe, case_.shape.key_dim, in_) * products * sensitivity /
-                           shortest_answer();
-    if (error <= allowed || std::isnan((*sensitivity_)[0]) || !has_rank(case_.recipe)) {
+    const double allowed = allowed_error(gradient);
+    if (error <= allowed || std::isnan(allowed) || !has_rank(case_.recipe)) {
       out_.ill_conditioned = true;
       return;
     }
@@ -333,25 +333,55 @@ class RecipeCheck {
     out_.tolerance = std::max(tolerance, allowed), out_.note = std::move(note);
   }
 
-  // How much outputs and gradients change, relative to a relative change of the inputs.
-  std::array<double, 2> measure_sensitivity() const {
-    const Form form = case_.options.causal ? Form::recurrent : Form::parallel;
-    std::array<double, 2> most{};
-    for (int trial = 0; trial < 2; ++trial) {
-      SplitMix random(case_.seed + 1000 + static_cast<std::uint64_t>(trial));
-      NamedNumbers moved = in_;
-      for (auto& [name, numbers] : moved)
-        for (double& x : numbers) x *= 1 + moved_by * (random.uniform() < 0.5 ? -1 : 1);
-      try {
-        const double floor = floor_of(d_expected_);
-        most[0] = std::max(most[0], relative_error(reference_->forward(moved, {}, form).outputs, expected_.outputs));
-        most[1] = std::max(
-            most[1], relative_error(reference_->backward(moved, {}, d_out_, {}, form).inputs, d_expected_, floor));
-      } catch (const Error&) {  // at the border of what has an answer
-        return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
-      }
+  // What rounding may do to the result; NaN at the border of what has an answer.
+  double allowed_error(bool gradient) {
+    if (!sensitivity_)
+      sensitivity_ = measure_sensitivity(*reference_, {in_, d_out_, expected_.outputs, d_expected_},
+                                         floor_of(d_expected_), case_.seed + 1000);
+    const double sensitivity = std::max(1.0, gradient ? sensitivity_->gradients : sensitivity_->answers);
+    // Affine projection and conjugate gradients work with the products of their keys, and so does the gradient of that
+    // once more.
+    const std::string& solver = case_.recipe.solver.word;
+    const double products = solver == "apa"              ? (gradient ? sensitivity * sensitivity : sensitivity)
+                            : solver == "cg" && gradient ? sensitivity
+                                                         : 1;
+    const double u = case_.options.type == Type::f32 ? 0x1p-24 : 0x1p-53;
+    const double by_inputs = most_roundings * u * conditioning_of(case_.recipe, case_.shape.key_dim, in_) * products *
+                             sensitivity / shortest_answer();
+    if (solver == "cg" && gradient) return std::max(by_inputs, few_roundings * u / smallest_last_step());
+    if (!solves_without_ridge(case_.recipe)) return by_inputs;
+    if (!condition_) {
+      const std::int64_t pairs = case_.pairs >= 0 ? case_.pairs : case_.time;
+      const std::int64_t seen =
+          solver == "apa" ? static_cast<std::int64_t>(number_of(case_.recipe.solver, "", 1)) : pairs;
+      condition_ = condition_of_features(reference_->plan(), case_.recipe, in_, pairs, seen);
     }
-    return {most[0] / moved_by, most[1] / moved_by};
+    return std::max(by_inputs, few_roundings * u * *condition_ * *condition_);
+  }
+
+  // By how much the last conjugate gradient step changes an answer, relatively, where it changes least but does: after a
+  // step that nearly solved the system, what is left to go on with is mostly rounding, and so is its gradient.
+  double smallest_last_step() const {
+    Recipe shorter = case_.recipe;
+    Argument* steps = nullptr;
+    for (Argument& a : shorter.solver.arguments)
+      if (a.key.empty() && a.is_number()) steps = &a;
+    if (!steps || steps->number() < 2) return 1;
+    steps->value = steps->number() - 1;
+    const Plan& literal = reference_->plan();
+    const Runner runner(plan(shorter, literal.shape(), literal.options()), case_.time, 0, case_.pairs);
+    const Numbers before =
+        runner.forward(in_, {}, case_.options.causal ? Form::recurrent : Form::parallel).outputs.at("o");
+    const Numbers& after = expected_.outputs.at("o");
+    double least = 1;
+    const std::size_t V = static_cast<std::size_t>(case_.shape.value_dim);
+    for (std::size_t base = 0; base < after.size(); base += V) {
+      double change = 0, size = 0;
+      for (std::size_t i = base; i < base + V; ++i)
+        change += std::abs(after[i] - before[i]), size += std::abs(after[i]);
+      if (change > 0 && size > 0) least = std::min(least, change / size);
+    }
+    return least;
   }
 
   // The first answer of a sequence has the direction of its value whatever the query is, so its gradient vanishes on
@@ -384,7 +414,8 @@ class RecipeCheck {
   NamedNumbers in_, d_out_, d_expected_;
   Forward expected_;
   const Runner* reference_ = nullptr;
-  std::optional<std::array<double, 2>> sensitivity_;
+  std::optional<Sensitivity> sensitivity_;
+  std::optional<double> condition_;
   Form form_ = Form::best;
 };
 
