@@ -38,12 +38,17 @@ struct KernelCalls {
   std::size_t (*workspace)(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward) = nullptr;
   Status (*forward)(const KernelArgs<T>&, State, Form, Workspace) noexcept = nullptr;
   Status (*backward)(const KernelArgs<T>&, const Call&, Form, families::Arena) noexcept = nullptr;
+  /// Scratch of a call that a team works on (families/common/team.h); null: there are none.
+  std::size_t (*team_workspace)(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward,
+                                int workers) = nullptr;
 };
 
 /// The calls that a struct F<T> holds as static functions.
 template <template <class> class F, class T>
 constexpr KernelCalls<T> calls_of() {
-  return {F<T>::workspace, F<T>::forward, F<T>::backward};
+  KernelCalls<T> calls{F<T>::workspace, F<T>::forward, F<T>::backward};
+  if constexpr (requires { F<T>::team_workspace; }) calls.team_workspace = F<T>::team_workspace;
+  return calls;
 }
 
 /// Exact forms besides step and recurrent.
@@ -59,6 +64,21 @@ inline constexpr Forms all_forms = {true, true, true}, blocks_only = {true, true
 /// What a plan makes of Form::best where the table of measurements (common/choice.h) does not decide.
 enum class BestForm { chunk, chunk_of_any_length, recurrent };
 
+/// In which forms a kernel divides time among a team, forwards and backwards, and whether Form::best is such a form
+/// where sequences, heads and columns leave threads of the plan without work.
+struct Teams {
+  struct Best {
+    Form form = Form::best;  // Form::best: as with one thread
+    int from = 2;            // threads that pay for the work that a team has more than one thread
+  };
+  Forms forward = {}, backward = {};
+  Best best_forward = {}, best_backward = {};
+  constexpr bool has(Form form, bool back) const {
+    const Forms& forms = back ? backward : forward;
+    return (form == Form::chunk || form == Form::parallel || form == Form::scan) && forms.has(form);
+  }
+};
+
 struct Traits {
   bool keeps_pairs = false;        // the state is the list of pairs; backward only reads it
   bool splits_columns = false;     // columns of the values are independent, so threads may divide them
@@ -69,6 +89,7 @@ struct Traits {
   bool light = false;              // work of a token grows with its vectors, not with their product
   bool literal = false;            // the oracle
   BestForm best = BestForm::chunk;
+  Teams team = {};
 };
 
 struct Family {

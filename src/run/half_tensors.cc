@@ -135,7 +135,8 @@ Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
   const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, call.time);
   const bool packed = !call.inputs->cu_seqlens.empty();
   const std::size_t N = static_cast<std::size_t>(body.shape.batch);
-  const std::ptrdiff_t length = goes_in_blocks(body, call.form) ? std::min(time, block_length(body)) : time;
+  const std::ptrdiff_t length =
+      goes_in_blocks(body, call.form) ? std::min(time, block_length(body, call.form)) : time;
   Arena arena(call.workspace);
   std::int64_t* const cu = arena.take<std::int64_t>(body.shape.batch + 1);
   families::Sequence* const sequences = arena.take<families::Sequence>(body.shape.batch);

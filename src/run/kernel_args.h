@@ -2,6 +2,7 @@
 #pragma once
 
 #include "families/common/linear.h"
+#include "families/common/team.h"
 #include "run/bind.h"
 #include "run/shard.h"
 
@@ -10,6 +11,7 @@ namespace ttr {
 using families::LinearGradient;
 using families::LinearProblem;
 using families::Sequence;
+using families::Team;
 
 template <class T>
 const Simd<T>& simd_of(const Plan::Body& body) {
@@ -22,11 +24,13 @@ const Simd<T>& simd_of(const Plan::Body& body) {
 template <class T>
 class KernelArgs {
  public:
-  KernelArgs(const Plan::Body& body, const Step& step, const Binding<T>& b, bool keep = true, const Shard& share = {})
+  KernelArgs(const Plan::Body& body, const Step& step, const Binding<T>& b, bool keep = true, const Shard& share = {},
+             const Team& team = {})
       : body_(body),
         step_(step),
         b_(b),
         shard_(share),
+        team_(team),
         time_(b.time * step.pairs),
         keep_(keep),
         groups_(share.groups ? share.groups : body.shape.key_heads),
@@ -169,6 +173,7 @@ class KernelArgs {
     p.g = scalars(Slot::g), p.beta = scalars(Slot::beta);
     p.state = state<T>(buffer);
     p.o = output(step_.result);
+    p.team = team_;
     return p;
   }
 
@@ -210,7 +215,8 @@ class KernelArgs {
   const Step& step() const { return step_; }
   std::ptrdiff_t time() const { return time_; }
   const Binding<T>& binding() const { return b_; }
-  bool keep() const { return keep_; }  // whether pairs of the call are appended to the state
+  const Team& team() const { return team_; }  // for a kernel that divides time; no other has more than one worker
+  bool keep() const { return keep_; }         // whether pairs of the call are appended to the state
   // [H] of a parameter that may be a constant
   View<const T, 1> per_head_number(std::size_t r) const {
     if (!has(r)) return {};
@@ -278,6 +284,7 @@ class KernelArgs {
   const Step& step_;
   const Binding<T>& b_;
   const Shard shard_;
+  const Team team_;
   std::ptrdiff_t time_;
   bool keep_;
   int groups_, heads_;  // of the share

@@ -100,22 +100,30 @@ std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int6
   for (const StatePart& part : parts_of(body, step))
     if (!part.history) arena.take<std::byte>(static_cast<std::ptrdiff_t>(numbers(part) * size_of(part.type)));
   for (int i = 0; i < body.options.threads; ++i) arena.take<std::byte>(static_cast<std::ptrdiff_t>(one));
-  return arena.bytes();
+  if (!step.kernel->traits.team.has(form, backward)) return arena.bytes();
+  const auto of_team = [&](const auto& calls) {
+    return calls.team_workspace(body, step, time, form, backward, body.options.threads);
+  };
+  return std::max(arena.bytes(),
+                  body.options.type == Type::f32 ? of_team(step.kernel->f32) : of_team(step.kernel->f64));
 }
 
 template <class T>
 Status kernel_forward(const Plan::Body& body, const Step& step, const Binding<T>& b, State state, Form form,
                       Workspace work, bool keep) noexcept {
   const Partition cut = partition_of(body, step, b, state, false);
-  if (cut.tasks() > 1) return forward_in_tasks(body, step, b, cut, state, form, work, keep);
-  return step.kernel->calls<T>().forward(KernelArgs<T>(body, step, b, keep), state, form, work);
+  const Team team = team_of(body, step, b, state, form, false, cut);
+  if (cut.tasks() > 1 && team.workers() == 1) return forward_in_tasks(body, step, b, cut, state, form, work, keep);
+  return step.kernel->calls<T>().forward(KernelArgs<T>(body, step, b, keep, {}, team), state, form, work);
 }
 
 template <class T>
 Status kernel_backward(const Plan::Body& body, const Step& step, const Binding<T>& b, const Call& call, Form form,
                        Arena arena) noexcept {
   const Partition cut = partition_of(body, step, b, call.state, true);
-  if (cut.tasks() == 1) return step.kernel->calls<T>().backward(KernelArgs<T>(body, step, b), call, form, arena);
+  const Team team = team_of(body, step, b, ConstState(call.state), form, true, cut);
+  if (cut.tasks() == 1 || team.workers() > 1)
+    return step.kernel->calls<T>().backward(KernelArgs<T>(body, step, b, true, {}, team), call, form, arena);
   Answers answers;
   const Workspace scratch = arena.rest();
   threads::for_each(body.options.threads, cut.tasks(), [&](int i, int worker) {

@@ -4,8 +4,10 @@
 #include <tuple>
 #include <utility>
 
+#include "families/common/segments.h"
 #include "families/family.h"
 #include "run/kernels.h"
+#include "threads/pool.h"
 
 namespace ttr {
 namespace {
@@ -52,6 +54,7 @@ double work_of(const Plan::Body& body, const Step& step, const Binding<T>& b, Co
   if (step.kernel->traits.keeps_pairs) return pairs * H * (K + V);
   return step.kernel->traits.light ? tokens * H * V : tokens * H * V * (3 * K + 4);
 }
+constexpr bool leaves_idle(int parts, int threads) { return 2 * parts <= threads; }
 constexpr double least_work = 300e3;  // about ten microseconds: with less, a second thread costs more than it saves
 constexpr int least_columns = 16;     // of a task: a vector of floats
 
@@ -90,6 +93,31 @@ Partition partition_of(const Plan::Body& body, const Step& step, const Binding<T
   return cut;
 }
 
+template <class T>
+Team team_of(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstState state, Form form,
+             bool backward, const Partition& cut) noexcept {
+  const int threads = body.options.threads;
+  if (threads == 1 || !step.kernel->traits.team.has(form, backward) || !leaves_idle(cut.tasks(), threads)) return {};
+  return work_of(body, step, b, state) < least_work ? Team() : Team(threads, threads::run);
+}
+
+// By the shape of the plan, not by the sequences of a call: they have their bits with any neighbours.
+Form form_in_team(const Plan::Body& body, Form form, std::ptrdiff_t longest, bool backward) noexcept {
+  if (form != Form::best || body.options.threads == 1 || body.main_kernel < 0) return form;
+  const Step& step = body.pipeline.steps[static_cast<std::size_t>(body.main_kernel)];
+  const Teams& team = step.kernel->traits.team;
+  const Teams::Best& best = backward ? team.best_backward : team.best_forward;
+  if (best.form == Form::best || body.options.threads < best.from) return form;
+  if (std::find(body.forms.begin(), body.forms.end(), best.form) == body.forms.end()) return form;
+  const int batch = body.shape.batch, groups = splits_heads(body, step) ? body.shape.key_heads : 1;
+  int parts = backward ? std::max(batch, groups) : batch * groups;
+  if (!backward && parts == 1 && splits_columns(body, step))
+    parts = std::max(1, body.shape.value_dim / least_columns);
+  if (!leaves_idle(parts, body.options.threads)) return form;
+  const std::ptrdiff_t state = std::ptrdiff_t{body.key_width} * body.value_width;
+  return longest < 3 * families::least_segment(state) ? form : best.form;
+}
+
 Shard shard_of(const Plan::Body& body, const Partition& cut, int i, std::size_t sequences) noexcept {
   Shard share;
   const int column = i % cut.columns, head = i / cut.columns % cut.heads, sequence = i / cut.columns / cut.heads;
@@ -113,6 +141,10 @@ Shard shard_of(const Plan::Body& body, const Partition& cut, int i, std::size_t 
 
 template Partition partition_of<float>(const Plan::Body&, const Step&, const Binding<float>&, ConstState,
                                        bool) noexcept;
+template Team team_of<float>(const Plan::Body&, const Step&, const Binding<float>&, ConstState, Form, bool,
+                             const Partition&) noexcept;
+template Team team_of<double>(const Plan::Body&, const Step&, const Binding<double>&, ConstState, Form, bool,
+                              const Partition&) noexcept;
 template Partition partition_of<double>(const Plan::Body&, const Step&, const Binding<double>&, ConstState,
                                         bool) noexcept;
 

@@ -2,6 +2,9 @@
 // which are independent of each other. This changes who computes a number, never how, so the bits are those of one
 // thread.
 //
+// A kernel that divides time itself gets a team instead (families/common/team.h), in the forms in which it does, where
+// the parts above would leave half of the threads without work.
+//
 // In backward the gradient of what all sequences share is a sum over them: all sequences of a head stay together, in
 // their order, and a step whose heads share an operand is not divided by heads.
 #pragma once
@@ -23,6 +26,14 @@ std::span<const StatePart> parts_of(const Plan::Body&, const Step&);
 /// One task if the plan has one thread, or too little work for more.
 template <class T>
 Partition partition_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, bool backward) noexcept;
+
+/// The workers of a kernel that divides time: all threads of the plan, or the caller alone.
+template <class T>
+Team team_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, Form, bool backward,
+             const Partition&) noexcept;
+
+/// What Form::best is for a call whose longest sequence has `longest` tokens, if a team decides about it; else `form`.
+Form form_in_team(const Plan::Body&, Form form, std::ptrdiff_t longest, bool backward) noexcept;
 
 /// Task i of a partition.
 Shard shard_of(const Plan::Body&, const Partition&, int i, std::size_t sequences) noexcept;

@@ -197,11 +197,11 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
   Binding<T> b;
   const bool pieces = goes_in_blocks(body, call.form);
-  const std::ptrdiff_t length = pieces ? block_length(body) : std::numeric_limits<std::ptrdiff_t>::max();
+  const std::ptrdiff_t length = pieces ? block_length(body, call.form) : std::numeric_limits<std::ptrdiff_t>::max();
   bind(body, call, false, length, arena, b);
   if (b.time == 0) return Status::ok;
   bool whole = b.time <= length;  // or the caller has made room for all results of steps
-  if (!whole && !grows(body))
+  if (!whole && !grows(body) && call.form != Form::scan)
     whole =
         std::none_of(b.values.begin(), b.values.begin() + static_cast<std::ptrdiff_t>(body.pipeline.values.size()),
                      [](const Bound<T>& bound) { return bound.writable && !bound.of_caller; });
@@ -294,7 +294,8 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
   const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(size_of(body.options.type));
   Arena arena;  // counts
   for (int lists = 0; lists < 4; ++lists) arena.take<Sequence>(batch);
-  const std::int64_t length = !backward && goes_in_blocks(body, form) ? std::min(time, block_length(body)) : time;
+  const std::int64_t length =
+      !backward && goes_in_blocks(body, form) ? std::min(time, block_length(body, form)) : time;
   bool replays_kernel = false, has_gates = false;
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];

@@ -8,7 +8,7 @@
 namespace ttr {
 
 bool goes_in_blocks(const Plan::Body& body, Form form) {
-  if (form == Form::parallel || form == Form::scan || body.pipeline.noncausal || body.pipeline.history) return false;
+  if (form == Form::parallel || body.pipeline.noncausal || body.pipeline.history) return false;
   for (const Step& step : body.pipeline.steps) {
     if (step.kernel && step.kernel->traits.literal) return false;
     if (step.kernel || !prepare::depends_on_time_index(step.op)) continue;
@@ -23,15 +23,17 @@ bool grows(const Plan::Body& body) {
                      [](const Step& step) { return step.kernel && step.kernel->traits.grows_with_time; });
 }
 
-std::ptrdiff_t block_length(const Plan::Body& body) {
-  constexpr std::ptrdiff_t cache = 256 * 1024, least = 64, most = 1024;
+std::ptrdiff_t block_length(const Plan::Body& body, Form form) {
+  constexpr std::ptrdiff_t cache = 256 * 1024, least = 64, most = 1024, of_scan = 16 * 1024;
   std::ptrdiff_t unit = body.options.chunk > 0 ? body.options.chunk : families::whole_chunks, bytes = 1;
   for (const Step& step : body.pipeline.steps)
     if (step.kernel && step.kernel->time_unit) unit = std::lcm(unit, std::ptrdiff_t{step.kernel->time_unit(step)});
   for (const Value& v : body.pipeline.values)
     if (v.from == Value::From::step)
       bytes += static_cast<std::ptrdiff_t>(body.elements(v.axes, 1, 1) * size_of(body.options.type));
-  const std::ptrdiff_t fits = grows(body) ? most : std::clamp(cache / bytes, least, most);
+  const std::ptrdiff_t fits = form == Form::scan ? of_scan
+                              : grows(body)      ? most
+                                                 : std::clamp(cache / bytes, least, most);
   return (fits + unit - 1) / unit * unit;
 }
 

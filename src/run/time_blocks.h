@@ -19,8 +19,8 @@ bool goes_in_blocks(const Plan::Body&, Form);
 bool grows(const Plan::Body&);
 
 /// Tokens of a block: intermediate results should stay in a second-level cache. Whole chunks, and whole mini-batches
-/// of networks; the same for any number of sequences and threads.
-std::ptrdiff_t block_length(const Plan::Body&);
+/// of networks; the same for any number of sequences and threads. A scan has longer ones, which its segments divide.
+std::ptrdiff_t block_length(const Plan::Body&, Form);
 
 /// Calls visit(begin, end) for the blocks of a call until one fails. An input outside the domain affects its own
 /// sequence only, so out_of_domain does not stop the others.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "families/common/team.h"
 #include "ttr/plan.h"
 #include "ttr/view.h"
 
@@ -30,6 +31,7 @@ struct LinearProblem {
   T* state;               // [N, H, K, V] contiguous, start in, end out
   View<T, 4> o;           // [B, T, H, V]; no data = outputs not wanted
   int chosen_by = 0;      // columns by which form and chunk are chosen: of all, where these are a part; 0: value_dim
+  Team team = {};         // who works on it
   int value_dim_of_choice() const { return chosen_by ? chosen_by : value_dim; }
 };
 
