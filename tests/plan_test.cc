@@ -384,6 +384,39 @@ TEST(Plan, StateCanBeSavedClonedAndPutBack) {
   EXPECT_EQ(p.tokens_kept(l), 2);
 }
 
+// Levels weigh 2^(L-1) tokens: whoever brings more is told how many levels it takes, on the kernel and on the oracle.
+TEST(Plan, TooFewLevelsAreCounted) {
+  for (const bool free : {false, true}) {
+    const Plan p = plan(free ? "gate * levels / linear / gd(1)" : "gate * levels(3) / linear / gd(1)",
+                        {.key_dim = 1, .value_dim = 1}, {.type = Type::f64});
+    std::vector<double> state(p.footprint(8).state / 8), work(p.footprint(8).workspace / 8 + 1);
+    const State s{state.data(), state.size() * 8};
+    const Workspace w{work.data(), work.size() * 8};
+    p.reset(s);
+    std::vector<double> x(8 * 3, 0.5), o(8);
+    const auto call = [&](std::ptrdiff_t time) {
+      Inputs in;
+      for (const char* name : {"q", "k", "v"}) in[name] = view(x.data(), 1, time, 1, 1);
+      in["g"] = view(x.data(), 1, time, 1), in["levels"] = view(x.data(), 1, time, 1, 3);
+      Outputs out;
+      out["o"] = view(o.data(), 1, time, 1, 1);
+      const std::string sentence = p.diagnose(in, s, out, w);
+      return std::pair(p.forward(in, s, out, w), sentence);
+    };
+    EXPECT_EQ(call(5).first, Status::state_full);
+    EXPECT_EQ(call(3), std::pair(Status::ok, std::string()));
+    EXPECT_EQ(call(1), std::pair(Status::ok, std::string()));  // the fourth and last
+    const std::vector<double> before = state;
+    const auto [status, sentence] = call(1);
+    EXPECT_EQ(status, Status::state_full);
+    EXPECT_EQ(state, before);
+    for (const char* part : {"3 levels", "4 tokens", "needs 4 levels"})
+      EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find(free ? "the input levels" : "levels(4)"), std::string::npos) << sentence;
+    EXPECT_NE(call(5).second.find("needs 5 levels"), std::string::npos) << call(5).second;
+  }
+}
+
 TEST(Plan, NotANumberInOneSequenceDoesNotReachAnother) {
   constexpr int B = 3, T = 40, H = 2, K = 4, V = 4;
   for (const char* name :

@@ -158,9 +158,11 @@ PairWeights<S> pair_weights(const Head<S>& h, int t, int newest) {
       const int level = level_of(i, newest);
       const Matrix<S>& levels = h.call.at("levels");
       if (level >= levels.cols)
-        throw Error("input levels has " + std::to_string(levels.cols) + " levels but token " +
-                    std::to_string(newest) + " needs level " + std::to_string(level) +
-                    "; give ceil(log2 T) + 1 levels");
+        throw Error("the input levels has " + std::to_string(levels.cols) +
+                    " levels, which weigh 2^(levels - 1) tokens, "
+                    "and token " +
+                    std::to_string(newest + 1) + " needs " + std::to_string(level + 1) +
+                    "; give it that many numbers per token and head");
       out.factor[j] *= levels(t, level);
     }
     if (w.near != Kernel::none) {

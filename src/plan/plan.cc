@@ -537,6 +537,16 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
     case Status::small_state:
     case Status::small_workspace:
       return "the " + tensor + " has " + got + " bytes but " + want + " are needed; ask footprint()";
+    case Status::state_full:
+      if (fault.axis == 'L') {
+        const auto tokens = [](std::ptrdiff_t levels) { return std::to_string(std::int64_t{1} << (levels - 1)); };
+        return name() + " has " + got + " levels, which weigh " + (fault.got < 1 ? "no" : tokens(fault.got)) +
+               " tokens (2^(levels - 1)), and this call goes beyond them: it needs " + want + " levels; " +
+               (body_->pipeline.letters.contains('L')
+                    ? "plan with that many, levels(" + want + ") in a recipe or levels=" + want + " of a layer"
+                    : "give the input " + tensor + " that many numbers per token and head");
+      }
+      [[fallthrough]];
     default:
       return std::string(to_string(fault.status));
   }

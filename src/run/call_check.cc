@@ -1,5 +1,6 @@
 // What is wrong with a call: shapes, types, buffers, forms. Found without allocating.
 #include <algorithm>
+#include <bit>
 
 #include "plan/pipeline.h"
 #include "run/bind.h"
@@ -60,6 +61,27 @@ std::ptrdiff_t length_of(const Plan::Body& body, const Inputs& inputs, char lett
     if (tensor && static_cast<int>(axis) < tensor->rank) return tensor->extent[axis];
   }
   return -1;
+}
+
+// L levels weigh 2^(L-1) tokens: the newest has no scale for a level beyond. Levels that the call has, and needs.
+Fault check_levels(const Plan::Body& body, const Call& call) noexcept {
+  const Pipeline& p = body.pipeline;
+  for (std::size_t i = 0; i < p.inputs.size(); ++i) {
+    const std::size_t axis = p.input_axes[i].find('L');
+    const ConstTensor* const tensor = call.inputs->find(p.inputs[i].name, static_cast<int>(i));
+    if (axis == Axes::npos || !tensor || static_cast<int>(axis) >= tensor->rank) continue;
+    const std::ptrdiff_t levels = tensor->extent[axis];
+    const auto cu = call.inputs->cu_seqlens;
+    const bool counted = p.counted || p.history;
+    for (std::size_t n = 0; n < static_cast<std::size_t>(body.shape.batch); ++n) {
+      const std::int64_t own = cu.empty() ? call.time : cu[n + 1] - cu[n];
+      const std::int64_t seen = counted ? static_cast<const std::int64_t*>(call.state.data)[n] : 0;
+      if (own < 1 || seen < 0) continue;
+      const std::ptrdiff_t needed = std::bit_width(static_cast<std::uint64_t>(seen + own - 1)) + 1;
+      if (needed > levels) return {Status::state_full, p.inputs[i].name, 'L', levels, needed};
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -133,6 +155,8 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
     if (other.data && other.bytes < state_needed)
       return {Status::small_state, "gradient of the state", 0, static_cast<std::ptrdiff_t>(other.bytes),
               static_cast<std::ptrdiff_t>(state_needed)};
+  if (p.design.weights.levels)
+    if (const Fault fault = check_levels(body, call); fault.status != Status::ok) return fault;
   // Form::best is left to the kernel, which chooses for each sequence by its own length.
   if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
     return {Status::not_supported, to_string(call.form), 0, 0, 0};
