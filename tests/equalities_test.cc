@@ -17,6 +17,7 @@
 #include "recipe/equal.h"
 #include "recipe/markup.h"
 #include "recipe/random.h"
+#include "recipe/words.h"
 #include "ttr/ttr.h"
 
 namespace ttr {
@@ -264,6 +265,60 @@ TEST(Equalities, SoftmaxOfUnitKeysIsGaussianLocalConstantRegression) {
   // An absolute ridge does not scale with the weights: no equality.
   EXPECT_EQ(derive(parse_recipe("near(gauss) / local(1) / exact(ridge) | keys(unit)")).simplest,
             "near(gauss) / local(1) / exact(ridge) | keys(unit)");
+}
+
+// What belongs to no pair alone is a factor of all: it goes into the ridge or the step.
+TEST(Equalities, TheGaussianKernelOfUnitKeysIsTheExponentialKernelWithAnotherRidge) {
+  const auto number = [](double x) { return shortest(x) + ")"; };
+  const double shared = std::exp(-2 / 4.0);
+  expect_equal("equal / kernel(gauss, bandwidth=4) / exact(ridge=0.1) | keys(unit)", "gaussian-of-one-length",
+               "equal / kernel(exp, scale=0.5) / exact(ridge=" + number(0.1 / shared) + " | keys(unit)");
+  expect_equal("decay(0.9) / kernel(gauss, bandwidth=4) / cg(3, ridge=0.1) | keys(unit)", "gaussian-of-one-length",
+               "decay(0.9) / kernel(exp, scale=0.5) / cg(3, ridge=" + number(0.1 / shared) + " | keys(unit)");
+  expect_equal("equal / kernel(gauss) / cg(3) | keys(rms)", "gaussian-of-one-length",
+               "equal / kernel(exp) / cg(3) | keys(rms)");
+  expect_equal("equal / kernel(gauss, bandwidth=4) / sgd(beta=0.5) | keys(unit)", "gaussian-of-one-length",
+               "equal / kernel(exp, scale=0.5) / sgd(beta=" + number(0.5 * shared) + " | keys(unit)");
+  expect_equal("near(gauss, bandwidth=4) / local(1) / exact(ridge=0.1) | keys(unit)", "gaussian-of-one-length",
+               "near(exp, scale=0.5) / local(1) / exact(ridge=" + number(0.1 / shared) + " | keys(unit)");
+  expect_equal("near(gauss, bandwidth=4) / constant / gd(1) | keys(unit)", "gaussian-of-one-length",
+               "near(exp, scale=0.5) / constant / gd(1, step=" + number(shared) + " | keys(unit)");
+  // An input ridge, or a length that is no number, has no place for the factor.
+  for (const char* text : {"equal / kernel(gauss) / exact(ridge) | keys(unit)",
+                           "equal / kernel(gauss, bandwidth=4) / exact(ridge=0.1) | keys(rms)"})
+    EXPECT_EQ(derive(parse_recipe(text)).simplest, text);
+}
+
+TEST(Equalities, KernelsOfTheDistance) {
+  EXPECT_EQ(interpret(parse_recipe("near(matern12) / constant / exact")),
+            interpret(parse_recipe("near(laplace) / constant / exact")));
+  EXPECT_EQ(interpret(parse_recipe("equal / kernel(matern12, bandwidth=3) / exact(ridge)")),
+            interpret(parse_recipe("equal / kernel(laplace, bandwidth=3) / exact(ridge)")));
+  for (const std::string kernel : {"laplace", "matern32", "matern52"}) {
+    expect_equal("gate / kernel(" + kernel + ", bandwidth=3) / gd(1)", "kernel-without-inverse",
+                 "near(" + kernel + ", bandwidth=3) * gate / constant / gd(1)");
+    // kappa(k, k) = 1: the residual of the newest pair shrinks by 1 - beta whatever the key.
+    expect_equal("equal / kernel(" + kernel + ") / sgd(3, beta=0.5)", "repeated-steps",
+                 "equal / kernel(" + kernel + ") / sgd(beta=0.875)");
+  }
+  // No two keys of length 1 are more than 2 apart.
+  expect_equal("near(box, bandwidth=2) * decay(0.9) / constant / exact | keys(unit)", "box-around-everything",
+               "decay(0.9) / constant / exact");
+  expect_equal("near(box) / linear / exact(ridge) | keys(rms)", "box-around-everything",
+               "equal / linear / exact(ridge) | keys(rms)");
+  expect_equal("near(box) / kernel(gauss) / exact(ridge) | keys(unit)", "box-around-everything",
+               "equal / kernel(gauss) / exact(ridge) | keys(unit)");
+  expect_derived("near(box) / linear / gd(1) | keys(unit)",
+                 "linear-attention with q_t <- q_t/|q_t|, k_t <- k_t/|k_t|");
+  expect_equal("near(nearest=4) * window(3) / constant / exact", "nearest-of-few", "window(3) / constant / exact");
+  expect_equal("near(nearest=3) * window(3) / linear / exact(ridge)", "nearest-of-few",
+               "window(3) / linear / exact(ridge)");
+  expect_equal("near(epanechnikov, bandwidth=2) * gate / constant / gd(1) | keys(unit)", "epanechnikov-of-unit-keys",
+               "gate / kernel(polynomial, degree=1) / gd(1, step=0.5) | keys(unit)");
+  for (const char* text :
+       {"near(box, bandwidth=1.9) / constant / exact | keys(unit)", "near(box, bandwidth=9) / constant / exact",
+        "near(nearest=2) * window(3) / constant / exact", "near(epanechnikov) / constant / gd(1)"})
+    EXPECT_EQ(derive(parse_recipe(text)).simplest, text);
 }
 
 // Wang, Shi, Fox, Eq. 44-47.

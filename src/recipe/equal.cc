@@ -4,7 +4,8 @@
 // Traps. A mean has no ridge: the constant term of a local polynomial is not shrunk, and the memory `constant` is that
 // term. minibatch(1) is sgd unless it decays: it takes the gradient before the decay. A step rule, and what repeated
 // steps make of it, depends on |phi(k)|^2, which is 1 for `constant`, for keys of length 1 without features, and
-// kappa(k, k) = 1 for the Gaussian kernel.
+// kappa(k, k) = 1 for the kernels of the distance. Keys of length 1 are at most 2 apart, those of length sqrt(K) at most
+// 2 sqrt(K), which is the default bandwidth.
 #include "recipe/equal.h"
 
 #include <cmath>
@@ -45,11 +46,17 @@ bool is_sum(const Design& d) {
          kind == Class::vector;
 }
 
+/// Mercer kernels of the distance of two keys, which are 1 where it is 0.
+bool is_distance_kernel(Kernel kernel) {
+  return kernel == Kernel::gaussian || kernel == Kernel::laplace || kernel == Kernel::matern32 ||
+         kernel == Kernel::matern52;
+}
+
 /// |phi(k)|^2 is 1 whatever the key.
 bool has_unit_curvature(const Design& d) {
   const Memory& m = d.memory;
   if (m.kind == Class::constant) return true;
-  if (m.kind == Class::kernel) return m.kernel == Kernel::gaussian;
+  if (m.kind == Class::kernel) return is_distance_kernel(m.kernel);
   return m.kind == Class::linear && m.feature == Feature::identity && !m.reverse &&
          d.extras.keys == Extras::Keys::unit;
 }
@@ -204,7 +211,7 @@ bool kernel_without_inverse(Design& d, Text&) {
   const Kernel kernel = d.memory.kernel;
   if (d.memory.kind != Class::kernel || d.solver.kind != Kind::gd || d.solver.steps != 1 ||
       d.solver.rule != Rule::plain || d.extras.loss != Loss::squared || d.weights.near != Kernel::none ||
-      (kernel != Kernel::exponential && kernel != Kernel::gaussian))
+      (kernel != Kernel::exponential && !is_distance_kernel(kernel)))
     return false;
   d.weights.near = kernel, d.weights.near_scale = d.memory.kernel_scale, d.weights.bandwidth = d.memory.bandwidth;
   d.memory = {};
@@ -223,23 +230,73 @@ bool dual_form(Design& d, Text&) {
   return true;
 }
 
-bool gaussian_of_one_length(Design& d, Text&) {
-  if (d.extras.keys == Extras::Keys::raw) return false;
-  const Solver& s = d.solver;
+/// Puts a factor on all weights into the ridge or the step, where it does not cancel; false if it has no place there.
+/// Without a number (zero) it must cancel.
+bool absorbs_factor(Design& d, double factor) {
+  Solver& s = d.solver;
+  const bool kernel = d.memory.kind == Class::kernel;
   const bool no_ridge = !s.ridge.given() || is(s.ridge, 0);
-  const auto scale = [](const Quantity& h) { return h.is_constant() ? 2 / h.value : 0; };  // 0: 1/sqrt(K) = 2/h
-  if (d.memory.kind == Class::kernel) {
-    if (d.memory.kernel != Kernel::gaussian || d.memory.bandwidth.is_input() || s.kind != Kind::exact || !no_ridge)
-      return false;
-    d.memory.kernel = Kernel::exponential;
-    d.memory.kernel_scale = scale(d.memory.bandwidth), d.memory.bandwidth = {};
+  if (s.kind == Kind::given || is_deltaformer(d)) return true;
+  if (s.kind == Kind::exact || (s.kind == Kind::cg && kernel)) {
+    if (no_ridge || s.ridge_kind == (kernel ? Solver::RidgeKind::frobenius : Solver::RidgeKind::relative))
+      return true;
+    if (factor == 0 || !s.ridge.is_constant() || s.ridge_kind == Solver::RidgeKind::fading) return false;
+    s.ridge.value /= factor;
     return true;
   }
+  const bool one_step = (s.kind == Kind::gd && d.memory.kind == Class::constant) || (s.kind == Kind::sgd && kernel);
+  if (factor == 0 || !one_step || s.steps != 1 || s.rule != Rule::plain || !known(s.step)) return false;
+  if (d.extras.loss != Loss::squared || s.momentum.given()) return false;
+  s.step = constant(number(s.step) * factor);
+  return true;
+}
+
+bool gaussian_of_one_length(Design& d, Text&) {
+  if (d.extras.keys == Extras::Keys::raw) return false;
+  const bool kernel = d.memory.kind == Class::kernel;
+  Kernel& shape = kernel ? d.memory.kernel : d.weights.near;
+  Quantity& h = kernel ? d.memory.bandwidth : d.weights.bandwidth;
+  if (shape != Kernel::gaussian || h.is_input()) return false;
+  const bool unit = d.extras.keys == Extras::Keys::unit;  // otherwise the length, sqrt(K), is no number
+  if (!absorbs_factor(d, unit && h.is_constant() ? std::exp(-2 / h.value) : 0)) return false;
+  shape = Kernel::exponential;
+  (kernel ? d.memory.kernel_scale : d.weights.near_scale) = h.is_constant() ? 2 / h.value : 0;  // 0: 1/sqrt(K) = 2/h
+  h = {};
+  return true;
+}
+
+/// Weights by similarity that are all 1; what reads no keys then has none to normalise.
+bool drop_near(Design& d) {
+  if (is_deltaformer(d)) return false;  // a mean of corrected values, not a step towards the newest
+  d.weights.near = Kernel::none, d.weights.bandwidth = {}, d.weights.neighbours = 0;
+  if (d.memory.kind == Class::constant) d.extras.keys = Extras::Keys::raw;
+  return true;
+}
+
+bool box_around_everything(Design& d, Text&) {
+  const Weights& w = d.weights;
+  const Extras::Keys keys = d.extras.keys;
+  const bool wide = w.bandwidth.is_constant() ? keys == Extras::Keys::unit && w.bandwidth.value >= 2
+                                              : keys != Extras::Keys::raw && !w.bandwidth.given();
+  return w.near == Kernel::box && wide && drop_near(d);
+}
+
+bool nearest_of_few(Design& d, Text&) {
+  const Weights& w = d.weights;
+  return w.near == Kernel::nearest && w.reach() > 0 && w.neighbours >= w.reach() && drop_near(d);
+}
+
+bool epanechnikov_of_unit_keys(Design& d, Text&) {
   Weights& w = d.weights;
-  const bool cancels = (s.kind == Kind::exact && (no_ridge || s.ridge_kind == Solver::RidgeKind::relative)) ||
-                       s.kind == Kind::given || is_deltaformer(d);
-  if (w.near != Kernel::gaussian || w.bandwidth.is_input() || !cancels) return false;
-  w.near = Kernel::exponential, w.near_scale = scale(w.bandwidth), w.bandwidth = {};
+  Solver& s = d.solver;
+  if (w.near != Kernel::epanechnikov || !is(w.bandwidth, 2) || d.extras.keys != Extras::Keys::unit ||
+      d.memory.kind != Class::constant || s.kind != Kind::gd || s.steps != 1 || s.rule != Rule::plain ||
+      !known(s.step) || d.extras.loss != Loss::squared)
+    return false;
+  s.step = constant(number(s.step) / 2);
+  w.near = Kernel::none, w.bandwidth = {};
+  d.memory = {};
+  d.memory.kind = Class::kernel, d.memory.kernel = Kernel::polynomial, d.memory.degree = 1;
   return true;
 }
 
@@ -440,8 +497,19 @@ const std::vector<EqualityRule>& equality_rules() {
        "Saunders, Gammerman, Vovk, 1998", false, dual_form},
       {"gaussian-of-one-length",
        "for $q$ and $k$ of one length $c$, $e^{-\\lVert q-k\\rVert^2/h} = e^{-2c^2/h}\\, e^{2q^\\top k/h}$, and a "
-       "factor that all pairs share cancels",
+       "factor that all pairs share cancels, or belongs into the ridge or the step",
        "Wang, Shi, Fox, arXiv 2501.12352, Eq. 51", false, gaussian_of_one_length},
+      {"box-around-everything",
+       "keys of length 1 are at most 2 apart, keys of length $\\sqrt{K}$ at most $2\\sqrt{K}$: within such a "
+       "bandwidth "
+       "all pairs count the same",
+       "", false, box_around_everything},
+      {"nearest-of-few", "the $n$ nearest of at most $n$ pairs are all of them", "", false, nearest_of_few},
+      {"epanechnikov-of-unit-keys",
+       "for $q$ and $k$ of length 1, $1 - \\lVert q-k\\rVert^2/4 = (1 + q^\\top k)/2$: linear attention with a "
+       "constant "
+       "feature",
+       "", false, epanechnikov_of_unit_keys},
       {"filter-without-drift",
        "the Kalman filter of a state that does not drift is recursive least squares: $P_t^{-1} = I + \\sum_i k_i "
        "k_i^\\top/r_i$",

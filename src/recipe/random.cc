@@ -153,7 +153,10 @@ constexpr const char* in_company[] = {"equal / linear / chebyshev(3, ridge)",
                                       "equal / linear / sgd(flow=0.5)",
                                       "equal / linear / irls(2, ridge)",
                                       "equal / linear / irls(2, ridge) | lp(1.5)",
-                                      "near(gauss) / constant / irls(2) | quantile(0.3)"};
+                                      "near(gauss) / constant / irls(2) | quantile(0.3)",
+                                      "near(box) / constant / exact | keys(unit)",
+                                      "near(nearest=4) * window(3) / linear / exact(ridge)",
+                                      "near(epanechnikov, bandwidth=2) / constant / gd(1) | keys(unit)"};
 
 // A random recipe was not parsed, so its errors name no columns.
 void clear_columns(Term& term) {

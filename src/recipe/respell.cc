@@ -48,8 +48,20 @@ std::string name_of(Kernel kernel) {
       return "linear";
     case Kernel::polynomial:
       return "polynomial";
+    case Kernel::laplace:
+      return "laplace";
+    case Kernel::matern32:
+      return "matern32";
+    case Kernel::matern52:
+      return "matern52";
+    case Kernel::epanechnikov:
+      return "epanechnikov";
+    case Kernel::tricube:
+      return "tricube";
+    case Kernel::box:
+      return "box";
     default:
-      return "";
+      return "";  // nearest has a number
   }
 }
 
@@ -74,7 +86,8 @@ std::vector<Term> weights(const Weights& w) {
   std::vector<Term> terms;
   if (w.near != Kernel::none)
     terms.push_back(Words("near")
-                        .flag(name_of(w.near))
+                        .flag(name_of(w.near), w.near != Kernel::nearest)
+                        .number_unless("nearest", w.neighbours, 0)
                         .number_unless("scale", w.near_scale, 0)
                         .quantity("bandwidth", w.bandwidth)
                         .flag("sink", w.sink)
