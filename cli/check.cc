@@ -451,7 +451,8 @@ bool applies(const Case& c, const LayerInfo& info, const std::string& settings, 
   if (c.strong) {
     const Term& memory =
         plan.recipe().memory;  // the answer is a linear function of the values: they may have any size
-    const bool linear = (memory.word == "linear" && !memory.has("reverse")) || memory.word == "constant";
+    const bool linear = ((memory.word == "linear" && !memory.has("reverse")) || memory.word == "constant") &&
+                        !plan.recipe().solver.has("mirror");
     const auto has = [&](auto&& wanted) { return std::ranges::any_of(plan.inputs(), wanted); };
     if (!linear || !has([](const InputInfo& in) { return in.range == Range::log_gate; })) return false;
     if (!has([](const InputInfo& in) { return in.name == "v"; })) return false;

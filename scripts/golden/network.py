@@ -12,7 +12,7 @@ import numpy as np
 from draws import Draws, exact
 from pieces import ask, layer_norm, memory_layer, outer, over_time, per_head, state
 from registry import Inputs, Outputs, operation
-from tape import (Tensor, absolute, concatenate, exp, gelu, gradients, mean, norm, silu, swap, tanh, total,
+from tape import (Tensor, absolute, concatenate, exp, gelu, gradients, log, mean, norm, silu, swap, tanh, total,
                   watched, where)
 
 Weights = dict[str, Tensor]
@@ -471,6 +471,36 @@ def miras_moneta(x: Inputs) -> Outputs:
         A = per_head(exp(x.g[:, t])) * A - per_head(x.eta[:, t]) * outer(x.k[:, t], slope)
         return A, ask(memory(A), x.q[:, t])
     A, o = over_time(x.q.shape[1], x.A0, step)
+    return {'o': o, 'At': A}
+
+
+@operation({'a_B2_T7_H1_K3_V5_h0_c1': {'radius': 1}, 'b_B1_T64_H2_K8_V12_h0_c20': {'radius': 20}},
+           lambda r: dict(q=r.normal('B T H K'), k=r.unit('B T H K'), v=r.normal('B T H V'),
+                          g=r.log_gate('B T H', mean=4.0), eta=r.sigmoid('B T H'), A0=r.normal('B H K V')))
+def miras_memora(x: Inputs) -> Outputs:
+    """W_0=c softmax(A0) over the whole K x V matrix; e=W_{t-1}^T k-v;
+    W_t=c softmax(exp(g) log W_{t-1}-eta k e^T); o=W_t^T q
+
+    scale: none
+    gate: g [B,T,H] natural log of the retention alpha; eta step [B,T,H]; radius: c
+    norm: unit k
+    reference: Miras (arXiv 2504.13173), Memora: KL retention, squared attentional bias
+    note: linear memory; W itself is carried, as the paper writes it. At is what A is after the last token, where
+      A_t=exp(g)A-eta k e^T starts at A0: log W without the numbers that all entries share
+    """
+    c = x.option('radius')
+
+    def softmax_of_all(A: Tensor) -> Tensor:
+        e = exp(A - np.max(A.value, axis=(-1, -2), keepdims=True))
+        return c * e / total(e, (-1, -2), keep=True)
+
+    def step(state: tuple, t: int) -> tuple:
+        W, A = state
+        slope = per_head(x.eta[:, t]) * outer(x.k[:, t], ask(W, x.k[:, t]) - x.v[:, t])
+        alpha = per_head(exp(x.g[:, t]))
+        W, A = softmax_of_all(alpha * log(W) - slope), alpha * A - slope
+        return (W, A), ask(W, x.q[:, t])
+    (_, A), o = over_time(x.q.shape[1], (softmax_of_all(x.A0), x.A0), step)
     return {'o': o, 'At': A}
 
 

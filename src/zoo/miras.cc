@@ -1,8 +1,12 @@
-// Miras: a linear memory with another loss than the squared one. Moneta: powers; Yaad: Huber.
+// Miras: a linear memory with another loss than the squared one, or kept near to itself in another way than by length.
+// Moneta: powers; Yaad: Huber; Memora: KL retention.
 //
 //   Moneta  W = A / |A|_q^(q-2) ;  e = W'k - v ;  A <- exp(g) A - eta k (p sign(e) |e|^(p-1))' ;  o = W'q
 //   Yaad    e = S'k - v ;  S <- exp(g) S - eta k r(e)' ;  o = S'q
 //           r = e, beyond delta:  delta e/|e| (huber), each channel clipped (coordinate), delta sign(e) (sign)
+//   Memora  W = c softmax(A) over all entries ;  e = W'k - v ;  A <- exp(g) A - eta k e' ;  o = W'q
+//           which is W <- c softmax(alpha log W - eta k e'), alpha = exp(g): log W and A differ by one number for all
+//           entries, and a softmax does not see that
 //
 // q, k [B,T,G,K], v [B,T,H,V]. The gradient is taken before the decay. Source: Behrouz et al. 2025, arXiv 2504.13173.
 #include "families/network/neural/options.h"
@@ -74,6 +78,28 @@ Declaration yaad() {
     const auto loss = settings.find("loss");
     layer.options_of<families::NeuralOptions>().sign_loss = loss != settings.end() && loss->second == "sign";
   };
+  return d;
+}
+
+Declaration memora() {
+  Declaration d = of_steps();
+  d.info.name = "memora";
+  d.info.recipe = "equal / linear / sgd(beta, shrink, mirror=softmax)";
+  d.info.title = "Memora";
+  d.info.equation = "W <- c softmax(exp(g) log W - eta k e') , e = W'k - v ;  o = W'q";
+  d.info.traps = {
+      "The softmax goes over all entries of the matrix: they are positive and their sum is c, the setting radius. "
+      "With "
+      "c = 1 the answers are means of the queries' entries, as small as 1/V.",
+      "The state is A = log W, up to a number that all entries share: zero is the matrix of equal entries, not of "
+      "zeros.",
+      "The paper's memory is a network of two matrices (depth=2), each with a softmax of its own."};
+  d.feeds = {{"beta", "eta"}};
+  d.info.settings = {{"radius", "c, the sum of the entries of the memory", ""},
+                     {"depth", "matrices of the memory; 1 = linear", ""},
+                     {"keys", "raw, unit or rms: norm of q and k", "unit"}};
+  d.info.variants = {{"radius=6"}, {"depth=2,radius=4"}};
+  d.info.golden = {{"miras_memora", {{"A0", "state.S"}, {"At", "state.S"}}, {{"radius", "@radius"}}}};
   return d;
 }
 

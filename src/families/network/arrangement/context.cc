@@ -20,12 +20,12 @@ Retrieval<T>::Retrieval(const Simd<T>& simd, const ArrangementModel& a, Size tok
       read_(net_.take_rows(arena)),
       H(a.heads),
       V(a.memory.value_dim),
-      q_norm_(a.memory.q_norm != 0) {
+      maps_(a.memory.maps()) {
   const Size size = net_.layout().size;
-  W_ = arena.take<T>(size), used_ = arena.take<T>(q_norm_ ? size : 0), norms_ = arena.take<T>(2 * Size{V});
+  W_ = arena.take<T>(size), used_ = arena.take<T>(maps_ ? size : 0), norms_ = arena.take<T>(2 * Size{V});
   out_ = arena.take<T>(rows_ * V);
   if (!backward) return;
-  d_W_ = arena.take<T>(size), d_used_ = q_norm_ ? arena.take<T>(size) : d_W_;
+  d_W_ = arena.take<T>(size), d_used_ = maps_ ? arena.take<T>(size) : d_W_;
   d_out_ = arena.take<T>(rows_ * V), d_x_ = arena.take<T>(rows_ * a.memory.key_dim);
 }
 

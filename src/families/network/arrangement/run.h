@@ -114,7 +114,7 @@ class Retrieval {
   neural::Steps<T> steps_;
   neural::Rows<T> read_;
   int H, V;
-  bool q_norm_;
+  bool maps_;
   T *W_, *used_, *norms_, *out_, *d_W_ = nullptr, *d_used_ = nullptr, *d_out_ = nullptr, *d_x_ = nullptr;
 };
 

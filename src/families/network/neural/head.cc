@@ -14,7 +14,7 @@ constexpr std::ptrdiff_t side_by_side = (1 << 18) / sizeof(T);
 Cutting::Cutting(const NeuralModel& m, Form form, int chunk) {
   if (form == Form::step || form == Form::recurrent) return;
   largest = chunk > 0 ? chunk : 64;
-  dual = m.orthogonalise == Orthogonalise::none && !m.row_norm && m.q_norm == 0 && !m.lazy && !m.decayed_point &&
+  dual = m.orthogonalise == Orthogonalise::none && !m.row_norm && !m.maps() && !m.lazy && !m.decayed_point &&
          m.window == 1;
 }
 
@@ -68,8 +68,8 @@ Head<T>::Head(const Simd<T>& simd, const NeuralModel& model, const Cutting& cut,
   threshold_ = arena.take<T>(rows_), own_gain_ = arena.take<T>(rows_), move_ = arena.take<T>(size_);
   gates_ = {arena.take<T>(rows_), arena.take<T>(rows_), arena.take<T>(rows_), {}};
   state_ = arena.take<T>(together_ * state_stride()), norms_ = arena.take<T>(2 * V * together_);
-  used_ = arena.take<T>(m.q_norm != 0 ? size_ : 0);
-  used_point_ = arena.take<T>(m.q_norm != 0 || m.decayed_point ? 2 * size_ : 0);
+  used_ = arena.take<T>(m.maps() ? size_ : 0);
+  used_point_ = arena.take<T>(m.maps() || m.decayed_point ? 2 * size_ : 0);
   if (!backward) return;
   cot_ = net_.take_cotangents(arena);
   d_gates_ = {arena.take<T>(rows_), arena.take<T>(rows_), arena.take<T>(rows_), {}};
@@ -77,7 +77,7 @@ Head<T>::Head(const Simd<T>& simd, const NeuralModel& model, const Cutting& cut,
   d_rates_ = arena.take<T>(rows_ * m.rates), d_threshold_ = arena.take<T>(rows_);
   d_state_ = arena.take<T>(state_size_), d_move_ = arena.take<T>(size_), held_ = arena.take<T>(state_size_);
   work_ = arena.take<T>(state_size_);
-  d_used_ = arena.take<T>(m.q_norm != 0 || m.decayed_point ? 2 * size_ : 0);
+  d_used_ = arena.take<T>(m.maps() || m.decayed_point ? 2 * size_ : 0);
   begins_ = arena.take<Size>(cut.units(model, longest) + 1);
 }
 

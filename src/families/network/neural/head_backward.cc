@@ -125,11 +125,11 @@ void Head<T>::read_rows_back(Size from, Size to, const T* W, T* d_W) {
   Mix<T> mix;
   MixCotangent<T> d;
   mix.W = steps_.in_use(W, used_);
-  d.W = m.q_norm != 0 ? d_used_ : d_W;
-  if (m.q_norm != 0) std::fill_n(d_used_, size_, T(0));
+  d.W = m.maps() ? d_used_ : d_W;
+  if (m.maps()) std::fill_n(d_used_, size_, T(0));
   net_.read(to - from, rows, mix, o_ + from * m.value_dim);
   net_.read_back(to - from, rows, mix, d, d_o_ + from * m.value_dim, d_q_ + from * m.key_dim);
-  if (m.q_norm != 0) steps_.in_use_back(W, d_used_, d_W);
+  if (m.maps()) steps_.in_use_back(W, d_used_, d_W);
 }
 
 /// Piece i of a unit: units are cut where they are longer than the largest piece, and nowhere else.
@@ -145,13 +145,13 @@ typename Head<T>::Span Head<T>::part_of(const Span& unit, Size i) const {
 template <class T>
 void Head<T>::learn_back(const T* point, const T* plain_point, T* d_plain, Size keys) {
   net_.weigh_back(keys, keys_, rates_, cot_, d_rates_);
-  if (m.q_norm == 0 && !m.decayed_point)
+  if (!m.maps() && !m.decayed_point)
     return net_.learn_back(keys, keys_, point, threshold_, cot_, d_plain, d_v_, d_threshold_);
   T *const d_point = d_used_, *const d_decayed = d_used_ + size_;
   std::fill_n(d_used_, 2 * size_, T(0));
   net_.learn_back(keys, keys_, point, threshold_, cot_, d_point, d_v_, d_threshold_);
   const T* d = d_point;
-  if (m.q_norm != 0) {
+  if (m.maps()) {
     steps_.in_use_back(m.decayed_point ? used_point_ : plain_point, d_point, d_decayed);
     d = d_decayed;
   }

@@ -88,6 +88,10 @@ std::optional<NeuralModel> neural_model(const Design& d, int key_dim, int value_
   model.momentum = s.momentum.given();
   model.orthogonalise = s.muon ? neural::Orthogonalise::fixed : neural::Orthogonalise::none;
   model.row_norm = s.row_norm, model.q_norm = s.q_norm;
+  constexpr neural::Mirror mirrors[] = {neural::Mirror::none, neural::Mirror::softmax, neural::Mirror::exp,
+                                        neural::Mirror::sinh};
+  model.mirror = mirrors[static_cast<int>(s.mirror)], model.radius = s.radius;
+  if (model.mirror != neural::Mirror::none && s.q_norm != 0) return std::nullopt;
   if (s.decay_kind == Solver::Decay::before) model.decay = neural::Decay::log;
   if (s.decay_kind == Solver::Decay::shrink) model.decay = neural::Decay::complement;
   const bool one = w.importance == Weights::Importance::one;

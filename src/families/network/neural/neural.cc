@@ -30,6 +30,7 @@ bool sound(const NeuralModel& m) {
   if (m.window > 1 && (m.batch != 1 || m.lazy || huber)) return false;
   if (m.loss == Loss::power && !(m.power >= 1)) return false;
   if (m.q_norm != 0 && !(m.q_norm >= 2)) return false;
+  if (m.mirror != Mirror::none && (m.q_norm != 0 || m.row_norm || !(m.radius > 0))) return false;
   const int matrices = m.depth + (m.gated ? 1 : 0);
   return m.rates == 1 || (m.rates == matrices && m.norm != Norm::learned);
 }

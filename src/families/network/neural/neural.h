@@ -18,6 +18,7 @@
 //   LaCT                      step_every = batch, read_before, lazy (a complete chunk is learned when the next token
 //                             comes, so the last one never is), Loss::dot, orthogonalise, row_norm, a rate per matrix
 //   Miras                     batch 1, Decay::log; q_norm: the memory in use is W / |W|_q^(q-2), matrix by matrix
+//                             (Moneta); mirror: it is radius softmax(W) over the entries of a matrix (Memora)
 //   ATLAS                     window c: u_t = -rate_t sum of the last c pairs' weight_i dloss_i at W_{t-1}
 //
 // Sources: arXiv 2407.04620, 2501.00663, 2505.23884, 2504.13173, 2505.23735.
@@ -29,7 +30,7 @@
 //   Y_l = diag(a) Q_l W0 + diag(b) Q_l Z0 + tril(Gamma * (Q_l X_l' + 1)) (-rate D_l)            for every matrix l
 //
 // with a, b, Gamma from the gates alone (neural_schedule.h): any depth, any momentum. Not linear: orthogonalise,
-// row_norm, q_norm, lazy, decayed_point, window; then tokens between two steps go together, and with step_every = 1
+// row_norm, q_norm, mirror, lazy, decayed_point, window; then tokens between two steps go together, and with step_every = 1
 // the chunk form is the recurrent one. parallel, scan: not_supported (a nonlinear memory has no exact scan).
 //
 // Backward differentiates the inner optimisation, second-order terms included. It keeps the states where the weights
@@ -68,7 +69,9 @@ enum class Skip { none, input, sum };
 /// d loss / d y, e = y - v, c = threshold:  e ;  -v ;  e or c e/|e| if |e| > c ;  each e_j clipped to [-c, c] ;
 /// e or c sign(e) if |e| > c ;  p sign(e)|e|^(p-1)
 enum class Loss { squared, dot, huber, huber_coordinate, huber_sign, power };
-enum class Decay { none, log, complement };           // a = e^decay, a = 1 - decay
+enum class Decay { none, log, complement };  // a = e^decay, a = 1 - decay
+/// The memory in use, of each matrix W, times the radius: W itself ;  softmax over all entries ;  e^W ;  sinh W
+enum class Mirror { none, softmax, exp, sinh };
 enum class Orthogonalise { none, fixed, scheduled };  // five Newton-Schulz steps: Muon's coefficients, LaCT's
 
 inline constexpr int max_depth = 16;
@@ -101,8 +104,11 @@ struct NeuralModel {
   neural::Orthogonalise orthogonalise = neural::Orthogonalise::none;  // of the matrices' updates
   bool row_norm = false;  // after a step, the weights of every unit of a matrix get their length of `norms`
   double q_norm = 0;      // 0: none
-  int window = 1;         // batch 1
-  int rates = 1;          // 1, or one for every matrix (not with Norm::learned)
+  neural::Mirror mirror = neural::Mirror::none;                                // not with q_norm, row_norm
+  double radius = 1;                                                           // of a mirror map
+  bool maps() const { return q_norm != 0 || mirror != neural::Mirror::none; }  // the memory in use is not W
+  int window = 1;                                                              // batch 1
+  int rates = 1;  // 1, or one for every matrix (not with Norm::learned)
 };
 
 /// Parameters in order: W0, b0, W1, b1, .., (W2, b2 of a gated network), gamma. Matrices are [in, out], others [out].

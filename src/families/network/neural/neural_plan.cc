@@ -53,7 +53,9 @@ bool claim(const Design& design, bool causal) {
   }
   rest.takes_plain_step(), rest.takes_decay_before();
   if (rest.takes(rest.s.decay_kind, {Solver::Decay::shrink})) rest.s.decay = {};
-  rest.s.momentum = {}, rest.s.muon = rest.s.row_norm = false, rest.s.q_norm = 0;
+  rest.s.momentum = {}, rest.s.muon = rest.s.row_norm = false;
+  if (rest.s.mirror != Solver::Mirror::none) rest.s.mirror = {}, rest.s.radius = 1;  // not with another map
+  else rest.s.q_norm = 0;
   return causal && rest.is_nothing();
 }
 

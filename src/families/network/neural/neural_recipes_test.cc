@@ -139,6 +139,9 @@ TEST(NeuralRecipes, Miras) {
   expect_recipe(f, "equal / mlp(2) / sgd(beta, decay)", gates);
   f.m.q_norm = 4, f.m.loss = Loss::power, f.m.power = 3;
   expect_recipe(f, "equal / mlp(2) / sgd(beta, decay, qnorm=4) | lp(3)", gates);
+  f.m.q_norm = 0, f.m.loss = Loss::squared, f.m.mirror = Mirror::softmax, f.m.radius = 3;
+  expect_recipe(f, "equal / mlp(2) / sgd(beta, decay, mirror=softmax, radius=3)", gates);
+  f.m.mirror = Mirror::none, f.m.radius = 1, f.m.power = 3;
   gates["threshold"] = "c";
   f.m.q_norm = 0, f.m.loss = Loss::huber;
   expect_recipe(f, "equal / mlp(2) / sgd(beta, decay) | huber(c)", gates);

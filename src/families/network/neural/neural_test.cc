@@ -187,6 +187,17 @@ TEST(Neural, NormsOfTheMemory) {
   check_steps(f);
 }
 
+TEST(Neural, MirrorMaps) {
+  for (const Mirror mirror : {Mirror::softmax, Mirror::exp, Mirror::sinh}) {
+    Neural f;
+    f.label = "mirror" + std::to_string(static_cast<int>(mirror)), f.T = 6, f.m.decay = Decay::complement;
+    f.m.mirror = mirror, f.m.radius = mirror == Mirror::softmax ? 1.5 : 0.3, f.size = 0.4, check_family(f, forms);
+    f.m.depth = 2, f.m.width = 3, f.m.batch = 3, f.m.bias = true, check_family(f, forms);
+    f.m.batch = 1, f.m.decay = Decay::log, f.m.decayed_point = true, check_family(f, forms);
+    check_steps(f);
+  }
+}
+
 TEST(Neural, Window) {
   Neural f;
   f.label = "omega", f.m.window = 3, f.m.momentum = true, f.m.decay = Decay::log;

@@ -181,6 +181,15 @@ struct NeuralReference {
     return t;
   }
   Parameters in_use(Parameters w) const {
+    for (std::size_t i = 0; m.mirror != neural::Mirror::none && i < w.size(); ++i) {
+      double sum = 0;
+      for (const double e : w[i]) sum += std::exp(e);
+      if (layout.part[i].matrix)
+        for (double& e : w[i])
+          e = m.radius * (m.mirror == neural::Mirror::softmax ? std::exp(e) / sum
+                          : m.mirror == neural::Mirror::exp   ? std::exp(e)
+                                                              : std::sinh(e));
+    }
     for (Doubles& x : w) {
       if (m.q_norm == 0) break;
       double sum = 0;

@@ -50,6 +50,7 @@ Steps<T>::Steps(const Simd<T>& simd, const NeuralModel& model, const NeuralLayou
     if (backward) kept_ = side_ * side_, d_b_ = arena.take<T>(2 * side_ * side_), d_x_ = arena.take<T>(2 * largest_);
   }
   if (backward) z_ = arena.take<T>(2 * layout_.size), columns_ = arena.take<T>(2 * widest);
+  if (backward && m.mirror != Mirror::none) mirrored_ = arena.take<T>(layout_.size);
 }
 
 /// X = G / (|G| + 1e-7), turned if tall; returns its rows.
@@ -225,12 +226,53 @@ struct QNorm {
 
 }  // namespace
 
+// Of softmax the sum in double: a matrix has thousands of entries.
+template <class T>
+void Steps<T>::mirrored(const NeuralLayout::Part& p, const T* W, T* to) const {
+  const Size size = Size{p.in} * p.out;
+  const T *const w = W + p.offset, radius = static_cast<T>(m.radius);
+  T* const y = to + p.offset;
+  if (!p.matrix) {
+    std::copy_n(w, size, y);
+  } else if (m.mirror == Mirror::sinh) {
+    for (Size c = 0; c < size; ++c) y[c] = radius * std::sinh(w[c]);
+  } else {
+    const T most = m.mirror == Mirror::softmax ? *std::max_element(w, w + size) : T(0);
+    double sum = 0;
+    for (Size c = 0; c < size; ++c) y[c] = w[c] - most;
+    s.exp(size, y, y);
+    for (Size c = 0; c < size; ++c) sum += static_cast<double>(y[c]);
+    s.scale(size, m.mirror == Mirror::softmax ? static_cast<T>(m.radius / sum) : radius, y, y);
+  }
+}
+
+// With y in use:  softmax y (d - y.d / radius) ;  exp y d ;  sinh radius cosh(w) d
+template <class T>
+void Steps<T>::mirrored_back(const NeuralLayout::Part& p, const T* W, const T* d, T* d_W) const {
+  const Size size = Size{p.in} * p.out;
+  const T *const w = W + p.offset, *const e = d + p.offset, radius = static_cast<T>(m.radius);
+  T* const to = d_W + p.offset;
+  if (!p.matrix) return s.axpy(size, T(1), e, to);
+  if (m.mirror == Mirror::sinh) {
+    for (Size c = 0; c < size; ++c) to[c] += radius * std::cosh(w[c]) * e[c];
+    return;
+  }
+  mirrored(p, W, mirrored_);
+  const T* const y = mirrored_ + p.offset;
+  const T along = m.mirror == Mirror::softmax ? s.dot(size, y, e) / radius : T(0);
+  for (Size c = 0; c < size; ++c) to[c] += y[c] * (e[c] - along);
+}
+
 template <class T>
 const T* Steps<T>::in_use(const T* W, T* to) const {
-  if (m.q_norm == 0) return W;
+  if (!m.maps()) return W;
   for (int i = 0; i < layout_.count; ++i) {
     const NeuralLayout::Part& p = layout_.part[i];
     const Size size = Size{p.in} * p.out;
+    if (m.mirror != Mirror::none) {
+      mirrored(p, W, to);
+      continue;
+    }
     const QNorm<T> norm(size, W + p.offset, static_cast<T>(m.q_norm));
     s.scale(size, norm.factor, W + p.offset, to + p.offset);
   }
@@ -240,6 +282,7 @@ const T* Steps<T>::in_use(const T* W, T* to) const {
 template <class T>
 void Steps<T>::in_use_back(const T* W, const T* d, T* d_W) const {
   const T q = static_cast<T>(m.q_norm);
+  for (int i = 0; m.mirror != Mirror::none && i < layout_.count; ++i) mirrored_back(layout_.part[i], W, d, d_W);
   for (int i = 0; m.q_norm != 0 && i < layout_.count; ++i) {
     const NeuralLayout::Part& p = layout_.part[i];
     const Size size = Size{p.in} * p.out;
