@@ -111,6 +111,19 @@ std::vector<std::string> claimed_recipes() {
                              "equal / kernel(polynomial, degree=3) / exact(ridge=0.5)",
                              "window(4) / kernel(exp) / exact(ridge=0.3)"})
       all.push_back(std::string(rest) + read);
+    for (const char* rest :
+         {"window(4) / linear / gd(1)", "window(4) * gate / linear(elu1) / gd(1, step)",
+          "window(3) * decay(g) / linear(taylor2) / gd(1)",
+          "window(4) * gate(beta) / linear(rebased) / gd(1, step=0.3)",
+          "window(4) * equal(beta) / linear(dpfp) / gd(1)", "equal / kernel(exp) / gd(1)",
+          "decay(0.9) / kernel(gauss, bandwidth=3) / gd(1, step)", "gate(beta) / kernel(polynomial) / gd(1)",
+          "window(4) * gate / kernel(polynomial, degree=1) / gd(1)", "near(exp) * gate / linear / gd(1, step)",
+          "near(exp, scale=0.3) / kernel(exp, scale=0.2) / gd(1)", "near(gauss) / constant / gd(1, step)"})
+      all.push_back(std::string(rest) + read);
+    if (read.find("normalise") == std::string::npos)
+      for (const char* memory : {"linear(elu1)", "linear(taylor2)", "linear(rebased)"})
+        all.push_back("window(4) * gate / " + std::string(memory) + " / gd(1)" +
+                      (read.empty() ? " | " : read + ", ") + "normalise(keysum, eps=0.1)");
     for (const std::string& fade : fades) {
       for (const char* solver : {"gd(3, step=auto)", "gd(4, step=0.05)", "exact(ridge=0.4, fading)",
                                  "exact(ridge, fading)", "exact(ridge=0.1, frobenius)", "exact(ridge(token))",

@@ -65,6 +65,7 @@ class Builder {
   // Quantities of the design that several families ask for (quantities.cc).
   int quantity(const Quantity&, const std::string& input);  // absent (-1), a constant, or an input
   int keys(const std::string& name);                        // q, k or p with their norm and features
+  int plain_keys(const std::string& name);                  // without the features
   int log_fade();                                           // of the weights: absent, a constant, or `g`
   int importance();
   int scaled_importance();  // times the constant step of gd(1)

@@ -14,12 +14,17 @@ int Builder::quantity(const Quantity& q, const std::string& input) {
 }
 
 int Builder::keys(const std::string& name) {
+  const int value = plain_keys(name);
+  return value < 0 ? -1 : features(value);
+}
+
+int Builder::plain_keys(const std::string& name) {
   int value = canonical(name);
   if (value < 0) return -1;
   const auto norm = p_.design.extras.keys;
   if (norm != Extras::Keys::raw)
     value = operation(norm == Extras::Keys::unit ? Op::unit_norm : Op::rms_norm, {value}, axes(value));
-  return features(value);
+  return value;
 }
 
 int Builder::features(int value) {

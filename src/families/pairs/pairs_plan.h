@@ -36,13 +36,14 @@ inline int bandwidth_of_weights(Builder& b) {
                              : b.constant(2 * std::sqrt(static_cast<double>(b.shape().key_dim)));
 }
 
-/// The parts of a state that is a list of pairs.
-inline std::vector<StatePart> pairs_kept(Builder& b, int k, int v, bool gates) {
+/// The parts of a state that is a list of pairs. `own`: every head has keys and values of its own.
+inline std::vector<StatePart> pairs_kept(Builder& b, int k, int v, bool gates, bool own = false) {
   b.pipeline().history = true;
-  const std::ptrdiff_t G = b.shape().key_heads;
+  const std::ptrdiff_t G = own ? b.shape().heads : b.shape().key_heads;
+  const std::string heads = own ? "B N H " : "B N G ";
   std::vector<StatePart> parts = {
-      {{"k", "B N G K", "keys of the pairs kept, oldest first"}, {G, b.width(k)}, b.type()},
-      {{"v", "B N G V", "values of the pairs kept"}, {G, b.width(v)}, b.type()}};
+      {{"k", heads + b.axes(k).back(), "keys of the pairs kept, oldest first"}, {G, b.width(k)}, b.type()},
+      {{"v", heads + "V", "values of the pairs kept"}, {G, b.width(v)}, b.type()}};
   if (gates) parts.push_back({{"g", "B N H", "log gates of the pairs kept"}, {b.shape().heads}, b.type()});
   for (StatePart& part : parts) part.history = true;
   return parts;

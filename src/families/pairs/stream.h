@@ -9,6 +9,7 @@
 //   Scores(simd, sizes, arena)
 //   query_scale(p), gate_scale(p)                       factors of q as it is packed, and of gates
 //   normalise(p) ; start(p, head) -> {m, l}             before the first pair
+//   polynomial(p) ; eps(p)                              weights that are no softmax, or null; what is added to their sum
 //   heads_at_once                                       of one query, those that go through a softmax together
 //   open(p, x, key_head, pairs)                         for one query: the pairs of a block
 //   one(p, head, pairs, query, S)                       its logits; may move the query on to the start of the block
@@ -112,7 +113,7 @@ class Stream {
   void run(const P& p, const Layout& x, int first_key_head, int key_heads, bool outputs, Each&& each) {
     const int first = first_key_head * group, end = first + key_heads * group;
     const auto emit = [&](int head, Block tokens, Size lead) {
-      finish(Scores::normalise(p), lead, tokens.count, outputs);
+      finish(p, lead, tokens.count, outputs);
       each(head, tokens, outputs ? acc + lead * V : nullptr, m + lead);
     };
     if (x.tokens == 1) {
@@ -144,11 +145,22 @@ class Stream {
     std::fill_n(l + lead, tokens.count, sum);
     if (outputs) std::fill_n(acc + lead * V, tokens.count * V, T(0));
   }
-  void finish(bool normalise, Size lead, Size count, bool outputs) {
+  // A sum of weights takes the place of lse where they are no softmax.
+  template <class P>
+  void finish(const P& p, Size lead, Size count, bool outputs) {
+    const bool normalise = Scores::normalise(p);
+    const bool sums = Scores::polynomial(p) != nullptr;
     for (Size i = lead; i < lead + count; ++i) {
+      if (sums) l[i] += Scores::eps(p);
       if (outputs && normalise) s.scale(V, l[i] == T(0) ? T(0) : 1 / l[i], acc + i * V, acc + i * V);
-      m[i] += std::log(l[i]);
+      m[i] = sums ? l[i] : m[i] + std::log(l[i]);
     }
+  }
+
+  template <class P>
+  void weigh(const P& p, const MaskRange& visible, const Bias& bias, Size lead, T* answers) {
+    if (const auto* const f = Scores::polynomial(p)) softmax.a->weigh(visible, bias, *f, softmax.S, C, l + lead);
+    else softmax.weigh(visible, bias, Scores::normalise(p), m + lead, l + lead, answers);
   }
 
   // All heads pass over a block of pairs before the next block: the pairs are read once, in the order they lie in.
@@ -179,7 +191,7 @@ class Stream {
           if (p.g) bias = {D, C, row};
           const MaskRange all = MaskRange::everything(rows, pairs.count);
           T* const answers = outputs ? acc + r * V : nullptr;
-          softmax.weigh(all, bias, Scores::normalise(p), m + r, l + r, answers);
+          weigh(p, all, bias, r, answers);
           if (!outputs) continue;
           if (rows == 1) softmax.add_one(pairs.count, value, ld, answers);
           else softmax.add(all, false, true, value, ld, answers);
@@ -246,7 +258,7 @@ class Stream {
     ahead.step();
     scores.tile(p, head, own, pairs.begin > 0, visible, q + lead * K, softmax.S);
     T* const answers = outputs ? acc + lead * V : nullptr;
-    softmax.weigh(visible, bias, Scores::normalise(p), m + lead, l + lead, answers);
+    weigh(p, visible, bias, lead, answers);
     ahead.step();
     if (outputs) softmax.add(visible, own, finite, v, V, answers);
   }

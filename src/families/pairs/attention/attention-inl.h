@@ -275,6 +275,80 @@ void SoftmaxBack(const MaskRange& visible, const typename AttentionSimd<T>::Bias
   else SoftmaxBackOf<false>(visible, b, lse, delta, S, P, X, ld, moment);
 }
 
+// c0 + c1 x + c2 x^2, and its slope
+template <class T>
+struct Quadratic {
+  explicit Quadratic(const typename AttentionSimd<T>::Polynomial& p)
+      : c0(hn::Set(Tag<T>(), p.c[0])),
+        c1(hn::Set(Tag<T>(), p.c[1])),
+        c2(hn::Set(Tag<T>(), p.c[2])),
+        rate(hn::Set(Tag<T>(), p.rate)) {}
+  HWY_INLINE Vec<T> At(Vec<T> x) const { return hn::MulAdd(hn::MulAdd(c2, x, c1), x, c0); }
+  // Of the quadratic times e^{rate x}, without that factor
+  HWY_INLINE Vec<T> Slope(Vec<T> x, Vec<T> y) const {
+    return hn::MulAdd(rate, y, hn::MulAdd(hn::Add(c2, c2), x, c1));
+  }
+  Vec<T> c0, c1, c2, rate;
+};
+
+template <bool kExp, class T>
+HWY_INLINE void WeighOf(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b,
+                        const typename AttentionSimd<T>::Polynomial& p, T* S, Size lds, T* l) {
+  const Tag<T> d;
+  const Quadratic<T> f(p);
+  for (Size i = 0; i < visible.M; ++i) {
+    const Size begin = std::min(visible.begin(i), visible.end(i)), n = visible.end(i) - begin;
+    T* const x = S + i * lds + begin;
+    const T* const bias = b.bias ? b.bias + i * b.ld + begin : nullptr;
+    const Vec<T> row = hn::Set(d, b.row ? b.row[i] : T(0));
+    Vec<T> total = hn::Zero(d);
+    ForVectors<T>(n, [&](Size j, Size lanes, auto part) HWY_ATTR {
+      constexpr bool kPart = decltype(part)::part;
+      const Vec<T> s = LoadMaybe<kPart>(x + j, lanes);
+      Vec<T> y = f.At(s);
+      if constexpr (kExp) y = hn::Mul(y, ExpOf<T>(Biased<kPart, T>(hn::Mul(f.rate, s), bias, row, j, lanes)));
+      StoreMaybe<kPart>(y, x + j, lanes);
+      if constexpr (kPart) y = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(lanes)), y);
+      total = hn::Add(total, y);
+    });
+    l[i] += hn::GetLane(hn::SumOfLanes(d, total));
+    ClearOutside(begin, begin + n, visible.N, S + i * lds);
+  }
+}
+template <class T>
+void Weigh(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b,
+           const typename AttentionSimd<T>::Polynomial& p, T* S, Size lds, T* l) {
+  if (b.bias || b.row || p.rate != T(0)) WeighOf<true>(visible, b, p, S, lds, l);
+  else WeighOf<false>(visible, b, p, S, lds, l);
+}
+
+template <class T>
+void WeighBack(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b,
+               const typename AttentionSimd<T>::Polynomial& p, const T* inverse, const T* delta, const T* S, T* P,
+               T* X, T* Y, Size ld) {
+  const Tag<T> d;
+  const Quadratic<T> f(p);
+  const bool exponent = b.bias || b.row || p.rate != T(0);
+  for (Size i = 0; i < visible.M; ++i) {
+    const Size begin = std::min(visible.begin(i), visible.end(i)), n = visible.end(i) - begin, at = i * ld + begin;
+    const T* const bias = b.bias ? b.bias + i * b.ld + begin : nullptr;
+    const Vec<T> row = hn::Set(d, b.row ? b.row[i] : T(0));
+    const Vec<T> factor = hn::Set(d, inverse[i]), minus = hn::Set(d, delta[i]);
+    ForVectors<T>(n, [&](Size j, Size lanes, auto part) HWY_ATTR {
+      constexpr bool kPart = decltype(part)::part;
+      const Vec<T> s = LoadMaybe<kPart>(S + at + j, lanes), y = f.At(s);
+      Vec<T> e = factor;
+      if (exponent) e = hn::Mul(e, ExpOf<T>(Biased<kPart, T>(hn::Mul(f.rate, s), bias, row, j, lanes)));
+      const Vec<T> weight = hn::Mul(y, e), gap = hn::Sub(LoadMaybe<kPart>(X + at + j, lanes), minus);
+      StoreMaybe<kPart>(weight, P + at + j, lanes);
+      StoreMaybe<kPart>(hn::Mul(hn::Mul(f.Slope(s, y), e), gap), X + at + j, lanes);
+      if (Y) StoreMaybe<kPart>(hn::Mul(weight, gap), Y + at + j, lanes);
+    });
+    for (T* const rows : {P, X, Y})
+      if (rows) ClearOutside(begin, begin + n, visible.N, rows + i * ld);
+  }
+}
+
 template <int R, int NV, bool kPart, class T>
 HWY_INLINE void DistanceTile(const Product<T>& x, Size i, Size j, Size n) {
   const Tag<T> d;
@@ -390,6 +464,8 @@ const AttentionSimd<T>* AttentionTable() {
   static constexpr AttentionSimd<T> table = {
       .softmax = Softmax<T>,
       .softmax_back = SoftmaxBack<T>,
+      .weigh = Weigh<T>,
+      .weigh_back = WeighBack<T>,
       .distances = Distances<T>,
       .scores = Scores<T>,
       .add_sums = AddSums<T>,

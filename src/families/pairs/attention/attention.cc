@@ -16,7 +16,9 @@ Status check(const AttentionProblem<T>& p, bool backward, Workspace work, pairs:
       status != Status::ok)
     return status;
   if (p.window < 0) return Status::bad_shape;
-  if ((!p.causal && (p.g || p.window > 0)) || (!p.normalise && p.sink)) return Status::not_supported;
+  if ((!p.causal && (p.g || p.window > 0)) || ((!p.normalise || p.polynomial) && p.sink) ||
+      (p.polynomial && p.bandwidth))
+    return Status::not_supported;
   if (most.tokens > 0 && (!p.q || (!p.k != !p.v) || (!p.k && p.causal))) return Status::missing_input;
   for (int h = 0; p.bandwidth && h < p.heads; ++h)
     if (!(p.bandwidth(h) > 0)) return Status::out_of_domain;

@@ -8,6 +8,12 @@
 // itself; with a window only the newest `window` of them; not causal: all of the past and all of its sequence.
 // normalise = false drops the denominator from o: o_t = sum_i e^{x_ti} v_i (unnormalised softmax).
 //
+// Another weight function, with `polynomial`: f(x) e^{gates} in place of e^{x + gates}, f(x) = (c0 + c1 x + c2 x^2)
+// e^{rate x}. f = x is linear attention that sees a window, which a state could not forget without the rounding of what
+// it forgets; x^2 / K and 1 + x / sqrt(K) + x^2 / (2K) are the squares and Taylor features of ReBased and Based, whose
+// K^2 / 2 products cancel where x^2 does not. o_t is divided by sum_i f e^{gates} + eps if it is normalised (0 where
+// that is 0), and lse_t is the sum.
+//
 // q [B, T, H, K], k [B, T, G, K], v [B, T, G, V]; query head h reads key head h / (H/G). The past is only read:
 // whoever owns the list of pairs appends to it. One query per sequence (decoding) is one pass over the pairs where
 // they lie. Source: arXiv 1706.03762, 2205.14135 (streaming), 2503.02130 (forgetting), 2309.17453 (sink); Nadaraya,
@@ -18,6 +24,7 @@
 //   X = P * (dO V' - delta) ;  dV = P' dO ;  dQ = scale X K ;  dK = scale X' Q
 //   dsink = -sum_t e^{sink - lse_t} delta_t
 //   with a bandwidth:  dQ = 2/h (X K - rowsum(X) * Q) ;  dK = 2/h (X' Q - colsum(X) * K) ;  dh = -1/h sum X * x
+//   polynomial:  E = e^{gates} / (the sum + eps) ;  P = f E ;  X = f' E * (dO V' - delta), and P * (dO V' - delta) for dg
 //   dg = revcum(rowsum(X) - colsum(X))      in double, without the diagonal (gates.h): most of it cancels
 //
 // Traps. A query that sees nothing, or nothing above -inf, has o = 0, lse = -inf and no gradient. g = -inf is a
@@ -29,6 +36,7 @@
 
 #include <cstddef>
 
+#include "families/pairs/attention/attention_simd.h"
 #include "families/pairs/problem.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
@@ -40,9 +48,12 @@ namespace ttr::families {
 /// Not causal: k and v may have no data, then the past alone is seen.
 template <class T>
 struct AttentionProblem : PairProblem<T> {
-  T scale = 1;                // on q.k; not used with a bandwidth
-  bool causal = true;         // false: not with g, not with a window
-  bool normalise = true;      // false: not with a sink
+  T scale = 1;              // on q.k; not used with a bandwidth
+  bool causal = true;       // false: not with g, not with a window
+  bool normalise = true;    // false: not with a sink
+  bool polynomial = false;  // the weights are `weight` of x; not with a bandwidth or a sink
+  typename AttentionSimd<T>::Polynomial weight;
+  T eps = 0;                  // polynomial: beside the sum of the weights
   std::ptrdiff_t window = 0;  // newest pairs a query sees, its own included; 0 = all
 
   View<const T, 3> g;          // [B, T, H] natural log of the forget gate; no data = 0. Strides may be zero.

@@ -46,6 +46,18 @@ struct AttentionSimd {
   void (*softmax_back)(const MaskRange&, const Bias&, bool bounded, const T* lse, const T* delta, const T* S, T* P,
                        T* X, Size ld, double* moment);
 
+  /// Weights that are no softmax: f(x) = (c0 + c1 x + c2 x^2) e^{rate x}
+  struct Polynomial {
+    T c[3] = {0, 1, 0};
+    T rate = 0;
+  };
+  /// S = f(S) e^bias, 0 where it is not visible ;  l += sum_j S_j
+  void (*weigh)(const MaskRange&, const Bias&, const Polynomial&, T* S, Size lds, T* l);
+  /// With E = inverse e^bias, all 0 where not visible:  P = f(S) E ;  Y = P * (X - delta) ;  X = f'(S) E * (X - delta).
+  /// P = S is allowed. Y null: not wanted.
+  void (*weigh_back)(const MaskRange&, const Bias&, const Polynomial&, const T* inverse, const T* delta, const T* S,
+                     T* P, T* X, T* Y, Size ld);
+
   /// C_ij = alpha |a_i - b_j|^2 for A [M,K] and B stored [K,N]: differences, so that nothing cancels far from 0.
   void (*distances)(Size M, Size N, Size K, T alpha, const T* A, Size lda, const T* B, Size ldb, T* C, Size ldc);
   /// y_j = alpha q.x_j, or with `apart` alpha |q - x_j|^2, for rows of X [n,K]

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "families/pairs/attention/attention_simd.h"
 #include "families/pairs/pairs_harness.h"
 
@@ -16,12 +18,15 @@ constexpr double inf = std::numeric_limits<double>::infinity();
 struct Attention : PairFamily {
   double scale = 0.6;
   bool gates = false, sink = false, gauss = false, causal = true, normalise = true, logs = true, saved = false;
+  bool polynomial = false;
+  std::array<double, 3> weight = {2, 0.3, 0.2};
+  double rate = 0;
   Size window = 0;
 
   std::string name() const {
     return "attention" + sizes() + "-window" + std::to_string(window) + (gates ? "-gates" : "") +
            (sink ? "-sink" : "") + (gauss ? "-gauss" : "") + (causal ? "" : "-all") +
-           (normalise ? "" : "-unnormalised");
+           (normalise ? "" : "-unnormalised") + (polynomial ? "-polynomial" + std::to_string(rate) : "");
   }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, H, K}, 0, 1.5},
@@ -73,6 +78,22 @@ struct Attention : PairFamily {
             if (gates) decay += g[i < before][token(i) * H + h];
             top = std::max(top, x);
           }
+          if (polynomial) {
+            double sum = 0.1;
+            decay = 0;
+            for (Size i = end; i-- > begin;) {
+              double& x = logit[i - begin];
+              x -= decay;
+              x = (weight[0] + weight[1] * x + weight[2] * x * x) * std::exp(rate * x + decay);
+              sum += x;
+              if (gates) decay += g[i < before][token(i) * H + h];
+            }
+            for (Size i = begin; i < end; ++i)
+              for (Size j = 0; j < V; ++j)
+                out["o"][query * V + j] +=
+                    logit[i - begin] / (normalise ? sum : 1) * v[i < before][(token(i) * G + shared) * V + j];
+            continue;
+          }
           if (!normalise || top == -inf) top = 0;
           double below = sink ? std::exp(ends[h] - top) : 0;
           for (double& x : logit) below += x = std::exp(x - top);
@@ -92,7 +113,9 @@ struct Attention : PairFamily {
     AttentionProblem<X> a;
     fill(a, x, list, p);
     a.scale = static_cast<X>(scale);
-    a.causal = causal, a.normalise = normalise, a.window = window;
+    a.causal = causal, a.normalise = normalise, a.window = window, a.polynomial = polynomial;
+    for (std::size_t i = 0; i < 3; ++i) a.weight.c[i] = static_cast<X>(weight[i]);
+    a.weight.rate = static_cast<X>(rate), a.eps = polynomial ? X(0.1) : X(0);
     a.g = x.template view<3>("g"), a.sink = x.template view<1>("sink"), a.bandwidth = x.template view<1>("bandwidth");
     a.past_v = p.template view<4>("v"), a.past_g = p.template view<3>("g");
     a.lse = x.template view<3>("lse");
@@ -149,6 +172,22 @@ TEST(Attention, Kernels) {
         check_family(f, once);
         check_alone(f, once);
       }
+}
+
+// Weights that are no softmax: q.k, a quadratic, a quadratic times e^x; with and without their sum.
+TEST(Attention, PolynomialWeights) {
+  for (const bool normalise : {true, false})
+    for (const double rate : {0.0, 0.4})
+      for (const Size T : {1, 7, 70}) {
+        Attention f;
+        f.polynomial = true, f.normalise = normalise, f.logs = false, f.rate = rate, f.T = T;
+        if (!normalise && T == 7) f.weight = {0, 1, 0};
+        check_family(f, once, T < 70, 5e-5);
+        f.gates = true, f.capacity = 40, f.past = {40}, f.H = 4, f.G = 2, f.window = 20;
+        check_family(f, once, T < 70, 5e-5);
+      }
+  Attention f;
+  f.polynomial = true, f.logs = false, f.causal = false, f.T = 9, f.B = 2, check_whole(f, true, 2e-5, 1e-4);
 }
 
 // Blocks of 16 to 64 pairs: tokens, past, window and heads that divide them and that do not.
@@ -393,6 +432,12 @@ TEST(Attention, WhatIsWrongIsSaid) {
   auto p = good;
   EXPECT_EQ(attention::forward(p, s, w), Status::ok);
   EXPECT_EQ(attention::forward(p, s, Workspace{w.data, 64}), Status::small_workspace);
+  p.polynomial = true;
+  EXPECT_EQ(attention::forward(p, s, w), Status::ok);
+  const double width = 1;
+  p.bandwidth = {&width, {f.H}, {0}};
+  EXPECT_EQ(attention::forward(p, s, w), Status::not_supported);
+  p = good;
   p.causal = false;
   EXPECT_EQ(attention::forward(p, s, w), Status::not_supported);
   p.g = {}, p.window = 2;

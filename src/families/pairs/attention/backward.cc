@@ -23,7 +23,7 @@ class Backward {
         gate_sums(a, group, C, sizes.longest + sizes.past, arena) {
     for (T** piece : {&k, &kt, &q, &d_k, &buffer}) *piece = arena.take<T>(C * K);
     for (T** piece : {&v, &vt, &d_o, &d_v}) *piece = arena.take<T>(C * V);
-    for (T** piece : {&S, &X, &D}) *piece = arena.take<T>(C * C);
+    for (T** piece : {&S, &X, &D, &Y}) *piece = arena.take<T>(C * C);
     for (T** piece : {&row, &suffix}) *piece = arena.take<T>(C);
     dk_correction = arena.take<double>(C), behind = arena.take<double>(group), moment = arena.take<double>(group);
   }
@@ -52,8 +52,8 @@ class Backward {
 
  private:
   void find_statistics(const AttentionProblem<T>& p, const AttentionGradient<T>& d, int key_head) {
-    if (!p.normalise) {  // the weights are e^x as they are
-      std::fill_n(statistics.lse, group * x.tokens, T(0));
+    if (!p.normalise) {  // the weights are e^x, or f(x), as they are
+      std::fill_n(statistics.lse, group * x.tokens, T(p.polynomial ? 1 : 0));
       std::fill_n(statistics.delta, group * x.tokens, T(0));
       return;
     }
@@ -71,6 +71,8 @@ class Backward {
     } else {
       stream.run(p, x, key_head, 1, static_cast<bool>(d.d_o), keep);
     }
+    for (Size t = 0; p.polynomial && t < group * x.tokens; ++t)
+      statistics.lse[t] = statistics.lse[t] == T(0) ? T(0) : 1 / statistics.lse[t];
     for (int r = 0; p.sink && d.d_sink && r < group; ++r) {
       const int head = key_head * group + r;
       const T sink = p.sink(head);
@@ -148,8 +150,12 @@ class Backward {
     } else {
       for (Size i = 0; i < M; ++i) std::fill_n(X + i * C, N, T(0));
     }
-    a->softmax_back(visible, bias, p.normalise, statistics.lse + at, statistics.delta + at, S, S, X, C,
-                    p.bandwidth && d.d_bandwidth ? moment + r : nullptr);
+    if (p.polynomial)
+      a->weigh_back(visible, bias, p.weight, statistics.lse + at, statistics.delta + at, S, S, X,
+                    want.gates ? Y : nullptr, C);
+    else
+      a->softmax_back(visible, bias, p.normalise, statistics.lse + at, statistics.delta + at, S, S, X, C,
+                      p.bandwidth && d.d_bandwidth ? moment + r : nullptr);
 
     // X K goes to the queries, where they lie if they can be written as rows.
     const bool in_place = d.d_q.stride[3] == 1;
@@ -189,7 +195,7 @@ class Backward {
   // What rows and columns of X add up to: to the gates, and to the Gaussian's q and k.
   void sums_back(const AttentionProblem<T>& p, Block pairs, Block tokens, int r, const Wanted& want, T rate, T* to,
                  Size ld) {
-    gate_sums.sum(x, tokens, pairs, X, C);
+    gate_sums.sum(x, tokens, pairs, p.polynomial ? Y : X, C);
     if (want.gates) gate_sums.add(x, r, tokens, pairs);
     if (!p.bandwidth) return;
     gate_sums.with_own();
@@ -206,7 +212,7 @@ class Backward {
   Layout x{};
   pairs::Statistics<T> statistics;
   pairs::GateSums<T> gate_sums;
-  T *k, *kt, *q, *d_k, *buffer, *v, *vt, *d_o, *d_v, *S, *X, *D, *row, *suffix;
+  T *k, *kt, *q, *d_k, *buffer, *v, *vt, *d_o, *d_v, *S, *X, *D, *Y, *row, *suffix;
   double* dk_correction;
   double *behind, *moment;  // [group] gates from the current block of the past to the first token; sum X x
   bool finite = true;       // of the keys of the block

@@ -28,10 +28,14 @@ class Scores {
   static T query_scale(const Problem& p) { return p.bandwidth ? T(1) : p.scale; }
   static T gate_scale(const Problem&) { return T(1); }
   static bool normalise(const Problem& p) { return p.normalise; }
+  static const typename AttentionSimd<T>::Polynomial* polynomial(const Problem& p) {
+    return p.polynomial ? &p.weight : nullptr;
+  }
+  static T eps(const Problem& p) { return p.eps; }
   /// A sink is a pair with value 0.
   static std::pair<T, T> start(const Problem& p, int head) {
     constexpr T none = -std::numeric_limits<T>::infinity();
-    if (!p.normalise) return {T(0), T(0)};
+    if (!p.normalise || p.polynomial) return {T(0), T(0)};
     const T sink = p.sink ? p.sink(head) : none;
     return {sink, sink != none ? T(1) : T(0)};
   }

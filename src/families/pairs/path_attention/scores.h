@@ -27,6 +27,8 @@ class Scores {
   static T query_scale(const Problem& p) { return p.scale; }
   static T gate_scale(const Problem& p) { return p.scale; }
   static bool normalise(const Problem&) { return true; }
+  static const typename AttentionSimd<T>::Polynomial* polynomial(const Problem&) { return nullptr; }
+  static T eps(const Problem&) { return T(0); }
   static std::pair<T, T> start(const Problem&, int) { return {-std::numeric_limits<T>::infinity(), T(0)}; }
 
   void open(const Problem& p, const Layout& x, int key_head_, Block block) {
