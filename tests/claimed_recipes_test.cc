@@ -225,7 +225,8 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
     EXPECT_NE(plan(text, {.key_dim = 3, .value_dim = 4}).kernel(), "oracle") << text;
   // What a kernel ignores it must not claim.
   for (const char* text : {"equal / linear / sgd(beta, momentum=0.9, nesterov)",
-                           "window(4) / linear / gd(1)",
+                           "given(4) / linear / gd(1)",
+                           "window(4) * gate(key) / linear / gd(1)",
                            "gate(key) / linear / gd(1) | normalise(keysum)",
                            "window(4) / linear / gd(2)",
                            "equal / linear / sgd(2, beta, leak=0.1)",

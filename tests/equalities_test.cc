@@ -471,8 +471,10 @@ TEST(Equalities, EqualRecipesRunOnKernels) {
   EXPECT_EQ(kernel("gate / kernel(gauss) / gd(1)"), "attention");
   EXPECT_EQ(kernel("equal / linear / sgd(2, nlms=0.5)"), "delta");
   EXPECT_EQ(kernel("equal / linear / gd(2) | dot"), "decay");
-  EXPECT_EQ(kernel("near(exp) / constant / exact(ridge)"), "oracle");          // it has a ridge, the mean has not
-  EXPECT_EQ(kernel("equal / kernel(exp) / gd(1)", {.scale = 0.5}), "oracle");  // a scale is not the same for both
+  EXPECT_EQ(kernel("near(exp) / constant / exact(ridge)"), "oracle");             // it has a ridge, the mean has not
+  EXPECT_EQ(kernel("equal / kernel(exp) / gd(1)", {.scale = 0.5}), "attention");  // claimed as it is
+  // A scale is not the same for both.
+  EXPECT_EQ(kernel("equal / linear / gd(2) | dot", {.scale = 0.5}), "oracle");
   EXPECT_EQ(kernel("equal / kernel(exp) / gd(1)", {.kernel = "oracle"}), "oracle");
 }
 
