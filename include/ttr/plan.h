@@ -86,14 +86,18 @@ template <class AnyTensor>
 class NamedTensors {
  public:
   static constexpr int capacity = 32;
-  /// The tensor of that name, added empty if it is not there; beyond the capacity, a tensor that is never read.
+  /// The tensor of that name, added empty if it is not there; beyond the capacity, a tensor that is never read, and
+  /// calls return unknown_name.
   AnyTensor& operator[](std::string_view name) noexcept {
     for (int i = 0; i < count_; ++i)
       if (names_[i] == name) return tensors_[i];
+    complete_ = complete_ && count_ < capacity - 1;
     const int slot = count_ < capacity - 1 ? count_++ : capacity - 1;
     names_[slot] = name;
     return tensors_[slot];
   }
+  /// False once a name did not fit.
+  bool complete() const noexcept { return complete_; }
   /// The tensor of that name, or one without data.
   AnyTensor get(std::string_view name) const noexcept {
     for (int i = 0; i < count_; ++i)
@@ -111,7 +115,7 @@ class NamedTensors {
   std::span<const std::string_view> names() const noexcept {
     return {names_.data(), static_cast<std::size_t>(count_)};
   }
-  void clear() noexcept { count_ = 0, cu_seqlens = {}, cu_seqlens_pairs = {}; }
+  void clear() noexcept { count_ = 0, complete_ = true, cu_seqlens = {}, cu_seqlens_pairs = {}; }
 
   /// Packed sequences: the tensors have B = 1 and sequence n is tokens cu_seqlens[n] .. cu_seqlens[n+1]-1, with
   /// Shape::batch sequences in all. Empty: every batch row is one sequence. Read from the inputs only.
@@ -124,6 +128,7 @@ class NamedTensors {
   std::array<std::string_view, capacity> names_;
   std::array<AnyTensor, capacity> tensors_{};
   int count_ = 0;
+  bool complete_ = true;
 };
 using Inputs = NamedTensors<ConstTensor>;  // also the gradients of outputs
 using Outputs = NamedTensors<Tensor>;      // also the gradients of inputs
@@ -173,6 +178,10 @@ class Plan {
   /// not_supported; keep a copy instead.
   Status truncate(State, std::int64_t tokens) const noexcept;
 
+  // Inputs may share memory with each other. What a call writes (outputs, gradients, state, d_initial, workspace) may
+  // share none with anything else of the call, or it returns overlap; tensors that lie between each other's rows, as
+  // q, k and v of one array [B, T, 3, H, K] do, share none.
+
   /// One token: the tensors have T = 1.
   Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;
   /// A whole sequence, a batch, or packed sequences; continues from `state` and leaves the final state in it. Outputs
@@ -184,8 +193,12 @@ class Plan {
   Status backward(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
                   const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best) const noexcept;
 
-  /// What is wrong with these arguments, as a sentence; empty if nothing is.
+  /// What is wrong with these arguments of step and forward, as a sentence that names the tensor, the sequence, the
+  /// number and the remedy; empty if nothing is. Runs the call on copies where only that shows it.
   std::string diagnose(const Inputs&, ConstState, const Outputs&, Workspace, Form = Form::best) const;
+  /// The same for backward.
+  std::string diagnose(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
+                       const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best) const;
 
   struct Body;
   explicit Plan(std::shared_ptr<const Body> body) : body_(std::move(body)) {}

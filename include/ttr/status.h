@@ -22,6 +22,10 @@ enum class Status : int {
   out_of_domain,    // an input for which the layer is not defined, e.g. a leak above one
   not_supported,    // this form or this gradient does not exist for this plan
   out_of_memory,    // the oracle could not allocate (kernels never allocate)
+  unknown_name,     // a tensor has a name that the plan does not know, or there are more names than fit
+  bad_state,        // the state holds counts that no call has left in it; reset() it first
+  overlap,          // memory that the call writes overlaps other memory of the call
+  misaligned,       // a pointer is not aligned to its type (states: 8 bytes)
 };
 
 /// One sentence for a status; `Plan::diagnose` says more.

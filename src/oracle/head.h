@@ -31,8 +31,6 @@ enum class Way {
 Way way_of(const Design&);
 /// Extent of a letter; `pairs` is the extent of P, `kept` of N.
 std::int64_t extent_of(char letter, const Design&, const Sizes&, std::int64_t pairs, std::int64_t kept);
-/// Pairs that must be kept for the next token; -1: all of them.
-std::int64_t pairs_to_keep(const Design&);
 /// Whether the steps are divided by a sum or a running mean of squared gradients, which the state carries.
 inline bool keeps_squares(const Solver& s) {
   using M = Solver::Metric;

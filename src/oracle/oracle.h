@@ -47,6 +47,8 @@ std::vector<StateShape> state_shapes(const Design&);
 
 /// True if the state is a list of past pairs that grows (up to weights.window, if there is one).
 bool keeps_history(const Design&);
+/// Pairs that must be kept for the next token; -1: all of them.
+std::int64_t pairs_to_keep(const Design&);
 
 using ttr::is_of_pairs;
 

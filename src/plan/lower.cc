@@ -116,6 +116,10 @@ bool Builder::has(const std::string& name) const {
 int Builder::index_of(const std::string& name) const {
   for (std::size_t i = 0; i < p_.values.size(); ++i)
     if (p_.values[i].name == name) return static_cast<int>(i);
+  if (options_.kernel == "oracle")
+    throw Error(
+        "the literal solver does not compute '" + name + "' of " + layer_->info.name + "; leave options.kernel empty",
+        "options.kernel");
   throw Error("the layer's pipeline names '" + name + "', which is neither an input nor a result");
 }
 

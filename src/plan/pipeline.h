@@ -96,13 +96,14 @@ struct Pipeline {
   std::vector<Step> steps;
   std::vector<bool> replayed;  // per step: gradients read its result, so that backward runs it forwards first
   std::vector<StatePart> states;
-  std::map<char, int> letters;  // extents of letters besides B T P H G K V: F features, M slots, L levels, W, ...
-  int pairs = 1;                // extent of P per token
-  bool noncausal = false;       // P is a length of its own, there is no state
-  bool history = false;         // a part of the state is a list of pairs
-  bool counted = false;         // the state begins with a count of tokens per sequence, as with a history
-  oracle::Sizes oracle_sizes;   // but for the time
-  std::vector<int> canonical;   // oracle: value index of each canonical input
+  std::map<char, int> letters;   // extents of letters besides B T P H G K V: F features, M slots, L levels, W, ...
+  int pairs = 1;                 // extent of P per token
+  bool noncausal = false;        // P is a length of its own, there is no state
+  bool history = false;          // a part of the state is a list of pairs
+  std::int64_t most_pairs = -1;  // that such a list holds, whatever is seen; below zero: all of them
+  bool counted = false;          // the state begins with a count of tokens per sequence, as with a history
+  oracle::Sizes oracle_sizes;    // but for the time
+  std::vector<int> canonical;    // oracle: value index of each canonical input
   std::vector<InputInfo> canonical_info;
   std::vector<int> output_values;  // value index of each output
 };
@@ -155,6 +156,8 @@ struct Fault {
   std::string_view tensor;  // which one
   char axis = 0;            // which axis of it (letter), or 0
   std::ptrdiff_t got = 0, want = 0;
+  std::string_view other = {};  // overlap: with what
+  int sequence = -1;            // counts of a state: of which
 };
 
 struct Call {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "families/common/choice.h"
+#include "plan/diagnose.h"
 #include "plan/equal_design.h"
 #include "plan/pipeline.h"
 #include "plan/text.h"
@@ -25,12 +26,6 @@ struct NamedForm {
 constexpr NamedForm form_names[] = {{Form::best, "best"},           {Form::step, "step"},
                                     {Form::recurrent, "recurrent"}, {Form::chunk, "chunk"},
                                     {Form::parallel, "parallel"},   {Form::scan, "scan"}};
-
-std::string describe(const Shape& s) {
-  return "batch " + std::to_string(s.batch) + ", heads " + std::to_string(s.heads) + ", key_heads " +
-         std::to_string(s.key_heads) + ", key_dim " + std::to_string(s.key_dim) + ", value_dim " +
-         std::to_string(s.value_dim);
-}
 
 Shape checked(Shape shape) {
   if (shape.key_heads == 0) shape.key_heads = shape.heads;
@@ -77,6 +72,20 @@ void find_main_kernel(Plan::Body& body) {
     if (body.main_kernel >= 0 && keys < body.key_width) continue;
     body.main_kernel = static_cast<int>(i);
     body.key_width = keys, body.value_width = v < 0 ? body.shape.value_dim : width(body, v);
+  }
+}
+
+// Bytes are counted in 64 bits; a state of more than this does not exist, and its size must not come out small.
+constexpr double most_bytes = 0x1p60;
+
+void check_sizes(const Plan::Body& body) {
+  for (const StatePart& part : body.pipeline.states) {
+    double bytes = static_cast<double>(size_of(part.type)) * body.shape.batch;
+    for (const std::ptrdiff_t extent : part.extent) bytes *= static_cast<double>(extent);
+    if (bytes > most_bytes)
+      throw Error("the state " + part.info.name + " of " + body.name + " with " + describe(body.shape) +
+                      " has more bytes than any machine; take smaller dimensions",
+                  "shape");
   }
 }
 
@@ -149,6 +158,13 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
     throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
                 std::to_string(max_values) + " fit");
   find_main_kernel(*body);
+  if (body->pipeline.history) {
+    const int reach = body->pipeline.design.weights.reach();
+    body->pipeline.most_pairs = body->on_oracle() ? oracle::pairs_to_keep(body->pipeline.design)
+                                : reach > 0       ? reach
+                                                  : -1;
+  }
+  check_sizes(*body);
   body->chunk = options.chunk;
   if (body->chunk == 0) body->chunk = body->key_width <= 64 && body->value_width <= 64 ? 32 : 64;
   body->forms = forms_of(body->pipeline, causal, operation);
@@ -167,29 +183,6 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
   return Plan(std::move(body));
 }
 
-const char* axis_name(char letter) {
-  switch (letter) {
-    case 'B':
-      return "batch";
-    case 'T':
-      return "time";
-    case 'P':
-      return "pairs";
-    case 'H':
-      return "heads";
-    case 'G':
-      return "key_heads";
-    case 'K':
-      return "key_dim";
-    case 'V':
-      return "value_dim";
-    case 'M':
-      return "slots";
-    default:
-      return "extent";
-  }
-}
-
 }  // namespace
 
 std::string_view to_string(Form form) noexcept {
@@ -200,7 +193,8 @@ std::string_view to_string(Form form) noexcept {
 
 std::string_view to_string(Type type) noexcept {
   constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16"};
-  return names[static_cast<std::size_t>(type)];
+  const auto index = static_cast<std::size_t>(type);
+  return index < std::size(names) ? names[index] : "?";
 }
 
 std::string_view to_string(Status status) noexcept {
@@ -225,6 +219,14 @@ std::string_view to_string(Status status) noexcept {
       return "this form, or the gradient of this output, does not exist for this plan";
     case Status::out_of_memory:
       return "no memory left";
+    case Status::unknown_name:
+      return "a tensor has a name that the plan does not know";
+    case Status::bad_state:
+      return "the state holds counts that no call has left in it; reset() it first";
+    case Status::overlap:
+      return "memory that the call writes overlaps other memory of the call";
+    case Status::misaligned:
+      return "a pointer is not aligned to its type";
   }
   return "unknown status";
 }
@@ -295,6 +297,19 @@ StatePlace Plan::Body::state_place(std::size_t bytes, int index) const {
 
 Footprint Plan::footprint(std::int64_t time, Form form) const {
   if (time < 0) throw Error("footprint of " + std::to_string(time) + " tokens; time cannot be negative", "time");
+  if (form != Form::best && std::find(body_->forms.begin(), body_->forms.end(), form) == body_->forms.end())
+    throw Error(name() + " has no form '" + std::string(to_string(form)) + "'; it has " + names_of(body_->forms),
+                "form");
+  double longest = 1;  // bytes of a value per token, or of a pair in the state
+  for (const Value& value : body_->pipeline.values) {
+    double one = 8;
+    for (const char axis : value.axes) one *= static_cast<double>(body_->extent(axis, body_->shape.batch, 1, 1));
+    longest = std::max(longest, one);
+  }
+  if (longest * static_cast<double>(time) > most_bytes)
+    throw Error("footprint of " + std::to_string(time) + " tokens of " + name() + " with " + describe(shape()) +
+                    ": more bytes than any machine has",
+                "time");
   Footprint bytes{body_->state_bytes(time), 0, 0};
   // A state that is full of pairs (a window stays so) still takes one more token.
   const std::int64_t tokens = time + (body_->pipeline.history ? 1 : 0);
@@ -499,57 +514,21 @@ std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs
                            Form form) const {
   Call call;
   call.inputs = &inputs, call.outputs = &outputs, call.workspace = workspace;
-  call.state = {const_cast<void*>(state.data), state.bytes};
+  call.state = {const_cast<void*>(state.data), state.bytes};  // only read
   call.form = form;
   measure(*body_, call);
-  for (const std::string_view given : inputs.names()) {
-    const auto& known = body_->pipeline.inputs;
-    if (std::none_of(known.begin(), known.end(), [&](const InputInfo& info) { return info.name == given; })) {
-      std::string list;
-      for (const InputInfo& info : known) list += (list.empty() ? "" : ", ") + info.name;
-      return name() + " has no input '" + std::string(given) + "'; its inputs are " + list;
-    }
-  }
-  const Fault fault = check_call(*body_, call);
-  const std::string tensor(fault.tensor), got = std::to_string(fault.got), want = std::to_string(fault.want);
-  switch (fault.status) {
-    case Status::ok:
-      return {};
-    case Status::missing_input:
-      return "the input " + tensor + " of " + name() + " is missing";
-    case Status::bad_type:
-      return tensor + " is " + std::string(to_string(static_cast<Type>(fault.got))) + " but the plan takes " +
-             std::string(to_string(body_->options.type)) +
-             (body_->options.tensors ? " and " + std::string(to_string(*body_->options.tensors)) : "") +
-             (fault.got < 2 ? "; set Options::type" : "; set Options::tensors");
-    case Status::bad_shape:
-      if (tensor.starts_with("cu_seqlens") && !fault.axis) return tensor + " must begin with 0 and never fall";
-      if (!fault.axis) return tensor + " has " + got + " axes, not " + want;
-      if (tensor == "step") return "step takes one token, not " + got + "; use forward";
-      return std::string(axis_name(fault.axis)) + " " + got + " of " + tensor + " does not match " + want +
-             (fault.axis == 'T' || fault.axis == 'P' ? " of the other inputs"
-                                                     : " of the plan (" + describe(shape()) + ")");
-    case Status::not_supported: {
-      std::string list;
-      for (Form f : forms()) list += (list.empty() ? "" : ", ") + std::string(to_string(f));
-      return name() + " has no form '" + tensor + "'; it has " + list;
-    }
-    case Status::small_state:
-    case Status::small_workspace:
-      return "the " + tensor + " has " + got + " bytes but " + want + " are needed; ask footprint()";
-    case Status::state_full:
-      if (fault.axis == 'L') {
-        const auto tokens = [](std::ptrdiff_t levels) { return std::to_string(std::int64_t{1} << (levels - 1)); };
-        return name() + " has " + got + " levels, which weigh " + (fault.got < 1 ? "no" : tokens(fault.got)) +
-               " tokens (2^(levels - 1)), and this call goes beyond them: it needs " + want + " levels; " +
-               (body_->pipeline.letters.contains('L')
-                    ? "plan with that many, levels(" + want + ") in a recipe or levels=" + want + " of a layer"
-                    : "give the input " + tensor + " that many numbers per token and head");
-      }
-      [[fallthrough]];
-    default:
-      return std::string(to_string(fault.status));
-  }
+  return diagnose_call(*body_, call);
+}
+
+std::string Plan::diagnose(const Inputs& inputs, ConstState initial, const Inputs& d_outputs, ConstState d_final,
+                           const Outputs& d_inputs, State d_initial, Workspace workspace, Form form) const {
+  Call call;
+  call.inputs = &inputs, call.d_outputs = &d_outputs, call.d_inputs = &d_inputs;
+  call.state = {const_cast<void*>(initial.data), initial.bytes};  // only read
+  call.d_final = d_final, call.d_initial = d_initial, call.workspace = workspace;
+  call.form = form;
+  measure(*body_, call);
+  return diagnose_call(*body_, call);
 }
 
 Plan plan(const Recipe& recipe, const Shape& shape, const Options& options) {

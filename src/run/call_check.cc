@@ -1,9 +1,11 @@
 // What is wrong with a call: shapes, types, buffers, forms. Found without allocating.
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 
 #include "plan/pipeline.h"
 #include "run/bind.h"
+#include "run/overlap.h"
 #include "run/partition.h"
 
 namespace ttr {
@@ -13,10 +15,18 @@ namespace {
 bool is_free(const Plan::Body& body, char letter) { return letter == 'L' && !body.pipeline.letters.contains('L'); }
 
 template <class AnyTensor>
+bool is_misaligned(const AnyTensor& tensor) noexcept {
+  return reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(tensor.type) != 0;
+}
+bool is_misaligned(ConstState state) noexcept { return reinterpret_cast<std::uintptr_t>(state.data) % 8 != 0; }
+
+template <class AnyTensor>
 Fault check_tensor(const Plan::Body& body, std::string_view name, const Axes& axes, const AnyTensor& tensor,
                    std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs) noexcept {
   if (tensor.type != body.options.type && tensor.type != body.options.tensors)
     return {Status::bad_type, name, 0, static_cast<std::ptrdiff_t>(tensor.type), 0};
+  if (is_misaligned(tensor))
+    return {Status::misaligned, name, 0, 0, static_cast<std::ptrdiff_t>(size_of(tensor.type))};
   const int rank = static_cast<int>(axes.size());
   for (int i = 0; i < std::min(rank, tensor.rank); ++i) {
     const char letter = axes[static_cast<std::size_t>(i)];
@@ -29,12 +39,133 @@ Fault check_tensor(const Plan::Body& body, std::string_view name, const Axes& ax
   return {};
 }
 
+// A name that the plan does not know.
+template <class AnyTensor>
+Fault check_names(const NamedTensors<AnyTensor>& given, const std::vector<InputInfo>& known) noexcept {
+  const auto names = given.names();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i < known.size() && known[i].name == names[i]) continue;  // the usual order
+    if (std::none_of(known.begin(), known.end(), [&](const InputInfo& info) { return info.name == names[i]; }))
+      return {Status::unknown_name, names[i], 0, 0, 0};
+  }
+  if (!given.complete())
+    return {Status::unknown_name,
+            {},
+            0,
+            static_cast<std::ptrdiff_t>(names.size()) + 1,
+            static_cast<std::ptrdiff_t>(names.size())};
+  return {};
+}
+
 // Which part of the state is the first list of pairs.
 int first_history(const Plan::Body& body) {
   const auto& parts = body.pipeline.states;
   return static_cast<int>(
       std::find_if(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; }) - parts.begin());
 }
+
+// Sizes and counts of the state and of its gradients. `kept`: the most pairs that a sequence has, which kernels that
+// read them may need scratch for.
+Fault check_state(const Plan::Body& body, const Call& call, std::int64_t& kept) noexcept {
+  const std::size_t needed = body.state_bytes(0);
+  const auto check_size = [&](std::string_view name, ConstState state) -> Fault {
+    if (!state.data || state.bytes < needed)
+      return {Status::small_state, name, 0, static_cast<std::ptrdiff_t>(state.bytes),
+              static_cast<std::ptrdiff_t>(needed)};
+    if (is_misaligned(state)) return {Status::misaligned, name, 0, 0, 8};
+    return {};
+  };
+  if (const Fault f = check_size("state", call.state); f.status != Status::ok) return f;
+  if (call.d_final.data)
+    if (const Fault f = check_size("d_final", call.d_final); f.status != Status::ok) return f;
+  if (call.d_initial.data)
+    if (const Fault f = check_size("d_initial", call.d_initial); f.status != Status::ok) return f;
+  if (!body.pipeline.history && !body.pipeline.counted) return {};
+  const auto cu = call.inputs->cu_seqlens;
+  const auto capacity = [&](ConstState state) { return body.state_place(state.bytes, first_history(body)).capacity; };
+  for (int n = 0; n < body.shape.batch; ++n) {
+    const std::int64_t before = static_cast<const std::int64_t*>(call.state.data)[n];
+    if (before < 0) return {Status::bad_state, "state", 0, before, 0, {}, n};
+    if (!body.pipeline.history) continue;
+    const std::ptrdiff_t room = capacity(call.state);
+    if (before > room) return {Status::bad_state, "state", 0, before, room, {}, n};
+    const std::int64_t own =
+        cu.empty() ? call.time : cu[static_cast<std::size_t>(n) + 1] - cu[static_cast<std::size_t>(n)];
+    std::int64_t after = before + std::max<std::int64_t>(own, 0);
+    if (body.pipeline.most_pairs >= 0) after = std::min(after, body.pipeline.most_pairs);
+    if (call.outputs && after > room) return {Status::state_full, "state", 0, after, room, {}, n};
+    if (call.d_final.data && after > capacity(call.d_final))
+      return {Status::small_state,
+              "d_final",
+              0,
+              static_cast<std::ptrdiff_t>(call.d_final.bytes),
+              static_cast<std::ptrdiff_t>(body.state_bytes(after)),
+              {},
+              n};
+    if (call.d_initial.data && before > capacity(call.d_initial))
+      return {Status::small_state,
+              "d_initial",
+              0,
+              static_cast<std::ptrdiff_t>(call.d_initial.bytes),
+              static_cast<std::ptrdiff_t>(body.state_bytes(before)),
+              {},
+              n};
+    if (!body.on_oracle()) kept = std::max(kept, before);
+  }
+  return {};
+}
+
+// The tensors of a call, noted while they are checked. Without initialisers, which would cost more than a step of a small
+// layer.
+class CallMemory {
+ public:
+  template <class AnyTensor>
+  void reads(std::string_view name, const AnyTensor& tensor) noexcept {
+    if (count_ < most) entries_[count_++] = {name, range_of(tensor), &tensor, std::is_same_v<AnyTensor, Tensor>};
+  }
+  void reads(std::string_view name, const void* data, std::size_t bytes) noexcept {
+    if (count_ < most && data) entries_[count_++] = {name, range_of_bytes(data, bytes), nullptr, false};
+  }
+  template <class... What>
+  void writes(const What&... what) noexcept {
+    const int before = count_;
+    reads(what...);
+    if (count_ == before) return;
+    std::swap(entries_[written_], entries_[before]);  // what is written comes first
+    ++written_;
+  }
+
+  /// What is written overlaps nothing else.
+  Fault check() const noexcept {
+    for (int i = 0; i < written_; ++i)
+      for (int j = i + 1; j < count_; ++j) {
+        const Entry &a = entries_[i], &b = entries_[j];
+        if (!overlap(a.range, b.range)) continue;
+        if (a.tensor && b.tensor && !share_memory(a.as_tensor(), b.as_tensor())) continue;
+        return {Status::overlap, a.name, 0, 0, 0, b.name};
+      }
+    return {};
+  }
+
+ private:
+  struct Entry {
+    std::string_view name;
+    ByteRange range;
+    const void* tensor;  // null: plain bytes
+    bool writable;       // a Tensor, else a ConstTensor
+    ConstTensor as_tensor() const {
+      return writable ? ConstTensor(*static_cast<const Tensor*>(tensor)) : *static_cast<const ConstTensor*>(tensor);
+    }
+  };
+  static constexpr int most = 2 * Inputs::capacity + 4;  // inputs and outputs, or twice that with their gradients
+  union {
+    Entry entries_[most];
+  };
+  int count_ = 0, written_ = 0;
+
+ public:
+  CallMemory() noexcept {}
+};
 
 // Boundaries of packed sequences in a tensor of `length` tokens.
 Fault check_packing(const Plan::Body& body, std::string_view name, std::span<const std::int64_t> cu, char axis,
@@ -97,28 +228,39 @@ void measure(const Plan::Body& body, Call& call) noexcept {
   call.form = form_in_team(body, call.form, longest, call.d_inputs != nullptr);
 }
 
-Fault check_call(const Plan::Body& body, const Call& call) noexcept {
+namespace {
+
+// Every tensor that the plan knows; `unknown` becomes true if a list has names besides.
+Fault check_tensors(const Plan::Body& body, const Call& call, CallMemory& memory, bool& unknown) noexcept {
   const auto cu = call.inputs->cu_seqlens, pair_cu = call.inputs->cu_seqlens_pairs;
   if (cu.empty() && !pair_cu.empty()) return {Status::missing_input, "cu_seqlens", 0, 0, 0};
   const std::ptrdiff_t time = call.time, pairs = call.pairs;
   const std::ptrdiff_t batch = cu.empty() ? body.shape.batch : 1;
   static constexpr ConstTensor absent;
   const Pipeline& p = body.pipeline;
+  const auto lists_others = [](const auto& list, std::size_t known) {
+    return list.names().size() != known || !list.complete();
+  };
+  std::size_t known = 0, known_gradients = 0;
+  Fault worst;
   for (std::size_t i = 0; i < p.inputs.size(); ++i) {
     const InputInfo& info = p.inputs[i];
     const ConstTensor* const found = call.inputs->find(info.name, static_cast<int>(i));
     const ConstTensor& tensor = found ? *found : absent;
-    if (tensor.rank == 0 && info.optional) continue;
-    if (tensor.rank == 0) return {Status::missing_input, info.name, 0, 0, 0};
-    if (const Fault fault =
-            check_tensor(body, info.name, p.input_axes[i], tensor, batch, std::max<std::ptrdiff_t>(time, 0), pairs);
-        fault.status != Status::ok)
-      return fault;
+    known += found != nullptr;
+    if (worst.status != Status::ok || (tensor.rank == 0 && info.optional)) continue;
+    if (tensor.rank == 0) worst = {Status::missing_input, info.name, 0, 0, 0};
+    else
+      worst = check_tensor(body, info.name, p.input_axes[i], tensor, batch, std::max<std::ptrdiff_t>(time, 0), pairs);
+    if (worst.status != Status::ok) continue;
     std::ptrdiff_t count = 1;
     for (int d = 0; d < tensor.rank; ++d) count *= tensor.extent[static_cast<std::size_t>(d)];
     if (!tensor && count != 0)  // tensors of zero tokens may have no data
-      return {Status::missing_input, info.name, 0, 0, 0};
+      worst = {Status::missing_input, info.name, 0, 0, 0};
+    memory.reads(info.name, tensor);
   }
+  unknown = lists_others(*call.inputs, known);
+  if (worst.status != Status::ok) return worst;
   if (!cu.empty()) {
     if (const Fault f = check_packing(body, "cu_seqlens", cu, 'T', time); f.status != Status::ok) return f;
     if (body.pipeline.noncausal)
@@ -126,52 +268,83 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
           f.status != Status::ok)
         return f;
   }
+  known = 0;
   for (std::size_t i = 0; i < p.outputs.size(); ++i) {
     const std::string& name = p.outputs[i].name;
-    if (call.outputs)
-      if (const Tensor* const tensor = call.outputs->find(name, static_cast<int>(i)); tensor && *tensor)
+    if (const Tensor* const tensor = call.outputs ? call.outputs->find(name, static_cast<int>(i)) : nullptr) {
+      ++known;
+      if (*tensor) {
         if (const Fault f = check_tensor(body, name, p.output_axes[i], *tensor, batch, time, pairs);
             f.status != Status::ok)
           return f;
-    if (call.d_outputs)
-      if (const ConstTensor* const tensor = call.d_outputs->find(name, static_cast<int>(i)); tensor && *tensor) {
+        memory.writes(name, *tensor);
+      }
+    }
+    if (const ConstTensor* const tensor =
+            call.d_outputs ? call.d_outputs->find(name, static_cast<int>(i)) : nullptr) {
+      ++known_gradients;
+      if (*tensor) {
         if (!p.outputs[i].differentiable) return {Status::not_supported, name, 0, 0, 0};
         if (const Fault f = check_tensor(body, name, p.output_axes[i], *tensor, batch, time, pairs);
             f.status != Status::ok)
           return f;
+        memory.reads(name, *tensor);
       }
+    }
   }
-  for (std::size_t i = 0; call.d_inputs && i < p.inputs.size(); ++i)
-    if (const Tensor* const tensor = call.d_inputs->find(p.inputs[i].name, static_cast<int>(i)); tensor && *tensor)
+  unknown |= (call.outputs && lists_others(*call.outputs, known)) ||
+             (call.d_outputs && lists_others(*call.d_outputs, known_gradients));
+  if (!call.d_inputs) return {};
+  known = 0;
+  for (std::size_t i = 0; i < p.inputs.size(); ++i)
+    if (const Tensor* const tensor = call.d_inputs->find(p.inputs[i].name, static_cast<int>(i))) {
+      ++known;
+      if (!*tensor) continue;
       if (const Fault f = check_tensor(body, p.inputs[i].name, p.input_axes[i], *tensor, batch, time, pairs);
           f.status != Status::ok)
         return f;
+      memory.writes(p.inputs[i].name, *tensor);
+    }
+  unknown |= lists_others(*call.d_inputs, known);
+  return {};
+}
 
-  const std::size_t state_needed = body.state_bytes(0);
-  if (!call.state.data || call.state.bytes < state_needed)
-    return {Status::small_state, "state", 0, static_cast<std::ptrdiff_t>(call.state.bytes),
-            static_cast<std::ptrdiff_t>(state_needed)};
-  for (const ConstState other : {call.d_final, ConstState(call.d_initial)})
-    if (other.data && other.bytes < state_needed)
-      return {Status::small_state, "gradient of the state", 0, static_cast<std::ptrdiff_t>(other.bytes),
-              static_cast<std::ptrdiff_t>(state_needed)};
-  if (p.design.weights.levels)
-    if (const Fault fault = check_levels(body, call); fault.status != Status::ok) return fault;
+// The first name of a list that the plan does not know.
+Fault find_unknown(const Plan::Body& body, const Call& call) noexcept {
+  const Pipeline& p = body.pipeline;
+  Fault fault = check_names(*call.inputs, p.inputs);
+  if (fault.status == Status::ok && call.outputs) fault = check_names(*call.outputs, p.outputs);
+  if (fault.status == Status::ok && call.d_outputs) fault = check_names(*call.d_outputs, p.outputs);
+  if (fault.status == Status::ok && call.d_inputs) fault = check_names(*call.d_inputs, p.inputs);
+  return fault;
+}
+
+}  // namespace
+
+Fault check_call(const Plan::Body& body, const Call& call) noexcept {
+  CallMemory memory;
+  bool unknown = false;
+  const Fault fault = check_tensors(body, call, memory, unknown);
+  // A name that nobody knows may be why another is missing.
+  if (unknown && (fault.status == Status::ok || fault.status == Status::missing_input))
+    if (const Fault name = find_unknown(body, call); name.status != Status::ok) return name;
+  if (fault.status != Status::ok) return fault;
+  const std::ptrdiff_t time = call.time, pairs = call.pairs;
+  std::int64_t kept = 0;
+  if (const Fault f = check_state(body, call, kept); f.status != Status::ok) return f;
+  if (body.pipeline.design.weights.levels)
+    if (const Fault f = check_levels(body, call); f.status != Status::ok) return f;
   // Form::best is left to the kernel, which chooses for each sequence by its own length.
   if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
     return {Status::not_supported, to_string(call.form), 0, 0, 0};
-  std::int64_t kept = 0;  // kernels that read the pairs kept may need scratch for them as well
-  if (body.pipeline.history && !body.on_oracle())
-    for (int n = 0; n < body.shape.batch; ++n)
-      kept = std::max(kept, static_cast<const std::int64_t*>(call.state.data)[n]);
-  if (kept > 0 && call.outputs && !body.pipeline.design.weights.reach())
-    for (int n = 0; n < body.shape.batch; ++n) {
-      const std::int64_t own =
-          cu.empty() ? time : cu[static_cast<std::size_t>(n) + 1] - cu[static_cast<std::size_t>(n)];
-      const std::int64_t after = static_cast<const std::int64_t*>(call.state.data)[n] + own;
-      const std::ptrdiff_t room = body.state_place(call.state.bytes, first_history(body)).capacity;
-      if (after > room) return {Status::state_full, "state", 0, after, room};
-    }
+  memory.writes("the workspace", call.workspace.data, call.workspace.bytes);
+  if (call.outputs) memory.writes("the state", call.state.data, call.state.bytes);
+  else {
+    memory.writes("d_initial", call.d_initial.data, call.d_initial.bytes);
+    memory.reads("the state", call.state.data, call.state.bytes);
+    memory.reads("d_final", call.d_final.data, call.d_final.bytes);
+  }
+  if (const Fault f = memory.check(); f.status != Status::ok) return f;
   const bool one = time == 1 && kept == 0 && !call.d_inputs && !body.pipeline.noncausal &&
                    (call.form == Form::step || call.form == Form::best || call.form == Form::recurrent);
   if (one && call.workspace.data && call.workspace.bytes >= body.one_token_workspace) return {};

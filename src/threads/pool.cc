@@ -8,6 +8,9 @@
 #include <thread>
 #include <vector>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
@@ -112,9 +115,29 @@ class Pool {
   bool ending_ = false;
 };
 
-Pool& pool() {
-  static Pool one;
+// The pool is made when it is first needed. The child of a fork has none of its workers: it leaves the pool where it is,
+// because there is nobody to join, and makes one of its own with its first plan.
+struct Holder {
+  std::atomic<Pool*> pool{nullptr};
+  std::mutex making;
+
+  Holder() noexcept;
+  ~Holder() { delete pool.load(); }
+};
+
+Holder& holder() {
+  static Holder one;
   return one;
+}
+
+Holder::Holder() noexcept {
+#if defined(__unix__) || defined(__APPLE__)
+  pthread_atfork([] { holder().making.lock(); }, [] { holder().making.unlock(); },
+                 [] {
+                   holder().pool.store(nullptr);
+                   holder().making.unlock();
+                 });
+#endif
 }
 
 }  // namespace
@@ -122,15 +145,21 @@ Pool& pool() {
 int available() noexcept { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 void prepare(int threads) {
-  if (threads > 1) pool().prepare(threads);
+  if (threads < 2) return;
+  Holder& h = holder();
+  const std::lock_guard lock(h.making);
+  Pool* pool = h.pool.load();
+  if (!pool) h.pool.store(pool = new Pool);
+  pool->prepare(threads);
 }
 
 void run(int threads, int tasks, void (*task)(void*, int, int), void* context) noexcept {
   if (tasks < 1) return;
   Job job{task, context, tasks, std::min(threads, tasks) - 1};
-  if (job.helpers < 1) return job.work(0);
+  Pool* const pool = job.helpers < 1 ? nullptr : holder().pool.load(std::memory_order_acquire);
+  if (!pool) return job.work(0);
   std::fegetenv(&job.rounding);
-  pool().run(job);
+  pool->run(job);
 }
 
 }  // namespace ttr::threads

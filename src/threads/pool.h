@@ -3,8 +3,8 @@
 // Several callers may submit tasks at once, and a task must not submit tasks itself.
 //
 // Idle workers look for new tasks for some microseconds, so that the steps of one call follow each other quickly, and
-// then sleep. A caller never waits for a worker that has not begun: if no worker is free, or the process is the child
-// of a fork and has none, it does all tasks alone.
+// then sleep. A caller never waits for a worker that has not begun: if no worker is free it does all tasks alone. The
+// child of a fork has no workers until it makes a plan of its own.
 #pragma once
 
 #include <type_traits>
