@@ -98,6 +98,7 @@ tidy: configure
 	@bash scripts/tidy.sh $(TIDY)
 
 install: build
+	@cmake --build --preset release -j $(JOBS) --target ttr_model
 	cmake --install build --prefix "$(PREFIX)"
 
 clean:

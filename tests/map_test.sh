@@ -35,7 +35,7 @@ exists() {  # exists PATH: from the root, a folder of includes, or, without a fo
   case $1 in
     */*\**) compgen -G "$tree/${1%%\**}*" >/dev/null ;;
     */*) return 1 ;;
-    *) [ -n "$(find "$tree/src" "$tree/include" "$tree/cli" "$tree/tests" "$tree/scripts" -name "$1" -print -quit)" ] ;;
+    *) [ -n "$(find "$tree/src" "$tree/include" "$tree/cli" "$tree/model" "$tree/tests" "$tree/scripts" -name "$1" -print -quit)" ] ;;
   esac
 }
 none "every path in the map exists" "$(for path in $named; do exists "$path" || echo "$path"; done)"
@@ -61,7 +61,7 @@ done <groups.txt)"
 
 # Who may include whom. Tests lie beside the families and may include everything: *_test.cc, reference.h, and what
 # includes a harness of tests/. Headers without a folder are those of the same folder.
-(cd "$tree" && find include src cli -name '*.h' -o -name '*.cc' -o -name '*.def' | sort) >files.txt
+(cd "$tree" && find include src cli model -name '*.h' -o -name '*.cc' -o -name '*.def' | sort) >files.txt
 at_least "source files" 300 "$(cat files.txt)"
 (cd "$tree" && xargs grep -HE '^ *# *include "' <"$work/files.txt" | sed 's/: *# *include "/ /; s/".*//') >includes.txt
 at_least "includes" 1000 "$(cat includes.txt)"

@@ -1,0 +1,138 @@
+// The outer model in which layers are trained: embedding, pre-norm blocks, head, loss. A library of its own, ttr::model
+// (docs/model.md).
+//
+//   ttr::model::Config config;
+//   config.stack = "gated-deltanet*2";                       // any layer or recipe, hybrids: "gla*3, softmax(window=128)"
+//   config.vocabulary = 256, config.width = 64, config.heads = 2, config.time = 128;
+//   ttr::model::Model<float> model(config, 1);               // parameters, drawn from seed 1
+//   ttr::model::Session<float> session(model, 8, 128);       // buffers for 8 sequences of up to 128 tokens each
+//   ttr::model::Batch<float> batch{.batch = 8, .time = 128, .tokens = tokens, .labels = labels};
+//   ttr::model::Measure m = session.gradient(batch);         // m.loss; session.gradients() in the order of model.values()
+//
+// A block knows from the plan's table of inputs (Plan::inputs) which projections, convolutions, norms and gates its
+// mixer needs, so that a layer which is added to the library can be trained without a change here. Gradients are
+// explicit, forwards and backwards per block; after the first call nothing is allocated. The same seed gives the same
+// bits for any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ttr/plan.h"
+
+namespace ttr::model {
+
+/// One block of a stack: a mixer and settings, those of the block and those of the layer.
+struct BlockText {
+  std::string mixer;  // a layer's name or a recipe
+  std::map<std::string, std::string> settings;
+};
+/// "gated-deltanet*3, softmax(window=128)": blocks separated by commas, *n repeats one, (name=value, ..) are settings;
+/// a recipe stands in braces: "{equal / linear / sgd(beta)}(conv=0)*2". Throws Error.
+std::vector<BlockText> parse_stack(std::string_view);
+
+struct Config {
+  std::string stack = "gated-deltanet*2";
+  int vocabulary = 0;                  // tokens are numbers below it; 0: tokens are rows of `input_dim` numbers
+  int input_dim = 0;                   // of rows
+  int output_dim = 0;                  // numbers or classes predicted per token; 0: the vocabulary
+  std::string loss = "cross-entropy";  // or squared: mean squared error over the numbers of counted tokens
+  int width = 64;                      // of the residual stream
+  int heads = 1;                       // of every mixer; key_dim and value_dim are width / heads unless given
+  int key_dim = 0, value_dim = 0;
+  std::string mlp = "swiglu";  // swiglu, gelu or none
+  int mlp_width = 0;           // hidden units; 0: 8/3 of the width for swiglu, 4 times for gelu, in steps of 16
+  bool tied = false;           // the head is the embedding
+  int time = 256;              // longest sequence: what layers with a table of positions are made for
+  double embedding_scale = 0;  // standard deviation of the embedding; 0: 1/sqrt(width)
+  double norm_eps = 1e-6;
+};
+/// `key = value` lines, and back; parse_config throws Error for unknown keys and bad values.
+std::string to_string(const Config&);
+Config parse_config(std::string_view);
+
+/// A tensor of parameters: `size` numbers from `offset` of Model::values.
+struct Parameter {
+  std::string name;  // "blocks.0.mixer.in"
+  std::vector<std::ptrdiff_t> extent;
+  std::size_t offset = 0, size = 0;
+  bool matrix = false;       // a matrix [in, out]: weight decay, and what optimisers do to matrices
+  bool embedding = false;    // a matrix that is a table of rows or a head
+  bool trained = true;       // false: random features, which stay as they were drawn
+  std::vector<int> columns;  // a matrix that is several side by side: their widths
+};
+
+/// `time` tokens of each of `batch` sequences. Labels below zero do not count.
+template <class T>
+struct Batch {
+  int batch = 0, time = 0;
+  const std::int32_t* tokens = nullptr;   // [B, T]
+  const T* rows = nullptr;                // [B, T, input_dim], if there is no vocabulary
+  const std::int32_t* labels = nullptr;   // [B, T]: cross-entropy
+  const T* targets = nullptr;             // [B, T, output_dim]: squared
+  const std::uint8_t* counted = nullptr;  // [B, T]: squared, null: all of them
+};
+
+struct Measure {
+  double loss = 0;           // mean over what counts
+  std::int64_t counted = 0;  // positions
+  std::int64_t correct = 0;  // of them, where the largest output is the label's
+};
+
+/// Parameters and what is made of them. Sessions read the values; an optimiser changes them between calls.
+template <class T>
+class Model {
+ public:
+  explicit Model(const Config&, std::uint64_t seed = 0);
+  ~Model();
+  Model(Model&&) noexcept;
+  const Config& config() const noexcept;
+  std::span<const Parameter> parameters() const noexcept;
+  std::span<T> values() noexcept;
+  std::span<const T> values() const noexcept;
+  /// The parameters and inputs of every block, as text for a person.
+  std::string describe() const;
+
+  struct Body;
+  const Body& body() const noexcept { return *body_; }
+
+ private:
+  std::unique_ptr<Body> body_;
+};
+
+/// Memory and plans for `batch` sequences of up to `time` tokens; the model must outlive it and keep its place.
+template <class T>
+class Session {
+ public:
+  Session(const Model<T>&, int batch, int time, int threads = 1);
+  ~Session();
+  Session(Session&&) noexcept;
+  /// The loss alone.
+  Measure forward(const Batch<T>&);
+  /// The loss and its gradient.
+  Measure gradient(const Batch<T>&);
+  /// Of the last call of gradient, in the order of Model::values.
+  std::span<T> gradients() noexcept;
+  /// Of the last call: the class with the largest output at every counted position (cross-entropy), -1 elsewhere.
+  std::span<const std::int32_t> predicted() const noexcept;
+  /// Of the last call with a squared loss: [B, T, output_dim].
+  std::span<const T> outputs() const noexcept;
+
+  struct Body;
+
+ private:
+  std::unique_ptr<Body> body_;
+};
+
+extern template class Model<float>;
+extern template class Model<double>;
+extern template class Session<float>;
+extern template class Session<double>;
+
+}  // namespace ttr::model

@@ -1,0 +1,374 @@
+// The model: parameters, and sessions that run it (ttr/model.h).
+//
+//   r = E[tokens]  or  rows W_read + b ;  blocks ;  n = RMSNorm(r) ;  outputs = n W_head  (tied: n E')
+//
+// With labels, outputs are computed where there is one, in groups of rows, so that a large vocabulary costs memory for a
+// group only. The mean of the loss is taken over what counts, in double, in the order of the tokens.
+#include "ttr/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/block.h"
+#include "model/text.h"
+#include "threads/pool.h"
+
+namespace ttr::model {
+namespace {
+
+constexpr Size label_group = 256;
+
+void check(const Config& c) {
+  const auto refuse = [](const std::string& key, const std::string& why) { throw Error(key + " " + why, key); };
+  if (c.width < 1) refuse("width", "is " + std::to_string(c.width) + "; it is at least 1");
+  if (c.heads < 1) refuse("heads", "is " + std::to_string(c.heads) + "; it is at least 1");
+  if (c.time < 1) refuse("time", "is " + std::to_string(c.time) + "; it is at least 1");
+  if (c.key_dim == 0 && c.width % c.heads != 0)
+    refuse("heads", "is " + std::to_string(c.heads) + ", which does not divide the width " + std::to_string(c.width) +
+                        "; give key_dim and value_dim, or another number");
+  if ((c.vocabulary > 0) == (c.input_dim > 0))
+    refuse("vocabulary", "is " + std::to_string(c.vocabulary) + " and input_dim " + std::to_string(c.input_dim) +
+                             "; one of them says what a token is, the other is 0");
+  if (c.loss != "cross-entropy" && c.loss != "squared")
+    refuse("loss", "is '" + c.loss + "'; it is cross-entropy or squared");
+  if (c.mlp != "swiglu" && c.mlp != "gelu" && c.mlp != "none")
+    refuse("mlp", "is '" + c.mlp + "'; it is swiglu, gelu or none");
+  if (c.output_dim == 0 && c.vocabulary == 0) refuse("output_dim", "is 0 without a vocabulary; say how many outputs");
+  if (c.tied && c.vocabulary == 0) refuse("tied", "is yes without a vocabulary; there is no embedding to share");
+  if (c.tied && c.output_dim != 0 && c.output_dim != c.vocabulary)
+    refuse("tied", "is yes with output_dim " + std::to_string(c.output_dim) + "; a tied head has the vocabulary's " +
+                       std::to_string(c.vocabulary));
+  if (!(c.norm_eps > 0)) refuse("norm_eps", "is " + number_text(c.norm_eps) + "; it is above 0");
+}
+
+}  // namespace
+
+template <class T>
+struct Model<T>::Body {
+  Config config;
+  Registry registry;
+  std::vector<Mixer> mixers;
+  std::vector<Mlp> mlps;
+  int embedding = -1, read_in = -1, read_bias = -1, norm = -1, head = -1;
+  int outputs = 0;
+  Buffer<T> values;
+};
+
+template <class T>
+Model<T>::Model(const Config& config, std::uint64_t seed) : body_(std::make_unique<Body>()) {
+  check(config);
+  Body& b = *body_;
+  b.config = config;
+  const int width = config.width;
+  const double deep = 1 / std::sqrt(static_cast<double>(width));
+  b.outputs = config.output_dim ? config.output_dim : config.vocabulary;
+  if (config.vocabulary > 0) {
+    b.embedding =
+        b.registry.add("embedding", {config.vocabulary, width},
+                       {Start::Kind::normal, config.embedding_scale > 0 ? config.embedding_scale : deep, 0}, true);
+    b.registry.back().embedding = true;
+  } else {
+    b.read_in = b.registry.add("read_in", {config.input_dim, width},
+                               {Start::Kind::normal, 1 / std::sqrt(static_cast<double>(config.input_dim)), 0}, true);
+    b.read_bias = b.registry.add("read_bias", {width}, {Start::Kind::constant, 0, 0});
+  }
+  const std::vector<BlockText> stack = parse_stack(config.stack);
+  const int count = static_cast<int>(stack.size());
+  for (int i = 0; i < count; ++i) {
+    b.mixers.push_back(make_mixer(stack[static_cast<std::size_t>(i)], config, i, count, b.registry));
+    if (config.mlp == "none") continue;
+    const bool swiglu = config.mlp == "swiglu";
+    Mlp mlp;
+    mlp.hidden = config.mlp_width ? config.mlp_width : ((swiglu ? 8 * width / 3 : 4 * width) + 15) / 16 * 16;
+    const std::string prefix = "blocks." + std::to_string(i) + ".mlp.";
+    mlp.norm = b.registry.add(prefix + "norm", {width}, {Start::Kind::constant, 1, 0});
+    std::vector<int> columns;
+    if (swiglu) columns = {mlp.hidden, mlp.hidden};
+    mlp.in = b.registry.add(prefix + "in", {width, swiglu ? 2 * mlp.hidden : mlp.hidden},
+                            {Start::Kind::normal, deep, 0}, true, columns);
+    mlp.out = b.registry.add(prefix + "out", {mlp.hidden, width},
+                             {Start::Kind::normal, 1 / std::sqrt(2.0 * count * mlp.hidden), 0}, true);
+    b.mlps.push_back(mlp);
+  }
+  b.norm = b.registry.add("norm", {width}, {Start::Kind::constant, 1, 0});
+  if (!config.tied) {
+    b.head = b.registry.add("head", {width, b.outputs}, {Start::Kind::normal, deep, 0}, true);
+    b.registry.back().embedding = config.vocabulary > 0;
+  }
+  b.values = Buffer<T>(static_cast<Size>(b.registry.total()));
+  b.registry.draw(seed, b.values.data());
+}
+
+template <class T>
+Model<T>::~Model() = default;
+template <class T>
+Model<T>::Model(Model&&) noexcept = default;
+template <class T>
+const Config& Model<T>::config() const noexcept {
+  return body_->config;
+}
+template <class T>
+std::span<const Parameter> Model<T>::parameters() const noexcept {
+  return body_->registry.parameters();
+}
+template <class T>
+std::span<T> Model<T>::values() noexcept {
+  return {body_->values.data(), static_cast<std::size_t>(body_->values.size())};
+}
+template <class T>
+std::span<const T> Model<T>::values() const noexcept {
+  return {body_->values.data(), static_cast<std::size_t>(body_->values.size())};
+}
+
+template <class T>
+std::string Model<T>::describe() const {
+  std::string text;
+  std::size_t all = 0;
+  for (const Parameter& p : parameters()) {
+    text += p.name + " [";
+    for (std::size_t d = 0; d < p.extent.size(); ++d) text += (d ? ", " : "") + std::to_string(p.extent[d]);
+    text += p.trained ? "]\n" : "], not trained\n";
+    all += p.size;
+  }
+  return text + std::to_string(all) + " parameters\n";
+}
+
+template <class T>
+struct Session<T>::Body {
+  Body(const Model<T>& of, int batch, int time, int threads)
+      : model(of.body()),
+        gradients(static_cast<Size>(model.registry.total())),
+        shared(model.registry, model.values.data(), gradients.data(), batch, time, threads) {
+    const Config& c = model.config;
+    const Size rows = shared.most_rows(), width = c.width;
+    if (threads > 1) threads::prepare(threads);
+    for (std::size_t i = 0; i < model.mixers.size(); ++i) {
+      mixers.push_back(std::make_unique<MixerBlock<T>>(model.mixers[i], c, shared));
+      if (i < model.mlps.size()) mlps.push_back(std::make_unique<MlpBlock<T>>(shared, model.mlps[i], c));
+    }
+    norm = std::make_unique<Norm<T>>(shared, c.width, model.norm, c.norm_eps);
+    r = Buffer<T>(rows * width), normed = Buffer<T>(rows * width), dr = Buffer<T>(rows * width);
+    d_normed = Buffer<T>(rows * width);
+    if (c.loss == "squared") {
+      outputs = Buffer<T>(rows * model.outputs), d_outputs = Buffer<T>(rows * model.outputs);
+    } else {
+      logits = Buffer<T>(label_group * model.outputs);
+      picked = Buffer<T>(label_group * width), d_picked = Buffer<T>(label_group * width);
+      places = Buffer<std::int32_t>(rows), labels = Buffer<std::int32_t>(rows);
+    }
+    losses = Buffer<double>(rows);
+    predicted = Buffer<std::int32_t>(rows);
+    shared.gemm.reserve(width, model.outputs), shared.gemm.reserve(model.outputs, width);
+    shared.gemm.reserve(std::max(1, c.input_dim), width);
+    shared.reserve_sums(map_scratch(rows, width));
+    shared.allocate();
+  }
+
+  void check(const Batch<T>&) const;
+  Measure run(const Batch<T>&, bool backward);
+  Measure labelled(const Batch<T>&, bool backward);
+  Measure squared(const Batch<T>&, bool backward);
+  void head_forward(Size rows, const T* x, T* y);
+  void head_backward(Size rows, const T* x, const T* dy, T* dx, bool add);
+
+  const typename Model<T>::Body& model;
+  Buffer<T> gradients;
+  Shared<T> shared;
+  std::vector<std::unique_ptr<MixerBlock<T>>> mixers;
+  std::vector<std::unique_ptr<MlpBlock<T>>> mlps;
+  std::unique_ptr<Norm<T>> norm;
+  Buffer<T> r, normed, dr, d_normed, outputs, d_outputs, logits, picked, d_picked;
+  Buffer<std::int32_t> places, labels, predicted;
+  Buffer<double> losses;
+};
+
+template <class T>
+void Session<T>::Body::check(const Batch<T>& batch) const {
+  const Config& c = model.config;
+  const auto refuse = [](const std::string& why) { throw Error(why, "batch"); };
+  if (batch.batch != shared.batch)
+    refuse("the batch has " + std::to_string(batch.batch) + " sequences; the session was made for " +
+           std::to_string(shared.batch));
+  if (batch.time < 1 || batch.time > shared.time)
+    refuse("the batch has " + std::to_string(batch.time) + " tokens per sequence; the session was made for 1 to " +
+           std::to_string(shared.time));
+  if (c.vocabulary > 0 ? !batch.tokens : !batch.rows)
+    refuse(c.vocabulary > 0 ? "the batch has no tokens" : "the batch has no rows");
+  if (c.loss == "squared" ? !batch.targets : !batch.labels)
+    refuse(c.loss == "squared" ? "the batch has no targets for the squared loss" : "the batch has no labels");
+  const Size rows = shared.batch * batch.time;
+  const auto in_range = [&](const std::int32_t* numbers, int limit, bool negative, const char* what) {
+    for (Size i = 0; i < rows; ++i)
+      if (numbers[i] >= limit || (!negative && numbers[i] < 0))
+        refuse(std::string(what) + " " + std::to_string(numbers[i]) + " at position " +
+               std::to_string(i % batch.time) + " of sequence " + std::to_string(i / batch.time) + " is not below " +
+               std::to_string(limit));
+  };
+  if (c.vocabulary > 0) in_range(batch.tokens, c.vocabulary, false, "the token");
+  if (c.loss != "squared") in_range(batch.labels, model.outputs, true, "the label");
+}
+
+template <class T>
+void Session<T>::Body::head_forward(Size rows, const T* x, T* y) {
+  const Size width = model.config.width, out = model.outputs;
+  if (model.head >= 0) shared.gemm.nn(rows, out, width, x, width, shared.value(model.head), out, 0, y, out);
+  else shared.gemm.nt(rows, out, width, x, width, shared.value(model.embedding), width, 0, y, out);
+}
+
+template <class T>
+void Session<T>::Body::head_backward(Size rows, const T* x, const T* dy, T* dx, bool add) {
+  const Size width = model.config.width, out = model.outputs;
+  const T beta = add ? T(1) : T(0);
+  if (model.head >= 0) {
+    shared.gemm.tn(width, out, rows, x, width, dy, out, beta, shared.gradient(model.head), out);
+    shared.gemm.nt(rows, width, out, dy, out, shared.value(model.head), out, 0, dx, width);
+  } else {  // the embedding's gradient begins here; that of its rows is added
+    shared.gemm.tn(out, width, rows, dy, out, x, width, beta, shared.gradient(model.embedding), width);
+    shared.gemm.nn(rows, width, out, dy, out, shared.value(model.embedding), width, 0, dx, width);
+  }
+}
+
+template <class T>
+Measure Session<T>::Body::labelled(const Batch<T>& batch, bool backward) {
+  const Size rows = shared.rows(), width = model.config.width, classes = model.outputs;
+  Size count = 0;
+  std::fill_n(predicted.data(), predicted.size(), -1);
+  for (Size i = 0; i < rows; ++i)
+    if (batch.labels[i] >= 0)
+      places.data()[count] = static_cast<std::int32_t>(i), labels.data()[count++] = batch.labels[i];
+  Measure measure;
+  measure.counted = count;
+  if (backward) {
+    std::fill_n(d_normed.data(), rows * width, T(0));
+    const int head = model.head >= 0 ? model.head : model.embedding;
+    if (count == 0) std::fill_n(shared.gradient(head), model.registry[head].size, T(0));
+  }
+  const T weight = count ? 1 / static_cast<T>(count) : T(0);
+  for (Size begin = 0; begin < count; begin += label_group) {
+    const Size group = std::min(label_group, count - begin);
+    const std::int32_t* const at = places.data() + begin;
+    for (Size i = 0; i < group; ++i) std::copy_n(normed.data() + at[i] * width, width, picked.data() + i * width);
+    head_forward(group, picked.data(), logits.data());
+    std::int32_t best[label_group];
+    cross_entropy(shared.threads, shared.gemm.simd(), group, classes, logits.data(), labels.data() + begin, weight,
+                  losses.data() + begin, best);
+    for (Size i = 0; i < group; ++i) {
+      predicted.data()[at[i]] = best[i];
+      measure.correct += best[i] == labels.data()[begin + i];
+    }
+    if (!backward) continue;
+    head_backward(group, picked.data(), logits.data(), d_picked.data(), begin > 0);
+    for (Size i = 0; i < group; ++i) std::copy_n(d_picked.data() + i * width, width, d_normed.data() + at[i] * width);
+  }
+  for (Size i = 0; i < count; ++i) measure.loss += losses.data()[i] / static_cast<double>(count);
+  return measure;
+}
+
+template <class T>
+Measure Session<T>::Body::squared(const Batch<T>& batch, bool backward) {
+  const Size rows = shared.rows(), out = model.outputs;
+  head_forward(rows, normed.data(), outputs.data());
+  Measure measure;
+  for (Size i = 0; i < rows; ++i) measure.counted += !batch.counted || batch.counted[i];
+  const double weight = measure.counted ? 1 / (static_cast<double>(measure.counted) * static_cast<double>(out)) : 0;
+  for (Size i = 0; i < rows; ++i) {
+    const bool counts = !batch.counted || batch.counted[i];
+    double sum = 0;
+    for (Size j = i * out; j < (i + 1) * out; ++j) {
+      const T error = counts ? outputs.data()[j] - batch.targets[j] : T(0);
+      sum += static_cast<double>(error) * static_cast<double>(error);
+      d_outputs.data()[j] = error * static_cast<T>(2 * weight);
+    }
+    measure.loss += weight * sum;
+  }
+  if (backward) head_backward(rows, normed.data(), d_outputs.data(), d_normed.data(), false);
+  return measure;
+}
+
+template <class T>
+Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
+  check(batch);
+  shared.now = batch.time;
+  const Config& c = model.config;
+  const Size rows = shared.rows(), width = c.width;
+  if (model.embedding >= 0) {
+    embed_forward(shared.threads, rows, width, batch.tokens, shared.value(model.embedding), r.data());
+  } else {
+    MapCall<T> add{Map::none, 1, shared.value(model.read_bias), nullptr, 1};
+    shared.gemm.nn(rows, width, c.input_dim, batch.rows, c.input_dim, shared.value(model.read_in), width, 0, r.data(),
+                   width);
+    map_forward(shared.threads, add, rows, width, r.data(), width, r.data(), width);
+  }
+  for (std::size_t i = 0; i < mixers.size(); ++i) {
+    mixers[i]->forward(r.data());
+    if (i < mlps.size()) mlps[i]->forward(r.data());
+  }
+  norm->forward(r.data(), normed.data());
+  const Measure measure = c.loss == "squared" ? squared(batch, backward) : labelled(batch, backward);
+  if (!backward) return measure;
+  std::fill_n(dr.data(), rows * width, T(0));
+  norm->backward(r.data(), d_normed.data(), dr.data());
+  for (std::size_t i = mixers.size(); i-- > 0;) {
+    if (i < mlps.size()) mlps[i]->backward(dr.data());
+    mixers[i]->backward(dr.data());
+  }
+  if (model.embedding >= 0) {
+    T* const table = shared.gradient(model.embedding);
+    if (model.head >= 0) std::fill_n(table, model.registry[model.embedding].size, T(0));
+    embed_backward(shared.threads, rows, width, batch.tokens, dr.data(), table);
+  } else {
+    shared.gemm.tn(c.input_dim, width, rows, batch.rows, c.input_dim, dr.data(), width, 0,
+                   shared.gradient(model.read_in), width);
+    map_backward<T>(shared.threads, {}, rows, width, r.data(), width, dr.data(), width, dr.data(), width,
+                    shared.gradient(model.read_bias), nullptr, shared.sums.data());
+  }
+  return measure;
+}
+
+template <class T>
+Session<T>::Session(const Model<T>& model, int batch, int time, int threads) {
+  if (batch < 1 || time < 1)
+    throw Error("a session needs at least one sequence of one token; it was asked for " + std::to_string(batch) +
+                    " of " + std::to_string(time),
+                "batch");
+  if (time > model.config().time)
+    throw Error("a session of " + std::to_string(time) + " tokens is longer than the model's time " +
+                    std::to_string(model.config().time) + "; raise Config::time",
+                "time");
+  if (threads < 0 || threads > threads::most)
+    throw Error("threads is " + std::to_string(threads) + "; it is 0 (all cores) to " + std::to_string(threads::most),
+                "threads");
+  body_ = std::make_unique<Body>(model, batch, time, threads == 0 ? threads::available() : threads);
+}
+template <class T>
+Session<T>::~Session() = default;
+template <class T>
+Session<T>::Session(Session&&) noexcept = default;
+template <class T>
+Measure Session<T>::forward(const Batch<T>& batch) {
+  return body_->run(batch, false);
+}
+template <class T>
+Measure Session<T>::gradient(const Batch<T>& batch) {
+  return body_->run(batch, true);
+}
+template <class T>
+std::span<T> Session<T>::gradients() noexcept {
+  return {body_->gradients.data(), static_cast<std::size_t>(body_->gradients.size())};
+}
+template <class T>
+std::span<const std::int32_t> Session<T>::predicted() const noexcept {
+  return {body_->predicted.data(), static_cast<std::size_t>(body_->shared.rows())};
+}
+template <class T>
+std::span<const T> Session<T>::outputs() const noexcept {
+  if (body_->outputs.size() == 0) return {};
+  return {body_->outputs.data(), static_cast<std::size_t>(body_->shared.rows() * body_->model.outputs)};
+}
+
+template class Model<float>;
+template class Model<double>;
+template class Session<float>;
+template class Session<double>;
+
+}  // namespace ttr::model
