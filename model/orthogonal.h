@@ -1,0 +1,24 @@
+// Orthogonal matrices for optimisers: Newton-Schulz (muon), eigenvectors and orthogonal iteration (soap).
+#pragma once
+
+#include <vector>
+
+#include "model/gemm.h"
+
+namespace ttr::model {
+
+/// X [rows, columns] <- five steps  X <- a X + b (X X') X + c (X X')^2 X  from scale X; `scratch` has room for three more
+/// of the larger of X and the square of its shorter side.
+template <class T>
+void orthogonalise(Gemm<T>&, std::ptrdiff_t rows, std::ptrdiff_t columns, T scale, T* X, T* scratch);
+
+/// Q [n, n]: columns are the eigenvectors of the symmetric A, those of the largest eigenvalues first; by Jacobi rotations
+/// in double. `work` grows as needed.
+template <class T>
+void eigenvectors(std::ptrdiff_t n, const T* A, T* Q, std::vector<double>& work);
+
+/// Q <- the orthogonal factor of A Q, by Gram-Schmidt, twice, in double; its triangle has a positive diagonal.
+template <class T>
+void iterate(std::ptrdiff_t n, const T* A, T* Q, std::vector<double>& work);
+
+}  // namespace ttr::model
