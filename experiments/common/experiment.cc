@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "atomic_file.h"
-#include "regress_parts.h"
 #include "ttr/ttr.h"
+#include "whole_runs.h"
 
 namespace ttr::experiment {
 namespace {
@@ -42,13 +42,7 @@ Numbers run(const std::string& recipe, const Options& options, int K, int V, con
   in["q"] = view(queries.data(), 1, asked, 1, K);
   if (!ridge.empty()) in["ridge"] = view(ridge.data(), 1, asked, 1);
   out["o"] = view(answers.data(), 1, asked, 1, V);
-  Status status = p.reset({state.data(), state.size()});
-  if (status == Status::ok) status = p.forward(in, {state.data(), state.size()}, out, {work.data(), work.size()});
-  if (status != Status::ok) {
-    std::string reason = p.diagnose(in, {state.data(), state.size()}, out, {work.data(), work.size()});
-    if (reason.empty()) reason = to_string(status);
-    throw Error(fmt::format("the layer '{}' cannot run: {}", recipe, reason), recipe);
-  }
+  cli::run_whole(p, recipe, recipe, in, out, state, work);
   return answers;
 }
 

@@ -1,18 +1,10 @@
 #include "sweep.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <functional>
-#include <limits>
-#include <mutex>
-#include <thread>
-
-#include <fmt/format.h>
 
 #include "progress.h"
-#include "regress_parts.h"
 #include "ttr/ttr.h"
 
 namespace ttr::piecewise {
@@ -39,45 +31,11 @@ std::vector<double> run(const Spec& spec, const std::string& recipe, bool told, 
     in["v"] = view(data.values.data() + at, 1, end - begin, 1, d);
     in["q"] = view(data.keys.data() + at + d, 1, end - begin, 1, d);  // q_t = k_{t+1}
     out["o"] = view(answers.data() + at, 1, end - begin, 1, d);
-    Status status = p.reset({state.data(), state.size()});
-    if (status == Status::ok) status = p.forward(in, {state.data(), state.size()}, out, {work.data(), work.size()});
-    if (status != Status::ok) {
-      std::string reason = p.diagnose(in, {state.data(), state.size()}, out, {work.data(), work.size()});
-      if (reason.empty()) reason = to_string(status);
-      throw Error(fmt::format("the layer '{}' cannot run: {}", recipe, reason), recipe);
-    }
+    cli::run_whole(p, recipe, recipe, in, out, state, work);
     // The last query of a segment belongs to the next one, of which nothing is known: zero is the best answer.
     if (told && end < T) std::fill_n(answers.begin() + static_cast<std::ptrdiff_t>(end - 1) * d, d, 0.0);
   }
   return losses(spec, data, answers);
-}
-
-/// Calls work(0) .. work(count-1) on threads; false if the run was interrupted. Rethrows the first exception.
-bool in_parallel(int count, int wanted, cli::Progress& progress, double share_done, double share,
-                 const std::function<void(int)>& work) {
-  std::atomic<int> next{0}, done{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto loop = [&](bool draws) {
-    for (int task; cli::interrupted() == 0 && (task = next++) < count;) {
-      try {
-        work(task);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-        next = count;
-      }
-      ++done;
-      if (draws) progress.update(share_done + share * done / count, 1);
-    }
-  };
-  if (wanted <= 0) wanted = static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::jthread> threads;
-  for (int i = 1; i < std::min(wanted, count); ++i) threads.emplace_back(loop, false);
-  loop(true);
-  for (std::jthread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
-  return cli::interrupted() == 0;
 }
 
 struct Task {
@@ -85,15 +43,6 @@ struct Task {
 };
 
 }  // namespace
-
-Statistic statistic(const std::vector<double>& per_seed) {
-  const double n = static_cast<double>(per_seed.size());
-  Statistic out{0, 0};
-  for (double x : per_seed) out.mean += x / n;
-  for (double x : per_seed) out.error += (x - out.mean) * (x - out.mean);
-  out.error = n > 1 ? std::sqrt(out.error / (n - 1) / n) : std::numeric_limits<double>::quiet_NaN();
-  return out;
-}
 
 std::vector<double> per_seed(const Cell& cell, const LayerResult& layer, Part part) {
   std::vector<double> out;
@@ -130,6 +79,11 @@ std::vector<Cell> sweep(const SweepOptions& options) {
     }
 
   cli::Progress progress("piecewise linear", true);
+  const auto in_parallel = [&](std::size_t count, const std::function<void(int)>& work, double share_done,
+                               double share) {
+    const auto after = [&](int done) { progress.update(share_done + share * done / static_cast<double>(count), 1); };
+    return cli::in_parallel(static_cast<int>(count), options.threads, work, after);
+  };
   // The large cells last would leave threads idle at the end: they go first.
   std::vector<Task> tasks;
   for (int c = static_cast<int>(cells.size()) - 1; c >= 0; --c)
@@ -144,7 +98,7 @@ std::vector<Cell> sweep(const SweepOptions& options) {
     const Sequence data = sequence(spec, options.seed, tuning_index + task.seed);
     errors[i] = summarise(spec, run(spec, layer.recipes[task.recipe], layer.told, data)).all;
   };
-  if (!in_parallel(static_cast<int>(tasks.size()), options.threads, progress, 0, 0.75, choose)) return {};
+  if (!in_parallel(tasks.size(), choose, 0, 0.75)) return {};
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     LayerResult& result = cells[tasks[i].cell].layers[tasks[i].layer];
     result.tuning.resize(result.layer.recipes.size());
@@ -167,7 +121,7 @@ std::vector<Cell> sweep(const SweepOptions& options) {
     const Sequence data = sequence(cells[task.cell].spec, options.seed, task.seed);
     result.losses[task.seed] = run(cells[task.cell].spec, result.recipe(), result.layer.told, data);
   };
-  if (!in_parallel(static_cast<int>(tasks.size()), options.threads, progress, 0.75, 0.25, measure)) return {};
+  if (!in_parallel(tasks.size(), measure, 0.75, 0.25)) return {};
   return cells;
 }
 

@@ -9,6 +9,7 @@
 
 #include "layers.h"
 #include "piecewise_linear.h"
+#include "whole_runs.h"
 
 namespace ttr::piecewise {
 
@@ -36,10 +37,8 @@ struct Cell {
   std::vector<LayerResult> layers;
 };
 
-struct Statistic {
-  double mean, error;  // standard error over sequences; NaN for one of them
-};
-Statistic statistic(const std::vector<double>& per_seed);
+using cli::Statistic;
+using cli::statistic;
 
 /// One number per sequence: `all`, `first` or quarter 0..3 of the summary.
 enum class Part { all, first, quarter0, quarter1, quarter2, quarter3 };

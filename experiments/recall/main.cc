@@ -8,6 +8,7 @@
 
 #include "recall.h"
 #include "ttr/ttr.h"
+#include "whole_runs.h"
 
 namespace {
 
@@ -68,19 +69,12 @@ Numbers shifted(const Numbers& x, int d) {
   Numbers taps(static_cast<std::size_t>(d) * 2), y(x.size());
   for (int c = 0; c < d; ++c) taps[2 * static_cast<std::size_t>(c)] = 1;  // the older one
   const ttr::Footprint bytes = p.footprint(T);
-  std::vector<std::max_align_t> state(bytes.state / sizeof(std::max_align_t) + 1),
-      work(bytes.workspace / sizeof(std::max_align_t) + 1);
+  const ttr::cli::Buffer state(bytes.state), work(bytes.workspace);
   ttr::Inputs in;
   ttr::Outputs out;
   in["x"] = ttr::view(x.data(), 1, T, 1, d), in["w"] = ttr::view(taps.data(), 1, d, 2);
   out["y"] = ttr::view(y.data(), 1, T, 1, d);
-  ttr::Status status = p.reset({state.data(), bytes.state});
-  if (status == ttr::Status::ok)
-    status = p.forward(in, {state.data(), bytes.state}, out, {work.data(), bytes.workspace});
-  if (status != ttr::Status::ok)
-    throw ttr::Error("the short convolution cannot run: " +
-                         p.diagnose(in, {state.data(), bytes.state}, out, {work.data(), bytes.workspace}),
-                     "short-convolution");
+  ttr::cli::run_whole(p, "short-convolution", "short-convolution", in, out, state, work);
   return y;
 }
 

@@ -23,6 +23,13 @@ using ttr::cli::Line;
 using ttr::cli::Plot;
 using ttr::cli::Random;
 
+/// A layer in a table and as a line of a plot.
+struct Layer {
+  const char *name, *recipe;
+  int hue, dash;
+  double limit = INFINITY;  // of |S'k| / |v| after many rounds; infinity: it grows
+};
+
 std::string number(double x) { return fmt::format("{:.3g}", x); }
 
 /// The least eigenvalue of K'K, by cyclic Jacobi rotations.
@@ -58,11 +65,7 @@ void bound(const Settings& s, Page& page) {
   const int d = 16, sequences = s.quick ? 16 : 64;
   const std::vector<int> times =
       s.quick ? std::vector<int>{16, 64, 1024} : std::vector<int>{16, 20, 32, 64, 256, 1024, 4096};
-  struct Row {
-    const char *name, *recipe;
-    int hue, dash;
-  };
-  constexpr std::array<Row, 4> layers = {
+  constexpr std::array<Layer, 4> layers = {
       {{"linear attention", "equal / linear / gd(1)", 0, 0},
        {"linear attention, elu1, key sum", "equal / linear(elu1) / gd(1) | normalise(keysum)", 0, 1},
        {"DeltaNet, step 1/d", "equal / linear / sgd(beta=0.0625)", 4, 0},
@@ -139,11 +142,7 @@ void bound(const Settings& s, Page& page) {
 
 void saturation(const Settings& s, Page& page) {
   const int d = 64, T = s.quick ? 256 : 2048, sequences = s.quick ? 2 : 8, back = 8;
-  struct Row {
-    const char *name, *recipe;
-    int hue, dash;
-  };
-  constexpr std::array<Row, 4> layers = {
+  constexpr std::array<Layer, 4> layers = {
       {{"linear attention", "equal / linear / gd(1)", 0, 0},
        {"decay 0.98", "decay(0.98) / linear / gd(1)", 0, 1},
        {"DeltaNet, step 1", "equal / linear / sgd(beta=1)", 4, 0},
@@ -207,13 +206,8 @@ void saturation(const Settings& s, Page& page) {
 
 void losses(const Settings& s, Page& page) {
   const int d = 64, P = 32, T = s.quick ? 512 : 2048;
-  struct Row {
-    const char *name, *recipe;
-    int hue, dash;
-    double limit;  // of |S'k| / |v| after many rounds; infinity: it grows
-  };
   const double kept = 1 / (1 - std::pow(0.99, P));
-  const std::array<Row, 4> layers = {
+  const std::array<Layer, 4> layers = {
       {{"dot loss", "equal / linear / sgd(beta=1) | dot", 0, 0, INFINITY},
        {"dot loss, decay 0.99", "equal / linear / sgd(beta=1, decay=0.01) | dot", 0, 1, kept},
        {"squared loss", "equal / linear / sgd(beta=1)", 4, 0, 1},
@@ -238,7 +232,7 @@ void losses(const Settings& s, Page& page) {
   const Numbers few = random_rows(random, P, d, true);
   Numbers keys(static_cast<std::size_t>(T) * d), values(keys.size());
   for (int t = 0; t < T; ++t) keys[t * d + t % P] = 1, std::copy_n(&few[t % P * d], d, &values[t * d]);
-  for (const Row& layer : layers) {
+  for (const Layer& layer : layers) {
     const Numbers y = causal(layer.recipe, d, d, keys, values, keys);
     Line line;
     line.label = layer.name, line.hue = layer.hue, line.dash = layer.dash;
