@@ -15,11 +15,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <limits>
+#include <optional>
 #include <set>
 
 #include "check_case.h"
+#include "check_measure.h"
 #include "check_recipes.h"
 #include "commands.h"
 #include "json.h"
@@ -48,47 +50,10 @@ double form_tolerance(Type type, bool gradient, double conditioning) {
   return conditioning * (gradient ? 1e-4 : 5e-6);
 }
 
-double largest_of(const NamedNumbers& gradients) {
-  double largest = 0;
-  for (const auto& [name, numbers] : gradients)
-    for (double x : numbers) largest = std::max(largest, std::abs(x));
-  return largest;
-}
-
-// A gradient that is smaller than the others of its layer may be a sum of terms of their size that cancel (of that of
-// the incoming gradients, 1, where all of them vanish, as behind a norm of one channel). Such a sum is known to some
-// roundings of the largest and no better, so an error of so many is allowed in every gradient, and beyond that a
-// tolerance relative to its own size. The most that any layer needs is 500 in double (a division by the length of an
-// answer of one channel) and 20 in float.
-double gradient_floor(const NamedNumbers& gradients, Type type, double tolerance) {
-  const double cancelled = type == Type::f32 ? 100 * 0x1p-24 : 1000 * 0x1p-53;
-  return cancelled * std::max(largest_of(gradients), 1.0) / tolerance;
-}
-
-// Differences of a loss know a slope to the rounding of the loss over the step, 1e-13 or so, whatever its size.
-double difference_floor(const NamedNumbers& gradients) { return std::max(0.1 * largest_of(gradients), 1e-2); }
-
 // A sum of products of keys or of features with themselves, "B H K K" or "B H F F": symmetric, positive definite.
 bool is_information(const StateInfo& part) { return part.shape.ends_with("K K") || part.shape.ends_with("F F"); }
 
 bool is_gate(const InputInfo& info) { return info.range == Range::log_gate || info.range == Range::negative; }
-
-// How far `gradient` is from the slope of a loss at x. Five points, so that the step can be long enough for rounding
-// not to matter; it is relative to the number, because a rate of a hundredth matters as much as a weight of one. Where
-// the loss bends too much for it (a norm of a short vector, an orthogonalised update) a shorter one decides.
-template <class Loss>
-double distance_from_slope(double gradient, double x, double allowed, Loss&& loss_at,
-                           std::initializer_list<double> sizes = {1e-3, 1e-4}) {
-  double distance = std::numeric_limits<double>::infinity();
-  for (const double size : sizes) {
-    const double step = size * std::clamp(std::abs(x), 0.02, 1.0);
-    const double slope =
-        (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / (12 * step);
-    distance = std::min(distance, std::abs(slope - gradient));
-    if (distance <= allowed) break;
-  }
-  return distance;
-}
 
 // A plan that is not causal has neither steps nor a recurrent form.
 bool has_steps(const Plan& plan) { return plan.forms().front() == Form::step; }
@@ -104,12 +69,17 @@ class LayerCheck {
         printer_(printer) {}
 
   Plan make_plan(int batch, const std::string& kernel, int threads = 1) const {
+    return make_plan(batch, kernel, threads, case_.type);
+  }
+  Plan make_plan(int batch, const std::string& kernel, int threads, Type type) const {
     Options options;
-    options.type = case_.type, options.chunk = case_.chunk, options.kernel = kernel, options.threads = threads;
+    options.type = type, options.chunk = case_.chunk, options.kernel = kernel, options.threads = threads;
     return ttr::plan(text_, {batch, case_.heads, case_.key_heads, case_.key_dim, case_.value_dim}, options);
   }
 
-  void run() {
+  /// False if that many tokens say nothing: answers leave the range of the numbers, have no slope that differences would
+  /// find, or depend on rounding.
+  bool run() {
     const Runner runner(make_plan(case_.batch, ""), case_.time);
     const Plan& plan = runner.plan();
     for (std::size_t i = 0; i < plan.inputs().size(); ++i)
@@ -124,15 +94,37 @@ class LayerCheck {
 
     reference_form_ = reference_form(plan);
     reference_ = runner.forward(inputs_, initial_, reference_form_);
+    grown_ = growth(all_of(reference_), case_.type);
+    // A random state may be far from any that pairs make; that of one token must do.
+    if (leaves_range() && !initial_.empty() && case_.time > 1) {
+      initial_.clear(), d_final_.clear();
+      reference_ = runner.forward(inputs_, initial_, reference_form_);
+      grown_ = growth(all_of(reference_), case_.type);
+    }
+    if (leaves_range() && case_.time > 1) return false;
     if (case_.gradients()) d_reference_ = backward(runner, reference_form_);
     check_forms(runner);
     if (case_.closed) return check_oracle();
     if (has_steps(plan)) check_pieces(runner);
     if (case_.batch > 1) check_batch(runner);
-    if (case_.direction()) check_direction(runner);
-    if (case_.alone) return check_threads(runner);
-    check_oracle();
+    if (case_.direction() && !check_direction(runner)) return false;
+    if (case_.alone) {
+      check_threads(runner);
+      return true;
+    }
+    if (!check_oracle()) return false;
     if (case_.differences) check_differences();
+    return true;
+  }
+
+  bool leaves_range() const { return !(grown_ < 1); }
+  /// Of a case that was shortened because its answers left the range of the numbers: so must the literal solution, else
+  /// something other than growth made them.
+  void check_growth() {
+    if (on_oracle(make_plan(1, ""))) return;
+    const Runner literal(make_plan(case_.batch, literal_ ? "oracle" : ""), case_.time);
+    const bool grows = literal_ && growth(literal.forward(inputs_, {}, reference_form_).outputs, case_.type) > 0.25;
+    row("growth", reference_form_, grows ? 0.0 : 1.0, 0.0, "answers leave the range of the numbers");
   }
 
  private:
@@ -309,7 +301,7 @@ class LayerCheck {
   // Forms may share what makes their gradients, and one number at a time of a long sequence would take too long: all
   // numbers move at once, each by a share of its size, up or down. An error anywhere is seen if it is more than 1e-7
   // of what the gradients' products with that direction add up to.
-  void check_direction(const Runner& runner) const {
+  bool check_direction(const Runner& runner) const {
     const NamedNumbers gradients = runner.backward(inputs_, initial_, d_outputs_, {}, Form::best).inputs;
     SplitMix random(case_.seed + 5);
     NamedNumbers direction;
@@ -330,28 +322,50 @@ class LayerCheck {
         for (std::size_t i = 0; i < d.size(); ++i) moved[name][i] += offset * d[i];
       return loss(runner.forward(moved, initial_, Form::best), d_outputs_);
     };
-    row("direction", Form::best,
-        distance_from_slope(along, 1.0, 1e-7 * scale, loss_at, {1e-3, 1e-4, 1e-5, 1e-6}) / scale, 1e-7);
+    const Slope slope = slope_of(along, 1.0, 1e-7 * scale, loss_at, {1e-3, 1e-4, 1e-5, 1e-6});
+    if (!(slope.distance <= 1e-7 * scale) && !slope.found && case_.time > 1) return false;
+    row("direction", Form::best, slope.distance / scale, 1e-7);
+    return true;
   }
 
   double tolerance() const { return case_.type == Type::f64 ? info_.tolerance_f64 : info_.tolerance_f32; }
 
-  // From a fresh state: the literal solver keeps other things in its state than the kernels do.
-  void check_oracle() {
-    if (!literal_) return;
+  // From a fresh state: the literal solver keeps other things in its state than the kernels do. False if that many tokens
+  // make rounding as large as what was found: the literal solution itself moves as far if its inputs do by roundings.
+  bool check_oracle() {
+    if (!literal_) return true;
     const Runner runner(make_plan(case_.batch, ""), case_.time),
         literal(make_plan(case_.batch, "oracle"), case_.time);
-    if (on_oracle(runner.plan())) return;
+    if (on_oracle(runner.plan())) return true;
     const NamedNumbers d_outputs = gradients_of(literal.plan());
     const Forward expected = literal.forward(inputs_, {}, reference_form_);
     const Backward d_expected = literal.backward(inputs_, {}, d_outputs, {}, reference_form_);
+    std::vector<std::array<double, 2>> errors;
+    double worst = 0;
     for (Form form : runner.plan().forms()) {
       if (form == Form::step) continue;
-      row("oracle", form, relative_error(runner.forward(inputs_, {}, form).outputs, expected.outputs), tolerance());
-      row("oracle-gradient", form,
-          gradient_error(runner.backward(inputs_, {}, d_outputs, {}, form).inputs, d_expected.inputs, tolerance()),
-          tolerance());
+      errors.push_back(
+          {relative_error(runner.forward(inputs_, {}, form).outputs, expected.outputs),
+           gradient_error(runner.backward(inputs_, {}, d_outputs, {}, form).inputs, d_expected.inputs, tolerance())});
+      worst = std::max({worst, errors.back()[0], errors.back()[1]});
     }
+    if (!(worst <= tolerance()) && case_.time > 1) {
+      const Plan wide = make_plan(case_.batch, "oracle", 1, Type::f64);
+      const Runner other(wide, case_.time);
+      const double sensitivity = relative_error(other.forward(nudged(inputs_), {}, reference_form_).outputs,
+                                                other.forward(inputs_, {}, reference_form_).outputs) /
+                                 nudge;
+      if (sensitivity > 1e4 &&
+          worst <= 4000 * (case_.type == Type::f32 ? 0x1p-24 : 0x1p-53) * sensitivity * sensitivity)
+        return false;
+    }
+    std::size_t i = 0;
+    for (Form form : runner.plan().forms()) {
+      if (form == Form::step) continue;
+      row("oracle", form, errors[i][0], tolerance());
+      row("oracle-gradient", form, errors[i++][1], tolerance());
+    }
+    return true;
   }
 
   // Central differences of the literal solution, along a few coordinates of every input; of the kernel itself where
@@ -376,11 +390,11 @@ class LayerCheck {
           moved[info.name][i] = x + offset;
           return loss(literal.forward(moved, {}, reference_form_), d_outputs);
         };
-        difference = std::max(difference, distance_from_slope(gradient[i], x, 1e-7 * scale, loss_at));
+        difference = std::max(difference, slope_of(gradient[i], x, 1e-7 * scale, loss_at).distance);
       }
       row("gradient", Form::best, difference / scale, 1e-7, "of " + info.name);
     }
-    if (on_oracle(runner.plan()) || runner.plan().tokens_kept({}) >= 0) return;
+    if (on_oracle(runner.plan()) || runner.plan().tokens_kept({}) >= 0 || initial_.empty()) return;
     // The initial state, against the kernel's own outputs (which agree with the oracle from a fresh state).
     for (const StateInfo& part : runner.plan().states()) {
       if (is_information(part)) continue;  // one number alone would make it unsymmetric
@@ -401,7 +415,7 @@ class LayerCheck {
             for (std::size_t j = 0; j < d.size(); ++j) sum += d[j] * f.state.at(name)[j];
           return sum;
         };
-        difference = std::max(difference, distance_from_slope(gradient[i], x, 1e-7 * scale, loss_at));
+        difference = std::max(difference, slope_of(gradient[i], x, 1e-7 * scale, loss_at).distance);
       }
       row("gradient", Form::recurrent, difference / scale, 1e-7, "of initial state " + part.name);
     }
@@ -432,6 +446,7 @@ class LayerCheck {
   Forward reference_;
   Backward d_reference_;
   Form reference_form_ = Form::recurrent;
+  double grown_ = 0;
 };
 
 // Networks whose steps magnify rounding token after token, until after a hundred two forms have nothing in common.
@@ -472,8 +487,15 @@ void check_layer(const LayerInfo& info, const std::vector<VariantInfo>& variants
       if (!info.grouped) c.key_heads = 0;
       if (info.square) c.value_dim = c.key_dim;
       try {
-        LayerCheck check(info, settings, literal && info.literal, c, printer);
-        if (!(c.alone || c.strong) || applies(c, info, settings, check.make_plan(1, ""), seen)) check.run();
+        const auto check = [&] { return LayerCheck(info, settings, literal && info.literal, c, printer); };
+        if ((c.alone || c.strong) && !applies(c, info, settings, check().make_plan(1, ""), seen)) continue;
+        std::optional<LayerCheck> longer;  // the shortest whose answers are no numbers
+        for (;; c.time /= 2) {
+          LayerCheck one = check();
+          if (one.run()) break;
+          if (one.leaves_range()) longer.emplace(std::move(one));
+        }
+        if (longer) longer->check_growth();
       } catch (const Error& error) {
         printer.add({settings.empty() ? info.name : info.name + "(" + settings + ")", name_of(c), "run", "best",
                      c.type == Type::f32 ? "f32" : "f64", std::nan(""), 0, false, error.what()});

@@ -70,11 +70,18 @@ bool set_loss(const Extras& x, NeuralModel& model) {
 
 }  // namespace
 
-std::optional<NeuralModel> neural_model(const Design& d, int key_dim, int value_dim) {
-  const auto& [w, m, s, x] = d;
+std::optional<NeuralModel> network_of(const Memory& m, const Extras& x, int key_dim, int value_dim) {
   NeuralModel model;
   model.key_dim = key_dim, model.value_dim = value_dim;
   if (!set_network(m, key_dim, value_dim, model) || !set_loss(x, model)) return std::nullopt;
+  return model;
+}
+
+std::optional<NeuralModel> neural_model(const Design& d, int key_dim, int value_dim) {
+  const auto& [w, m, s, x] = d;
+  std::optional<NeuralModel> known = network_of(m, x, key_dim, value_dim);
+  if (!known) return std::nullopt;
+  NeuralModel model = *known;
   const bool plain_weights = w.near == Kernel::none && !w.levels && !w.complex && w.fade == Weights::Fade::equal &&
                              w.per == Weights::Per::token;
   const bool plain_read = !x.bonus && !x.blend &&

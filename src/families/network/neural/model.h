@@ -12,6 +12,9 @@
 
 namespace ttr::families {
 
+/// The function class and loss of a design; nothing if the kernel has no such network or loss.
+std::optional<NeuralModel> network_of(const Memory&, const Extras&, int key_dim, int value_dim);
+
 /// The network and solver of a design; nothing if the kernel does not compute exactly that.
 std::optional<NeuralModel> neural_model(const Design&, int key_dim, int value_dim);
 
