@@ -32,6 +32,25 @@ namespace zoo {
 struct Stage;
 }
 
+/// What a family adds to its calls that has the parallel form by segments of time (run/segments.h). To it a segment is a
+/// problem of its own: one sequence, the heads of one key head, and states that hold these alone (KernelArgs). A sum is
+/// the state that the pairs of a segment make of nothing, and gradients of states are those of sums.
+template <class T>
+struct SegmentCalls {
+  std::ptrdiff_t shortest = 64;  // tokens of a segment at least
+  /// own = the sum of the segment, if it has room for one. outside [heads]: who has a number outside the domain.
+  void (*sum)(const KernelArgs<T>&, State own, bool* outside, Workspace) noexcept = nullptr;
+  /// own, the sum of the segment, becomes the state at its end: it begins with `start`.
+  void (*join)(const KernelArgs<T>&, State start, State own, Workspace) noexcept = nullptr;
+  /// d_start += what the gradient of the end is to the start, the segment's answers aside.
+  void (*pass)(const KernelArgs<T>&, State d_end, State d_start) noexcept = nullptr;
+  /// Adds what call.d_final, the gradient of the end, is to the segment's inputs; call.state is its start.
+  void (*back)(const KernelArgs<T>&, const Call&, families::Arena) noexcept = nullptr;
+  /// From the gradient of a state as the caller sees it to that of the sum, in place, and back; null: they are the same.
+  void (*d_in)(const KernelArgs<T>&, State state, State d, Workspace) noexcept = nullptr;
+  void (*d_out)(const KernelArgs<T>&, State state, State d, Workspace) noexcept = nullptr;
+};
+
 /// How a step calls its kernel. `state` is the whole buffer of the caller; KernelArgs finds the parts of the step.
 template <class T>
 struct KernelCalls {
@@ -41,6 +60,7 @@ struct KernelCalls {
   /// Scratch of a call that a team works on (families/common/team.h); null: there are none.
   std::size_t (*team_workspace)(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward,
                                 int workers) = nullptr;
+  const SegmentCalls<T>* segments = nullptr;  // of Form::parallel
 };
 
 /// The calls that a struct F<T> holds as static functions.
@@ -59,7 +79,8 @@ struct Forms {
   }
 };
 inline constexpr Forms all_forms = {true, true, true}, blocks_only = {true, true, false},
-                       scan_only = {false, false, true}, chunk_only = {true, false, false}, token_by_token = {};
+                       scan_only = {false, false, true}, chunk_only = {true, false, false},
+                       parallel_only = {false, true, false}, token_by_token = {};
 
 /// What a plan makes of Form::best where the table of measurements (common/choice.h) does not decide.
 enum class BestForm { chunk, chunk_of_any_length, recurrent };

@@ -19,6 +19,16 @@ const Simd<T>& simd_of(const Plan::Body& body) {
   else return *body.simd_f64;
 }
 
+/// The state of a segment, for the heads of one key head: the parts of the step one behind another. Where part `index`
+/// begins; one beyond the last: bytes of all.
+inline std::size_t segment_place(const Plan::Body& body, std::span<const StatePart> parts, std::size_t index) {
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < index; ++i)
+    at +=
+        (numbers(parts[i]) / static_cast<std::size_t>(body.shape.key_heads) * size_of(parts[i].type) + 63) / 64 * 64;
+  return at;
+}
+
 /// One kernel step of one call, or the shard of it that one task does. A family sees the sequences, heads and columns
 /// of the shard alone.
 template <class T>
@@ -34,7 +44,11 @@ class KernelArgs {
         time_(b.time * step.pairs),
         keep_(keep),
         groups_(share.groups ? share.groups : body.shape.key_heads),
-        heads_(groups_ * (body.shape.heads / body.shape.key_heads)) {}
+        heads_(groups_ * (body.shape.heads / body.shape.key_heads)) {
+    if (shard_.segment) segment_ = {shared(all_sequences()).front().row, shard_.begin, shard_.end};
+  }
+  KernelArgs(const KernelArgs&) = delete;
+  KernelArgs& operator=(const KernelArgs&) = delete;
 
   int value_of(std::size_t r) const { return step_.operands[r]; }
   const Axes& axes(std::size_t r) const { return value(body_, value_of(r)).axes; }
@@ -142,6 +156,11 @@ class KernelArgs {
     if (!buffer.data) return nullptr;
     if (shard_.columns) return static_cast<N*>(shard_.parts[static_cast<std::size_t>(index)]);
     using Byte = std::conditional_t<std::is_const_v<N>, const std::byte, std::byte>;
+    if (shard_.segment) {
+      const std::span<const StatePart> parts = std::span(body_.pipeline.states).subspan(first_state());
+      return reinterpret_cast<N*>(static_cast<Byte*>(buffer.data) +
+                                  segment_place(body_, parts, static_cast<std::size_t>(index)));
+    }
     const StatePlace place = body_.state_place(buffer.bytes, step_.state + index);
     const StatePart& part = body_.pipeline.states[static_cast<std::size_t>(step_.state + index)];
     const std::ptrdiff_t one = static_cast<std::ptrdiff_t>(numbers(part));
@@ -206,7 +225,11 @@ class KernelArgs {
   std::ptrdiff_t outer_stride(std::size_t r) const { return strides(r).outer; }
   std::ptrdiff_t d_outer_stride(std::size_t r) const { return d_strides(r).outer; }
   int dim() const { return shard_.columns ? shard_.columns : body_.shape.value_dim; }
-  std::span<const Sequence> sequences() const { return shared(step_.pairs > 1 ? b_.pair_sequences : b_.sequences); }
+  std::span<const Sequence> sequences() const {
+    return shard_.segment ? std::span<const Sequence>(&segment_, 1) : shared(all_sequences());
+  }
+  /// Of a segment: which of its heads are known to have a number outside the domain; null: not known.
+  const bool* outside() const { return shard_.outside; }
   // Of the keys and values, which may have a length of their own.
   std::span<const Sequence> pair_sequences() const {
     return shared(places(Slot::k).of_pairs ? b_.pair_sequences : b_.sequences);
@@ -242,6 +265,8 @@ class KernelArgs {
     };
     return {data, {heads_, body_.shape.key_dim, dim()}, {along('H'), along('K'), along('V')}};
   }
+  std::span<const Sequence> all_sequences() const { return step_.pairs > 1 ? b_.pair_sequences : b_.sequences; }
+  std::size_t first_state() const { return static_cast<std::size_t>(step_.state); }
   std::span<const Sequence> shared(std::span<const Sequence> all) const {
     return shard_.sequences ? all.subspan(shard_.first_sequence, shard_.sequences) : all;
   }
@@ -288,6 +313,7 @@ class KernelArgs {
   std::ptrdiff_t time_;
   bool keep_;
   int groups_, heads_;  // of the share
+  Sequence segment_{};
 };
 
 }  // namespace ttr

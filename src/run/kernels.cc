@@ -1,38 +1,16 @@
 #include "run/kernels.h"
 
-#include <atomic>
-
 #include "families/family.h"
 #include "run/kernel_args.h"
 #include "run/partition.h"
+#include "run/segments.h"
+#include "run/tasks.h"
 #include "threads/pool.h"
 
 namespace ttr {
 namespace {
 
 bool has_counts(const Plan::Body& body) { return body.pipeline.history || body.pipeline.counted; }
-
-// The status of all tasks of a step together: an input outside the domain affects its own sequence only.
-class Answers {
- public:
-  void add(Status s) noexcept { seen_.fetch_or(1u << static_cast<unsigned>(s), std::memory_order_relaxed); }
-  Status worst() const noexcept {
-    const unsigned seen = seen_.load(std::memory_order_relaxed);
-    for (unsigned s = 0; s < 32; ++s)
-      if (seen >> s & 1u && static_cast<Status>(s) != Status::ok && static_cast<Status>(s) != Status::out_of_domain)
-        return static_cast<Status>(s);
-    return seen >> static_cast<unsigned>(Status::out_of_domain) & 1u ? Status::out_of_domain : Status::ok;
-  }
-
- private:
-  std::atomic<unsigned> seen_{0};
-};
-
-// Every worker has the same share of the scratch.
-Workspace scratch_of(Workspace all, int worker, int workers) {
-  const std::size_t one = all.bytes / static_cast<std::size_t>(workers) / 64 * 64;
-  return {static_cast<std::byte*>(all.data) + static_cast<std::size_t>(worker) * one, one};
-}
 
 // Columns first .. first+columns-1 of a part of the state, which is rows of V numbers: to a copy, or back.
 void copy_columns(const StatePart& part, std::byte* whole, std::byte* copy, std::size_t first, std::size_t columns,
@@ -91,6 +69,7 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
 
 std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form, bool backward) {
   if (step.kernel->traits.literal) return 0;
+  if (by_segments(step, form)) return segments_workspace(body, step, time, form, backward);
   const std::size_t one = body.options.type == Type::f32
                               ? step.kernel->f32.workspace(body, step, time, form, backward)
                               : step.kernel->f64.workspace(body, step, time, form, backward);
@@ -111,6 +90,7 @@ std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int6
 template <class T>
 Status kernel_forward(const Plan::Body& body, const Step& step, const Binding<T>& b, State state, Form form,
                       Workspace work, bool keep) noexcept {
+  if (by_segments(step, form)) return forward_by_segments(body, step, b, state, form, work);
   const Partition cut = partition_of(body, step, b, state, false);
   const Team team = team_of(body, step, b, state, form, false, cut);
   if (cut.tasks() > 1 && team.workers() == 1) return forward_in_tasks(body, step, b, cut, state, form, work, keep);
@@ -120,6 +100,7 @@ Status kernel_forward(const Plan::Body& body, const Step& step, const Binding<T>
 template <class T>
 Status kernel_backward(const Plan::Body& body, const Step& step, const Binding<T>& b, const Call& call, Form form,
                        Arena arena) noexcept {
+  if (by_segments(step, form)) return backward_by_segments(body, step, b, call, form, arena);
   const Partition cut = partition_of(body, step, b, call.state, true);
   const Team team = team_of(body, step, b, ConstState(call.state), form, true, cut);
   if (cut.tasks() == 1 || team.workers() > 1)

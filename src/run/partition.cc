@@ -69,10 +69,15 @@ std::span<const StatePart> parts_of(const Plan::Body& body, const Step& step) {
 }
 
 template <class T>
+bool is_much_work(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstState state) noexcept {
+  return work_of(body, step, b, state) >= least_work;
+}
+
+template <class T>
 Partition partition_of(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstState state,
                        bool backward) noexcept {
   const int threads = body.options.threads;
-  if (threads == 1 || step.kernel->traits.literal || work_of(body, step, b, state) < least_work) return {};
+  if (threads == 1 || step.kernel->traits.literal || !is_much_work(body, step, b, state)) return {};
   const int N = static_cast<int>(b.sequences.size()), G = body.shape.key_heads;
   Partition cut;
   bool heads = splits_heads(body, step);
@@ -139,6 +144,8 @@ Shard shard_of(const Plan::Body& body, const Partition& cut, int i, std::size_t 
   return share;
 }
 
+template bool is_much_work<float>(const Plan::Body&, const Step&, const Binding<float>&, ConstState) noexcept;
+template bool is_much_work<double>(const Plan::Body&, const Step&, const Binding<double>&, ConstState) noexcept;
 template Partition partition_of<float>(const Plan::Body&, const Step&, const Binding<float>&, ConstState,
                                        bool) noexcept;
 template Team team_of<float>(const Plan::Body&, const Step&, const Binding<float>&, ConstState, Form, bool,

@@ -23,6 +23,10 @@ struct Partition {
 /// The parts of the state that belong to a step.
 std::span<const StatePart> parts_of(const Plan::Body&, const Step&);
 
+/// Whether a step has work for more than one thread.
+template <class T>
+bool is_much_work(const Plan::Body&, const Step&, const Binding<T>&, ConstState state) noexcept;
+
 /// One task if the plan has one thread, or too little work for more.
 template <class T>
 Partition partition_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, bool backward) noexcept;

@@ -11,11 +11,13 @@
 
 namespace ttr::families {
 
-/// Gates may be constant in time (one number per head): the kernel then writes a gradient per token, summed here.
+/// Gates may be constant in time (one number per head): the kernel then writes a gradient per token, summed here over the
+/// tokens of its sequences.
 template <class T>
 class GateGradient {
  public:
-  GateGradient(const KernelArgs<T>& operands, std::size_t slot, Arena& arena) noexcept {
+  GateGradient(const KernelArgs<T>& operands, std::size_t slot, Arena& arena) noexcept
+      : sequences_(operands.sequences()) {
     if (!operands.has(slot)) return;
     target_ = operands.d_scalars(slot);
     if (!target_.data) return;
@@ -26,18 +28,19 @@ class GateGradient {
       return;
     }
     per_token_ = arena.take<T>(B * T_ * H);
-    std::fill_n(per_token_, B * T_ * H, T(0));
     view_ = {per_token_, {B, T_, H}, {T_ * H, H, 1}};
+    for (const Sequence& n : sequences_) std::fill(&view_(n.row, n.begin, 0), &view_(n.row, n.end, 0), T(0));
   }
   View<T, 3> view() const { return view_; }
   void finish() const {
     if (!per_token_) return;
-    for (std::ptrdiff_t i = 0; i < view_.extent[0]; ++i)
-      for (std::ptrdiff_t t = 0; t < view_.extent[1]; ++t)
-        for (std::ptrdiff_t h = 0; h < view_.extent[2]; ++h) target_(i, t, h) += view_(i, t, h);
+    for (const Sequence& n : sequences_)
+      for (std::ptrdiff_t t = n.begin; t < n.end; ++t)
+        for (std::ptrdiff_t h = 0; h < view_.extent[2]; ++h) target_(n.row, t, h) += view_(n.row, t, h);
   }
 
  private:
+  std::span<const Sequence> sequences_;
   T* per_token_ = nullptr;
   View<T, 3> target_, view_;
 };
@@ -55,19 +58,28 @@ struct LinearCalls {
     return F::forward(o, F::problem(o, state), form, work);
   }
   static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {
+    return backward_with(o, call, form, arena, [](auto&) {});
+  }
+  /// The same with gradients that change(gradient) has changed.
+  template <class Change>
+  static Status backward_with(const KernelArgs<T>& o, const Call& call, Form form, Arena arena,
+                              Change&& change) noexcept {
     LinearGradient<T> d = o.gradient(call);
     const GateGradient<T> d_g(o, Slot::g, arena), d_beta(o, Slot::beta, arena);
     d.d_g = d_g.view(), d.d_beta = d_beta.view();
-    const Status status = F::backward(o, F::problem(o, call.state), F::gradient(o, d, call), form, arena.rest());
+    auto all = F::gradient(o, d, call);
+    change(all);
+    const Status status = F::backward(o, F::problem(o, call.state), all, form, arena.rest());
     d_g.finish(), d_beta.finish();
     return status;
   }
 };
 
 template <template <class> class F, class T>
-constexpr KernelCalls<T> linear_calls_of() {
+constexpr KernelCalls<T> linear_calls_of(const SegmentCalls<T>* segments = nullptr) {
   using Family = LinearCalls<T, F<T>>;
-  return {Family::workspace, Family::forward, Family::backward};
+  return {
+      .workspace = Family::workspace, .forward = Family::forward, .backward = Family::backward, .segments = segments};
 }
 
 /// [B, T, H] of a view whose rows are single numbers.

@@ -1,4 +1,5 @@
-// Chunk form of the memories of least_squares.h, for one head: all queries of a chunk of c tokens solved together.
+// Chunk form of the memories of least_squares.h, for one head: all queries of a chunk of c tokens solved together, by
+// steps that they take together (rows.h) or by their Cholesky factors side by side (factors.h).
 //
 // H_0, F_0 at its start; row t of a matrix is token t; e_t = e^{gh_1 + .. + gh_t}, M_ts = beta_s e_t / e_s (s <= t),
 // f and N the same with the gates of F:
@@ -13,7 +14,8 @@
 //   dM += (P K') * (D K') ;  de_t += d_t'H_0 p_t ;  dH_0 += (diag(e) D)' P
 //   dK += tril(P K' * M)' D + tril(D K' * M)' P
 //
-// and so does every step of a solve; the final state's gradient is such a term of the last token. Of |H_t|, with n_t
+// and so does every step of a solve, an exact one by d_t = -A_t^{-1} dx_t, p_t = x_t; the final state's gradient is such
+// a term of the last token. Of |H_t|, with n_t
 // = d|H_t| / |H_t|, X = M (K K')^2 and h_s = k_s'H_0 k_s:
 //
 //   dM_ts += n_t (X_ts + e_t h_s) ;  de_t += n_t (e_t |H_0|^2 + sum_s M_ts h_s) ;  dh = M' (n * e)
@@ -26,10 +28,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "families/common/gate_pairs.h"
 #include "families/common/scratch.h"
 #include "families/common/wide.h"
+#include "families/solve/least_squares/factors.h"
 #include "families/solve/least_squares/least_squares.h"
 #include "families/solve/least_squares/rows.h"
 #include "simd/simd.h"
@@ -42,7 +46,13 @@ class Chunk {
 
   Chunk(const Simd<double>& simd, Size key_dim, Size value_dim, Size most, SolveBy solver, Size steps, bool backward,
         Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), C(most), by(solver), solve(simd, K, C, solver, steps, backward, arena) {
+      : s(simd),
+        K(key_dim),
+        V(value_dim),
+        C(most),
+        by(solver),
+        solve(simd, K, exact() ? 0 : C, solver, exact() ? 0 : steps, backward, arena),
+        factors(simd, K, exact() ? C : 0, backward, arena) {
     for (double** x : {&q, &k, &kt, &y, &ridge, &scaled, &kh}) *x = arena.take<double>(C * K);
     for (double** x : {&v, &o}) *x = arena.take<double>(C * V);
     for (double** x : {&pairs, &squares, &sums_of_squares}) *x = arena.take<double>(C * C);
@@ -61,13 +71,15 @@ class Chunk {
     gates = GatePairs<double>(C, arena);
   }
 
-  /// Tokens begin .. begin+c-1: their answers (if `outputs`), and H [K,K], F [K,V] moved to the end.
+  /// Tokens begin .. begin+c-1: their answers (if `outputs`), and H [K,K], F [K,V] moved to the end. False if a token has
+  /// no answer.
   template <class T>
-  void forward(const LeastSquaresProblem<T>& problem, Size row, Size begin, Size tokens, int head, double* H,
+  bool forward(const LeastSquaresProblem<T>& problem, Size row, Size begin, Size tokens, int head, double* H,
                double* F, bool outputs) {
     load(problem, row, begin, tokens, head, H, outputs);
-    if (outputs) {
-      read(problem);
+    const bool good = !outputs || read(problem);
+    if (outputs) uncertainty(problem, row, begin, head);
+    if (outputs && problem.linear.o) {
       mix();
       s.scale_rows(c, K, of_f.e, y, K, scaled, K);
       s.gemm_nn(c, V, K, 1.0, scaled, K, F, V, 0.0, o, V);
@@ -83,13 +95,15 @@ class Chunk {
       for (Size j = 0; j < i; ++j) H[j * K + i] = H[i * K + j];
     s.scale_rows(c, K, of_f.M + last * C, k, K, scaled, K);
     s.gemm_tn(K, V, c, 1.0, scaled, K, v, V, of_f.e[last], F, V);
+    return good;
   }
 
-  /// The same tokens backwards: H_0 and F_0 at their start; dH and dF go from the end to the start.
+  /// The same tokens backwards: H_0 and F_0 at their start; dH and dF go from the end to the start. Without the gradient
+  /// of an answer nothing is solved: what is left is the part of the sums.
   template <class T>
-  void backward(const LeastSquaresProblem<T>& problem, const LeastSquaresGradient<T>& d, Size row, Size begin,
+  bool backward(const LeastSquaresProblem<T>& problem, const LeastSquaresGradient<T>& d, Size row, Size begin,
                 Size tokens, int head, const double* H_0, const double* F_0, double* dH, double* dF) {
-    const bool answers = static_cast<bool>(d.linear.d_o);
+    const bool answers = d.linear.d_o || d.d_variance;
     load(problem, row, begin, tokens, head, H_0, answers);
     d_h = dH;
     for (Gate* gate : {&of_h, &of_f}) {
@@ -98,7 +112,7 @@ class Chunk {
     }
     std::fill_n(d_k, c * K, 0.0), std::fill_n(d_v, c * V, 0.0);
     from_end(F_0, dF);
-    if (answers) read_back(problem, d, row, begin, head, F_0, dF);
+    const bool good = !answers || read_back(problem, d, row, begin, head, F_0, dF);
     const LinearProblem<T>& a = problem.linear;
     const int shared = head / (a.heads / a.key_heads);
     for (Size t = 0; t < c; ++t) {
@@ -106,6 +120,7 @@ class Chunk {
       if (d.linear.d_v) add(d_v + t * V, 1.0, V, d.linear.d_v, row, begin + t, head);
     }
     gates_back(problem, d, row, begin, head);
+    return good;
   }
 
   /// Rows A_t p_t.
@@ -139,6 +154,8 @@ class Chunk {
     double *g, *e, *D, *M;  // [c], [c], [c, c] e_t / e_s, [c, c] beta_s e_t / e_s
     double *dM = nullptr, *de = nullptr;
   };
+
+  bool exact() const { return by == SolveBy::cholesky; }
 
   // to = tril(X K'), times `weights` if there are any
   void products(const double* X, const double* weights, double* to) {
@@ -196,9 +213,9 @@ class Chunk {
     for (Size t = 0; t < c; ++t) trace[t] = of_h.e[t] * start + s.dot(t + 1, of_h.M + t * C, along);
   }
 
-  // y = x, and what the solve needs: the ridge as it stands in A, the bounds low and high.
+  // y = x, and what the solve needs: the ridge as it stands in A, the bounds low and high. False if there is none.
   template <class T>
-  void read(const LeastSquaresProblem<T>& problem) {
+  bool read(const LeastSquaresProblem<T>& problem) {
     if (problem.relative || by == SolveBy::chebyshev) norms();
     else std::fill_n(norm, c, 0.0);
     if (by == SolveBy::conjugate_gradients) traces();
@@ -212,8 +229,24 @@ class Chunk {
       if (by == SolveBy::conjugate_gradients)
         for (Size i = 0; i < K; ++i) trace[t] += r[i];
     }
+    if (exact()) return factors.run({H0, of_h.e, of_h.D, of_h.M, C, k}, c, ridge, idle, q, y);
     if (by == SolveBy::gradient) steps(problem.automatic);
     solve.run(*this, c, q, low, high, trace, idle, problem.tolerance, y);
+    return true;
+  }
+  // Of the last read, before its answers are mixed.
+  template <class T>
+  void uncertainty(const LeastSquaresProblem<T>& problem, Size row, Size begin, int head) {
+    if (!problem.variance && !problem.known) return;
+    for (Size t = 0; t < c; ++t) {
+      const double *const x = y + t * K, *const r = ridge + t * K;
+      const double variance = idle[t] ? std::numeric_limits<double>::infinity() : 1 + s.dot(K, q + t * K, x);
+      if (problem.variance) problem.variance(row, begin + t, head) = static_cast<T>(variance);
+      double prior = 0;
+      for (Size i = 0; i < K; ++i) prior += r[i] * x[i] * x[i];
+      if (problem.known)
+        problem.known(row, begin + t, head) = static_cast<T>(idle[t] ? 0.0 : std::max(0.0, 1 - prior / variance));
+    }
   }
   // low_t = the size of the steps, given or 1 / tr H_t
   void steps(bool automatic) {
@@ -266,15 +299,58 @@ class Chunk {
   }
 
   template <class T>
-  void read_back(const LeastSquaresProblem<T>& problem, const LeastSquaresGradient<T>& d, Size row, Size begin,
+  bool read_back(const LeastSquaresProblem<T>& problem, const LeastSquaresGradient<T>& d, Size row, Size begin,
                  int head, const double* F_0, double* dF) {
     const LinearProblem<T>& a = problem.linear;
     const int shared = head / (a.heads / a.key_heads);
-    read(problem);
+    const bool good = read(problem);
     std::copy_n(y, c * K, x_);
+    if (d.linear.d_o) answer_back(d, row, begin, head, F_0, dF);
+    else std::fill_n(dy, c * K, 0.0);
+    for (Size t = 0; t < c; ++t) {
+      const Size at = t * K;
+      if (d.d_blend)
+        d.d_blend(row, begin + t, head) += static_cast<T>(s.dot(K, dy + at, x_ + at) - s.dot(K, dy + at, q + at));
+      s.scale(K, blend[t], dy + at, dx + at);
+      s.scale(K, 1 - blend[t], dy + at, dp + at);
+      if (!d.d_variance) continue;
+      const double d_variance = static_cast<double>(d.d_variance(row, begin + t, head));
+      s.axpy(K, d_variance, q + at, dx + at);
+      s.axpy(K, d_variance, x_ + at, dp + at);
+    }
+    std::fill_n(diagonal, c * K, 0.0);
+    if (exact()) factors_back();
+    else solve.back(*this, c, q, x_, dx, {dp, diagonal, d_low, d_high});
+    for (Size t = 0; t < c; ++t) {
+      double* const diag = diagonal + t * K;
+      if (d.linear.d_q) add(dp + t * K, static_cast<double>(a.scale), K, d.linear.d_q, row, begin + t, shared);
+      if (by == SolveBy::chebyshev) diag[least[t]] += d_low[t], diag[greatest[t]] += d_high[t];
+      if (d.d_step && !problem.automatic) d.d_step(row, begin + t, head) += static_cast<T>(d_low[t]);
+      if (d.d_ridge) add(diag, problem.relative ? norm[t] : 1.0, K, d.d_ridge, row, begin + t, head);
+      // The ridge stands in A as a multiple of the norm, which divides its gradient out again.
+      const double of_norm = d_high[t] * norm[t] + (problem.relative ? s.dot(K, ridge + t * K, diag) : 0.0);
+      spare[t] = norm[t] > 0 ? of_norm / norm[t] / norm[t] : 0;
+    }
+    if (problem.relative || by == SolveBy::chebyshev) norms_back();
+    if (by == SolveBy::gradient && problem.automatic) steps_back();
+    return good;
+  }
+  // From dx in the last read: dp += A^{-1} dx, and what x says about the matrices.
+  void factors_back() {
+    std::fill_n(d_low, c, 0.0), std::fill_n(d_high, c, 0.0);
+    factors.solve(c, idle, dx);
+    s.axpy(c * K, 1.0, dx, dp);
+    s.scale(c * K, -1.0, dx, dx);
+    s.mul_add(c * K, dx, x_, diagonal);
+    reverse(dx, x_, dy);
+  }
+
+  // dy, and what the answers say about F_0, V, K and N; y becomes what is read.
+  template <class T>
+  void answer_back(const LeastSquaresGradient<T>& d, Size row, Size begin, int head, const double* F_0, double* dF) {
     mix();
     for (Size t = 0; t < c; ++t) families::load(d.linear.d_o, row, begin + t, head, V, 1.0, o + t * V);
-    // dY = diag(f) dO F_0' + tril(dO V' * N) K, and what the read says about F_0, V, K and N.
+    // dY = diag(f) dO F_0' + tril(dO V' * N) K
     s.transpose(K, V, F_0, V, st, K);
     s.gemm_nn(c, K, V, 1.0, o, V, st, K, 0.0, dy, K);
     s.row_dots(c, K, y, K, dy, K, along);
@@ -291,28 +367,6 @@ class Chunk {
     s.trmm_tn(c, V, 1.0, pairs, C, o, V, 1.0, d_v, V);
     s.scale_rows(c, K, of_f.e, y, K, scaled, K);
     s.gemm_tn(K, V, c, 1.0, scaled, K, o, V, 1.0, dF, V);
-
-    for (Size t = 0; t < c; ++t) {
-      const Size at = t * K;
-      if (d.d_blend)
-        d.d_blend(row, begin + t, head) += static_cast<T>(s.dot(K, dy + at, x_ + at) - s.dot(K, dy + at, q + at));
-      s.scale(K, blend[t], dy + at, dx + at);
-      s.scale(K, 1 - blend[t], dy + at, dp + at);
-    }
-    std::fill_n(diagonal, c * K, 0.0);
-    solve.back(*this, c, q, x_, dx, {dp, diagonal, d_low, d_high});
-    for (Size t = 0; t < c; ++t) {
-      double* const diag = diagonal + t * K;
-      if (d.linear.d_q) add(dp + t * K, static_cast<double>(a.scale), K, d.linear.d_q, row, begin + t, shared);
-      if (by == SolveBy::chebyshev) diag[least[t]] += d_low[t], diag[greatest[t]] += d_high[t];
-      if (d.d_step && !problem.automatic) d.d_step(row, begin + t, head) += static_cast<T>(d_low[t]);
-      if (d.d_ridge) add(diag, problem.relative ? norm[t] : 1.0, K, d.d_ridge, row, begin + t, head);
-      // The ridge stands in A as a multiple of the norm, which divides its gradient out again.
-      const double of_norm = d_high[t] * norm[t] + (problem.relative ? s.dot(K, ridge + t * K, diag) : 0.0);
-      spare[t] = norm[t] > 0 ? of_norm / norm[t] / norm[t] : 0;
-    }
-    if (problem.relative || by == SolveBy::chebyshev) norms_back();
-    if (by == SolveBy::gradient && problem.automatic) steps_back();
   }
 
   // From n_t = d|H_t| / |H_t| in `spare`.
@@ -367,6 +421,7 @@ class Chunk {
   Size K, V, C;
   SolveBy by;
   RowSolve solve;
+  Factors factors;
   Size c = 0;                  // tokens of the chunk
   const double* H0 = nullptr;  // its start
   double* d_h = nullptr;       // gradient of H

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "families/common/choice.h"
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
 #include "families/common/solve.h"
@@ -23,6 +24,13 @@
 #include "simd/denormals.h"
 
 namespace ttr::families::least_squares {
+
+void symmetrize(SolveBy by, std::ptrdiff_t K, double* d_h) noexcept {
+  if (by != SolveBy::conjugate_gradients) return;
+  for (std::ptrdiff_t i = 0; i < K; ++i)
+    for (std::ptrdiff_t j = 0; j < i; ++j) d_h[i * K + j] = d_h[j * K + i] = (d_h[i * K + j] + d_h[j * K + i]) / 2;
+}
+
 namespace {
 
 using Size = std::ptrdiff_t;
@@ -30,13 +38,6 @@ using Size = std::ptrdiff_t;
 void mirror(Size K, double* H) {
   for (Size i = 0; i < K; ++i)
     for (Size j = 0; j < i; ++j) H[j * K + i] = H[i * K + j];
-}
-
-// The symmetric part of dH where only that has a meaning.
-void symmetrize(SolveBy by, Size K, double* d_h) {
-  if (by != SolveBy::conjugate_gradients) return;
-  for (Size i = 0; i < K; ++i)
-    for (Size j = 0; j < i; ++j) d_h[i * K + j] = d_h[j * K + i] = (d_h[i * K + j] + d_h[j * K + i]) / 2;
 }
 
 /// One head of one sequence. A state is H [K,K] and F [K,V].
@@ -266,11 +267,15 @@ class Head {
          *d_diagonal = nullptr, *d_ridge = nullptr, *d_k = nullptr, *spare = nullptr;
 };
 
-bool chunked(Form form) { return form == Form::chunk || form == Form::parallel; }
+// Whether a sequence goes by chunks. To the kernel the parallel form is the chunk form: what is parallel about it, segments
+// of time, are problems of their own. Factors side by side are several times as fast as one after another.
+bool chunked(Form form, SolveBy by, Size time) {
+  if (form == Form::best) return by == SolveBy::cholesky && time >= shortest_chunked;
+  return form == Form::chunk || form == Form::parallel;
+}
 
-Size tokens_of(Form form, int chunk, Size longest) {
-  const Size most = std::max<Size>(longest, 1);
-  return form == Form::parallel ? most : std::min<Size>(chunk > 0 ? chunk : default_chunk, most);
+Size tokens_of(int chunk, Size longest) {
+  return std::min<Size>(chunk > 0 ? chunk : default_chunk, std::max<Size>(longest, 1));
 }
 
 /// One head of one sequence, chunk by chunk.
@@ -284,16 +289,19 @@ class Chunks {
         C(tokens),
         chunk(simd, K, V, C, solver, steps, backward, arena),
         replay({K * K, K * V}, backward ? (longest + C - 1) / C : 0, 0, arena) {
-    if (backward) d_h = arena.take<double>(K * K), d_f = arena.take<double>(K * V);
+    if (!backward) return;
+    start = arena.take<double>(K * K), d_h = arena.take<double>(K * K), d_f = arena.take<double>(K * V);
   }
 
   template <class T>
   bool forward(const LeastSquaresProblem<T>& problem, const Sequence& n, int head, Size seq_head) {
     double *const H = problem.h + seq_head * K * K, *const F = problem.f + seq_head * K * V;
+    const bool outputs = problem.linear.o || problem.variance || problem.known;
+    bool good = true;
     mirror(K, H);
     for (Size t = n.begin; t < n.end; t += C)
-      chunk.forward(problem, n.row, t, std::min(C, n.end - t), head, H, F, static_cast<bool>(problem.linear.o));
-    return true;
+      good = chunk.forward(problem, n.row, t, std::min(C, n.end - t), head, H, F, outputs) && good;
+    return good;
   }
 
   template <class T>
@@ -302,18 +310,22 @@ class Chunks {
     copy_or_clear(d.d_final_h ? d.d_final_h + seq_head * K * K : nullptr, K * K, d_h);
     copy_or_clear(d.d_final_f ? d.d_final_f + seq_head * K * V : nullptr, K * V, d_f);
     const auto length = [&](Size i) { return std::min(C, n.end - n.begin - i * C); };
-    replay.run((n.end - n.begin + C - 1) / C, {problem.h + seq_head * K * K, problem.f + seq_head * K * V},
+    bool good = true;
+    std::copy_n(problem.h + seq_head * K * K, K * K, start);
+    mirror(K, start);
+    replay.run((n.end - n.begin + C - 1) / C, {start, problem.f + seq_head * K * V},
                [&](Size i, const Parts<double, 2>& state) {
-                 if (i == 0) mirror(K, state[0]);
                  chunk.forward(problem, n.row, n.begin + i * C, length(i), head, state[0], state[1], false);
                },
                [&](Size i, const Parts<const double, 2>& old, const Parts<const double, 2>&) {
-                 chunk.backward(problem, d, n.row, n.begin + i * C, length(i), head, old[0], old[1], d_h, d_f);
+                 const bool here =
+                     chunk.backward(problem, d, n.row, n.begin + i * C, length(i), head, old[0], old[1], d_h, d_f);
+                 good = good && here;
                });
     symmetrize(problem.solver, K, d_h);
     if (d.d_initial_h) s.axpy(K * K, 1.0, d_h, d.d_initial_h + seq_head * K * K);
     if (d.d_initial_f) s.axpy(K * V, 1.0, d_f, d.d_initial_f + seq_head * K * V);
-    return true;
+    return good;
   }
 
  private:
@@ -321,14 +333,14 @@ class Chunks {
   Size K, V, C;
   Chunk chunk;
   Replay<double, 2> replay;
-  double *d_h = nullptr, *d_f = nullptr;
+  double *start = nullptr, *d_h = nullptr, *d_f = nullptr;
 };
 
 template <class T>
 Status check(const LeastSquaresProblem<T>& p, Form form, Workspace work, bool reads, bool variance, bool backward) {
   const LinearProblem<T>& a = p.linear;
   const bool exact = p.solver == SolveBy::cholesky;
-  if (form == Form::scan || (exact ? chunked(form) : variance)) return Status::not_supported;
+  if (form == Form::scan || (variance && !exact)) return Status::not_supported;
   const Size longest = longest_of(a.sequences);
   if (longest < 0 || a.key_dim < 1 || a.value_dim < 1 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0)
     return Status::bad_shape;
@@ -344,8 +356,9 @@ Status check(const LeastSquaresProblem<T>& p, Form form, Workspace work, bool re
 
 // Whether no importance or ridge of this sequence and head is negative or NaN (cholesky: or a ridge zero).
 template <class T>
-bool defined(const LeastSquaresProblem<T>& p, const Sequence& n, int h) {
+bool defined(const LeastSquaresProblem<T>& p, const Sequence& n, int h, Size seq_head) {
   const LinearProblem<T>& a = p.linear;
+  if (p.outside) return !p.outside[seq_head];
   const bool positive = p.solver == SolveBy::cholesky;
   for (Size t = n.begin; a.beta && t < n.end; ++t)
     if (!(a.beta(n.row, t, h) >= T(0))) return false;
@@ -362,37 +375,37 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, SolveBy solver
                             int chunk) noexcept {
   static constexpr Simd<double> none{};
   Arena arena;
-  if (chunked(form)) Chunks(none, K, V, longest, solver, steps, backward, tokens_of(form, chunk, longest), arena);
-  else Head(none, K, V, longest, solver, steps, backward, arena);
-  return arena.bytes();
+  if (!chunked(form, solver, longest)) {
+    Head(none, K, V, longest, solver, steps, backward, arena);
+    return arena.bytes();
+  }
+  Chunks(none, K, V, longest, solver, steps, backward, tokens_of(chunk, longest), arena);
+  if (form != Form::best) return arena.bytes();
+  Arena of_short;  // sequences that are too short for chunks
+  Head(none, K, V, shortest_chunked, solver, steps, backward, of_short);
+  return std::max(arena.bytes(), of_short.bytes());
 }
 
 namespace {
 
-// each(run) for every head of every sequence, until none is left; false if one was.
-template <class T, class Run, class Each>
-bool each_head(const LeastSquaresProblem<T>& p, Run&& run, Each&& each) {
-  bool good = true;
-  Size seq_head = 0;
-  for (const Sequence& n : p.linear.sequences)
-    for (int h = 0; h < p.linear.heads; ++h, ++seq_head) good = each(run, n, h, seq_head) && good;
-  return good;
-}
-
+// each(run, sequence, head, number of both) for every head of every sequence; false if one of them was.
 template <class T, class Each>
 Status run_heads(const LeastSquaresProblem<T>& p, Form form, bool backward, const Simd<double>& s, Workspace work,
                  Each&& each) {
   const LinearProblem<T>& a = p.linear;
-  const Size longest = longest_of(a.sequences);
   const FlushDenormals flush;
-  Arena arena(work);
-  const bool good =
-      chunked(form)
-          ? each_head(p,
-                      Chunks(s, a.key_dim, a.value_dim, longest, p.solver, p.steps, backward,
-                             tokens_of(form, p.chunk, longest), arena),
-                      each)
-          : each_head(p, Head(s, a.key_dim, a.value_dim, longest, p.solver, p.steps, backward, arena), each);
+  bool good = true;
+  Size seq_head = 0;
+  const auto all = [&](auto&& run, const Sequence& n) {
+    for (int h = 0; h < a.heads; ++h, ++seq_head) good = each(run, n, h, seq_head) && good;
+  };
+  for (const Sequence& n : a.sequences) {
+    const Size time = n.end - n.begin;
+    Arena arena(work);
+    if (chunked(form, p.solver, time))
+      all(Chunks(s, a.key_dim, a.value_dim, time, p.solver, p.steps, backward, tokens_of(p.chunk, time), arena), n);
+    else all(Head(s, a.key_dim, a.value_dim, time, p.solver, p.steps, backward, arena), n);
+  }
   return good ? Status::ok : Status::out_of_domain;
 }
 
@@ -404,7 +417,7 @@ Status forward(const LeastSquaresProblem<T>& p, Form form, const Simd<double>& s
       status != Status::ok)
     return status;
   return run_heads(p, form, false, s, work, [&](auto& run, const Sequence& n, int h, Size seq_head) {
-    const bool has_answer = defined(p, n, h);
+    const bool has_answer = defined(p, n, h, seq_head);
     if (!has_answer) no_answer(p.linear.o, n, h), no_answer(p.variance, n, h), no_answer(p.known, n, h);
     return has_answer && run.forward(p, n, h, seq_head);
   });
@@ -418,11 +431,19 @@ Status backward(const LeastSquaresProblem<T>& p, const LeastSquaresGradient<T>& 
       status != Status::ok)
     return status;
   return run_heads(p, form, true, s, work, [&](auto& run, const Sequence& n, int h, Size seq_head) {
-    return defined(p, n, h) && run.backward(p, d, n, h, seq_head);
+    return defined(p, n, h, seq_head) && run.backward(p, d, n, h, seq_head);
   });
 }
 
+template <class T>
+void find_outside(const LeastSquaresProblem<T>& p, bool* outside) noexcept {
+  Size seq_head = 0;
+  for (const Sequence& n : p.linear.sequences)
+    for (int h = 0; h < p.linear.heads; ++h, ++seq_head) outside[seq_head] = !defined(p, n, h, seq_head);
+}
+
 #define TTR_INSTANTIATE(T)                                                                                           \
+  template void find_outside(const LeastSquaresProblem<T>&, bool*) noexcept;                                         \
   template Status forward(const LeastSquaresProblem<T>&, Form, const Simd<double>&, Workspace) noexcept;             \
   template Status backward(const LeastSquaresProblem<T>&, const LeastSquaresGradient<T>&, Form, const Simd<double>&, \
                            Workspace) noexcept;

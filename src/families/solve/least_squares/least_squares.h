@@ -25,13 +25,19 @@
 // 1e-12 |p|) are an exact solution. Gradients include the paths through |H|_F, low and high.
 //
 // H and F are double whatever T is, and so is the work: accumulated in float the factorisation fails after 1e5 tokens,
-// and Woodbury recursions wind up under forgetting. Forms: step and recurrent; with conjugate_gradients,
-// chebyshev and gradient also chunk and parallel, in which all queries of a chunk are solved together by matrix products
-// (chunk.h): the same steps, each query with its own number of them, forwards and backwards. H_t and A_t
-// are never formed, so results differ by rounding: Chebyshev steps by 1e-15. Conjugate gradients magnify it where
-// they have not converged on an ill-conditioned matrix, at most up to the error that is left after the steps (1e-13
-// where they have); at |A x - p| = tolerance the number of steps may differ by one. An exact solve needs the factor
-// of each token's own matrix and has no chunk form.
+// and Woodbury recursions wind up under forgetting.
+//
+// Forms: step and recurrent; chunk, in which all queries of a chunk are solved together (chunk.h). By steps this goes
+// without H_t and A_t, by matrix products: the same steps, each query with its own number of them, forwards and
+// backwards, so results differ by rounding: Chebyshev steps by 1e-15. Conjugate gradients magnify it where they have not
+// converged on an ill-conditioned matrix, at most up to the error that is left after the steps (1e-13 where they have);
+// at |A x - p| = tolerance the number of steps may differ by one. An exact solve needs each token's own factor: those of
+// as many tokens as a vector has lanes are computed side by side.
+//
+// parallel: T independent systems (arXiv 2501.12352), segments of time as tasks (run/segments.h). H and F are sums, so
+// those of a segment need nothing before it, and a segment starts from the faded sums of all before it: additions of
+// positive terms, in the order of time, no less accurate than the token loop. Every segment then goes by chunks.
+// Rank-one updates of a factor are not used: a ridge that does not fade beside sums that do is not a change of low rank.
 //
 // Traps: a head of a sequence with beta < 0 or a ridge < 0 (cholesky: <= 0) or NaN gets NaN and keeps its state, the
 // others are computed, and the call returns out_of_domain. Where H = 0 a relative ridge leaves nothing to solve: x =
@@ -68,6 +74,8 @@ struct LeastSquaresProblem {
   double* h = nullptr;         // [N, H, K, K] contiguous, start in, end out
   double* f = nullptr;         // [N, H, K, V]
   View<T, 3> variance, known;  // [B, T, H]; no data = not wanted; with cholesky alone. known has no gradient
+  const bool* outside =
+      nullptr;  // [N, H] who has a number outside the domain, where that is known; null: is looked for
 };
 
 /// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used.
@@ -91,10 +99,17 @@ inline constexpr int default_chunk = 32;
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, SolveBy, int steps, bool backward,
                             Form = Form::recurrent, int chunk = 0) noexcept;
 
-/// Forms: best, step, recurrent (all the same), chunk, parallel; others, the last two with cholesky, and
-/// variance and known without it, are not_supported.
+/// Forms: step, recurrent (the same), chunk, parallel (the same as chunk), best: with cholesky chunk for sequences of some
+/// tokens, else recurrent. Others, and variance and known without cholesky, are not_supported.
 template <class T>
 Status forward(const LeastSquaresProblem<T>&, Form, const Simd<double>&, Workspace) noexcept;
+
+/// The symmetric part of a gradient of H [K, K] where only that has a meaning: with conjugate_gradients.
+void symmetrize(SolveBy, std::ptrdiff_t K, double* d_h) noexcept;
+
+/// outside [N, H] = who has an importance or a ridge outside the domain.
+template <class T>
+void find_outside(const LeastSquaresProblem<T>&, bool* outside) noexcept;
 
 /// `h` and `f` are the *initial* states and are only read; outputs are ignored.
 template <class T>

@@ -1,6 +1,11 @@
 // The plan of least squares: sums H and F, and a solve per token - a Cholesky factor, or n steps of conjugate gradients,
 // Chebyshev or gradient descent from zero (gd). The ridge is per head, key or token, or relative to |H|; the answer may blend the solution with the query.
 #include "families/solve/least_squares/least_squares.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "families/common/wide.h"
 #include "families/solve/solve_plan.h"
 
 namespace ttr::families {
@@ -91,6 +96,7 @@ struct LeastSquaresCalls {
     p.chunk = o.body().chunk;
     p.h = o.template state<double>(state, 0), p.f = o.template state<double>(state, 1);
     p.variance = numbers_of(o.output(o.step().second_result)), p.known = numbers_of(o.output(o.step().third_result));
+    p.outside = o.outside();
     return p;
   }
   static LeastSquaresGradient<T> gradient(const KernelArgs<T>& o, const LinearGradient<T>& d, const Call& call) {
@@ -116,24 +122,73 @@ struct LeastSquaresCalls {
   }
 };
 
+// Segments of time: the sums of pairs, faded, are what one says about the next.
+template <class T>
+struct LeastSquaresSegments {
+  using Calls = LeastSquaresCalls<T>;
+  static void sum(const KernelArgs<T>& o, State own, bool* outside, Workspace work) noexcept {
+    LeastSquaresProblem<T> p = Calls::problem(o, own);
+    least_squares::find_outside(p, outside);
+    if (!own.data) return;
+    std::memset(own.data, 0, own.bytes);
+    p.linear.o = {}, p.variance = {}, p.known = {}, p.outside = outside;
+    static_cast<void>(least_squares::forward(p, Form::chunk, *o.body().simd_f64, work));
+  }
+  // to += from, faded by the gates of the segment: of states forwards, of their gradients backwards
+  static void fade(const KernelArgs<T>& o, State from, State to) noexcept {
+    const LeastSquaresProblem<T> p = Calls::problem(o, from), q = Calls::problem(o, to);
+    const std::ptrdiff_t K = p.linear.key_dim, V = p.linear.value_dim;
+    const Sequence& n = p.linear.sequences.front();
+    for (int h = 0; h < p.linear.heads; ++h) {
+      double of_f = 0, of_h = 0;
+      for (std::ptrdiff_t t = n.begin; t < n.end; ++t) {
+        const double g = number(p.linear.g, n.row, t, h, 0);
+        of_f += g, of_h += p.gh ? number(p.gh, n.row, t, h, 0) : g;
+      }
+      const Simd<double>& s = *o.body().simd_f64;
+      s.axpy(K * K, std::exp(of_h), p.h + h * K * K, q.h + h * K * K);
+      s.axpy(K * V, std::exp(of_f), p.f + h * K * V, q.f + h * K * V);
+    }
+  }
+  static void join(const KernelArgs<T>& o, State start, State own, Workspace) noexcept { fade(o, start, own); }
+  static void back(const KernelArgs<T>& o, const Call& call, Arena arena) noexcept {
+    static_cast<void>(LinearCalls<T, Calls>::backward_with(o, call, Form::chunk, arena,
+                                                           [](auto& d) { d.linear.d_o = {}, d.d_variance = {}; }));
+  }
+  // The symmetric part of dH where only that has a meaning, as in the other forms.
+  static void d_out(const KernelArgs<T>& o, State, State d, Workspace) noexcept {
+    const LeastSquaresProblem<T> p = Calls::problem(o, d);
+    for (int h = 0; h < p.linear.heads; ++h)
+      least_squares::symmetrize(p.solver, p.linear.key_dim,
+                                p.h + std::ptrdiff_t{h} * p.linear.key_dim * p.linear.key_dim);
+  }
+  static constexpr SegmentCalls<T> calls = {.sum = sum, .join = join, .pass = fade, .back = back, .d_out = d_out};
+};
+
+constexpr std::string_view why_no_scan =
+    "every token solves its own system; what composes are the sums of segments, and by them the parallel form goes";
+
 }  // namespace
 
-const Family least_squares_family = {.name = "least_squares",
-                                     .forms = token_by_token,
-                                     .why_absent = "every token solves its own system",
-                                     .traits = {.answers_on_demand = true},
-                                     .claim = claim,
-                                     .build = build,
-                                     .f32 = linear_calls_of<LeastSquaresCalls, float>(),
-                                     .f64 = linear_calls_of<LeastSquaresCalls, double>()};
+const Family least_squares_family = {
+    .name = "least_squares",
+    .forms = blocks_only,
+    .why_absent =
+        "every token solves its own system; what composes are the sums of segments, and by them the parallel form "
+        "goes",
+    .traits = {.answers_on_demand = true},
+    .claim = claim,
+    .build = build,
+    .f32 = linear_calls_of<LeastSquaresCalls, float>(&LeastSquaresSegments<float>::calls),
+    .f64 = linear_calls_of<LeastSquaresCalls, double>(&LeastSquaresSegments<double>::calls)};
 
 // The same kernel where it takes steps instead of a factor: blocks of tokens step together.
 const Family stepped_least_squares_family = {
     .name = "least_squares",
     .forms = blocks_only,
-    .why_absent = "every token solves its own system; segments do not compose",
+    .why_absent = why_no_scan,
     .traits = {.answers_on_demand = true, .best = BestForm::recurrent},
-    .f32 = linear_calls_of<LeastSquaresCalls, float>(),
-    .f64 = linear_calls_of<LeastSquaresCalls, double>()};
+    .f32 = linear_calls_of<LeastSquaresCalls, float>(&LeastSquaresSegments<float>::calls),
+    .f64 = linear_calls_of<LeastSquaresCalls, double>(&LeastSquaresSegments<double>::calls)};
 
 }  // namespace ttr::families
