@@ -165,9 +165,9 @@ run 0 layers gated-deltanet --json --heads 2 --key-dim 8 --value-dim 4
 has out '"state_bytes": 256'
 run 0 layers softmax-attention --json
 has out '"family": "attention"' '"state_grows": true'
+run 0 layers rls
+has out "forms      step, recurrent" "no chunk:" "no parallel:"
 run 0 layers mesanet
-has out "forms      step, recurrent" "no chunk:"
-run 0 layers mesanet:steps=30
 has out "forms      step, recurrent, chunk, parallel"
 has_not out "no chunk:"
 run 0 layers softmax-attention:causal=no --json

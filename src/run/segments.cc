@@ -133,14 +133,11 @@ class Segments {
     for (std::size_t n = 0; n < sequences.size(); ++n)
       for (int group = 0; group < body_.shape.key_heads; ++group) {
         const Size time = sequences[n].end - sequences[n].begin, length = segment_length(time, calls_.shortest);
-        const Size segments = (time + length - 1) / length;
-        if (segments == 0) continue;  // the state stays as it is
+        const Size segments = std::max<Size>(1, (time + length - 1) / length);  // of no tokens: one that hands over
         if (count_ + segments > most_segments) round(), count_ = 0, units = 0;
-        const Size head = count_;
-        for (Size begin = sequences[n].begin; begin < sequences[n].end; begin += length, ++count_) {
-          const Size end = std::min(begin + length, sequences[n].end);
-          list_[static_cast<std::size_t>(count_)] = {n,      group, begin, end,
-                                                     count_, units, head,  end == sequences[n].end};
+        for (Size j = 0, head = count_; j < segments; ++j, ++count_) {
+          const Size begin = sequences[n].begin + j * length, end = std::min(begin + length, sequences[n].end);
+          list_[static_cast<std::size_t>(count_)] = {n, group, begin, end, count_, units, head, j + 1 == segments};
         }
         ++units;
       }
