@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/random.h"
+#include "ttr/random.h"
 #include "ttr/model.h"
 
 namespace ttr::model {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "model/random.h"
 #include "ttr/model.h"
+#include "ttr/random.h"
 #include "ttr/ttr.h"
 
 namespace {

@@ -9,7 +9,7 @@
 
 #include "model/gemm.h"
 #include "model/mixer.h"
-#include "model/random.h"
+#include "ttr/random.h"
 #include "ttr/ttr.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 
-#include "model/random.h"
+#include "ttr/random.h"
 
 namespace {
 

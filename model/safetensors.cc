@@ -1,0 +1,356 @@
+// .safetensors: 8 bytes little-endian length n, n bytes of JSON, numbers. The JSON is an object: a name has dtype, shape
+// and data_offsets [begin, end) from the end of the JSON; "__metadata__" has strings.
+//
+// Reading trusts nothing: lengths are compared with the size of the file before memory is asked for, offsets must be those
+// of tensors one after another, and a name stands once.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "ttr/checkpoint.h"
+
+namespace ttr::model {
+namespace {
+
+std::size_t bytes_of(std::string_view dtype) {
+  if (dtype == "F64" || dtype == "I64") return 8;
+  if (dtype == "F32" || dtype == "I32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16") return 2;
+  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL") return 1;
+  return 0;
+}
+
+// As much JSON as a header has: objects, arrays of whole numbers, strings.
+class Header {
+ public:
+  Header(std::string_view text, const std::string& path) : text_(text), path_(path) {}
+
+  struct Entry {
+    std::string dtype;
+    std::vector<std::int64_t> shape, offsets;
+  };
+  std::vector<std::pair<std::string, Entry>> entries;
+  std::map<std::string, std::string> metadata;
+
+  void parse() {
+    std::set<std::string> names;
+    object([&](const std::string& name) {
+      if (!names.insert(name).second) fail("names '" + name + "' twice");
+      if (name == "__metadata__") {
+        object([&](const std::string& key) { metadata[key] = string(); });
+        return;
+      }
+      Entry entry;
+      object([&](const std::string& key) {
+        if (key == "dtype") entry.dtype = string();
+        else if (key == "shape") entry.shape = numbers();
+        else if (key == "data_offsets") entry.offsets = numbers();
+        else fail("has '" + key + "' for the tensor '" + name + "', which is no part of the format");
+      });
+      entries.emplace_back(name, std::move(entry));
+    });
+    blanks();
+    if (at_ != text_.size()) fail("goes on after its end");
+  }
+
+  [[noreturn]] void fail(const std::string& why) const { throw Error(path_ + ": its header " + why, path_); }
+
+ private:
+  void blanks() {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+      ++at_;
+  }
+  char next() {
+    if (at_ >= text_.size()) fail("ends too soon");
+    return text_[at_++];
+  }
+  void expect(char wanted) {
+    blanks();
+    const char c = next();
+    if (c != wanted)
+      fail(std::string("has '") + c + "' at byte " + std::to_string(at_ - 1) + " where '" + wanted + "' is due");
+  }
+  bool follows(char c) {
+    blanks();
+    return at_ < text_.size() && text_[at_] == c ? (++at_, true) : false;
+  }
+  template <class Member>
+  void object(Member&& member) {
+    if (++depth_ > 4) fail("is nested too deeply");
+    expect('{');
+    if (!follows('}')) {
+      do {
+        blanks();
+        const std::string key = string();
+        expect(':');
+        member(key);
+      } while (follows(','));
+      expect('}');
+    }
+    --depth_;
+  }
+  std::vector<std::int64_t> numbers() {
+    std::vector<std::int64_t> list;
+    expect('[');
+    if (follows(']')) return list;
+    do {
+      blanks();
+      std::int64_t number = 0;
+      const std::size_t begin = at_;
+      while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
+        const int digit = text_[at_++] - '0';
+        if (number > (std::numeric_limits<std::int64_t>::max() - digit) / 10) fail("has a number that is too large");
+        number = 10 * number + digit;
+      }
+      if (at_ == begin) fail("has no whole number at byte " + std::to_string(at_));
+      list.push_back(number);
+      if (list.size() > 16) fail("has a tensor of more than 16 axes");
+    } while (follows(','));
+    expect(']');
+    return list;
+  }
+  unsigned hex() {
+    unsigned code = 0;
+    for (int i = 0; i < 4; ++i) {
+      const char c = next();
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
+      if (digit < 0) fail("has a \\u without four digits");
+      code = 16 * code + static_cast<unsigned>(digit);
+    }
+    return code;
+  }
+  std::string string() {
+    expect('"');
+    std::string result;
+    for (char c = next(); c != '"'; c = next()) {
+      if (static_cast<unsigned char>(c) < 0x20) fail("has a control character in a string");
+      if (c != '\\') {
+        result += c;
+        continue;
+      }
+      switch (c = next()) {
+        case 'n':
+          result += '\n';
+          break;
+        case 't':
+          result += '\t';
+          break;
+        case 'r':
+          result += '\r';
+          break;
+        case 'b':
+          result += '\b';
+          break;
+        case 'f':
+          result += '\f';
+          break;
+        case '"':
+        case '\\':
+        case '/':
+          result += c;
+          break;
+        case 'u': {
+          unsigned code = hex();
+          if (code >= 0xD800 && code < 0xDC00) {
+            if (next() != '\\' || next() != 'u') fail("has half of a surrogate pair");
+            const unsigned low = hex();
+            if (low < 0xDC00 || low > 0xDFFF) fail("has half of a surrogate pair");
+            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+          }
+          const auto put = [&](unsigned byte) { result += static_cast<char>(byte); };
+          if (code < 0x80) put(code);
+          else if (code < 0x800) put(0xC0 | code >> 6), put(0x80 | (code & 63));
+          else if (code < 0x10000) put(0xE0 | code >> 12), put(0x80 | (code >> 6 & 63)), put(0x80 | (code & 63));
+          else
+            put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 63)), put(0x80 | (code >> 6 & 63)),
+                put(0x80 | (code & 63));
+          break;
+        }
+        default:
+          fail(std::string("has the unknown escape \\") + c);
+      }
+    }
+    return result;
+  }
+
+  std::string_view text_;
+  const std::string& path_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+};
+
+std::string quoted(const std::string& text) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') (result += '\\') += c;
+    else if (c == '\n') result += "\\n";
+    else if (static_cast<unsigned char>(c) < 0x20) ((result += "\\u00") += digits[c >> 4 & 15]) += digits[c & 15];
+    else result += c;
+  }
+  return result += '"';
+}
+
+// A file descriptor that is closed whatever happens.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const { return number_; }
+  int close() { return ::close(std::exchange(number_, -1)); }
+
+ private:
+  int number_;
+};
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(path + ": " + what + ": " + std::strerror(errno), path);
+}
+
+}  // namespace
+
+const StoredTensor* TensorFile::find(std::string_view name) const {
+  for (const StoredTensor& tensor : tensors)
+    if (tensor.name == name) return &tensor;
+  return nullptr;
+}
+
+TensorFile read_safetensors(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) refuse(path, "it cannot be opened");
+  struct stat about {};
+  if (::fstat(file.get(), &about) != 0) refuse(path, "its size is unknown");
+  if (!S_ISREG(about.st_mode)) throw Error(path + ": it is not a regular file", path);
+  const auto size = static_cast<std::uint64_t>(about.st_size);
+  const auto read_all = [&](void* to, std::size_t bytes) {
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t got = ::read(file.get(), static_cast<char*>(to) + done, bytes - done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) refuse(path, "it cannot be read");
+      if (got == 0) throw Error(path + ": it was cut off while it was read", path);
+      done += static_cast<std::size_t>(got);
+    }
+  };
+  if (size < 8) throw Error(path + ": " + std::to_string(size) + " bytes are too few for a safetensors file", path);
+  unsigned char length_bytes[8];
+  read_all(length_bytes, 8);
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | length_bytes[i];
+  if (length > size - 8 || length > (std::uint64_t{1} << 30))
+    throw Error(path + ": its header is " + std::to_string(length) + " bytes long and the file has " +
+                    std::to_string(size) + "; it was cut off, or it is no safetensors file",
+                path);
+  std::string text(static_cast<std::size_t>(length), '\0');
+  read_all(text.data(), text.size());
+  Header header(text, path);
+  header.parse();
+  TensorFile result;
+  result.metadata = std::move(header.metadata);
+  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
+    return (a.second.offsets.empty() ? 0 : a.second.offsets[0]) <
+           (b.second.offsets.empty() ? 0 : b.second.offsets[0]);
+  });
+  const std::uint64_t data = size - 8 - length;
+  std::uint64_t at = 0;
+  for (auto& [name, entry] : header.entries) {
+    const std::size_t each = bytes_of(entry.dtype);
+    if (each == 0)
+      header.fail("has the type '" + entry.dtype + "' for the tensor '" + name + "', which is unknown here");
+    std::uint64_t bytes = std::find(entry.shape.begin(), entry.shape.end(), 0) == entry.shape.end() ? each : 0;
+    for (const std::int64_t n : entry.shape) {
+      if (bytes > 0 && bytes > data / static_cast<std::uint64_t>(n))
+        header.fail("has a tensor '" + name + "' that is larger than the file");
+      bytes *= static_cast<std::uint64_t>(n);
+    }
+    if (entry.offsets.size() != 2 || static_cast<std::uint64_t>(entry.offsets[0]) != at ||
+        static_cast<std::uint64_t>(entry.offsets[1]) != at + bytes)
+      header.fail("has a place for the tensor '" + name + "' that is not the " + std::to_string(bytes) +
+                  " bytes from " + std::to_string(at));
+    if (at + bytes > data)
+      throw Error(path + ": the tensor '" + name + "' ends " + std::to_string(at + bytes - data) +
+                      " bytes behind the end of the file; it was cut off",
+                  path);
+    StoredTensor tensor;
+    tensor.name = name, tensor.dtype = std::move(entry.dtype), tensor.shape = std::move(entry.shape);
+    tensor.bytes.resize(static_cast<std::size_t>(bytes));
+    read_all(tensor.bytes.data(), tensor.bytes.size());
+    result.tensors.push_back(std::move(tensor));
+    at += bytes;
+  }
+  if (at != data)
+    throw Error(path + ": " + std::to_string(data - at) + " bytes follow the last tensor, which belong to none",
+                path);
+  return result;
+}
+
+void write_safetensors(const std::string& path, const TensorFile& file) {
+  std::string header = "{";
+  if (!file.metadata.empty()) {
+    header += "\"__metadata__\":{";
+    for (const auto& [key, value] : file.metadata) {
+      if (header.back() != '{') header += ',';
+      header += quoted(key) + ":" + quoted(value);
+    }
+    header += '}';
+  }
+  std::uint64_t at = 0;
+  for (const StoredTensor& tensor : file.tensors) {
+    if (header.back() != '{') header += ',';
+    header += quoted(tensor.name) + ":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
+    for (std::size_t d = 0; d < tensor.shape.size(); ++d) header += (d ? "," : "") + std::to_string(tensor.shape[d]);
+    header += "],\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(at + tensor.bytes.size()) + "]}";
+    at += tensor.bytes.size();
+  }
+  header += '}';
+  while (header.size() % 8 != 0) header += ' ';  // numbers begin on a multiple of eight
+
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string temporary = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "." +
+                                path.substr(slash == std::string::npos ? 0 : slash + 1) + "." +
+                                std::to_string(::getpid());
+  Descriptor out(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (out.get() < 0) refuse(path, "it cannot be written");
+  const auto give_up = [&](const char* what) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    errno = error;
+    refuse(path, what);
+  };
+  const auto write_all = [&](const void* from, std::size_t bytes) {
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t put = ::write(out.get(), static_cast<const char*>(from) + done, bytes - done);
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) give_up("it cannot be written");
+      done += static_cast<std::size_t>(put);
+    }
+  };
+  unsigned char length[8];
+  for (int i = 0; i < 8; ++i)
+    length[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(header.size()) >> 8 * i);
+  write_all(length, 8);
+  write_all(header.data(), header.size());
+  for (const StoredTensor& tensor : file.tensors) write_all(tensor.bytes.data(), tensor.bytes.size());
+  if (::fsync(out.get()) != 0) give_up("it cannot be flushed to the disk");
+  if (out.close() != 0) give_up("it cannot be closed");
+  if (::rename(temporary.c_str(), path.c_str()) != 0) give_up("it cannot be put in its place");
+  const Descriptor place(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (place.get() >= 0) ::fsync(place.get());  // the name as well; a file system that cannot is no reason to fail
+}
+
+}  // namespace ttr::model
