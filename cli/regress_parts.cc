@@ -83,7 +83,8 @@ StreamInputs::StreamInputs(const ttr::Plan& plan, const std::string& name, const
     for (std::size_t a = extents.size(); a-- > 0; stride *= extents[a])
       tensor.extent[a] = extents[a], tensor.stride[a] = stride;
     const std::size_t width = found->source == Source::value ? static_cast<std::size_t>(value_dim_) : K;
-    if (!of_row(*found) || found->unit || found->number != 1 || count != width) fed.numbers.assign(count, 0.0);
+    const bool as_it_is = of_row(*found) && !found->unit && found->number == 1 && found->shift == 0;
+    if (!as_it_is || count != width) fed.numbers.assign(count, 0.0);
     if (found->source == Source::number) std::fill(fed.numbers.begin(), fed.numbers.end(), found->number);
     if (found->source == Source::random) fed.numbers = normal_numbers(count);
     if (found->source == Source::identity)
@@ -114,7 +115,7 @@ void StreamInputs::fill(Fed& fed, const double* from) const {
     if (square > 0) factor /= std::sqrt(square);
   }
   if (!mapped) {  // several pairs of a token are the row's own, several times
-    for (std::size_t i = 0; i < fed.numbers.size(); ++i) fed.numbers[i] = factor * from[i % width];
+    for (std::size_t i = 0; i < fed.numbers.size(); ++i) fed.numbers[i] = factor * from[i % width] + fed.input.shift;
     return;
   }
   double top = -std::numeric_limits<double>::infinity(), sum = 0;

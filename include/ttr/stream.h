@@ -26,6 +26,7 @@ struct StreamInput {
   std::string name;
   Source source = Source::number;
   double number = 1;       // the number, or a factor on what comes from the row
+  double shift = 0;        // query, key: added to every entry
   bool unit = false;       // query, key: of length one
   std::string words = {};  // all of it, to be read: "0.02 value"
 };

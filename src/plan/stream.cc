@@ -4,7 +4,8 @@
 // the table below are more than their recipe, or have inputs that no constant of a recipe replaces: they run as they
 // are, and each of their inputs comes from the row or is the same for all rows. The table is the one place that says so.
 //
-//   query, key, value     of the row; with a number in front so many times that, `unit`: of length one
+//   query, key, value     of the row; with a number in front so many times that, `unit`: of length one, `+ a`: a added to
+//                         every entry
 //   a number, log a       the same for every row, token and channel
 //   identity, random      a matrix [.., M, K]: ones on the diagonal; normal numbers of a fixed seed
 //   cosine                a matrix [K, M] of orthonormal cosines (DCT-II), one column per feature
@@ -16,6 +17,14 @@
 // were alone, so its steps are small, sigmoid(-2). silu(1.2784645) = 1 opens an output gate. hgrn-2 writes where its
 // gate closes, so its gate is the key with the other sign. Queries are not scaled by 1 / sqrt(K): a value is wanted, not
 // a logit. Random features are 64, because a mean of as few as K of them is far from its kernel.
+//
+// rebased weighs by (q.k)^2, which cannot tell a key from the opposite one and so learns nothing of a linear relation; the
+// shift of its layer norm, here 1/2, is what makes it see the sign. moneta answers with A / |A|^2, and A settles at a size
+// like eta / (1 - e^g) times the square of the values: its answers fit values of one size alone, and grow without bound
+// for smaller ones, because a step that makes A smaller makes the answer larger. Its constants fit values of about a half,
+// so that answers to larger ones are too small and nothing explodes. lact learns by products of answers and values, which
+// say nothing of the answers' size, and its orthogonalised step has one size whatever its rates are: keys of 3/4 of their
+// length, of entries of about one, give answers of the size of the values; a momentum of 0.9 is a mean over ten steps.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +42,7 @@ struct Row {
   const char* why = "";
 };
 constexpr Row rows[] = {
-    {"rebased", "", "q=query, k=key, v=value"},
+    {"rebased", "", "q=query + 0.5, k=key + 0.5, v=value"},
     {"t2r", "features=64", "q=query, k=key, v=value, W=random, b=0"},
     {"hedgehog", "", "q=query, k=key, v=value, W=identity, b=0"},
     {"performer", "features=64", "q=query, k=key, v=value, W=random"},
@@ -66,7 +75,8 @@ constexpr Row rows[] = {
     {"iplr", "", "q=unit query, k=unit key, v=0.5 value, a=unit key, b=-0.5 unit key"},
     {"rwkv-7", "", "r=unit query, w=log 0.99, k_raw=unit key, v=value, a=0.5, k_k=1, k_a=1, r_k=0"},
     {"unnormalised-softmax", "window=50", "q=unit query, k=unit key, v=0.02 value"},
-    {"lact", "batch=16", "q=unit query, k=unit key, v=value, lr0=0.05, lr1=0.05, lr2=0.05, mom=0.5"},
+    {"lact", "batch=16", "q=0.75 query, k=0.75 key, v=value, lr0=0.05, lr1=0.05, lr2=0.05, mom=0.9"},
+    {"moneta", "", "q=unit query, k=unit key, v=value, g=log 0.95, eta=0.5"},
     {"gated-kalmanet", "", "q=query, k=key, v=value, g=log 0.98, gk=log 0.98, alpha=1"},
     {"cosformer", "", nullptr,
      "weighs pairs by their distance as a part of a length that is known beforehand, and a stream has none"},
@@ -102,6 +112,7 @@ StreamInput read_input(std::string_view text) {
   while (!text.empty()) {
     const std::string_view word = word_of(text);
     if (word == "unit") input.unit = true;
+    else if (word == "+") input.shift = *read_number<double>(std::string(word_of(text)));
     else if (word == "log") input.number = std::log(*read_number<double>(std::string(word_of(text))));
     else if (const auto number = read_number<double>(std::string(word))) input.number = *number;
     for (const auto& [name, source] : sources)
@@ -135,9 +146,9 @@ StreamText stream_layer(std::string_view text) {
   }
   result.text = result.recipe = stream_recipe(text, &result.changes);
   using Source = StreamInput::Source;
-  result.inputs = {{"q", Source::query, 1, false, "query"},
-                   {"k", Source::key, 1, false, "key"},
-                   {"v", Source::value, 1, false, "value"}};
+  result.inputs = {{"q", Source::query, 1, 0, false, "query"},
+                   {"k", Source::key, 1, 0, false, "key"},
+                   {"v", Source::value, 1, 0, false, "value"}};
   return result;
 }
 
