@@ -53,11 +53,12 @@ class CheckPrinter {
  public:
   explicit CheckPrinter(const CheckOptions& options) : json_(options.json), quiet_(options.quiet) {}
   void add(const CheckRow&);
-  int finish();  // the exit code
+  void shortened() { ++shortened_; }  // a case had fewer tokens, because more leave nothing to compare
+  int finish();                       // the exit code
 
  private:
   bool json_, quiet_;
-  std::size_t passed_ = 0, failed_ = 0;
+  std::size_t passed_ = 0, failed_ = 0, shortened_ = 0;
   std::vector<CheckRow> rows_;
 };
 
