@@ -447,8 +447,9 @@ TEST(LocalLinear, ARidgeThatIsNotPositiveIsOutOfDomain) {
 }
 
 // An absolute ridge that peaked logits push below any number: slopes of one over the weight of the second pair. A query
-// of whose answer rounding leaves less than a digit gets NaN and the call says so; one that is answered is within a tenth
-// of the values (the bound of moments.h, and as much again for what it does not count: weights that are rounded).
+// of whose answer rounding leaves less than a digit gets NaN and the call says so. One that is answered is within two tenths
+// of the values: moments.h leaves one to the rounding of the mean (is_known of the slope) and one to that of the pivots
+// (digits > 10), and each counts the weights with what it is a sum of.
 TEST(LocalLinear, AVanishingRidgeIsOutOfDomainOrRight) {
   int refused = 0, answered = 0;
   for (const int order : {1, 2})
