@@ -371,18 +371,26 @@ class LayerCheck {
     }
   }
 
-  // Bit for bit: who computes a head, a sequence or a column decides nothing.
+  // Bit for bit: who computes a head, a sequence, a column or a segment decides nothing. Without chunks Form::best may
+  // be another form with two threads than with one.
   void check_threads(const Runner& runner) {
     const Runner shared(make_plan(case_.batch, "", 2), case_.time);
-    const auto in_two = [&](const Runner& r) {  // the second call continues what threads have left
-      return all_of(has_steps(r.plan()) ? r.in_pieces(inputs_, initial_, {case_.time / 2}, Form::best)
-                                        : r.forward(inputs_, initial_, Form::best));
+    const auto has = [&](Form form) {
+      const auto forms = runner.plan().forms();
+      return std::find(forms.begin(), forms.end(), form) != forms.end();
     };
-    double error = relative_error(in_two(shared), in_two(runner));
-    if (case_.gradients())
-      error =
-          std::max(error, relative_error(all_of(backward(shared, Form::best)), all_of(backward(runner, Form::best))));
-    row("threads", Form::best, error, 0);
+    std::vector<Form> forms = {Form::best};
+    if (has(Form::scan)) forms = {has(Form::chunk) ? Form::best : Form::recurrent, Form::scan};
+    for (const Form form : forms) {
+      const auto in_two = [&](const Runner& r) {  // the second call continues what threads have left
+        return all_of(has_steps(r.plan()) ? r.in_pieces(inputs_, initial_, {case_.time / 2}, form)
+                                          : r.forward(inputs_, initial_, form));
+      };
+      double error = relative_error(in_two(shared), in_two(runner));
+      if (case_.gradients())
+        error = std::max(error, relative_error(all_of(backward(shared, form)), all_of(backward(runner, form))));
+      row("threads", form, error, 0);
+    }
   }
 
   // Steps are relative to a number, because a rate of a hundredth matters as much as a weight of one.

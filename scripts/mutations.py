@@ -15,6 +15,7 @@ GATES = "src/families/linear/gates.h"
 SOLVE = "src/families/common/solve.h"
 ROWS = "src/families/solve/least_squares/rows.h"
 SCAN = "src/families/common/scan.h"
+SEGMENTS = "src/families/common/segments.h"
 SCHEDULE = "src/families/common/schedule.h"
 STABILISED = "src/families/linear/stabilised/stabilised.cc"
 LOG_LINEAR = "src/families/linear/log_linear/log_linear.cc"
@@ -58,9 +59,14 @@ MUTATIONS = [
     ("gates-to-block-start", GATES, "s.mul((n - 1) * D, in + D, to_block + i0 * D, rows + D);",
      "s.mul((n - 1) * D, in + D, to_block + (i0 + 1) * D, rows + D);",
      "between blocks a reader without its own gate sees that gate", ["check rwkv-6"]),
-    ("scan-short-round", SCAN, "std::copy_n(B_of(end - first - 1), state, starts);",
-     "std::copy_n(B_of(std::min(parts, count) - 1), state, starts);",
-     "scan: with more than eight segments the last round counts as a full one", ["check gla"]),
+    ("scan-short-round", SCAN, "std::copy_n(inner + (count - 2) * state, state, S);",
+     "std::copy_n(inner + (std::min(g.count, most_segments) - 2) * state, state, S);",
+     "scan: with more than one round of segments the last counts as a full one", ["check gla"]),
+    ("scan-back-order", SCAN, "map_.compose(first, m, m);", "map_.compose(m, first, m);",
+     "scan: maps of gradients are multiplied in the order of those of states", ["check deltanet"]),
+    ("scan-sweep-map", SEGMENTS, "compose((i + 1) * 2 * d - 1, i * 2 * d + d - 1, worker);",
+     "compose((i + 1) * 2 * d - 1, i * 2 * d, worker);",
+     "scan: the up-sweep takes a map of too few segments from its second level on", ["check gla"]),
     ("heads-share-kept", SCHEDULE, "return keep + h * all_kept + i * kept; };",
      "return keep + h * 0 + i * kept; };",
      "backward of heads that go together: one overwrites what a chunk kept of another", ["check deltanet"]),
@@ -156,14 +162,13 @@ MUTATIONS = [
      "positions of a packed sequence count from the start of the row", ["test carry '*'"]),
     ("share-gradient", CARRY, "dz[i] = s.q * dz[i] - s.p * result;", "dz[i] = s.q * dz[i];",
      "gradient of the log of a running sum: its share is left out", ["check abc"]),
-    ("mean-exponent", MEAN, "const T old = decay[c] + S[2][c], top = std::max(old, local[2][c]);",
-     "const T old = decay[c] + S[2][c], top = std::max(S[2][c], local[2][c]);",
+    ("mean-exponent", MEAN, "own = m[2 * D + i], top = std::max(old, own);", "own = m[2 * D + i], top = std::max(S[2 * D + i], own);",
      "scan: the exponent of the start is compared before it has faded", ["check rwkv-4"]),
     ("convolution-cache", CONVOLUTION, "else if (g.d_cache) to = g.d_cache + (c.W - 1 + t) * c.D;",
      "else if (g.d_cache) to = g.d_cache + (c.W - 2) * c.D;",
      "gradient of a cache that outlives a short call: to its last row", ["check short-convolution"]),
-    ("diagonal-scan-phase", DIAGONAL, "S[1][j] = a * im + b * re + B[1][j];", "S[1][j] = a * im + B[1][j];",
-     "scan of complex states: the imaginary part does not turn", ["check lru"]),
+    ("diagonal-scan-phase", DIAGONAL, "e.turn(D, A, A + D, spare, spare_im);", "e.decay(D, A, spare), e.decay(D, A, spare_im);",
+     "scan of complex states: the start of a segment does not turn", ["check lru"]),
     ("diagonal-phase-gradient", DIAGONAL, "d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);",
      "d_theta[n] = s.dot(V, old_re, im) + s.dot(V, old_im, re);", "gradient of a phase: a sign", ["check gateloop"]),
     ("selective-border", SELECTIVE, "for (Size i = 0; i + 1 < count; ++i) {\n      std::copy_n(borders + i * size",

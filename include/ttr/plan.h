@@ -143,7 +143,7 @@ class Plan {
  public:
   /// What to allocate for calls of up to `time` tokens (states that keep their pairs: tokens in all; plans that are
   /// not causal: the larger of tokens and pairs). Form::best covers every form but parallel, whose scratch grows with
-  /// the square of the time, and scan, which keeps the maps of its segments: ask for those by name.
+  /// the square of the time, and scan where it is not the best form: ask for those by name.
   Footprint footprint(std::int64_t time, Form form = Form::best) const;
   std::string kernel() const;                // "delta/chunk/AVX2", "oracle"
   const std::string& name() const noexcept;  // layer name, or the recipe's text

@@ -45,14 +45,23 @@ class GateGradient {
   View<T, 3> target_, view_;
 };
 
-/// The calls of a kernel by a struct F: bytes(body, step, K, V, time, form, backward), problem(args, state),
-/// gradient(args, linear gradient, call), and the kernel's own forward and backward.
+/// The calls of a kernel by a struct F: bytes(body, K, V, time, form, backward), with the workers of a team behind them
+/// where it has one, problem(args, state), gradient(args, linear gradient, call), and the kernel's own forward and
+/// backward.
 template <class T, class F>
 struct LinearCalls {
+  static constexpr bool in_teams = requires(const Plan::Body& body) {
+    F::bytes(body, 1, 1, 1, Form::scan, false, 1);
+  };
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
                                bool backward) {
-    return F::bytes(body, width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]), time, form,
-                    backward);
+    return team_workspace(body, step, time, form, backward, 1);
+  }
+  static std::size_t team_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                                    bool backward, [[maybe_unused]] int workers) {
+    const int K = width(body, step.operands[Slot::k]), V = width(body, step.operands[Slot::v]);
+    if constexpr (in_teams) return F::bytes(body, K, V, time, form, backward, workers);
+    else return F::bytes(body, K, V, time, form, backward);
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
     return F::forward(o, F::problem(o, state), form, work);
@@ -78,8 +87,11 @@ struct LinearCalls {
 template <template <class> class F, class T>
 constexpr KernelCalls<T> linear_calls_of(const SegmentCalls<T>* segments = nullptr) {
   using Family = LinearCalls<T, F<T>>;
-  return {
-      .workspace = Family::workspace, .forward = Family::forward, .backward = Family::backward, .segments = segments};
+  return {.workspace = Family::workspace,
+          .forward = Family::forward,
+          .backward = Family::backward,
+          .team_workspace = Family::in_teams ? Family::team_workspace : nullptr,
+          .segments = segments};
 }
 
 /// [B, T, H] of a view whose rows are single numbers.

@@ -2,7 +2,7 @@
 // segments, those inside a segment are recomputed. Memory for 2 sqrt(T) states instead of T.
 //
 // A state is P arrays (parts.h), so that the caller's own arrays can be read in place.
-// Also here: the segments of a scan, and rows of strided views as contiguous numbers.
+// Also here: rows of strided views as contiguous numbers.
 #pragma once
 
 #include <algorithm>
@@ -68,15 +68,10 @@ class Replay {
   T *borders_, *inside_;
 };
 
-/// Tokens per segment of a scan over `time` tokens: `chunk`, or sqrt(time) if that is <= 0. From the length of the
-/// sequence itself, so that its bits do not depend on the others of a batch.
-inline std::ptrdiff_t scan_segment(std::ptrdiff_t time, int chunk) {
+/// Tokens between kept states of `time` tokens: `chunk`, or sqrt(time) if that is <= 0.
+inline std::ptrdiff_t kept_spacing(std::ptrdiff_t time, int chunk) {
   const auto root = static_cast<std::ptrdiff_t>(std::ceil(std::sqrt(static_cast<double>(time))));
   return std::clamp<std::ptrdiff_t>(chunk > 0 ? chunk : root, 1, std::max<std::ptrdiff_t>(time, 1));
-}
-/// The most segments a sequence of up to `longest` tokens has.
-inline std::ptrdiff_t scan_segments(std::ptrdiff_t longest, int chunk) {
-  return chunk > 0 ? (longest + chunk - 1) / chunk : scan_segment(longest, 0);
 }
 
 /// n numbers `stride` apart: where they lie if that is contiguous, else a copy in `spare`.

@@ -26,15 +26,16 @@
 namespace ttr::families {
 
 template <class Family>
-std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                      int workers = 1) noexcept {
   static constexpr Simd<typename Family::Number> none{};
   const auto bytes = [&](std::ptrdiff_t time) {
     std::size_t most = 0;
     for (const int vector_bytes : vector_sizes) {  // of any instruction set
       Arena arena;
-      const Schedule plan = schedule<Family>(shape, vector_bytes, form, chunk, time, backward);
+      const Schedule plan = schedule<Family>(shape, vector_bytes, form, chunk, time, backward, true);
       if constexpr (present<typename Family::Map>)
-        if (plan.scan > 0) ScanRun<Family>(none, shape, plan, time, backward, arena);
+        if (plan.scan > 0) ScanRun<Family>(none, shape, plan, time, backward, Team(workers, nullptr), arena);
       if (plan.scan == 0)
         HeadRun<Family>(none, shape, plan, time, backward, arena,
                         heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time));
@@ -43,8 +44,7 @@ std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int
     }
     return most;
   };
-  // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form; the
-  // segments of a scan may be longer in a shorter sequence only by rounding.
+  // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
   return longest < shortest_chunked ? bytes(longest) : std::max(bytes(longest), bytes(shortest_chunked - 1));
 }
 
@@ -56,7 +56,9 @@ Status check(const typename Family::Problem& p, bool queries, Form form, int chu
     return Status::not_supported;
   const auto& a = linear_of(p);
   const Shape shape = Family::shape(p);
-  const auto bytes = [&](std::ptrdiff_t longest) { return run_bytes<Family>(shape, longest, form, chunk, backward); };
+  const auto bytes = [&](std::ptrdiff_t longest) {
+    return run_bytes<Family>(shape, longest, form, chunk, backward, a.team.workers());
+  };
   const Status status =
       check_common(a.sequences, a.heads, a.key_heads, {shape.key_dim, shape.value_dim, shape.depth}, work, bytes);
   if (status != Status::ok || a.sequences.empty()) return status;
@@ -79,7 +81,7 @@ void for_sequences(const typename Family::Problem& p, Form form, int chunk, bool
     const Schedule plan = schedule<Family>(shape, vector_bytes, form, chunk, time, backward);
     if constexpr (present<typename Family::Map>)
       if (plan.scan > 0) {
-        ScanRun<Family> run(s, shape, plan, time, backward, arena);
+        ScanRun<Family> run(s, shape, plan, time, backward, linear_of(p).team, arena);
         each(static_cast<std::ptrdiff_t>(i), sequences[i], plan, 1, run);
       }
     if (plan.scan > 0) continue;

@@ -31,11 +31,10 @@
 #include "families/common/parts.h"
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
+#include "families/common/segments.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
-
-inline constexpr std::ptrdiff_t scan_parts = 8;  // segments of Form::scan, unless their length is given
 
 struct Absent {};
 template <class Form>
@@ -93,8 +92,10 @@ struct Schedule {
   std::ptrdiff_t block() const { return std::max<std::ptrdiff_t>(1, 256 / segment) * segment; }
 };
 
+/// `longest`: for the scratch of all sequences of up to `time` tokens.
 template <class Family>
-Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::ptrdiff_t time, bool backward) {
+Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::ptrdiff_t time, bool backward,
+                  bool longest = false) {
   const Choice best = [&] {
     if constexpr (requires { Family::tuned; })
       return choice(Family::tuned, vector_bytes, x.key_dim, x.chosen_by ? x.chosen_by : x.value_dim, backward);
@@ -105,13 +106,17 @@ Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::p
   if (form == Form::parallel) return {true, time, 0, true};
   if (form == Form::chunk)
     return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : best.chunk, time), 0, chunk >= time};
-  if (form == Form::scan && Family::scans_tokens && !backward) return {false, 1, scan_segment(time, chunk)};
-  if (form == Form::scan && !Family::scans_tokens) {
-    const std::ptrdiff_t inner = best.chunk, share = (time + scan_parts - 1) / scan_parts;
-    const std::ptrdiff_t length = std::min(chunk > 0 ? chunk : (share + inner - 1) / inner * inner, time);
-    return {true, std::min(inner, length), length};
-  }
-  return {false, scan_segment(time, chunk)};
+  if constexpr (present<typename Family::Map>)
+    if (form == Form::scan && !(Family::scans_tokens && backward)) {
+      const std::ptrdiff_t inner = Family::scans_tokens ? 1 : best.chunk;
+      const std::ptrdiff_t least =
+          std::max({8 * inner, Family::Map::least(x),
+                    least_segment(std::ptrdiff_t{x.key_dim} * (x.chosen_by ? x.chosen_by : x.value_dim))});
+      const std::ptrdiff_t length = longest ? Segments::longest(time, chunk, least, inner)
+                                            : Segments::of({0, 0, time}, chunk, least, inner).length;
+      return {!Family::scans_tokens, std::min(inner, length), std::min(length, time)};
+    }
+  return {false, kept_spacing(time, chunk)};
 }
 
 /// A chunk form whose backward pass keeps more than the states: replay() takes the place of forward().

@@ -10,7 +10,9 @@
 //
 // How many segments there are depends on the length of the sequence and the size of the state alone. The first segment
 // needs no map, because its start is known, and the last none, because nothing follows it: with 1 + 2^n segments both
-// phases over segments have 2^n parts. Rounds of `most_segments` bound the maps that are held.
+// phases over segments have 2^n parts. Few segments suit few threads: where a map costs as much as its tokens, P threads
+// take 2 / (P + 1) of the time with P + 1 segments, nearly all of it with many. Nine take 8/9 of the time with two
+// threads, 4/9 with four and 2/9 with eight. Rounds of nine bound the maps that are held.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +23,7 @@
 
 namespace ttr::families {
 
-inline constexpr std::ptrdiff_t most_segments = 17;  // that are scanned at a time
+inline constexpr std::ptrdiff_t most_segments = 9;  // that are scanned at a time
 
 /// Tokens that a segment should have at least: with fewer, what several threads win is lost between them. `state` is
 /// the numbers of a state.
@@ -39,7 +41,7 @@ struct Segments {
     length = std::max<Size>(length, 1);
     return {n, length, (n.end - n.begin + length - 1) / length};
   }
-  /// 17, 9, 5 or 3 of at least `least` tokens, or one; whole multiples of `unit`. chunk > 0: of that many tokens.
+  /// 9, 5 or 3 of at least `least` tokens, or one; whole multiples of `unit`. chunk > 0: of that many tokens.
   static Segments of(const Sequence& n, int chunk, Size least, Size unit = 1) {
     const Size time = n.end - n.begin;
     if (chunk > 0) return of_length(n, chunk);
@@ -47,6 +49,15 @@ struct Segments {
     while (parts > 1 && parts * least > time) parts = parts > 3 ? parts / 2 + 1 : 1;
     const Size share = (time + parts - 1) / parts;
     return of_length(n, (share + unit - 1) / unit * unit);
+  }
+  /// The most segments that a sequence of up to `time` tokens has.
+  static Size most(Size time, int chunk) {
+    return chunk > 0 ? (time + chunk - 1) / chunk : std::min(std::max<Size>(time, 1), most_segments);
+  }
+  /// The longest segment that a sequence of up to `time` tokens has.
+  static Size longest(Size time, int chunk, Size least, Size unit = 1) {
+    const Size most = chunk > 0 ? Size{chunk} : std::max(3 * least, time / most_segments) + unit;
+    return std::clamp<Size>(most, 1, std::max<Size>(time, 1));
   }
   Sequence operator[](Size i) const {
     return {all.row, all.begin + i * length, std::min(all.begin + (i + 1) * length, all.end)};

@@ -22,6 +22,11 @@ Status for_each_head(const KernelArgs<T>& o, std::ptrdiff_t size, Run&& run) noe
   return Status::ok;
 }
 
+// Tokens of a segment of a scan, or between kept states.
+inline int chunk_of(const Plan::Body& body, Form form) {
+  return form == Form::scan ? body.options.chunk : body.chunk;
+}
+
 template <class N>
 N* offset(N* data, std::ptrdiff_t by) {
   return data ? data + by : nullptr;

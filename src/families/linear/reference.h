@@ -279,7 +279,7 @@ struct Recurrence : FamilyBase {
     namespace fam = ttr::families;
     const auto of = terms.scalar ? (terms.reads ? fam::delta::workspace_bytes<X> : fam::decay::workspace_bytes<X>)
                                  : (terms.reads ? fam::dplr::workspace_bytes<X> : fam::gated::workspace_bytes<X>);
-    return of(K, V, longest, form, chunk, backward);
+    return of(K, V, longest, form, chunk, backward, 1);
   }
   template <class X>
   Status forward(Bound<X>& x, const std::vector<Sequence>& list, Form form, int chunk, const Simd<X>& s,

@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "families/common/replay.h"
+#include "families/common/scan.h"
 #include "families/elementwise/diagonal/selective.h"
 #include "families/elementwise/scan_simd.h"
+#include "families/elementwise/shared_gradient.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::elementwise {
@@ -63,6 +66,9 @@ class VectorCell {
   }
   static std::array<Size, 2> sizes(const Problem& p) { return {p.dim, p.state_im ? p.dim : 0}; }
   static int heads(const Problem&) { return 1; }
+  static Size least(const Problem& p) { return least_segment(p.chosen_by ? p.chosen_by : p.dim); }
+  static Size width_of_gates(const Problem& p) { return p.dim; }
+  static Size factors_of(const Problem& p) { return p.state_im ? 2 * Size{p.dim} : p.dim; }
   static Status check(const Problem& p, Size longest, bool) {
     if (p.dim < 1) return Status::bad_shape;
     if (longest > 0 && !p.x) return Status::missing_input;
@@ -70,30 +76,45 @@ class VectorCell {
     return Status::ok;
   }
   void begin(int) { loaded = false; }
-  void end(const Gradient&, int) {}
 
-  void step(Size row, Size t, int, const Pair<T>& h, bool write, bool outputs) {
-    load(row, t);
-    if (complex) {
-      e.turn(D, a_re, a_im, h[0], h[1]);
-      if (write) s.axpy(D, T(1), contiguous(row_of(p.x, row, t), p.x.stride[2], D, spare), h[0]);
-      if (write && p.x_im) s.axpy(D, T(1), contiguous(row_of(p.x_im, row, t), p.x_im.stride[2], D, spare), h[1]);
-    } else if (write) {
-      e.decay_add(D, a_re, contiguous(row_of(p.x, row, t), p.x.stride[2], D, spare), h[0]);
-    } else {
-      e.decay(D, a_re, h[0]);
-    }
+  /// `made`: map_step() has left the factors of this token in its output.
+  void step(Size row, Size t, int, const Pair<T>& h, bool outputs, bool made = false) {
+    if (made && leaves_factors(outputs)) advance(row, t, row_of(p.o, row, t), h);
+    else load(row, t, a_re), advance(row, t, a_re, h);
     if (!outputs) return;
     if (p.o) store(h[0], row_of(p.o, row, t), p.o.stride[2]);
     if (p.o_im) store(h[1], row_of(p.o_im, row, t), p.o_im.stride[2]);
   }
 
+  // The map of a segment, h -> A h + B: A [D] or [2, D] as h is.
+  static void identity(const Problem& p, T* A) {
+    std::fill_n(A, p.dim, T(1)), std::fill_n(A + p.dim, factors_of(p) - p.dim, T(0));
+  }
+  void map_step(Size row, Size t, int, T* A, const Pair<T>& B, bool outputs) {
+    T* const a = leaves_factors(outputs) ? row_of(p.o, row, t) : a_re;
+    load(row, t, a);
+    multiply(a, a_im, A);
+    advance(row, t, a, B);
+  }
+  void map_step_back(const Gradient& d, Size row, Size t, int, T* A, const Pair<T>& B) {
+    load(row, t, a_re);
+    add_d_outputs(d, row, t, B);
+    if (complex) s.scale(D, T(-1), a_im, spare_im), e.turn(D, a_re, spare_im, B[0], B[1]);
+    else e.decay(D, a_re, B[0]);
+    multiply(a_re, spare_im, A);
+  }
+  void compose(const T* first, T* A) { multiply(first, first + D, A); }
+  void add_mapped(const T* A, const Pair<const T>& h, const Pair<T>& out) {
+    if (!complex) return s.mul_add(D, A, h[0], out[0]);
+    std::copy_n(h[0], D, spare), std::copy_n(h[1], D, spare_im);
+    e.turn(D, A, A + D, spare, spare_im);
+    s.axpy(D, T(1), spare, out[0]), s.axpy(D, T(1), spare_im, out[1]);
+  }
+
   void back(const Gradient& d, Size row, Size t, int, const ConstPair<T>& old, const ConstPair<T>&,
             const Pair<T>& dh) {
-    load(row, t);
-    if (d.d_o) s.axpy(D, T(1), contiguous(row_of(d.d_o, row, t), d.d_o.stride[2], D, spare), dh[0]);
-    if (d.d_o_im && complex)
-      s.axpy(D, T(1), contiguous(row_of(d.d_o_im, row, t), d.d_o_im.stride[2], D, spare), dh[1]);
+    load(row, t, a_re);
+    add_d_outputs(d, row, t, dh);
     if (d.d_x) add_strided(D, T(1), dh[0], row_of(d.d_x, row, t), d.d_x.stride[2]);
     if (!complex) {
       e.decay(D, a_re, dh[0]);
@@ -111,12 +132,32 @@ class VectorCell {
   }
 
  private:
-  void load(Size row, Size t) {
-    const auto fixed = [](const View<const T, 3>& x) { return !x || (x.stride[0] == 0 && x.stride[1] == 0); };
+  static bool fixed(const View<const T, 3>& x) { return !x || (x.stride[0] == 0 && x.stride[1] == 0); }
+  // An exponential is most of the work of a real channel, and its output has room for it until it is made.
+  bool leaves_factors(bool outputs) const { return outputs && !complex && p.o && p.o.stride[2] == 1 && !fixed(p.g); }
+  // The factors of a token: the real part, or all of it, to `a`.
+  void load(Size row, Size t, T* a) {
     if (loaded && fixed(p.g) && fixed(p.theta)) return;
     factors(s, D, p.g ? row_of(p.g, row, t) : nullptr, p.g.stride[2], p.theta ? row_of(p.theta, row, t) : nullptr,
-            p.theta.stride[2], a_re, complex ? a_im : nullptr);
+            p.theta.stride[2], a, complex ? a_im : nullptr);
     loaded = true;
+  }
+  // h <- a h + x
+  void advance(Size row, Size t, const T* a, const Pair<T>& h) {
+    const T* const x = contiguous(row_of(p.x, row, t), p.x.stride[2], D, spare);
+    if (!complex) return e.decay_add(D, a, x, h[0]);
+    e.turn(D, a, a_im, h[0], h[1]);
+    s.axpy(D, T(1), x, h[0]);
+    if (p.x_im) s.axpy(D, T(1), contiguous(row_of(p.x_im, row, t), p.x_im.stride[2], D, spare), h[1]);
+  }
+  void add_d_outputs(const Gradient& d, Size row, Size t, const Pair<T>& dh) {
+    if (d.d_o) s.axpy(D, T(1), contiguous(row_of(d.d_o, row, t), d.d_o.stride[2], D, spare), dh[0]);
+    if (d.d_o_im && complex)
+      s.axpy(D, T(1), contiguous(row_of(d.d_o_im, row, t), d.d_o_im.stride[2], D, spare), dh[1]);
+  }
+  void multiply(const T* re, const T* im, T* A) {
+    if (complex) e.turn(D, re, im, A, A + D);
+    else e.decay(D, re, A);
   }
   void store(const T* from, T* to, Size stride) const {
     for (Size i = 0; i < D; ++i) to[i * stride] = from[i];
@@ -148,6 +189,9 @@ class RotatingCell {
     return {Size{p.key_dim} * p.value_dim, Size{p.key_dim} * p.value_dim};
   }
   static int heads(const Problem& p) { return p.heads; }
+  static Size least(const Problem& p) { return least_segment(sizes(p)[0]); }
+  static Size width_of_gates(const Problem& p) { return p.key_dim; }
+  static Size factors_of(const Problem& p) { return 2 * Size{p.key_dim}; }
   static Status check(const Problem& p, Size longest, bool queries) {
     if (p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 || p.heads % p.key_heads != 0)
       return Status::bad_shape;
@@ -156,20 +200,44 @@ class RotatingCell {
     return Status::ok;
   }
   void begin(int) {}
-  void end(const Gradient&, int) {}
 
-  void step(Size row, Size t, int head, const Pair<T>& state, bool write, bool outputs) {
+  void step(Size row, Size t, int head, const Pair<T>& state, bool outputs, bool = false) {
     const bool answers = outputs && p.o;
     const Row r = load(row, t, head, answers);
-    for (Size n = 0; n < K; ++n) {
-      T *const re = state[0] + n * V, *const im = state[1] + n * V;
-      e.turn_all(V, a_re[n], a_im[n], re, im);
-      if (write) s.axpy(V, r.k[n], r.v, re);
-    }
+    advance(r, state);
     if (!answers) return;
     s.vec_mat(K, V, r.q, state[0], V, o);
     T* const to = row_of(p.o, row, t, head);
     for (Size i = 0; i < V; ++i) to[i * p.o.stride[3]] = p.scale * o[i];
+  }
+
+  // The map of a segment, S -> diag(A) S + B: A [2, K].
+  static void identity(const Problem& p, T* A) {
+    std::fill_n(A, p.key_dim, T(1)), std::fill_n(A + p.key_dim, p.key_dim, T(0));
+  }
+  void map_step(Size row, Size t, int head, T* A, const Pair<T>& B, bool) {
+    const Row r = load(row, t, head, false);
+    e.turn(K, a_re, a_im, A, A + K);
+    advance(r, B);
+  }
+  void map_step_back(const Gradient& d, Size row, Size t, int head, T* A, const Pair<T>& B) {
+    const bool answers = static_cast<bool>(d.d_o);
+    const Row r = load(row, t, head, answers);
+    const T* const g = answers ? contiguous(row_of(d.d_o, row, t, head), d.d_o.stride[3], V, o) : nullptr;
+    for (Size n = 0; n < K; ++n) {
+      if (answers) s.axpy(V, p.scale * r.q[n], g, B[0] + n * V);
+      e.turn_all(V, a_re[n], -a_im[n], B[0] + n * V, B[1] + n * V);
+    }
+    s.scale(K, T(-1), a_im, a_im);
+    e.turn(K, a_re, a_im, A, A + K);
+  }
+  void compose(const T* first, T* A) { e.turn(K, first, first + K, A, A + K); }
+  void add_mapped(const T* A, const Pair<const T>& S, const Pair<T>& out) {
+    for (Size n = 0; n < K; ++n) {
+      std::copy_n(S[0] + n * V, V, v), std::copy_n(S[1] + n * V, V, o);
+      e.turn_all(V, A[n], A[K + n], v, o);
+      s.axpy(V, T(1), v, out[0] + n * V), s.axpy(V, T(1), o, out[1] + n * V);
+    }
   }
 
   void back(const Gradient& d, Size row, Size t, int head, const ConstPair<T>& old, const ConstPair<T>& now,
@@ -203,6 +271,13 @@ class RotatingCell {
     const T *q, *k, *v;
   };
   int key_head(int head) const { return head / (p.heads / p.key_heads); }
+  void advance(const Row& r, const Pair<T>& state) {
+    for (Size n = 0; n < K; ++n) {
+      T *const re = state[0] + n * V, *const im = state[1] + n * V;
+      e.turn_all(V, a_re[n], a_im[n], re, im);
+      s.axpy(V, r.k[n], r.v, re);
+    }
+  }
   Row load(Size row, Size t, int head, bool queries) {
     const int shared = key_head(head);
     factors(s, K, p.g ? row_of(p.g, row, t, head) : nullptr, p.g.stride[3],
@@ -226,51 +301,119 @@ auto* imaginary(const Problem& p) {
   else return static_cast<decltype(p.state)>(nullptr);
 }
 
-/// Scratch of the scan form for one head: the maps of the segments, which become their start states.
-template <class T>
-struct ScanMaps {
-  ScanMaps(const std::array<Size, 2>& sizes, Size longest, int chunk, Arena& arena)
-      : tokens(chunk), total(sizes[0] + sizes[1]) {
-    const Size count = scan_segments(longest, chunk);
-    A = arena.take<T>(count * total), B = arena.take<T>(count * total);
-  }
-  int tokens;  // per segment, as asked for
-  Size total;
-  T *A, *B;
-};
-
+/// The engine of a scan (common/scan.h) over the tokens of a cell. A map is A, then B as a state.
 template <class T, class Cell>
-void scan_forward(Cell& cell, const Sequence& n, int head, const Pair<T>& S, const std::array<Size, 2>& sizes,
-                  const ScanMaps<T>& maps) {
-  const Size segment = scan_segment(n.end - n.begin, maps.tokens), count = (n.end - n.begin + segment - 1) / segment;
-  const auto pair = [&](T* base, Size i) { return Pair<T>{base + i * maps.total, base + i * maps.total + sizes[0]}; };
-  const auto run_tokens = [&](Size i, const Pair<T>& state, bool write, bool outputs) {
-    const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
-    for (Size t = begin; t < end; ++t) cell.step(n.row, t, head, state, write, outputs);
-  };
-  for (Size i = 0; i < count; ++i) {
-    const Pair<T> A = pair(maps.A, i), B = pair(maps.B, i);
-    std::fill_n(A[0], sizes[0], T(1)), std::fill_n(A[1], sizes[1], T(0)), std::fill_n(B[0], maps.total, T(0));
-    run_tokens(i, A, false, false);
-    run_tokens(i, B, true, false);
+class CellScan {
+ public:
+  using Number = T;
+  using Problem = typename Cell::Problem;
+  using Gradient = typename Cell::Gradient;
+  static constexpr bool large = false;
+  const std::array<Size, 2> sizes;
+  const Size state, map, map_back;
+
+  /// `longest`: tokens of a segment.
+  CellScan(const Simd<T>& simd, const ScanSimd<T>& scan, const Problem& problem, Size longest, bool gradients,
+           Arena& arena)
+      : sizes(Cell::sizes(problem)),
+        state(sizes[0] + sizes[1]),
+        map(Cell::factors_of(problem) + state),
+        map_back(map),
+        s(simd),
+        e(scan),
+        p(problem),
+        length(longest),
+        backward(gradients) {
+    if (backward)
+      for (SharedGradient<T>& one : shared) one = SharedGradient<T>(Cell::width_of_gates(p), arena);
   }
-  for (Size i = 0; i < count; ++i) {  // S <- A S + B, with the start of segment i left in A
-    const Pair<T> A = pair(maps.A, i), B = pair(maps.B, i);
-    for (Size j = 0; j < sizes[0]; ++j) {
-      const T re = S[0][j], a = A[0][j];
-      A[0][j] = re;
-      if (sizes[1] == 0) {
-        S[0][j] = a * re + B[0][j];
-        continue;
-      }
-      const T im = S[1][j], b = A[1][j];
-      A[1][j] = im;
-      S[0][j] = a * re - b * im + B[0][j];
-      S[1][j] = a * im + b * re + B[1][j];
+  void begin(Size row, int h, const Gradient* gradient) {
+    head = h;
+    if (!gradient) return;
+    d = *gradient;
+    shared[0].begin(d.d_g, row, head), shared[1].begin(d.d_theta, row, head);
+  }
+  void sum(Size slots) {
+    for (SharedGradient<T>& one : shared) one.sum(slots);
+  }
+  /// Whether segments may go backwards at the same time: gates that are constant in time have sums of their own.
+  static bool by_segments(const Gradient& d) {
+    const auto constant = [](const auto& view) { return view && view.stride[1] == 0; };
+    bool any = false;
+    if constexpr (requires { d.d_x; }) any = constant(d.d_x) || constant(d.d_x_im);
+    else any = constant(d.d_q) || constant(d.d_k) || constant(d.d_v);
+    return !any;
+  }
+
+  class Worker {
+   public:
+    Worker(const CellScan& engine, Arena& arena)
+        : scan(engine), cell(engine.s, engine.e, engine.p, engine.backward, arena) {
+      if (scan.backward) replay.emplace(scan.sizes, scan.length, 0, arena);
     }
-  }
-  for (Size i = 0; i < count; ++i) run_tokens(i, pair(maps.A, i), true, true);
-}
+    void run(const Sequence& n, T* S, bool outputs, bool made) {
+      cell.begin(scan.head);
+      for (Size t = n.begin; t < n.end; ++t) cell.step(n.row, t, scan.head, pair(S), outputs, made);
+    }
+    void make(const Sequence& n, T* m, bool outputs) {
+      T* const B = fresh(m);
+      for (Size t = n.begin; t < n.end; ++t) cell.map_step(n.row, t, scan.head, m, pair(B), outputs);
+    }
+    void make_back(const Sequence& n, const T*, T* m) {
+      T* const B = fresh(m);
+      for (Size t = n.end; t-- > n.begin;) cell.map_step_back(scan.d, n.row, t, scan.head, m, pair(B));
+    }
+    void compose(T* m, const T* first) {
+      cell.add_mapped(m, pair(first + factors()), pair(m + factors()));
+      cell.compose(first, m);
+    }
+    void compose_back(T* m, const T* first) { compose(m, first); }
+    void apply(const T* m, const T* S, T* out) {
+      std::copy_n(m + factors(), scan.state, out);
+      cell.add_mapped(m, pair(S), pair(out));
+    }
+    void apply_back(const T* m, const T* dS, T* out) { apply(m, dS, out); }
+    void back(const Sequence& n, Size slot, const T* start, T* dS) {
+      Gradient own = scan.d;
+      own.d_g = scan.shared[0].of(slot, own.d_g), own.d_theta = scan.shared[1].of(slot, own.d_theta);
+      cell.begin(scan.head);
+      replay->run(
+          n.end - n.begin, pair(start),
+          [&](Size i, const Pair<T>& S) { cell.step(n.row, n.begin + i, scan.head, S, false); },
+          [&](Size i, const ConstPair<T>& old, const ConstPair<T>& now) {
+            cell.back(own, n.row, n.begin + i, scan.head, old, now, pair(dS));
+          });
+    }
+
+   private:
+    Size factors() const { return scan.map - scan.state; }
+    template <class N>
+    Pair<N> pair(N* base) const {
+      return {base, base + scan.sizes[0]};
+    }
+    // A = 1, B = 0; returns B.
+    T* fresh(T* m) {
+      cell.begin(scan.head);
+      Cell::identity(scan.p, m);
+      std::fill_n(m + factors(), scan.state, T(0));
+      return m + factors();
+    }
+    const CellScan& scan;
+    Cell cell;
+    std::optional<Replay<T, 2>> replay;
+  };
+  Worker worker(Arena& arena) const { return {*this, arena}; }
+
+ private:
+  const Simd<T>& s;
+  const ScanSimd<T>& e;
+  const Problem& p;
+  Size length;
+  bool backward;
+  int head = 0;
+  Gradient d{};
+  std::array<SharedGradient<T>, 2> shared;
+};
 
 template <class T, class Problem>
 Status common_checks(const Problem& p, Form form, Size longest, std::size_t bytes, Workspace work) {
@@ -282,17 +425,21 @@ Status common_checks(const Problem& p, Form form, Size longest, std::size_t byte
 }
 
 template <class T, class Cell>
-std::size_t bytes_of(const typename Cell::Problem& p, const std::array<Size, 2>& sizes, Size longest, Form form,
-                     int chunk, bool backward) {
+std::size_t bytes_of(const typename Cell::Problem& p, Size longest, Form form, int chunk, bool backward,
+                     int workers) {
   static constexpr Simd<T> none{};
   static constexpr ScanSimd<T> no_scan{};
+  const std::array<Size, 2> sizes = Cell::sizes(p);
   Arena arena;
+  if (form == Form::scan) {
+    ScanOf<CellScan<T, Cell>>(longest, chunk, Cell::least(p), backward, Team(workers, nullptr), arena, none, no_scan,
+                              p);
+    return arena.bytes();
+  }
   Cell cell(none, no_scan, p, backward, arena);
   if (backward) {
     arena.take<T>(sizes[0] + sizes[1]);
     Replay<T, 2> replay(sizes, longest, chunk, arena);
-  } else if (form == Form::scan) {
-    ScanMaps<T> maps(sizes, longest, chunk, arena);
   }
   return arena.bytes();
 }
@@ -302,19 +449,27 @@ Status run_forward(const typename Cell::Problem& p, Form form, int chunk, const 
   const Size longest = longest_of(p.sequences);
   const std::array<Size, 2> sizes = Cell::sizes(p);
   if (const Status status = Cell::check(p, longest, static_cast<bool>(p.o)); status != Status::ok) return status;
-  const std::size_t bytes = bytes_of<T, Cell>(p, sizes, std::max<Size>(longest, 0), form, chunk, false);
+  const std::size_t bytes = bytes_of<T, Cell>(p, std::max<Size>(longest, 0), form, chunk, false, p.team.workers());
   if (const Status status = common_checks<T>(p, form, longest, bytes, work); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Cell cell(s, scan_simd(s), p, false, arena);
-  const ScanMaps<T> maps(sizes, form == Form::scan ? longest : 0, chunk, arena);
+  std::optional<Cell> cell;
+  std::optional<ScanOf<CellScan<T, Cell>>> scan;
+  if (form == Form::scan) scan.emplace(longest, chunk, Cell::least(p), false, p.team, arena, s, scan_simd(s), p);
+  else cell.emplace(s, scan_simd(s), p, false, arena);
+  const PartSizes<2> parts{sizes};
   Pair<T> S{p.state, imaginary(p)};
   for (const Sequence& n : p.sequences)
     for (int h = 0; h < Cell::heads(p); ++h) {
-      if (n.begin < n.end) cell.begin(h);
-      if (form == Form::scan) scan_forward(cell, n, h, S, sizes, maps);
-      else
-        for (Size t = n.begin; t < n.end; ++t) cell.step(n.row, t, h, S, true, true);
+      if (scan) {
+        scan->engine.begin(n.row, h, nullptr);
+        parts.gather(S, scan->S);
+        scan->forward(n, scan->S, true);
+        parts.scatter(scan->S, S);
+      } else {
+        cell->begin(h);
+        for (Size t = n.begin; t < n.end; ++t) cell->step(n.row, t, h, S, true);
+      }
       S[0] += sizes[0];
       if (S[1]) S[1] += sizes[1];
     }
@@ -327,42 +482,57 @@ Status run_backward(const typename Cell::Problem& p, const typename Cell::Gradie
   const Size longest = longest_of(p.sequences);
   const std::array<Size, 2> sizes = Cell::sizes(p);
   if (const Status status = Cell::check(p, longest, static_cast<bool>(d.d_o)); status != Status::ok) return status;
-  const std::size_t bytes = bytes_of<T, Cell>(p, sizes, std::max<Size>(longest, 0), form, chunk, true);
+  const std::size_t bytes = bytes_of<T, Cell>(p, std::max<Size>(longest, 0), form, chunk, true, p.team.workers());
   if (const Status status = common_checks<T>(p, form, longest, bytes, work); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  Cell cell(s, scan_simd(s), p, true, arena);
-  T* const d_state = arena.take<T>(sizes[0] + sizes[1]);
-  const Pair<T> dS{d_state, d_state + sizes[0]};
-  Replay<T, 2> replay(sizes, longest, chunk, arena);
   const T *final_im = nullptr, *state_im = nullptr;
   T* initial_im = nullptr;
   if constexpr (requires { d.d_final_im; })
     final_im = d.d_final_im, initial_im = d.d_initial_im, state_im = p.state_im;
-  Size seq_head = 0;
-  for (const Sequence& n : p.sequences)
-    for (int h = 0; h < Cell::heads(p); ++h, ++seq_head) {
-      const Size re = seq_head * sizes[0], im = seq_head * sizes[1];
-      copy_or_clear(d.d_final ? d.d_final + re : nullptr, sizes[0], dS[0]);
-      copy_or_clear(final_im ? final_im + im : nullptr, sizes[1], dS[1]);
-      if (n.begin < n.end) cell.begin(h);
-      replay.run(
-          n.end - n.begin, {p.state + re, state_im ? state_im + im : nullptr},
-          [&](Size i, const Pair<T>& S) { cell.step(n.row, n.begin + i, h, S, true, false); },
-          [&](Size i, const ConstPair<T>& old, const ConstPair<T>& now) {
-            cell.back(d, n.row, n.begin + i, h, old, now, dS);
-          });
-      if (n.begin < n.end) cell.end(d, h);
-      if (d.d_initial) s.axpy(sizes[0], T(1), dS[0], d.d_initial + re);
-      if (initial_im && sizes[1] > 0) s.axpy(sizes[1], T(1), dS[1], initial_im + im);
-    }
+  // back(n, h, initial, dS): dS from the gradient of the final state to that of the initial one
+  const auto all = [&](T* d_state, auto&& back) {
+    const Pair<T> dS{d_state, d_state + sizes[0]};
+    Size seq_head = 0;
+    for (const Sequence& n : p.sequences)
+      for (int h = 0; h < Cell::heads(p); ++h, ++seq_head) {
+        const Size re = seq_head * sizes[0], im = seq_head * sizes[1];
+        copy_or_clear(d.d_final ? d.d_final + re : nullptr, sizes[0], dS[0]);
+        copy_or_clear(final_im ? final_im + im : nullptr, sizes[1], dS[1]);
+        back(n, h, ConstPair<T>{p.state + re, state_im ? state_im + im : nullptr}, dS);
+        if (d.d_initial) s.axpy(sizes[0], T(1), dS[0], d.d_initial + re);
+        if (initial_im && sizes[1] > 0) s.axpy(sizes[1], T(1), dS[1], initial_im + im);
+      }
+  };
+  if (form == Form::scan) {
+    const Team team = CellScan<T, Cell>::by_segments(d) ? p.team : Team();
+    ScanOf<CellScan<T, Cell>> run(longest, chunk, Cell::least(p), true, team, arena, s, scan_simd(s), p);
+    all(run.dS, [&](const Sequence& n, int h, const ConstPair<T>& initial, const Pair<T>& dS) {
+      run.engine.begin(n.row, h, &d);
+      PartSizes<2>{sizes}.gather(initial, run.S);
+      run.backward(n, run.S, dS[0]);
+    });
+    return Status::ok;
+  }
+  Cell cell(s, scan_simd(s), p, true, arena);
+  T* const d_state = arena.take<T>(sizes[0] + sizes[1]);
+  Replay<T, 2> replay(sizes, longest, chunk, arena);
+  all(d_state, [&](const Sequence& n, int h, const ConstPair<T>& initial, const Pair<T>& dS) {
+    if (n.begin < n.end) cell.begin(h);
+    replay.run(
+        n.end - n.begin, initial, [&](Size i, const Pair<T>& S) { cell.step(n.row, n.begin + i, h, S, false); },
+        [&](Size i, const ConstPair<T>& old, const ConstPair<T>& now) {
+          cell.back(d, n.row, n.begin + i, h, old, now, dS);
+        });
+  });
   return Status::ok;
 }
 
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
   // A vector problem may be complex, a selective one is real with [K, V] gates: the largest serves all three.
   T imaginary_part;  // never read: that there is one makes the problem complex
   ChannelProblem<T> vector;
@@ -371,9 +541,9 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
   rotating.key_dim = K, rotating.value_dim = V;
   using V_ = VectorCell<T>;
   using R_ = RotatingCell<T>;
-  return std::max({bytes_of<T, V_>(vector, V_::sizes(vector), longest, form, chunk, backward),
-                   selective_bytes<T>(K, V, longest, form, chunk, backward),
-                   bytes_of<T, R_>(rotating, R_::sizes(rotating), longest, form, chunk, backward)});
+  return std::max({bytes_of<T, V_>(vector, longest, form, chunk, backward, workers),
+                   selective_bytes<T>(K, V, longest, form, chunk, backward, workers),
+                   bytes_of<T, R_>(rotating, longest, form, chunk, backward, workers)});
 }
 
 template <class T>
@@ -396,7 +566,7 @@ Status backward(const RotatingProblem<T>& p, const RotatingGradient<T>& d, Form 
 }
 
 #define TTR_INSTANTIATE(T)                                                                                   \
-  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;               \
+  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;          \
   template Status forward(const ChannelProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;          \
   template Status forward(const RotatingProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;         \
   template Status backward(const ChannelProblem<T>&, const ChannelGradient<T>&, Form, int, const Simd<T>&,   \

@@ -11,11 +11,11 @@
 // HGRN, RG-LRU and LRU are `vector`, GateLoop is `rotating`. The [T, K, V] tensor of gates of `selective` is never
 // stored. Sources: arXiv 2312.00752 (Mamba), 2407.14207 (Longhorn), 2311.01927 (GateLoop), 2303.06349 (LRU).
 //
-// Forms: step and recurrent (the same, bit for bit; Form::best is this) and scan: per segment of `chunk` tokens the
-// map S -> A * S + B, composed in order, then every segment from its own start; segments do not wait for each other
-// in the first and last pass. A is a product of factors, not a sum of logs: Longhorn's factor may be zero or
-// negative. Where it underflows the state has faded as well. Backward runs the chain for every form, with states kept
-// every `chunk` tokens (<= 0: sqrt(T)).
+// Forms: step and recurrent (the same, bit for bit; Form::best is this with one thread) and scan (common/scan.h): per
+// segment of `chunk` tokens (<= 0: up to nine of them) the map S -> A * S + B, an up-sweep and a down-sweep over the maps,
+// then every segment from its own start; a team does the segments. A is a product of factors, not a sum of logs:
+// Longhorn's factor may be zero or negative. Where it underflows the state has faded as well. Backward the scan is the
+// same in reverse; the recurrent form runs the chain, with states kept every `chunk` tokens (<= 0: sqrt(T)).
 //
 // Traps: a complex state is two arrays, and its gradients are those of two real numbers (not Wirtinger's conjugates
 // halved). Gradients are added to (+=); a gradient view with zero strides sums over what it broadcasts, in the
@@ -44,6 +44,8 @@ struct ChannelProblem {
   T* state = nullptr;      // [N, D] contiguous, start in, end out
   T* state_im = nullptr;   // [N, D]; null = real. With theta it is required
   View<T, 3> o, o_im;      // no data = not wanted
+  Team team = {};          // who works on it
+  int chosen_by = 0;       // columns by which segments are cut: of all, where these are a part; 0: dim
 };
 
 template <class T>
@@ -70,6 +72,8 @@ struct SelectiveProblem {
   View<const T, 3> A;     // [H, K, V]; not used by the Longhorn gate
   T* state = nullptr;     // [N, H, K, V] contiguous
   View<T, 4> o;           // [B, T, H, V]
+  Team team = {};
+  int chosen_by = 0;  // columns by which segments are cut; 0: value_dim
 };
 
 template <class T>
@@ -91,6 +95,7 @@ struct RotatingProblem {
   View<const T, 4> g, theta;                // [B, T, H, K] log magnitude and phase; no data = 0; strides may be zero
   T *state = nullptr, *state_im = nullptr;  // [N, H, K, V] each
   View<T, 4> o;                             // [B, T, H, V]
+  Team team = {};
 };
 
 template <class T>
@@ -105,8 +110,8 @@ namespace elementwise {
 
 /// Scratch for one call. `key_dim` is 1 for a vector problem, `longest` the length of the longest sequence.
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers = 1) noexcept;
 
 template <class T>
 Status forward(const ChannelProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;

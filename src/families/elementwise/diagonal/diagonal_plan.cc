@@ -12,6 +12,10 @@ struct Own {
   enum : std::size_t { gk = Slot::own, gv, theta, v_im, step, rates, count };
 };
 
+// The map of a segment costs less than its tokens, of gradients much less.
+constexpr Teams by_segments = {
+    .forward = scan_only, .backward = scan_only, .best_forward = {Form::scan, 2}, .best_backward = {Form::scan, 2}};
+
 bool claim_channel(const Design& design, bool causal) {
   Claim rest(design);
   rest.needs(rest.m.kind, {Memory::Class::vector});
@@ -65,8 +69,14 @@ int build_selective(Builder& b, double scale) {
 
 template <class T>
 struct ChannelCalls {
-  static std::size_t workspace(const Plan::Body& body, const Step&, std::int64_t time, Form form, bool backward) {
-    return elementwise::workspace_bytes<T>(1, body.shape.value_dim, time, form, body.chunk, backward);
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                               bool backward) {
+    return team_workspace(body, step, time, form, backward, 1);
+  }
+  static std::size_t team_workspace(const Plan::Body& body, const Step&, std::int64_t time, Form form, bool backward,
+                                    int workers) {
+    return elementwise::workspace_bytes<T>(1, body.shape.value_dim, time, form, chunk_of(body, form), backward,
+                                           workers);
   }
   static ChannelProblem<T> problem(const KernelArgs<T>& o, State state, std::span<const Sequence> one, int h,
                                    std::ptrdiff_t at) {
@@ -78,11 +88,13 @@ struct ChannelCalls {
     p.state = offset(o.template state<T>(state), at);
     if (o.has(Own::theta)) p.state_im = offset(o.template state<T>(state, 1), at);
     p.o = head_of(o.output(o.step().result), h), p.o_im = head_of(o.output(o.step().second_result), h);
+    p.team = o.team(), p.chosen_by = o.body().shape.value_dim;
     return p;
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
     return for_each_head(o, o.dim(), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
-      return elementwise::forward(problem(o, state, one, h, at), form, o.body().chunk, simd_of<T>(o.body()), work);
+      return elementwise::forward(problem(o, state, one, h, at), form, chunk_of(o.body(), form), simd_of<T>(o.body()),
+                                  work);
     });
   }
   static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {
@@ -97,8 +109,8 @@ struct ChannelCalls {
         d.d_final_im = offset(o.template state<const T>(call.d_final, 1), at);
         d.d_initial_im = offset(o.template state<T>(call.d_initial, 1), at);
       }
-      return elementwise::backward(problem(o, call.state, one, h, at), d, form, o.body().chunk, simd_of<T>(o.body()),
-                                   arena.rest());
+      return elementwise::backward(problem(o, call.state, one, h, at), d, form, chunk_of(o.body(), form),
+                                   simd_of<T>(o.body()), arena.rest());
     });
   }
 };
@@ -107,8 +119,12 @@ template <class T>
 struct RotatingCalls {
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
                                bool backward) {
+    return team_workspace(body, step, time, form, backward, 1);
+  }
+  static std::size_t team_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                                    bool backward, int workers) {
     return elementwise::workspace_bytes<T>(width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]),
-                                           time, form, body.chunk, backward);
+                                           time, form, chunk_of(body, form), backward, workers);
   }
   static RotatingProblem<T> problem(const KernelArgs<T>& o, State state) {
     const LinearProblem<T> linear = o.problem(state);
@@ -119,10 +135,11 @@ struct RotatingCalls {
     p.q = linear.q, p.k = linear.k, p.v = linear.v, p.o = linear.o;
     p.g = o.vectors(Own::gk), p.theta = o.vectors(Own::theta);
     p.state = linear.state, p.state_im = o.template state<T>(state, 1);
+    p.team = linear.team;
     return p;
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
-    return elementwise::forward(problem(o, state), form, o.body().chunk, simd_of<T>(o.body()), work);
+    return elementwise::forward(problem(o, state), form, chunk_of(o.body(), form), simd_of<T>(o.body()), work);
   }
   static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {
     const LinearGradient<T> linear = o.gradient(call);
@@ -132,7 +149,8 @@ struct RotatingCalls {
     d.d_final = linear.d_final, d.d_initial = linear.d_initial;
     d.d_final_im = o.template state<const T>(call.d_final, 1);
     d.d_initial_im = o.template state<T>(call.d_initial, 1);
-    return elementwise::backward(problem(o, call.state), d, form, o.body().chunk, simd_of<T>(o.body()), arena.rest());
+    return elementwise::backward(problem(o, call.state), d, form, chunk_of(o.body(), form), simd_of<T>(o.body()),
+                                 arena.rest());
   }
 };
 
@@ -141,6 +159,10 @@ struct SelectiveCalls {
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
                                bool backward) {
     return RotatingCalls<T>::workspace(body, step, time, form, backward);
+  }
+  static std::size_t team_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                                    bool backward, int workers) {
+    return RotatingCalls<T>::team_workspace(body, step, time, form, backward, workers);
   }
   static SelectiveProblem<T> problem(const KernelArgs<T>& o, State state) {
     const LinearProblem<T> linear = o.problem(state);
@@ -153,10 +175,11 @@ struct SelectiveCalls {
     p.step = o.vectors(Own::step);
     if (o.has(Own::rates)) p.A = o.per_entry(Own::rates);
     p.state = linear.state;
+    p.team = linear.team, p.chosen_by = linear.chosen_by;
     return p;
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
-    return elementwise::forward(problem(o, state), form, o.body().chunk, simd_of<T>(o.body()), work);
+    return elementwise::forward(problem(o, state), form, chunk_of(o.body(), form), simd_of<T>(o.body()), work);
   }
   static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {
     const LinearGradient<T> linear = o.gradient(call);
@@ -165,7 +188,8 @@ struct SelectiveCalls {
     d.d_step = o.d_vectors(Own::step);
     if (o.has(Own::rates)) d.d_A = o.d_per_entry(Own::rates);
     d.d_final = linear.d_final, d.d_initial = linear.d_initial;
-    return elementwise::backward(problem(o, call.state), d, form, o.body().chunk, simd_of<T>(o.body()), arena.rest());
+    return elementwise::backward(problem(o, call.state), d, form, chunk_of(o.body(), form), simd_of<T>(o.body()),
+                                 arena.rest());
   }
 };
 
@@ -174,7 +198,7 @@ struct SelectiveCalls {
 const Family channel_family = {.name = "elementwise",
                                .forms = scan_only,
                                .why_absent = elementwise_state,
-                               .traits = {.splits_columns = true},
+                               .traits = {.splits_columns = true, .team = by_segments},
                                .claim = claim_channel,
                                .build = build_channel,
                                .f32 = calls_of<ChannelCalls, float>(),
@@ -184,6 +208,7 @@ const Family rotating_family = {
     .name = "elementwise",
     .forms = scan_only,
     .why_absent = "the gates are complex, so a block would need complex products; the scan is exact",
+    .traits = {.team = by_segments},
     .claim = claim_rotating,
     .build = build_rotating,
     .f32 = calls_of<RotatingCalls, float>(),
@@ -195,7 +220,7 @@ const Family selective_family = {
     .why_absent =
         "every entry of the state has a gate of its own, and a gate that is no product of a row and a column "
         "has no matrix form; the scan is exact",
-    .traits = {.splits_columns = true},
+    .traits = {.splits_columns = true, .team = by_segments},
     .build = build_selective,
     .f32 = calls_of<SelectiveCalls, float>(),
     .f64 = calls_of<SelectiveCalls, double>()};

@@ -244,7 +244,7 @@ struct Rotating : Matrix {
   }
 };
 
-const std::vector<FormCall> forms = {{Form::recurrent, 0}, {Form::scan, 0},      {Form::scan, 3},
+const std::vector<FormCall> forms = {{Form::recurrent, 0}, {Form::scan, 0},      {Form::scan, 1}, {Form::scan, 3},
                                      {Form::step, 2},      {Form::recurrent, 1}, {Form::best, 0}};
 
 TEST(Elementwise, Vector) {
@@ -368,10 +368,10 @@ TEST(Elementwise, StrongGates) {
 TEST(Elementwise, LongSequencesInEveryForm) {
   Vector v;
   v.complex = true, v.T = 700, v.D = 3;
-  check_family(v, {{Form::recurrent, 0}, {Form::scan, 0}}, false);
+  check_family(v, {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 9}}, false);
   Selective s;
   s.T = 300, s.H = s.G = 1;
-  check_family(s, {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 64}}, false, 1e-4);
+  check_family(s, {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 64}, {Form::scan, 7}}, false, 1e-4);
 }
 
 TEST(Elementwise, ANotANumberStaysInItsSequence) {

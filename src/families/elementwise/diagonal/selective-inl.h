@@ -100,7 +100,7 @@ struct Rows {
 
 // One token: from the rows of `old` to those of S (which may be `old`), and the sums of q or the gates.
 template <Gate kGate, Want kWant, int NV, bool kPart, class T>
-HWY_INLINE void TokenRows(Size K, Size lanes, Rows<const T> rates, const Vec<T> (&dt)[NV], const T* k,
+HWY_INLINE void TokenRows(Size K, Size lanes, Rows<const T> rates, const Vec<T> (&dt)[NV], const T* gate, const T* k,
                           const Vec<T> (&u)[NV], const T* q, Rows<const T> old, T* S, T* gates, Vec<T> (&sum)[NV]) {
   constexpr Size L = Width<T>();
   const Tag<T> d;
@@ -110,7 +110,7 @@ HWY_INLINE void TokenRows(Size K, Size lanes, Rows<const T> rates, const Vec<T> 
       const Size at = n * old.ld + v * L;
       Vec<T> rate = key;
       if constexpr (kGate != Gate::longhorn) rate = LoadMaybe<kPart>(rates.data + n * rates.ld + v * L, lanes);
-      const Vec<T> a = GateOf<kGate, T>(rate, dt[v], k[n]);
+      const Vec<T> a = GateOf<kGate, T>(rate, dt[v], gate[n]);
       const Vec<T> s = hn::MulAdd(a, LoadMaybe<kPart>(old.data + at, lanes), hn::Mul(key, u[v]));
       StoreMaybe<kPart>(s, S + at, lanes);
       if constexpr (kWant == Want::gates) hn::StoreU(a, d, gates + (n * NV + v) * L);
@@ -144,10 +144,12 @@ HWY_INLINE void Token(const SelectiveTokens<T>& x, bool write, Size t, Size j, S
     sum[v] = hn::Zero(d);
   }
   const T* const k = x.k + t * x.ldk;
-  if (!x.rates) TokenRows<Gate::longhorn, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, k, u, q, old, S, gates, sum);
+  const T* const gate = x.gate ? x.gate + t * x.ld_gate : k;
+  if (!x.rates)
+    TokenRows<Gate::longhorn, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, gate, k, u, q, old, S, gates, sum);
   else if (x.bounded && StepsAreBounded<NV, T>(dt))
-    TokenRows<Gate::bounded, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, k, u, q, old, S, gates, sum);
-  else TokenRows<Gate::any, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, k, u, q, old, S, gates, sum);
+    TokenRows<Gate::bounded, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, gate, k, u, q, old, S, gates, sum);
+  else TokenRows<Gate::any, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, gate, k, u, q, old, S, gates, sum);
 }
 
 template <class T>

@@ -6,12 +6,17 @@
 // of h:  du = sum_n k dh ,  dk = sum_d u dh ,  dh_old = a dh ;
 //   a = exp(step A):    dstep = sum_n dh h_old a A ,  dA = dh h_old a step
 //   a = 1 - k^2 step:   dstep = -sum_n dh h_old k^2 ,  dk -= 2 k sum_d dh h_old step
+//
+// The map of a segment (common/scan.h) is S -> A * S + B, every entry by itself: A = exp(A sum of step), or the product
+// of the gates. Its gradients go  E <- a E ,  E += q do'  from the last token to the first: the same kernel on tokens in
+// reverse order, whose write comes after the gate of the token behind it.
 #include "families/elementwise/diagonal/selective.h"
 
 #include <algorithm>
 #include <cstddef>
 
 #include "families/common/replay.h"
+#include "families/common/scan.h"
 #include "families/common/scratch.h"
 #include "families/elementwise/diagonal/diagonal.h"
 #include "families/elementwise/diagonal/selective_simd.h"
@@ -31,16 +36,10 @@ class SelectiveRun {
   using Problem = SelectiveProblem<T>;
   using Gradient = SelectiveGradient<T>;
 
-  SelectiveRun(const Simd<T>& simd, const SelectiveSimd<T>& table, const Problem& problem, Size longest, Form form,
-               int chunk, bool backward, Arena& arena)
-      : s(simd),
-        e(table),
-        p(problem),
-        K(p.key_dim),
-        V(p.value_dim),
-        ld_rates(V + 64 / static_cast<Size>(sizeof(T))),
-        segment_wish(chunk) {
-    const Size root = scan_segment(longest, chunk);
+  SelectiveRun(const Simd<T>& simd, const SelectiveSimd<T>& table, const Problem& problem, Size longest, int chunk,
+               bool backward, Arena& arena)
+      : s(simd), e(table), p(problem), K(p.key_dim), V(p.value_dim), ld_rates(V + 64 / static_cast<Size>(sizeof(T))) {
+    const Size root = kept_spacing(longest, chunk);
     segment = backward ? root : 0;
     block = std::min(std::max<Size>(longest, 1), std::max(block_tokens, segment));
     rates = arena.take<T>(K * ld_rates);
@@ -53,9 +52,6 @@ class SelectiveRun {
       d_q = arena.take<T>(block * K), d_k = arena.take<T>(block * K);
       d_u = arena.take<T>(block * V), d_dt = arena.take<T>(block * V);
       borders = arena.take<T>(((longest + segment - 1) / segment + 1) * K * V);
-    } else if (form == Form::scan) {
-      const Size count = scan_segments(longest, chunk);
-      map_A = arena.take<T>(count * K * V), map_B = arena.take<T>(count * K * V);
     }
   }
 
@@ -77,30 +73,43 @@ class SelectiveRun {
     }
   }
 
-  /// Every segment as a map S -> A S + B, the maps in order, then every segment from its own start.
-  void scan(const Sequence& n, T* S) {
-    const Size length = scan_segment(n.end - n.begin, segment_wish), size = K * V;
-    const Size count = (n.end - n.begin + length - 1) / length;
-    const auto each = [&](Size i, bool write, bool outputs, T* state) {
-      const Size first = n.begin + i * length;
-      run_tokens(n.row, first, std::min(first + length, n.end), write, outputs, state);
-    };
-    for (Size i = 0; i < count; ++i) {
-      std::fill_n(map_A + i * size, size, T(1)), std::fill_n(map_B + i * size, size, T(0));
-      each(i, false, false, map_A + i * size);
-      each(i, true, false, map_B + i * size);
-    }
-    for (Size i = 0; i < count; ++i)  // the start of segment i is left in A
-      for (Size j = i * size; j < (i + 1) * size; ++j) {
-        T& state = S[j - i * size];
-        const T start = state;
-        state = map_A[j] * start + map_B[j];
-        map_A[j] = start;
-      }
-    for (Size i = 0; i < count; ++i) each(i, true, true, map_A + i * size);
+  /// A [K,V] of tokens [begin, end); total [V] is scratch.
+  void factors(const Sequence& n, double* total, T* A) {
+    std::fill_n(A, K * V, T(1));
+    if (p.gate != SelectiveGate::exponential) return run_tokens(n.row, n.begin, n.end, false, false, A);
+    std::fill_n(total, V, 0.0);
+    for (Size t = n.begin; t < n.end; ++t)
+      for (Size i = 0; i < V; ++i) total[i] += static_cast<double>(p.step(n.row, t, head, i));
+    SelectiveTokens<T> x = tokens(n.row, n.begin, 1, false);
+    for (Size i = 0; i < V; ++i) dt[i] = static_cast<T>(total[i]);
+    x.step = dt;
+    e.forward(x, false, A, nullptr, 0, work);
   }
 
-  void backward(const Gradient& d, const Sequence& n, const T* initial, const T* d_final, T* d_initial) {
+  /// What the outputs of a segment give its start: E [K,V].
+  void gradients_of_start(const Gradient& d, const Sequence& n, T* E) {
+    std::fill_n(E, K * V, T(0));
+    if (!d.d_o) return;
+    for (Size t = n.end; t > n.begin; t -= std::min(block, t - n.begin)) {
+      const Size count = std::min(block, t - n.begin);
+      for (Size i = 0; i < count; ++i) {  // row i: the write of token t-1-i, the gate of the one behind it
+        const Size write = t - 1 - i, behind = std::min(write + 1, n.end - 1);
+        pack(s, p.q, n.row, write, 1, shared, p.key_dim, p.scale, q + i * K);
+        pack(s, d.d_o, n.row, write, 1, head, p.value_dim, T(1), u + i * V);
+        pack(s, p.step, n.row, behind, 1, head, p.value_dim, T(1), dt + i * V);
+        pack(s, p.k, n.row, behind, 1, shared, p.key_dim, T(1), k + i * K);
+      }
+      SelectiveTokens<T> x = own_tokens(count);
+      x.k = q, x.u = u, x.step = dt, x.gate = k;
+      x.ldk = x.ld_gate = K, x.ldu = x.ld_step = V;
+      e.forward(x, true, E, nullptr, 0, work);
+    }
+    run_tokens(n.row, n.begin, n.begin + 1, false, false, E);
+  }
+
+  /// The gradient of A goes to `d_rates` [K,V], if that is given.
+  void backward(const Gradient& d, const Sequence& n, const T* initial, const T* d_final, T* d_initial,
+                T* d_rates = nullptr) {
     const Size size = K * V, count = (n.end - n.begin + segment - 1) / segment;
     const auto first = [&](Size i) { return n.begin + i * segment; };
     std::copy_n(initial, size, borders);
@@ -114,6 +123,7 @@ class SelectiveRun {
       segment_back(d, n.row, first(i), std::min(first(i + 1), n.end), borders + i * size);
     if (d_initial) s.axpy(size, T(1), d_state, d_initial);
     if (!d.d_A || p.gate != SelectiveGate::exponential || count == 0) return;
+    if (d_rates) return s.axpy(size, T(1), d_A, d_rates);
     for (Size r = 0; r < K; ++r)
       for (Size i = 0; i < V; ++i) d.d_A(head, r, i) += d_A[r * V + i];
   }
@@ -130,10 +140,14 @@ class SelectiveRun {
     bounded = e.rates(K, V, rows ? from : rates, rows ? down : ld_rates, rates, ld_rates);
   }
 
-  SelectiveTokens<T> tokens(Size row, Size t, Size count, bool queries) {
+  SelectiveTokens<T> own_tokens(Size count) const {
     SelectiveTokens<T> x;
     x.n = count, x.K = K, x.V = V, x.scale = p.scale;
     if (p.gate == SelectiveGate::exponential) x.rates = rates, x.ld_rates = ld_rates, x.bounded = bounded;
+    return x;
+  }
+  SelectiveTokens<T> tokens(Size row, Size t, Size count, bool queries) {
+    SelectiveTokens<T> x = own_tokens(count);
     x.k = contiguous(s, p.k, row, t, count, shared, p.key_dim, k, &x.ldk);
     x.u = contiguous(s, p.u, row, t, count, head, p.value_dim, u, &x.ldu);
     x.step = contiguous(s, p.step, row, t, count, head, p.value_dim, dt, &x.ld_step);
@@ -165,12 +179,112 @@ class SelectiveRun {
   const SelectiveSimd<T>& e;
   const Problem& p;
   Size K, V, ld_rates, segment, block;  // rows of rates are not a power of two apart: they would share a set of L1
-  int segment_wish, head = 0, shared = 0;
+  int head = 0, shared = 0;
   bool bounded = false;
   T *rates, *q, *k, *u, *dt, *o, *work;
   T *d_A = nullptr, *d_state = nullptr, *d_q = nullptr, *d_k = nullptr, *d_u = nullptr, *d_dt = nullptr;
-  T *borders = nullptr, *map_A = nullptr, *map_B = nullptr;
+  T* borders = nullptr;
 };
+
+/// The engine of a scan (common/scan.h): a map is A [K,V] and B [K,V].
+template <class T>
+class SelectiveScan {
+ public:
+  using Number = T;
+  using Problem = SelectiveProblem<T>;
+  using Gradient = SelectiveGradient<T>;
+  static constexpr bool large = false;
+  const Size state, map, map_back;
+
+  /// `longest`: tokens of a segment.
+  SelectiveScan(const Simd<T>& simd, const SelectiveSimd<T>& table, const Problem& problem, Size longest,
+                bool gradients, Arena& arena)
+      : state(Size{problem.key_dim} * problem.value_dim),
+        map(2 * state),
+        map_back(map),
+        s(simd),
+        e(table),
+        p(problem),
+        length(longest),
+        backward(gradients) {
+    if (backward) d_rates = arena.take<T>(most_segments * state);
+  }
+  void begin(int h, const Gradient* gradient) {
+    head = h;
+    if (!gradient) return;
+    d = *gradient;
+    std::fill_n(d_rates, most_segments * state, T(0));
+  }
+  void sum(Size slots) {
+    for (Size slot = 0; d.d_A && slot < slots; ++slot)
+      for (Size r = 0; r < p.key_dim; ++r)
+        for (Size i = 0; i < p.value_dim; ++i) d.d_A(head, r, i) += d_rates[slot * state + r * p.value_dim + i];
+    std::fill_n(d_rates, slots * state, T(0));
+  }
+
+  class Worker {
+   public:
+    Worker(const SelectiveScan& engine, Arena& arena)
+        : scan(engine),
+          tokens(engine.s, engine.e, engine.p, engine.length, 0, engine.backward, arena),
+          total(arena.take<double>(engine.p.value_dim)),
+          spare(arena.take<T>(engine.state)) {}
+    void run(const Sequence& n, T* S, bool outputs, bool) {
+      tokens.begin(scan.head);
+      tokens.run_tokens(n.row, n.begin, n.end, true, outputs, S);
+    }
+    void make(const Sequence& n, T* m, bool) {
+      tokens.begin(scan.head);
+      tokens.factors(n, total, m);
+      std::fill_n(m + scan.state, scan.state, T(0));
+      tokens.run_tokens(n.row, n.begin, n.end, true, false, m + scan.state);
+    }
+    void compose(T* m, const T* first) {
+      for (Size i = 0; i < scan.state; ++i) {
+        m[scan.state + i] += m[i] * first[scan.state + i];
+        m[i] *= first[i];
+      }
+    }
+    void apply(const T* m, const T* S, T* out) {
+      for (Size i = 0; i < scan.state; ++i) out[i] = m[i] * S[i] + m[scan.state + i];
+    }
+    void back(const Sequence& n, Size slot, const T* start, T* dS) {
+      tokens.begin(scan.head);
+      std::fill_n(spare, scan.state, T(0));
+      tokens.backward(scan.d, n, start, dS, spare, scan.d_rates + slot * scan.state);
+      std::copy_n(spare, scan.state, dS);
+    }
+    void make_back(const Sequence& n, const T*, T* m) {
+      tokens.begin(scan.head);
+      tokens.factors(n, total, m);
+      tokens.gradients_of_start(scan.d, n, m + scan.state);
+    }
+    void compose_back(T* m, const T* first) { compose(m, first); }
+    void apply_back(const T* m, const T* dS, T* out) { apply(m, dS, out); }
+
+   private:
+    const SelectiveScan& scan;
+    SelectiveRun<T> tokens;
+    double* total;
+    T* spare;
+  };
+  Worker worker(Arena& arena) const { return {*this, arena}; }
+
+ private:
+  const Simd<T>& s;
+  const SelectiveSimd<T>& e;
+  const Problem& p;
+  Size length;
+  bool backward;
+  int head = 0;
+  Gradient d{};
+  T* d_rates = nullptr;
+};
+
+template <class T>
+Size least(const SelectiveProblem<T>& p) {
+  return least_segment(Size{p.key_dim} * (p.chosen_by ? p.chosen_by : p.value_dim));
+}
 
 template <class T>
 Status check(const SelectiveProblem<T>& p, Form form, int chunk, Size longest, bool queries, bool backward,
@@ -182,7 +296,8 @@ Status check(const SelectiveProblem<T>& p, Form form, int chunk, Size longest, b
   if (form == Form::chunk || form == Form::parallel) return Status::not_supported;
   if (longest < 0) return Status::bad_shape;
   if (!p.sequences.empty() && !p.state) return Status::missing_input;
-  if (!work.data || work.bytes < selective_bytes<T>(p.key_dim, p.value_dim, longest, form, chunk, backward))
+  const int workers = p.team.workers();
+  if (!work.data || work.bytes < selective_bytes<T>(p.key_dim, p.value_dim, longest, form, chunk, backward, workers))
     return Status::small_workspace;
   return Status::ok;
 }
@@ -190,14 +305,17 @@ Status check(const SelectiveProblem<T>& p, Form form, int chunk, Size longest, b
 }  // namespace
 
 template <class T>
-std::size_t selective_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form form, int chunk,
-                            bool backward) noexcept {
+std::size_t selective_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
   static constexpr Simd<T> none{};
   static constexpr SelectiveSimd<T> no_table{};
   SelectiveProblem<T> p;
   p.key_dim = key_dim, p.value_dim = value_dim;
+  longest = std::max<Size>(longest, 0);
   Arena arena;
-  SelectiveRun<T> run(none, no_table, p, std::max<Size>(longest, 0), form, chunk, backward, arena);
+  if (form == Form::scan)
+    ScanOf<SelectiveScan<T>>(longest, chunk, least(p), backward, Team(workers, nullptr), arena, none, no_table, p);
+  else SelectiveRun<T>(none, no_table, p, longest, chunk, backward, arena);
   return arena.bytes();
 }
 
@@ -209,16 +327,22 @@ Status forward(const SelectiveProblem<T>& p, Form form, int chunk, const Simd<T>
   if (longest == 0) return Status::ok;
   const FlushDenormals flush;
   Arena arena(work);
-  SelectiveRun<T> run(s, selective_simd(s), p, longest, form, chunk, false, arena);
-  for (int h = 0; h < p.heads; ++h) {
-    run.begin(h);
-    T* S = p.state + h * size;
-    for (const Sequence& n : p.sequences) {
-      if (form == Form::scan) run.scan(n, S);
-      else run.run_tokens(n.row, n.begin, n.end, true, true, S);
-      S += p.heads * size;
+  // each(n, h, S) for every sequence and head
+  const auto all = [&](auto&& begin, auto&& each) {
+    for (int h = 0; h < p.heads; ++h) {
+      begin(h);
+      T* S = p.state + h * size;
+      for (const Sequence& n : p.sequences) each(n, S), S += p.heads * size;
     }
+  };
+  if (form == Form::scan) {
+    ScanOf<SelectiveScan<T>> run(longest, chunk, least(p), false, p.team, arena, s, selective_simd(s), p);
+    all([&](int h) { run.engine.begin(h, nullptr); }, [&](const Sequence& n, T* S) { run.forward(n, S, true); });
+    return Status::ok;
   }
+  SelectiveRun<T> run(s, selective_simd(s), p, longest, chunk, false, arena);
+  all([&](int h) { run.begin(h); },
+      [&](const Sequence& n, T* S) { run.run_tokens(n.row, n.begin, n.end, true, true, S); });
   return Status::ok;
 }
 
@@ -230,21 +354,37 @@ Status backward(const SelectiveProblem<T>& p, const SelectiveGradient<T>& d, For
   if (const Status status = check(p, form, chunk, longest, queries, true, work); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
-  SelectiveRun<T> run(s, selective_simd(s), p, longest, form, chunk, true, arena);
-  for (int h = 0; h < p.heads; ++h) {
-    if (longest > 0) run.begin(h);
-    Size at = h * size;
-    for (const Sequence& n : p.sequences) {
-      run.backward(d, n, p.state + at, d.d_final ? d.d_final + at : nullptr,
-                   d.d_initial ? d.d_initial + at : nullptr);
-      at += p.heads * size;
+  const auto all = [&](auto&& begin, auto&& each) {
+    for (int h = 0; h < p.heads; ++h) {
+      if (longest > 0) begin(h);
+      Size at = h * size;
+      for (const Sequence& n : p.sequences) {
+        each(n, p.state + at, d.d_final ? d.d_final + at : nullptr, d.d_initial ? d.d_initial + at : nullptr);
+        at += p.heads * size;
+      }
     }
+  };
+  if (form == Form::scan) {
+    const auto constant = [](const auto& view) { return view && view.stride[1] == 0; };
+    const bool apart = !constant(d.d_q) && !constant(d.d_k) && !constant(d.d_u) && !constant(d.d_step);
+    ScanOf<SelectiveScan<T>> run(longest, chunk, least(p), true, apart ? p.team : Team(), arena, s, selective_simd(s),
+                                 p);
+    all([&](int h) { run.engine.begin(h, &d); },
+        [&](const Sequence& n, const T* initial, const T* d_final, T* d_initial) {
+          copy_or_clear(d_final, size, run.dS);
+          run.backward(n, initial, run.dS);
+          if (d_initial) s.axpy(size, T(1), run.dS, d_initial);
+        });
+    return Status::ok;
   }
+  SelectiveRun<T> run(s, selective_simd(s), p, longest, chunk, true, arena);
+  all([&](int h) { run.begin(h); }, [&](const Sequence& n, const T* initial, const T* d_final,
+                                        T* d_initial) { run.backward(d, n, initial, d_final, d_initial); });
   return Status::ok;
 }
 
 #define TTR_INSTANTIATE(T)                                                                                     \
-  template std::size_t selective_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;                 \
+  template std::size_t selective_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;            \
   template Status forward(const SelectiveProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;          \
   template Status backward(const SelectiveProblem<T>&, const SelectiveGradient<T>&, Form, int, const Simd<T>&, \
                            Workspace) noexcept;

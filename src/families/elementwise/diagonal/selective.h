@@ -8,7 +8,7 @@
 namespace ttr::families::elementwise {
 
 template <class T>
-std::size_t selective_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+std::size_t selective_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers) noexcept;
 
 }  // namespace ttr::families::elementwise

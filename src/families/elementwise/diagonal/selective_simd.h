@@ -29,6 +29,8 @@ struct SelectiveTokens {
   Size ldu = 0;
   const T* q = nullptr;  // [n,K]
   Size ldq = 0;
+  const T* gate = nullptr;  // [n,K] keys of the gate 1 - k^2 step, if they are not those that are written
+  Size ld_gate = 0;
   T scale = 1;
 };
 

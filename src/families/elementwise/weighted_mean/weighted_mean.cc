@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "families/common/replay.h"
+#include "families/common/scan.h"
 #include "families/elementwise/scan_simd.h"
+#include "families/elementwise/shared_gradient.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::weighted_mean {
@@ -45,6 +48,7 @@ class Channels {
     copy_or_clear(final_alpha, D, d_alpha);
     copy_or_clear(final_beta, D, d_beta);
   }
+  void end_back(T* alpha, T* beta) const { std::copy_n(d_alpha, D, alpha), std::copy_n(d_beta, D, beta); }
   void back(const WeightedMeanGradient<T>& d, Size row, Size t, const Parts<const T, 3>& S) {
     const bool answers = static_cast<bool>(d.d_o);
     load(row, t);
@@ -74,9 +78,13 @@ class Channels {
     if (initial_beta) s.axpy(D, T(1), d_beta, initial_beta);
   }
 
-  // The sum of w over tokens, for the map of a segment.
+  // The sum of w over tokens, for the map of a segment, and the exponent of the segment alone.
   void add_decay(Size row, Size t, T* sum) {
     s.axpy(D, T(1), contiguous(row_of(p.w, row, t), p.w.stride[2], D, w_), sum);
+  }
+  void exponents(Size row, Size t, T* sum, T* exponent) {
+    load(row, t);
+    for (Size i = 0; i < D; ++i) sum[i] += w[i], exponent[i] = std::max(w[i] + exponent[i], k[i]);
   }
 
  private:
@@ -119,49 +127,140 @@ class Channels {
     *d_u = nullptr;
 };
 
-/// Segments of the scan form: the state of each alone and its total decay; then its start state.
+constexpr double no_exponent = -1e30;  // of a state without tokens
+
+/// The engine of a scan: a map is alpha, beta and e of the segment alone, and its sum of w; backwards a factor and the
+/// gradients of alpha and beta.
 template <class T>
-struct ScanMaps {
-  ScanMaps(Size dim, Size longest, int chunk, Arena& arena) : tokens(chunk), D(dim) {
-    states = arena.take<T>(scan_segments(longest, chunk) * 4 * D);
+class MeanScan {
+ public:
+  using Number = T;
+  using Gradient = WeightedMeanGradient<T>;
+  static constexpr bool large = false;
+  const Size D, state, map, map_back;
+
+  /// `longest`: tokens of a segment.
+  MeanScan(const Simd<T>& simd, const ScanSimd<T>& scan, const WeightedMeanProblem<T>& problem, Size longest,
+           bool gradients, Arena& arena)
+      : D(problem.dim),
+        state(3 * D),
+        map(4 * D),
+        map_back(3 * D),
+        s(simd),
+        e(scan),
+        p(problem),
+        length(longest),
+        backward(gradients) {
+    if (backward)
+      for (SharedGradient<T>& one : shared) one = SharedGradient<T>(D, arena);
   }
-  State<T> state(Size i) const { return {states + 4 * i * D, states + (4 * i + 1) * D, states + (4 * i + 2) * D}; }
-  T* decay(Size i) const { return states + (4 * i + 3) * D; }
-  int tokens;  // per segment, as asked for
-  Size D;
-  T* states;
+  void begin(Size row, const Gradient* gradient) {
+    if (!gradient) return;
+    d = *gradient;
+    shared[0].begin(d.d_w, row, 0), shared[1].begin(d.d_u, row, 0);
+    outputs_only.d_o = d.d_o;
+  }
+  void sum(Size slots) {
+    for (SharedGradient<T>& one : shared) one.sum(slots);
+  }
+
+  class Worker {
+   public:
+    Worker(const MeanScan& engine, Arena& arena)
+        : scan(engine),
+          D(engine.D),
+          channels(engine.s, engine.e, engine.p, engine.backward, arena),
+          exponent(arena.take<T>(D)) {
+      if (scan.backward) replay.emplace(std::array<Size, 3>{D, D, D}, scan.length, 0, arena);
+    }
+    void run(const Sequence& n, T* S, bool outputs, bool) {
+      outputs = outputs && scan.p.o;
+      for (Size t = n.begin; t < n.end; ++t) channels.step(n.row, t, of(S), outputs);
+    }
+    void make(const Sequence& n, T* m, bool) {
+      std::fill_n(m, 2 * D, T(0)), std::fill_n(m + 2 * D, D, T(no_exponent)), std::fill_n(m + 3 * D, D, T(0));
+      for (Size t = n.begin; t < n.end; ++t) {
+        channels.step(n.row, t, of(m), false);
+        channels.add_decay(n.row, t, m + 3 * D);
+      }
+    }
+    void compose(T* m, const T* first) {
+      merge(m, first, m);
+      for (Size i = 0; i < D; ++i) m[3 * D + i] += first[3 * D + i];
+    }
+    void apply(const T* m, const T* S, T* out) { merge(m, S, out); }
+    void back(const Sequence& n, Size slot, const T* start, T* dS) {
+      Gradient own = scan.d;
+      own.d_w = scan.shared[0].of(slot, own.d_w), own.d_u = scan.shared[1].of(slot, own.d_u);
+      chain(own, n, start, dS);
+    }
+    void make_back(const Sequence& n, const T* start, T* m) {
+      std::fill_n(m, D, T(0)), std::fill_n(exponent, D, T(no_exponent));
+      for (Size t = n.begin; t < n.end; ++t) channels.exponents(n.row, t, m, exponent);
+      for (Size i = 0; i < D; ++i) {
+        const T old = m[i] + start[2 * D + i];
+        m[i] = std::exp(old - std::max(old, exponent[i]));
+      }
+      std::fill_n(m + D, 2 * D, T(0));
+      chain(scan.outputs_only, n, start, m + D);
+    }
+    void compose_back(T* m, const T* first) {
+      for (Size i = 0; i < D; ++i) {
+        m[D + i] += m[i] * first[D + i], m[2 * D + i] += m[i] * first[2 * D + i];
+        m[i] *= first[i];
+      }
+    }
+    void apply_back(const T* m, const T* dS, T* out) {
+      for (Size i = 0; i < D; ++i) {
+        out[i] = m[i] * dS[i] + m[D + i], out[D + i] = m[i] * dS[D + i] + m[2 * D + i];
+        out[2 * D + i] = T(0);
+      }
+    }
+
+   private:
+    static constexpr std::size_t parts = 3;
+    template <class N>
+    Parts<N, parts> of(N* base) const {
+      return {base, base + D, base + 2 * D};
+    }
+    // out = the state S, faded by the sum of w of the map, and the segment's own.
+    void merge(const T* m, const T* S, T* out) {
+      for (Size i = 0; i < D; ++i) {
+        const T old = m[3 * D + i] + S[2 * D + i], own = m[2 * D + i], top = std::max(old, own);
+        const T a = std::exp(old - top), b = std::exp(own - top);
+        out[i] = a * S[i] + b * m[i], out[D + i] = a * S[D + i] + b * m[D + i], out[2 * D + i] = top;
+      }
+    }
+    void chain(const Gradient& d, const Sequence& n, const T* start, T* dS) {
+      channels.start_back(dS, dS + D);
+      replay->run(
+          n.end - n.begin, of(start), [&](Size i, const State<T>& S) { channels.step(n.row, n.begin + i, S, false); },
+          [&](Size i, const Parts<const T, 3>& old, const Parts<const T, 3>&) {
+            channels.back(d, n.row, n.begin + i, old);
+          });
+      channels.end_back(dS, dS + D);
+    }
+    const MeanScan& scan;
+    Size D;
+    Channels<T> channels;
+    T* exponent;
+    std::optional<Replay<T, 3>> replay;
+  };
+  Worker worker(Arena& arena) const { return {*this, arena}; }
+
+ private:
+  const Simd<T>& s;
+  const ScanSimd<T>& e;
+  const WeightedMeanProblem<T>& p;
+  Size length;
+  bool backward;
+  Gradient d{}, outputs_only{};
+  std::array<SharedGradient<T>, 2> shared;
 };
 
 template <class T>
-void scan(Channels<T>& channels, const Sequence& n, const State<T>& S, const ScanMaps<T>& maps, bool outputs) {
-  const Size D = maps.D, segment = scan_segment(n.end - n.begin, maps.tokens);
-  const Size count = (n.end - n.begin + segment - 1) / segment;
-  const auto run_tokens = [&](Size i, auto&& each) {
-    const Size begin = n.begin + i * segment, end = std::min(begin + segment, n.end);
-    for (Size t = begin; t < end; ++t) each(t);
-  };
-  for (Size i = 0; i < count; ++i) {
-    const State<T> local = maps.state(i);
-    std::fill_n(local[0], D, T(0)), std::fill_n(local[1], D, T(0)), std::fill_n(local[2], D, T(-1e30));
-    std::fill_n(maps.decay(i), D, T(0));
-    run_tokens(i, [&](Size t) {
-      channels.step(n.row, t, local, false);
-      channels.add_decay(n.row, t, maps.decay(i));
-    });
-  }
-  for (Size i = 0; i < count; ++i) {
-    const State<T> local = maps.state(i);
-    const T* const decay = maps.decay(i);
-    for (Size c = 0; c < D; ++c) {
-      const T old = decay[c] + S[2][c], top = std::max(old, local[2][c]);
-      const T a = std::exp(old - top), b = std::exp(local[2][c] - top);
-      const T alpha = a * S[0][c] + b * local[0][c], beta = a * S[1][c] + b * local[1][c];
-      local[0][c] = S[0][c], local[1][c] = S[1][c], local[2][c] = S[2][c];
-      S[0][c] = alpha, S[1][c] = beta, S[2][c] = top;
-    }
-  }
-  if (!outputs) return;
-  for (Size i = 0; i < count; ++i) run_tokens(i, [&](Size t) { channels.step(n.row, t, maps.state(i), true); });
+Size least(const WeightedMeanProblem<T>& p) {
+  return least_segment(p.chosen_by ? p.chosen_by : p.dim);
 }
 
 template <class T>
@@ -171,7 +270,7 @@ Status check(const WeightedMeanProblem<T>& p, bool queries, Form form, int chunk
   if (longest < 0 || p.dim < 1) return Status::bad_shape;
   if (!p.sequences.empty() && (!p.alpha || !p.beta || !p.exponent)) return Status::missing_input;
   if (longest > 0 && (!p.k || !p.v || !p.w || (queries && !p.u))) return Status::missing_input;
-  if (!work.data || work.bytes < workspace_bytes<T>(p.dim, longest, form, chunk, backward))
+  if (!work.data || work.bytes < workspace_bytes<T>(p.dim, longest, form, chunk, backward, p.team.workers()))
     return Status::small_workspace;
   return Status::ok;
 }
@@ -179,15 +278,20 @@ Status check(const WeightedMeanProblem<T>& p, bool queries, Form form, int chunk
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int dim, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
+std::size_t workspace_bytes(int dim, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
   static constexpr Simd<T> none{};
   static constexpr ScanSimd<T> no_scan{};
   WeightedMeanProblem<T> p;
   p.dim = dim;
   Arena arena;
+  if (form == Form::scan) {
+    ScanOf<MeanScan<T>>(longest, chunk, least_segment(dim), backward, Team(workers, nullptr), arena, none, no_scan,
+                        p);
+    return arena.bytes();
+  }
   Channels<T> channels(none, no_scan, p, backward, arena);
   if (backward) Replay<T, 3> replay({dim, dim, dim}, longest, chunk, arena);
-  else if (form == Form::scan) ScanMaps<T> maps(dim, longest, chunk, arena);
   return arena.bytes();
 }
 
@@ -198,15 +302,23 @@ Status forward(const WeightedMeanProblem<T>& p, Form form, int chunk, const Simd
   if (const Status status = check(p, outputs, form, chunk, false, work, longest); status != Status::ok) return status;
   const FlushDenormals flush;
   Arena arena(work);
+  const PartSizes<3> sizes{{p.dim, p.dim, p.dim}};
+  const auto state = [&](Size i) { return sizes.of(Parts<T, 3>{p.alpha, p.beta, p.exponent}, i); };
+  if (form == Form::scan) {
+    ScanOf<MeanScan<T>> run(longest, chunk, least(p), false, p.team, arena, s, scan_simd(s), p);
+    for (Size i = 0; i < std::ssize(p.sequences); ++i) {
+      const Sequence& n = p.sequences[static_cast<std::size_t>(i)];
+      sizes.gather(state(i), run.S);
+      run.engine.begin(n.row, nullptr);
+      run.forward(n, run.S, outputs);
+      sizes.scatter(run.S, state(i));
+    }
+    return Status::ok;
+  }
   Channels<T> channels(s, scan_simd(s), p, false, arena);
-  const ScanMaps<T> maps(p.dim, form == Form::scan ? longest : 0, chunk, arena);
-  Size at = 0;
-  for (const Sequence& n : p.sequences) {
-    const State<T> S{p.alpha + at, p.beta + at, p.exponent + at};
-    if (form == Form::scan) scan(channels, n, S, maps, outputs);
-    else
-      for (Size t = n.begin; t < n.end; ++t) channels.step(n.row, t, S, outputs);
-    at += p.dim;
+  for (Size i = 0; i < std::ssize(p.sequences); ++i) {
+    const Sequence& n = p.sequences[static_cast<std::size_t>(i)];
+    for (Size t = n.begin; t < n.end; ++t) channels.step(n.row, t, state(i), outputs);
   }
   return Status::ok;
 }
@@ -220,27 +332,41 @@ Status backward(const WeightedMeanProblem<T>& p, const WeightedMeanGradient<T>& 
     return status;
   const FlushDenormals flush;
   Arena arena(work);
+  const auto at = [&](auto* data, Size i) { return data ? data + i * p.dim : nullptr; };
+  const auto initial = [&](Size i) { return Parts<const T, 3>{at(p.alpha, i), at(p.beta, i), at(p.exponent, i)}; };
+  if (form == Form::scan) {
+    const auto constant = [](const auto& view) { return view && view.stride[1] == 0; };
+    const Team team = constant(d.d_k) || constant(d.d_v) ? Team() : p.team;
+    ScanOf<MeanScan<T>> run(longest, chunk, least(p), true, team, arena, s, scan_simd(s), p);
+    for (Size i = 0; i < std::ssize(p.sequences); ++i) {
+      const Sequence& n = p.sequences[static_cast<std::size_t>(i)];
+      PartSizes<3>{{p.dim, p.dim, p.dim}}.gather(initial(i), run.S);
+      copy_or_clear(at(d.d_final_alpha, i), p.dim, run.dS),
+          copy_or_clear(at(d.d_final_beta, i), p.dim, run.dS + p.dim);
+      run.engine.begin(n.row, &d);
+      run.backward(n, run.S, run.dS);
+      if (d.d_initial_alpha) s.axpy(p.dim, T(1), run.dS, at(d.d_initial_alpha, i));
+      if (d.d_initial_beta) s.axpy(p.dim, T(1), run.dS + p.dim, at(d.d_initial_beta, i));
+    }
+    return Status::ok;
+  }
   Channels<T> channels(s, scan_simd(s), p, true, arena);
   Replay<T, 3> replay({p.dim, p.dim, p.dim}, longest, chunk, arena);
-  Size at = 0;
-  for (const Sequence& n : p.sequences) {
-    channels.start_back(d.d_final_alpha ? d.d_final_alpha + at : nullptr,
-                        d.d_final_beta ? d.d_final_beta + at : nullptr);
+  for (Size i = 0; i < std::ssize(p.sequences); ++i) {
+    const Sequence& n = p.sequences[static_cast<std::size_t>(i)];
+    channels.start_back(at(d.d_final_alpha, i), at(d.d_final_beta, i));
     replay.run(
-        n.end - n.begin, {p.alpha + at, p.beta + at, p.exponent + at},
-        [&](Size i, const State<T>& S) { channels.step(n.row, n.begin + i, S, false); },
-        [&](Size i, const Parts<const T, 3>& old, const Parts<const T, 3>&) {
-          channels.back(d, n.row, n.begin + i, old);
+        n.end - n.begin, initial(i), [&](Size t, const State<T>& S) { channels.step(n.row, n.begin + t, S, false); },
+        [&](Size t, const Parts<const T, 3>& old, const Parts<const T, 3>&) {
+          channels.back(d, n.row, n.begin + t, old);
         });
-    channels.finish_back(d.d_initial_alpha ? d.d_initial_alpha + at : nullptr,
-                         d.d_initial_beta ? d.d_initial_beta + at : nullptr);
-    at += p.dim;
+    channels.finish_back(at(d.d_initial_alpha, i), at(d.d_initial_beta, i));
   }
   return Status::ok;
 }
 
 #define TTR_INSTANTIATE(T)                                                                                           \
-  template std::size_t workspace_bytes<T>(int, std::ptrdiff_t, Form, int, bool) noexcept;                            \
+  template std::size_t workspace_bytes<T>(int, std::ptrdiff_t, Form, int, bool, int) noexcept;                       \
   template Status forward(const WeightedMeanProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;             \
   template Status backward(const WeightedMeanProblem<T>&, const WeightedMeanGradient<T>&, Form, int, const Simd<T>&, \
                            Workspace) noexcept;

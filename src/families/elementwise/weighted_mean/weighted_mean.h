@@ -11,8 +11,10 @@
 //
 // w is the log of the decay (RWKV-4: -exp(w_raw)); it acts after the read. Source: BlinkDL/RWKV-LM, wkv kernel.
 //
-// Forms: step, recurrent (= best) and scan over segments of `chunk` tokens (<= 0: sqrt(T)), whose states are merged
-// like those of a streaming softmax. chunk, parallel: not_supported. Backward runs the chain, states every `chunk`.
+// Forms: step, recurrent (= best) and scan over segments (common/scan.h; `chunk` tokens each, <= 0: by the length), whose
+// states are merged like those of a streaming softmax: the map of a segment is its state alone and its sum of w. Of
+// gradients it is  d -> e^{sum of w + e_start - e_end} d + D , where the factor is at most 1. chunk, parallel:
+// not_supported. Backward of the other forms runs the chain, with states every `chunk` tokens (<= 0: sqrt(T)).
 //
 // Traps: gradients of alpha and beta are taken at constant e, the initial and the final one: the state means
 // alpha e^e, and how a number is split between the two is no part of the function. Then the gradient of e_0 is
@@ -39,6 +41,8 @@ struct WeightedMeanProblem {
   View<const T, 3> w, u;                                     // [B, T, D]; strides may be zero (constants)
   T *alpha = nullptr, *beta = nullptr, *exponent = nullptr;  // [N, D] each, start in, end out
   View<T, 3> o;                                              // [B, T, D]; no data = not wanted
+  Team team = {};                                            // who works on it
+  int chosen_by = 0;  // columns by which segments are cut: of all, where these are a part; 0: dim
 };
 
 template <class T>
@@ -52,7 +56,8 @@ struct WeightedMeanGradient {
 namespace weighted_mean {
 
 template <class T>
-std::size_t workspace_bytes(int dim, std::ptrdiff_t longest, Form, int chunk, bool backward) noexcept;
+std::size_t workspace_bytes(int dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers = 1) noexcept;
 
 template <class T>
 Status forward(const WeightedMeanProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;

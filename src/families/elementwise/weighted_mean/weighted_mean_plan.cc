@@ -36,8 +36,14 @@ int build(Builder& b, double) {
 
 template <class T>
 struct WeightedMeanCalls {
-  static std::size_t workspace(const Plan::Body& body, const Step&, std::int64_t time, Form form, bool backward) {
-    return weighted_mean::workspace_bytes<T>(body.shape.value_dim, time, form, body.chunk, backward);
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                               bool backward) {
+    return team_workspace(body, step, time, form, backward, 1);
+  }
+  static std::size_t team_workspace(const Plan::Body& body, const Step&, std::int64_t time, Form form, bool backward,
+                                    int workers) {
+    return weighted_mean::workspace_bytes<T>(body.shape.value_dim, time, form, chunk_of(body, form), backward,
+                                             workers);
   }
   static WeightedMeanProblem<T> problem(const KernelArgs<T>& o, State state, std::span<const Sequence> one, int h,
                                         std::ptrdiff_t at) {
@@ -49,11 +55,13 @@ struct WeightedMeanCalls {
     p.alpha = offset(o.template state<T>(state), at), p.beta = offset(o.template state<T>(state, 1), at);
     p.exponent = offset(o.template state<T>(state, 2), at);
     p.o = head_of(o.output(o.step().result), h);
+    p.team = o.team(), p.chosen_by = o.body().shape.value_dim;
     return p;
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
     return for_each_head(o, o.dim(), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
-      return weighted_mean::forward(problem(o, state, one, h, at), form, o.body().chunk, simd_of<T>(o.body()), work);
+      return weighted_mean::forward(problem(o, state, one, h, at), form, chunk_of(o.body(), form),
+                                    simd_of<T>(o.body()), work);
     });
   }
   static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {
@@ -66,7 +74,7 @@ struct WeightedMeanCalls {
       d.d_final_beta = offset(o.template state<const T>(call.d_final, 1), at);
       d.d_initial_alpha = offset(o.template state<T>(call.d_initial), at);
       d.d_initial_beta = offset(o.template state<T>(call.d_initial, 1), at);
-      return weighted_mean::backward(problem(o, call.state, one, h, at), d, form, o.body().chunk,
+      return weighted_mean::backward(problem(o, call.state, one, h, at), d, form, chunk_of(o.body(), form),
                                      simd_of<T>(o.body()), arena.rest());
     });
   }
@@ -74,13 +82,15 @@ struct WeightedMeanCalls {
 
 }  // namespace
 
-const Family weighted_mean_family = {.name = "weighted_mean",
-                                     .forms = scan_only,
-                                     .why_absent = elementwise_state,
-                                     .traits = {.splits_columns = true},
-                                     .claim = claim,
-                                     .build = build,
-                                     .f32 = calls_of<WeightedMeanCalls, float>(),
-                                     .f64 = calls_of<WeightedMeanCalls, double>()};
+const Family weighted_mean_family = {
+    .name = "weighted_mean",
+    .forms = scan_only,
+    .why_absent = elementwise_state,
+    .traits = {.splits_columns = true,
+               .team = {.forward = scan_only, .backward = scan_only, .best_forward = {Form::scan, 2}}},
+    .claim = claim,
+    .build = build,
+    .f32 = calls_of<WeightedMeanCalls, float>(),
+    .f64 = calls_of<WeightedMeanCalls, double>()};
 
 }  // namespace ttr::families

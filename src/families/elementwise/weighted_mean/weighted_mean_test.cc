@@ -103,8 +103,8 @@ struct WeightedMean : FamilyBase {
   }
 };
 
-const std::vector<FormCall> forms = {
-    {Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 3}, {Form::step, 2}, {Form::best, 0}};
+const std::vector<FormCall> forms = {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 1},
+                                     {Form::scan, 3},      {Form::step, 2}, {Form::best, 0}};
 
 TEST(WeightedMean, AllFormsAndGradients) {
   for (const bool constant : {true, false})

@@ -46,8 +46,9 @@ int build_gated(Builder& b, double scale) {
 
 template <class T>
 struct GatedCalls {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return gated::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return gated::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
   static GatedProblem<T> problem(const KernelArgs<T>& o, State state) {
     GatedProblem<T> p;
@@ -130,8 +131,9 @@ int build_dplr(Builder& b, double scale) {
 
 template <class T>
 struct DplrCalls {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return dplr::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return dplr::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
   static DplrProblem<T> problem(const KernelArgs<T>& o, State state) {
     DplrProblem<T> p;
@@ -163,18 +165,19 @@ std::optional<Tuned> tuning_of_dplr(const Step& step) {
 
 }  // namespace
 
-const Family gated_family = {.name = "gated",
-                             .forms = all_forms,
-                             .traits = {.splits_columns = true},
-                             .claim = claim_gated,
-                             .build = build_gated,
-                             .f32 = linear_calls_of<GatedCalls, float>(),
-                             .f64 = linear_calls_of<GatedCalls, double>(),
-                             .tuning = [](const Step&) { return std::optional(Tuned("gated")); }};
+const Family gated_family = {
+    .name = "gated",
+    .forms = all_forms,
+    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
+    .claim = claim_gated,
+    .build = build_gated,
+    .f32 = linear_calls_of<GatedCalls, float>(),
+    .f64 = linear_calls_of<GatedCalls, double>(),
+    .tuning = [](const Step&) { return std::optional(Tuned("gated")); }};
 
 const Family dplr_family = {.name = "dplr",
                             .forms = all_forms,
-                            .traits = {.splits_columns = true},
+                            .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
                             .claim = claim_dplr,
                             .build = build_dplr,
                             .f32 = linear_calls_of<DplrCalls, float>(),

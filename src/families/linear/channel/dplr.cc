@@ -13,9 +13,10 @@ VectorProblem<T> widened(const DplrProblem<T>& p) {
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return std::max(run_bytes<VectorFamily<T, Erase::same>>({K, V}, longest, form, chunk, backward),
-                  run_bytes<VectorFamily<T, Erase::other>>({K, V}, longest, form, chunk, backward));
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
+  return std::max(run_bytes<VectorFamily<T, Erase::same>>({K, V}, longest, form, chunk, backward, workers),
+                  run_bytes<VectorFamily<T, Erase::other>>({K, V}, longest, form, chunk, backward, workers));
 }
 
 template <class T>
@@ -36,8 +37,8 @@ Status backward(const DplrProblem<T>& problem, const DplrGradient<T>& gradient, 
              : run_backward<VectorFamily<T, Erase::same>>(p, d, form, chunk, simd, work);
 }
 
-template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
-template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
+template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
+template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template Status forward(const DplrProblem<float>&, Form, int, const Simd<float>&, Workspace) noexcept;
 template Status forward(const DplrProblem<double>&, Form, int, const Simd<double>&, Workspace) noexcept;
 template Status backward(const DplrProblem<float>&, const DplrGradient<float>&, Form, int, const Simd<float>&,

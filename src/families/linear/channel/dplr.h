@@ -39,8 +39,8 @@ namespace dplr {
 
 /// As decay::workspace_bytes; enough with and without b.
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers = 1) noexcept;
 
 /// As decay::forward.
 template <class T>

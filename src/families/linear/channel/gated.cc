@@ -18,8 +18,9 @@ Status check(const GatedProblem<T>& p) {
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<VectorFamily<T, Erase::none>>({K, V}, longest, form, chunk, backward);
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
+  return run_bytes<VectorFamily<T, Erase::none>>({K, V}, longest, form, chunk, backward, workers);
 }
 
 template <class T>
@@ -36,8 +37,8 @@ Status backward(const GatedProblem<T>& problem, const GatedGradient<T>& gradient
   return run_backward<VectorFamily<T, Erase::none>>(widened(problem), d, form, chunk, simd, work);
 }
 
-template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
-template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
+template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
+template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template Status forward(const GatedProblem<float>&, Form, int, const Simd<float>&, Workspace) noexcept;
 template Status forward(const GatedProblem<double>&, Form, int, const Simd<double>&, Workspace) noexcept;
 template Status backward(const GatedProblem<float>&, const GatedGradient<float>&, Form, int, const Simd<float>&,

@@ -35,8 +35,8 @@ namespace gated {
 
 /// As decay::workspace_bytes.
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers = 1) noexcept;
 
 /// As decay::forward.
 template <class T>

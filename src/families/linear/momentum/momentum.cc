@@ -282,8 +282,9 @@ struct Family : LinearState<T> {
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<Family<T>>({K, V}, longest, form, chunk, backward);
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
+  return run_bytes<Family<T>>({K, V}, longest, form, chunk, backward, workers);
 }
 
 template <class T>
@@ -298,7 +299,7 @@ Status backward(const MomentumProblem<T>& p, const MomentumGradient<T>& d, Form 
 }
 
 #define TTR_INSTANTIATE(T)                                                                                   \
-  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;               \
+  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;          \
   template Status forward(const MomentumProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;         \
   template Status backward(const MomentumProblem<T>&, const MomentumGradient<T>&, Form, int, const Simd<T>&, \
                            Workspace) noexcept;

@@ -20,7 +20,8 @@
 //
 // The recursions for Gm and bt take the place of a log-sum-exp: no division by products of gates, every factor of a
 // gate is <= 1, beta may have any sign. parallel is one chunk of T tokens. scan composes the maps of segments of
-// `chunk` tokens (<= 0: sqrt(T)) on [S; Z], 2K x 2K matrices; backward it is the recurrent form.
+// `chunk` tokens (<= 0: up to nine of them) on [S; Z], 2K x 2K matrices, by the tree of segments.h; backward it is the
+// recurrent form.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +59,8 @@ namespace momentum {
 
 /// chunk <= 0: see choice.h; in the recurrent form's backward the distance of kept states, <= 0: sqrt(T).
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers = 1) noexcept;
 
 /// Form::best is the chunk form from 8 tokens on.
 template <class T>

@@ -41,8 +41,9 @@ int build(Builder& b, double scale) {
 
 template <class T>
 struct MomentumCalls {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return momentum::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return momentum::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
   static MomentumProblem<T> problem(const KernelArgs<T>& o, State state) {
     MomentumProblem<T> p;
@@ -74,7 +75,7 @@ struct MomentumCalls {
 
 const Family momentum_family = {.name = "momentum",
                                 .forms = all_forms,
-                                .traits = {.splits_columns = true},
+                                .traits = {.splits_columns = true, .team = {.forward = scan_only}},
                                 .claim = claim,
                                 .build = build,
                                 .f32 = linear_calls_of<MomentumCalls, float>(),

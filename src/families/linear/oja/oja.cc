@@ -129,19 +129,26 @@ class Recurrent {
 template <class T>
 class RightMap {
  public:
+  static constexpr bool large = true;
+  static Size least(const Shape& x) { return 2 * x.value_dim; }
+  static Size size(const Shape& x) { return Size{x.value_dim} * x.value_dim; }
   RightMap(const Simd<T>& simd, const Shape& x, Schedule plan, Arena& arena)
       : s(simd),
         K(x.key_dim),
         V(x.value_dim),
         length(plan.segment),
-        form(simd, x.value_dim, x.value_dim, length, false, arena) {}
-  Size size() const { return V * V; }
+        form(simd, x.value_dim, x.value_dim, length, false, arena),
+        product(arena.take<T>(V * V)) {}
   void make(OjaProblem<T> p, const Sequence& n, int head, T* A) {
     p.linear.k = {};
     std::fill_n(A, V * V, T(0));
     for (Size i = 0; i < V; ++i) A[i * V + i] = T(1);
     for (Size t = n.begin; t < n.end; t += length)
       form.forward(p, n.row, t, std::min(length, n.end - t), head, A, false);
+  }
+  void compose(const T* second, const T* first, T* out) {
+    s.gemm_nn(V, V, V, T(1), first, V, second, V, T(0), product, V);
+    std::copy_n(product, V * V, out);
   }
   void apply(const T* A, const T* S, T* out) { s.gemm_nn(K, V, V, T(1), S, V, A, V, T(1), out, V); }
   void apply_transposed(const T* A, const T* S, T* out) { s.gemm_nt(K, V, V, T(1), S, V, A, V, T(1), out, V); }
@@ -150,6 +157,7 @@ class RightMap {
   const Simd<T>& s;
   Size K, V, length;
   OjaChunk<T> form;
+  T* product;
 };
 
 template <class T>
@@ -165,8 +173,9 @@ struct Family : LinearState<T> {
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<Family<T>>({K, V}, longest, form, chunk, backward);
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
+  return run_bytes<Family<T>>({K, V}, longest, form, chunk, backward, workers);
 }
 
 template <class T>
@@ -182,10 +191,10 @@ Status backward(const OjaProblem<T>& p, const OjaGradient<T>& d, Form form, int 
   return run_backward<Family<T>>(p, d, form, chunk, simd, work);
 }
 
-#define TTR_INSTANTIATE(T)                                                                         \
-  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;     \
-  template Status forward(const OjaProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;    \
-  template Status backward(const OjaProblem<T>&, const OjaGradient<T>&, Form, int, const Simd<T>&, \
+#define TTR_INSTANTIATE(T)                                                                          \
+  template std::size_t workspace_bytes<T>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept; \
+  template Status forward(const OjaProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;     \
+  template Status backward(const OjaProblem<T>&, const OjaGradient<T>&, Form, int, const Simd<T>&,  \
                            Workspace) noexcept;
 TTR_INSTANTIATE(float)
 TTR_INSTANTIATE(double)

@@ -39,8 +39,8 @@ namespace oja {
 
 /// As decay::workspace_bytes.
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers = 1) noexcept;
 
 template <class T>
 Status forward(const OjaProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;

@@ -33,8 +33,9 @@ int build(Builder& b, double scale) {
 
 template <class T>
 struct OjaCalls {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return oja::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return oja::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
   static OjaProblem<T> problem(const KernelArgs<T>& o, State state) {
     OjaProblem<T> p;
@@ -61,6 +62,7 @@ struct OjaCalls {
 
 const Family oja_family = {.name = "oja",
                            .forms = all_forms,
+                           .traits = {.team = {.forward = scan_only, .backward = scan_only}},
                            .claim = claim,
                            .build = build,
                            .f32 = linear_calls_of<OjaCalls, float>(),

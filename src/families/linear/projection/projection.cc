@@ -242,9 +242,9 @@ bool ran(Status status) { return status == Status::ok || status == Status::out_o
 }  // namespace
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, int window, std::ptrdiff_t longest, Form form, int chunk,
-                            bool backward) noexcept {
-  return run_bytes<Family<T>>({K, V, window}, longest, form, chunk, backward);
+std::size_t workspace_bytes(int K, int V, int window, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
+  return run_bytes<Family<T>>({K, V, window}, longest, form, chunk, backward, workers);
 }
 
 template <class T>
@@ -280,7 +280,7 @@ Status backward(const ProjectionProblem<T>& p, const ProjectionGradient<T>& d, F
 }
 
 #define TTR_INSTANTIATE(T)                                                                                       \
-  template std::size_t workspace_bytes<T>(int, int, int, std::ptrdiff_t, Form, int, bool) noexcept;              \
+  template std::size_t workspace_bytes<T>(int, int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;         \
   template Status forward(const ProjectionProblem<T>&, Form, int, const Simd<T>&, Workspace) noexcept;           \
   template Status backward(const ProjectionProblem<T>&, const ProjectionGradient<T>&, Form, int, const Simd<T>&, \
                            Workspace) noexcept;

@@ -13,7 +13,8 @@
 // touched. Windows overlap: there is no chunk or parallel form (not_supported).
 //
 // Forms: step and recurrent (the same; = best), and scan: the maps S -> A S + B, A [K, K], of segments of `chunk`
-// tokens (<= 0: sqrt(T)), composed in order. Backward runs the chain, with states kept every `chunk` tokens.
+// tokens (<= 0: up to nine of them), composed by the tree of segments.h. Making A costs as much as B, so that it takes four
+// threads to win. Backward runs the chain, with states kept every `chunk` tokens: windows overlap at the borders.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +48,7 @@ namespace projection {
 
 template <class T>
 std::size_t workspace_bytes(int key_dim, int value_dim, int window, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+                            bool backward, int workers = 1) noexcept;
 
 template <class T>
 Status forward(const ProjectionProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;

@@ -40,8 +40,12 @@ int build(Builder& b, double scale) {
 
 template <class T>
 struct ProjectionCalls {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return projection::workspace_bytes<T>(K, V, body.pipeline.design.solver.batch, time, form, body.chunk, backward);
+  // Tokens of a segment, or between kept states.
+  static int chunk(const Plan::Body& body, Form form) { return form == Form::scan ? body.options.chunk : body.chunk; }
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return projection::workspace_bytes<T>(K, V, body.pipeline.design.solver.batch, time, form, chunk(body, form),
+                                          backward, workers);
   }
   static ProjectionProblem<T> problem(const KernelArgs<T>& o, State state) {
     ProjectionProblem<T> p;
@@ -63,11 +67,11 @@ struct ProjectionCalls {
     return all;
   }
   static Status forward(const KernelArgs<T>& o, const ProjectionProblem<T>& p, Form form, Workspace work) noexcept {
-    return projection::forward(p, form, o.body().chunk, simd_of<T>(o.body()), work);
+    return projection::forward(p, form, chunk(o.body(), form), simd_of<T>(o.body()), work);
   }
   static Status backward(const KernelArgs<T>& o, const ProjectionProblem<T>& p, const ProjectionGradient<T>& d,
                          Form form, Workspace work) noexcept {
-    return projection::backward(p, d, form, o.body().chunk, simd_of<T>(o.body()), work);
+    return projection::backward(p, d, form, chunk(o.body(), form), simd_of<T>(o.body()), work);
   }
 };
 
@@ -76,6 +80,7 @@ struct ProjectionCalls {
 const Family projection_family = {.name = "projection",
                                   .forms = scan_only,
                                   .why_absent = "the step of a token needs the inverse of its own window of keys",
+                                  .traits = {.team = {.forward = scan_only, .best_forward = {Form::scan, 4}}},
                                   .claim = claim,
                                   .build = build,
                                   .f32 = linear_calls_of<ProjectionCalls, float>(),

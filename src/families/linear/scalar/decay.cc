@@ -7,8 +7,9 @@ namespace ttr::families {
 namespace decay {
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<ScalarFamily<T, Rule::add>>({K, V}, longest, form, chunk, backward);
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
+  return run_bytes<ScalarFamily<T, Rule::add>>({K, V}, longest, form, chunk, backward, workers);
 }
 
 template <class T>
@@ -22,8 +23,8 @@ Status backward(const LinearProblem<T>& problem, const LinearGradient<T>& gradie
   return run_backward<ScalarFamily<T, Rule::add>>(problem, gradient, form, chunk, simd, work);
 }
 
-template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
-template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
+template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
+template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template Status forward(const LinearProblem<float>&, Form, int, const Simd<float>&, Workspace) noexcept;
 template Status forward(const LinearProblem<double>&, Form, int, const Simd<double>&, Workspace) noexcept;
 template Status backward(const LinearProblem<float>&, const LinearGradient<float>&, Form, int, const Simd<float>&,

@@ -18,14 +18,14 @@ namespace ttr::families {
 namespace decay {
 
 /// Scratch for one call: `longest` is the length of the longest sequence, chunk <= 0: see choice.h.
-/// Form::parallel works on one chunk of `longest` tokens and so needs O(longest^2).
+/// Form::parallel works on one chunk of `longest` tokens and so needs O(longest^2). `workers`: of the team (team.h).
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk,
-                            bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,
+                            int workers = 1) noexcept;
 
 /// Forms: step and recurrent (the same, bit for bit), chunk, parallel; best: see choice.h, for each sequence by its
-/// own length; scan: segments of `chunk` tokens (default: an eighth of the sequence, in whole chunks) composed as
-/// affine maps, see scan.h. The workspace's contents do not matter before or after.
+/// own length; scan: segments of `chunk` tokens (default: up to nine of them, in whole chunks) as affine maps, composed
+/// by a tree: scan.h. The workspace's contents do not matter before or after.
 template <class T>
 Status forward(const LinearProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;
 

@@ -5,9 +5,10 @@
 namespace ttr::families::delta {
 
 template <class T>
-std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward) noexcept {
-  return run_bytes<ScalarFamily<T, Rule::delta>>({K, V}, longest, form, chunk,
-                                                 backward);  // the same for both residuals
+std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
+                            int workers) noexcept {
+  return run_bytes<ScalarFamily<T, Rule::delta>>({K, V}, longest, form, chunk, backward,
+                                                 workers);  // the same for both residuals
 }
 
 template <class T>
@@ -26,8 +27,8 @@ Status backward(const LinearProblem<T>& problem, const LinearGradient<T>& gradie
              : run_backward<ScalarFamily<T, Rule::delta_undecayed>>(problem, gradient, form, chunk, simd, work);
 }
 
-template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
-template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool) noexcept;
+template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
+template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template Status forward(const LinearProblem<float>&, Residual, Form, int, const Simd<float>&, Workspace) noexcept;
 template Status forward(const LinearProblem<double>&, Residual, Form, int, const Simd<double>&, Workspace) noexcept;
 template Status backward(const LinearProblem<float>&, const LinearGradient<float>&, Residual, Form, int,

@@ -63,8 +63,9 @@ int build_decay(Builder& b, double scale) {
 
 template <class T>
 struct DecayCalls {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return decay::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return decay::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) { return o.problem(state); }
   static LinearGradient<T> gradient(const KernelArgs<T>&, const LinearGradient<T>& d, const Call&) { return d; }
@@ -132,8 +133,9 @@ int build_delta(Builder& b, double scale) {
 template <class T>
 struct DeltaCalls {
   static Residual residual(const KernelArgs<T>& o) { return o.step().template options<DeltaOptions>().residual; }
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return delta::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return delta::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) { return o.problem(state); }
   static LinearGradient<T> gradient(const KernelArgs<T>&, const LinearGradient<T>& d, const Call&) { return d; }
@@ -148,22 +150,24 @@ struct DeltaCalls {
 
 }  // namespace
 
-const Family decay_family = {.name = "decay",
-                             .forms = all_forms,
-                             .traits = {.splits_columns = true},
-                             .claim = claim_decay,
-                             .build = build_decay,
-                             .f32 = linear_calls_of<DecayCalls, float>(),
-                             .f64 = linear_calls_of<DecayCalls, double>(),
-                             .tuning = [](const Step&) { return std::optional(Tuned("decay")); }};
+const Family decay_family = {
+    .name = "decay",
+    .forms = all_forms,
+    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
+    .claim = claim_decay,
+    .build = build_decay,
+    .f32 = linear_calls_of<DecayCalls, float>(),
+    .f64 = linear_calls_of<DecayCalls, double>(),
+    .tuning = [](const Step&) { return std::optional(Tuned("decay")); }};
 
-const Family delta_family = {.name = "delta",
-                             .forms = all_forms,
-                             .traits = {.splits_columns = true},
-                             .claim = claim_delta,
-                             .build = build_delta,
-                             .f32 = linear_calls_of<DeltaCalls, float>(),
-                             .f64 = linear_calls_of<DeltaCalls, double>(),
-                             .tuning = [](const Step&) { return std::optional(Tuned("delta")); }};
+const Family delta_family = {
+    .name = "delta",
+    .forms = all_forms,
+    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
+    .claim = claim_delta,
+    .build = build_delta,
+    .f32 = linear_calls_of<DeltaCalls, float>(),
+    .f64 = linear_calls_of<DeltaCalls, double>(),
+    .tuning = [](const Step&) { return std::optional(Tuned("delta")); }};
 
 }  // namespace ttr::families
