@@ -164,7 +164,7 @@ TEST(Scan, IsTheBestFormOfIdleThreads) {
   }
   EXPECT_EQ(best("affine-projection", {1, 1, 0, 16, 16}, 2, 8192), Form::recurrent);
   EXPECT_EQ(best("affine-projection", {1, 1, 0, 16, 16}, 4, 8192), Form::scan);
-  for (const std::string layer : {"gla", "deltanet", "momentum-deltanet"})
+  for (const std::string layer : {"gla", "deltanet"})
     EXPECT_EQ(best(layer, {1, 1, 0, 16, 16}, 8, 8192), Form::chunk) << layer;
 }
 

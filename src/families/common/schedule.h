@@ -112,9 +112,9 @@ Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::p
       const std::ptrdiff_t least =
           std::max({8 * inner, Family::Map::least(x),
                     least_segment(std::ptrdiff_t{x.key_dim} * (x.chosen_by ? x.chosen_by : x.value_dim))});
-      const std::ptrdiff_t length = longest ? Segments::longest(time, chunk, least, inner)
-                                            : Segments::of({0, 0, time}, chunk, least, inner).length;
-      return {!Family::scans_tokens, std::min(inner, length), std::min(length, time)};
+      const std::ptrdiff_t length = std::min(time, longest ? Segments::longest(time, chunk, least, inner)
+                                                           : Segments::of({0, 0, time}, chunk, least, inner).length);
+      return {!Family::scans_tokens, std::min(inner, length), length};
     }
   return {false, kept_spacing(time, chunk)};
 }
