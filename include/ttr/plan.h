@@ -169,8 +169,8 @@ class Plan {
   Status reset(State) const noexcept;
   /// The part of a state that is called `name` ("S"), as a tensor that may be read and written.
   Tensor state_tensor(State, std::string_view name) const noexcept;
-  /// Tokens seen so far by a state that keeps its pairs; -1 for states of fixed size.
-  std::int64_t tokens_kept(ConstState) const noexcept;
+  /// Pairs that sequence `sequence` of a state keeps; -1 for states of fixed size.
+  std::int64_t tokens_kept(ConstState, int sequence = 0) const noexcept;
   /// Moves a growing state into a larger buffer.
   Status grow(ConstState from, State to) const noexcept;
   /// Truncates the lists of a state that keeps its pairs to the oldest `tokens`, to take back tokens that were only
@@ -181,6 +181,20 @@ class Plan {
   // Inputs may share memory with each other. What a call writes (outputs, gradients, state, d_initial, workspace) may
   // share none with anything else of the call, or it returns overlap; tensors that lie between each other's rows, as
   // q, k and v of one array [B, T, 3, H, K] do, share none.
+
+  // Slots: one sequence of a state, for batches that sequences join and leave. The others are not touched, and no slot
+  // but those named is read. A sequence that the plan does not have is bad_shape.
+
+  /// Sequence `sequence` as in a fresh state.
+  Status reset(State, int sequence) const noexcept;
+  /// Sequence `from` of `source`, a state of `of`, becomes sequence `to` of `target`, a state of this plan. The plans may
+  /// differ in their batch, threads, tensors and chunk, not in what a state holds: not_supported. State and slot may be
+  /// the same. A target without room for the pairs is state_full, and nothing is changed.
+  Status copy(const Plan& of, ConstState source, int from, State target, int to) const noexcept;
+  /// Exchanges two sequences of a state.
+  Status swap(State, int one, int other) const noexcept;
+  /// truncate() of one sequence.
+  Status truncate(State, int sequence, std::int64_t tokens) const noexcept;
 
   /// One token: the tensors have T = 1.
   Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;

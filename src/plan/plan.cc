@@ -390,40 +390,6 @@ std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t
   return result;
 }
 
-Status Plan::reset(State state) const noexcept try {
-  if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
-  std::memset(state.data, 0, state.bytes);
-  oracle::Arrays literal;
-  if (body_->on_oracle()) literal = oracle::fresh_state(body_->pipeline.design, body_->pipeline.oracle_sizes);
-  for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
-    const StatePart& part = body_->pipeline.states[i];
-    if (part.history) continue;
-    std::byte* const at =
-        static_cast<std::byte*>(state.data) + body_->state_place(state.bytes, static_cast<int>(i)).offset;
-    const std::size_t sequences = static_cast<std::size_t>(body_->shape.batch), count = numbers(part) * sequences;
-    if (part.literal) {
-      const std::vector<double>& one = literal.at(part.info.name).data;
-      double* to = reinterpret_cast<double*>(at);
-      for (std::size_t n = 0; n < sequences; ++n) to = std::copy(one.begin(), one.end(), to);
-    } else if (!part.fresh_numbers.empty()) {
-      const std::vector<double>& one = part.fresh_numbers;
-      for (std::size_t j = 0; j < count; ++j)
-        if (part.type == Type::f32) reinterpret_cast<float*>(at)[j] = static_cast<float>(one[j % one.size()]);
-        else reinterpret_cast<double*>(at)[j] = one[j % one.size()];
-    } else if (part.identity) {
-      const std::size_t side = static_cast<std::size_t>(part.extent.back());
-      for (std::size_t matrix = 0; matrix < count; matrix += side * side)
-        for (std::size_t j = 0; j < side; ++j) reinterpret_cast<double*>(at)[matrix + j * (side + 1)] = part.fresh;
-    } else if (part.fresh != 0) {
-      if (part.type == Type::f32) std::fill_n(reinterpret_cast<float*>(at), count, static_cast<float>(part.fresh));
-      else std::fill_n(reinterpret_cast<double*>(at), count, part.fresh);
-    }
-  }
-  return Status::ok;
-} catch (const std::bad_alloc&) {
-  return Status::out_of_memory;
-}
-
 Tensor Plan::state_tensor(State state, std::string_view name) const noexcept {
   Tensor tensor;
   for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
@@ -442,46 +408,6 @@ Tensor Plan::state_tensor(State state, std::string_view name) const noexcept {
     }
   }
   return tensor;
-}
-
-std::int64_t Plan::tokens_kept(ConstState state) const noexcept {
-  if (!body_->pipeline.history) return -1;
-  return state.data && state.bytes >= sizeof(std::int64_t) ? *static_cast<const std::int64_t*>(state.data) : 0;
-}
-
-Status Plan::truncate(State state, std::int64_t tokens) const noexcept {
-  if (!state.data || state.bytes < body_->state_bytes(0)) return Status::small_state;
-  const auto& parts = body_->pipeline.states;
-  const bool lists = body_->pipeline.history && body_->pipeline.design.weights.reach() == 0 &&
-                     std::all_of(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; });
-  if (!lists || tokens < 0) return Status::not_supported;
-  for (int n = 0; n < body_->shape.batch; ++n) {
-    std::int64_t& kept = static_cast<std::int64_t*>(state.data)[n];
-    kept = std::min(kept, tokens);
-  }
-  return Status::ok;
-}
-
-Status Plan::grow(ConstState from, State to) const noexcept {
-  if (!from.data || !to.data || to.bytes < from.bytes) return Status::small_state;
-  if (!body_->pipeline.history) {
-    std::memcpy(to.data, from.data, from.bytes);
-    return Status::ok;
-  }
-  std::memset(to.data, 0, to.bytes);
-  std::memcpy(to.data, from.data, static_cast<std::size_t>(body_->shape.batch) * sizeof(std::int64_t));
-  for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
-    const StatePart& part = body_->pipeline.states[i];
-    const StatePlace old = body_->state_place(from.bytes, static_cast<int>(i));
-    const StatePlace now = body_->state_place(to.bytes, static_cast<int>(i));
-    const std::size_t one = numbers(part) * size_of(part.type);
-    const std::size_t old_size = part.history ? one * static_cast<std::size_t>(old.capacity) : one;
-    const std::size_t new_size = part.history ? one * static_cast<std::size_t>(now.capacity) : one;
-    for (std::size_t n = 0; n < static_cast<std::size_t>(body_->shape.batch); ++n)
-      std::memcpy(static_cast<std::byte*>(to.data) + now.offset + n * new_size,
-                  static_cast<const std::byte*>(from.data) + old.offset + n * old_size, old_size);
-  }
-  return Status::ok;
 }
 
 Status Plan::step(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace) const noexcept {
