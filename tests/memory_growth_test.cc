@@ -107,7 +107,8 @@ Measured run(const Plan& p, int time, bool backward) {
   Outputs o, d_in;
   const char* names[] = {"q", "k", "v"};
   for (int i = 0; i < 3; ++i) in[names[i]] = view(x + i * elements, 1, time, 1, K);
-  in["ridge"] = view(&ridge, 1);
+  for (const InputInfo& info : p.inputs())
+    if (info.name == "ridge") in["ridge"] = view(&ridge, 1);
   o["o"] = view(y, 1, time, 1, K);
   out.status = p.reset({state, need.state});
   if (out.status == Status::ok) {

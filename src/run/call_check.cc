@@ -64,6 +64,27 @@ int first_history(const Plan::Body& body) {
       std::find_if(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; }) - parts.begin());
 }
 
+// L levels weigh 2^(L-1) tokens: the newest has no scale for a level beyond. Levels that the call has, and needs.
+Fault check_levels(const Plan::Body& body, const Call& call) noexcept {
+  const Pipeline& p = body.pipeline;
+  for (std::size_t i = 0; i < p.inputs.size(); ++i) {
+    const std::size_t axis = p.input_axes[i].find('L');
+    const ConstTensor* const tensor = call.inputs->find(p.inputs[i].name, static_cast<int>(i));
+    if (axis == Axes::npos || !tensor || static_cast<int>(axis) >= tensor->rank) continue;
+    const std::ptrdiff_t levels = tensor->extent[axis];
+    const auto cu = call.inputs->cu_seqlens;
+    const bool counted = p.counted || p.history;
+    for (std::size_t n = 0; n < static_cast<std::size_t>(body.shape.batch); ++n) {
+      const std::int64_t own = cu.empty() ? call.time : cu[n + 1] - cu[n];
+      const std::int64_t seen = counted ? static_cast<const std::int64_t*>(call.state.data)[n] : 0;
+      if (own < 1 || seen < 0) continue;
+      const std::ptrdiff_t needed = std::bit_width(static_cast<std::uint64_t>(seen + own - 1)) + 1;
+      if (needed > levels) return {Status::state_full, p.inputs[i].name, 'L', levels, needed};
+    }
+  }
+  return {};
+}
+
 // Sizes and counts of the state and of its gradients. `kept`: the most pairs that a sequence has, which kernels that
 // read them may need scratch for.
 Fault check_state(const Plan::Body& body, const Call& call, std::int64_t& kept) noexcept {
@@ -80,6 +101,8 @@ Fault check_state(const Plan::Body& body, const Call& call, std::int64_t& kept) 
     if (const Fault f = check_size("d_final", call.d_final); f.status != Status::ok) return f;
   if (call.d_initial.data)
     if (const Fault f = check_size("d_initial", call.d_initial); f.status != Status::ok) return f;
+  if (body.pipeline.design.weights.levels)
+    if (const Fault f = check_levels(body, call); f.status != Status::ok) return f;
   if (!body.pipeline.history && !body.pipeline.counted) return {};
   const auto cu = call.inputs->cu_seqlens;
   const auto capacity = [&](ConstState state) { return body.state_place(state.bytes, first_history(body)).capacity; };
@@ -192,27 +215,6 @@ std::ptrdiff_t length_of(const Plan::Body& body, const Inputs& inputs, char lett
     if (tensor && static_cast<int>(axis) < tensor->rank) return tensor->extent[axis];
   }
   return -1;
-}
-
-// L levels weigh 2^(L-1) tokens: the newest has no scale for a level beyond. Levels that the call has, and needs.
-Fault check_levels(const Plan::Body& body, const Call& call) noexcept {
-  const Pipeline& p = body.pipeline;
-  for (std::size_t i = 0; i < p.inputs.size(); ++i) {
-    const std::size_t axis = p.input_axes[i].find('L');
-    const ConstTensor* const tensor = call.inputs->find(p.inputs[i].name, static_cast<int>(i));
-    if (axis == Axes::npos || !tensor || static_cast<int>(axis) >= tensor->rank) continue;
-    const std::ptrdiff_t levels = tensor->extent[axis];
-    const auto cu = call.inputs->cu_seqlens;
-    const bool counted = p.counted || p.history;
-    for (std::size_t n = 0; n < static_cast<std::size_t>(body.shape.batch); ++n) {
-      const std::int64_t own = cu.empty() ? call.time : cu[n + 1] - cu[n];
-      const std::int64_t seen = counted ? static_cast<const std::int64_t*>(call.state.data)[n] : 0;
-      if (own < 1 || seen < 0) continue;
-      const std::ptrdiff_t needed = std::bit_width(static_cast<std::uint64_t>(seen + own - 1)) + 1;
-      if (needed > levels) return {Status::state_full, p.inputs[i].name, 'L', levels, needed};
-    }
-  }
-  return {};
 }
 
 }  // namespace
@@ -332,8 +334,6 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   const std::ptrdiff_t time = call.time, pairs = call.pairs;
   std::int64_t kept = 0;
   if (const Fault f = check_state(body, call, kept); f.status != Status::ok) return f;
-  if (body.pipeline.design.weights.levels)
-    if (const Fault f = check_levels(body, call); f.status != Status::ok) return f;
   // Form::best is left to the kernel, which chooses for each sequence by its own length.
   if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
     return {Status::not_supported, to_string(call.form), 0, 0, 0};
