@@ -107,7 +107,9 @@ struct GivensCalls {
 
 const Family givens_family = {.name = "givens",
                               .forms = token_by_token,
-                              .why_absent = "every token solves its own system",
+                              .why_absent =
+                                  "rotations go token by token; a block's start from sums would square the condition "
+                                  "number. A ridge that is an input, or stands beside a decay, goes by sums",
                               .traits = {.answers_on_demand = true},
                               .claim = claim,
                               .build = build,
