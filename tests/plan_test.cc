@@ -79,7 +79,8 @@ TEST(Plan, SettingsChangeTheRecipe) {
   EXPECT_EQ(to_string(plan("softmax-attention:window=8,keys=unit", {}).recipe()),
             "window(8) * near(exp) / constant / exact | keys(unit)");
   EXPECT_EQ(plan("rls:ridge=0.1", {}).kernel(), "givens/recurrent");
-  EXPECT_EQ(plan("rls:ridge=0.1,decay=0.9", {}).kernel(), "least_squares/recurrent") << "a ridge that does not fade";
+  EXPECT_TRUE(plan("rls:ridge=0.1,decay=0.9", {}).kernel().starts_with("least_squares/chunk/"))
+      << "a ridge that does not fade";
   EXPECT_EQ(plan("rls", {}).kernel(), "givens/recurrent");
   EXPECT_EQ(plan("nlms:mu=0.5", {}).inputs().size(), 3u) << "a constant is no input";
 }
