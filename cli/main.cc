@@ -14,6 +14,9 @@
 #include "commands.h"
 #include "json.h"
 #include "regress.h"
+#ifdef TTR_WITH_MODEL
+#include "train.h"
+#endif
 #include "ttr/version.h"
 
 namespace {
@@ -26,6 +29,7 @@ constexpr const char* examples = R"(Examples:
   ttr check                                                every property of every layer
   ttr bench gla gated-deltanet                             tokens per second, and the share of the machine's limits
   ttr bench rls-stability                                  the least-squares solvers over 100,000 tokens
+  ttr train parity --stack 'deltanet(range.beta=2)'        train a model of one layer; `ttr train` lists the tasks
 )";
 
 // Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted.
@@ -51,6 +55,63 @@ std::string command_line(int argc, char** argv) {
     }
     text += (i ? " " : "") + word;
   }
+  return text;
+}
+
+#ifdef TTR_WITH_MODEL
+struct TrainVerb {
+  ttr::cli::TrainOptions options;
+  CLI::App* command = nullptr;
+
+  void declare(CLI::App& app) {
+    command = app.add_subcommand("train", "Train a model of any stack of layers on a task");
+    ttr::model::Config& c = options.config;
+    ttr::model::OptimiserConfig& how = options.optimiser;
+    const auto option = [&](const char* name, auto& value, const char* meaning) {
+      return command->add_option(name, value, meaning)->capture_default_str();
+    };
+    CLI::Option* const task =
+        command->add_option("task", options.task, "NAME or NAME(setting=value, ..); none: list them");
+    option("--stack", c.stack, "layers and recipes: 'gated-deltanet*3, softmax(window=128)'");
+    option("--width", c.width, "of the residual stream");
+    option("--heads", c.heads, "heads of every layer");
+    option("--key-dim", c.key_dim, "0: width / heads");
+    option("--value-dim", c.value_dim, "0: width / heads");
+    option("--mlp", c.mlp, "swiglu, gelu or none");
+    option("--mlp-width", c.mlp_width, "hidden units; 0: by the width");
+    option("--embedding-scale", c.embedding_scale, "standard deviation; 0: 1/sqrt(width)");
+    command->add_flag("--tied", c.tied, "the head is the embedding");
+    option("--optimiser", how.method, "adamw, sgd, muon or soap");
+    option("--rate", how.rate, "largest learning rate");
+    option("--schedule", how.schedule, "cosine, linear or constant");
+    option("--warmup", how.warmup, "steps");
+    option("--steps", how.steps, "steps of the schedule");
+    option("--decay", how.decay, "weight decay of matrices");
+    option("--clip", how.clip, "largest length of the gradient; 0: any");
+    option("--momentum", how.momentum, "of sgd and muon");
+    option("--ema", how.ema, "factor of a running mean of the parameters; 0: none");
+    option("--batch", options.batch, "sequences of a step");
+    option("--until", options.until, "stop after this many steps; 0: all");
+    option("--every", options.every, "steps between two tests; 0: a tenth of all");
+    option("--test", options.judged, "sequences of a test");
+    CLI::Option* const seed = option("--seed", options.seed, "of parameters and data");
+    option("--threads", options.threads, "0: all cores");
+    command->add_option("--checkpoint", options.checkpoint, "write a .safetensors file at every test and at Ctrl-C");
+    command->add_option("--resume", options.resume, "go on from such a file, with the settings it has")
+        ->excludes(task)
+        ->excludes(seed);
+    command->add_flag("--json", options.json, "print JSON");
+    command->add_flag("--quiet", options.quiet, "print the tests only");
+  }
+};
+#endif
+
+// "regress, layers and bench"
+std::string verbs(CLI::App& app) {
+  std::string text;
+  const auto all = app.get_subcommands([](CLI::App*) { return true; });
+  for (std::size_t i = 0; i < all.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == all.size() ? " and " : ", ") + all[i]->get_name();
   return text;
 }
 
@@ -250,6 +311,10 @@ int main(int argc, char** argv) {
   check_command->add_flag("--json", check.json, "print JSON");
   check_command->add_flag("--quiet", check.quiet, "print only failures and the last line");
 
+#ifdef TTR_WITH_MODEL
+  TrainVerb train;
+  train.declare(app);
+#endif
   BenchVerb bench;
   bench.declare(app);
 
@@ -262,7 +327,7 @@ int main(int argc, char** argv) {
     if (app.get_subcommands().empty()) {  // no verb, or a word that is none
       const bool word = argc > 1 && argv[1][0] != '-';
       message = (word ? std::string("there is no verb '") + argv[1] + "'" : std::string("a verb is missing")) +
-                "; the verbs are regress, layers, derive, check and bench";
+                "; the verbs are " + verbs(app);
     }
     return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
   } catch (const CLI::ParseError& error) {
@@ -276,9 +341,12 @@ int main(int argc, char** argv) {
                      : *layers_command ? run_layers(layers)
                      : *derive_command ? run_derive(derive)
                      : *bench.command  ? bench.run(regress.command)
-                     : check.long_run  ? run_check_long(check)
-                     : *recipes        ? run_check_recipes(check)
-                                       : run_check(check);
+#ifdef TTR_WITH_MODEL
+                     : *train.command ? run_train(train.options)
+#endif
+                     : check.long_run ? run_check_long(check)
+                     : *recipes       ? run_check_recipes(check)
+                                      : run_check(check);
     if (std::fflush(stdout) != 0)
       throw std::system_error(errno, std::generic_category(), "cannot write standard output");
     return code;

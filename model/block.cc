@@ -113,7 +113,7 @@ void MlpBlock<T>::forward(T* r) {
   norm_.forward(input_.data(), normed_.data());
   shared_.gemm.nn(rows, units_, width_, normed_.data(), width_, shared_.value(in_), units_, 0, before_.data(),
                   units_);
-  hidden_forward(shared_.threads, swiglu_, rows, hidden_, before_.data(), after_.data());
+  hidden_forward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), after_.data());
   shared_.gemm.nn(rows, width_, hidden_, after_.data(), hidden_, shared_.value(out_), width_, 1, r, width_);
 }
 
@@ -126,7 +126,7 @@ void MlpBlock<T>::backward(T* dr) {
   Gemm<T>& gemm = shared_.gemm;
   gemm.tn(hidden_, width_, rows, after_.data(), hidden_, dr, width_, 0, shared_.gradient(out_), width_);
   gemm.nt(rows, hidden_, width_, dr, width_, shared_.value(out_), width_, 0, d_after, hidden_);
-  hidden_backward(shared_.threads, swiglu_, rows, hidden_, before_.data(), d_after, d_before);
+  hidden_backward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), d_after, d_before);
   gemm.tn(width_, units_, rows, normed_.data(), width_, d_before, units_, 0, shared_.gradient(in_), units_);
   gemm.nt(rows, width_, units_, d_before, units_, shared_.value(in_), units_, 0, d_normed, width_);
   norm_.backward(input_.data(), d_normed, dr);

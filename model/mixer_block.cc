@@ -141,8 +141,8 @@ void MixerBlock<T>::run_steps(int s) {
     const Place from = value(s, static_cast<int>(i)), to = value(s, static_cast<int>(i) + 1);
     if (step.kind == Step::Kind::convolution) continue;
     if (step.kind == Step::Kind::map) {
-      map_forward(shared_.threads, map_call(step), shared_.rows(), Size(slot.width), from.data, from.stride, to.data,
-                  to.stride);
+      map_forward(shared_.threads, shared_.gemm.simd(), map_call(step), shared_.rows(), Size(slot.width), from.data,
+                  from.stride, to.data, to.stride);
     } else if (step.kind == Step::Kind::copy) {
       copy_rows(shared_.threads, shared_.rows(), Size(slot.width), from.data, from.stride, to.data, to.stride);
     } else {
@@ -165,8 +165,9 @@ void MixerBlock<T>::undo_steps(int s) {
     const Place dy = gradient(s, static_cast<int>(i) + 1);
     if (step.kind == Step::Kind::convolution) continue;
     if (step.kind == Step::Kind::map) {
-      map_backward(shared_.threads, map_call(step), shared_.rows(), Size(slot.width), x.data, x.stride, dy.data,
-                   dy.stride, dx.data, dx.stride, step.bias < 0 ? nullptr : shared_.gradient(step.bias),
+      map_backward(shared_.threads, shared_.gemm.simd(), map_call(step), shared_.rows(), Size(slot.width), x.data,
+                   x.stride, dy.data, dy.stride, dx.data, dx.stride,
+                   step.bias < 0 ? nullptr : shared_.gradient(step.bias),
                    step.rate < 0 ? nullptr : shared_.gradient(step.rate), shared_.sums.data());
     } else if (step.kind == Step::Kind::copy) {
       copy_rows(shared_.threads, shared_.rows(), Size(slot.width), dy.data, dy.stride, dx.data, dx.stride);
@@ -220,7 +221,8 @@ void MixerBlock<T>::constants_forward() {
     const Constant& one = mixer_.constants[i];
     if (one.step.map == Map::none) continue;
     const auto size = static_cast<Size>(shared_.registry[one.parameter].size);
-    map_forward(1, map_call(one.step), Size(1), size, shared_.value(one.parameter), size, constants_[i].data(), size);
+    map_forward(1, shared_.gemm.simd(), map_call(one.step), Size(1), size, shared_.value(one.parameter), size,
+                constants_[i].data(), size);
   }
 }
 template <class T>
@@ -230,8 +232,9 @@ void MixerBlock<T>::constants_backward() {
     const Parameter& parameter = shared_.registry[one.parameter];
     if (one.step.map == Map::none || !parameter.trained) continue;
     const auto size = static_cast<Size>(parameter.size);
-    map_backward<T>(1, map_call(one.step), 1, size, shared_.value(one.parameter), size, d_constants_[i].data(), size,
-                    shared_.gradient(one.parameter), size, nullptr, nullptr, shared_.sums.data());
+    map_backward<T>(1, shared_.gemm.simd(), map_call(one.step), 1, size, shared_.value(one.parameter), size,
+                    d_constants_[i].data(), size, shared_.gradient(one.parameter), size, nullptr, nullptr,
+                    shared_.sums.data());
   }
 }
 
@@ -360,7 +363,8 @@ void MixerBlock<T>::finish_forward() {
   if (gated_.size()) {
     const Place z = value(mixer_.gate_slot, 0);
     const T* const from = finished_.size() ? finished_.data() : answer_.data();
-    gate_forward(shared_.threads, mixer_.gate, rows, out_width, from, z.data, z.stride, gated_.data());
+    gate_forward(shared_.threads, shared_.gemm.simd(), mixer_.gate, rows, out_width, from, z.data, z.stride,
+                 gated_.data());
   }
 }
 
@@ -372,8 +376,8 @@ const T* MixerBlock<T>::finish_backward(const T* d_out) {
     const Place z = value(mixer_.gate_slot, 0), dz = gradient(mixer_.gate_slot, 0);
     const T* const from = finished_.size() ? finished_.data() : answer_.data();
     T* const dx = shared_.scratch(Shared<T>::added_gradient);
-    gate_backward(shared_.threads, mixer_.gate, rows, out_width, from, z.data, z.stride, d_out, dx, dz.data,
-                  dz.stride);
+    gate_backward(shared_.threads, shared_.gemm.simd(), mixer_.gate, rows, out_width, from, z.data, z.stride, d_out,
+                  dx, dz.data, dz.stride);
     d_out = dx;
   }
   if (!out_norm_) return d_out;

@@ -297,7 +297,7 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
     MapCall<T> add{Map::none, 1, shared.value(model.read_bias), nullptr, 1};
     shared.gemm.nn(rows, width, c.input_dim, batch.rows, c.input_dim, shared.value(model.read_in), width, 0, r.data(),
                    width);
-    map_forward(shared.threads, add, rows, width, r.data(), width, r.data(), width);
+    map_forward(shared.threads, shared.gemm.simd(), add, rows, width, r.data(), width, r.data(), width);
   }
   for (std::size_t i = 0; i < mixers.size(); ++i) {
     mixers[i]->forward(r.data());
@@ -319,8 +319,8 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
   } else {
     shared.gemm.tn(c.input_dim, width, rows, batch.rows, c.input_dim, dr.data(), width, 0,
                    shared.gradient(model.read_in), width);
-    map_backward<T>(shared.threads, {}, rows, width, r.data(), width, dr.data(), width, dr.data(), width,
-                    shared.gradient(model.read_bias), nullptr, shared.sums.data());
+    map_backward<T>(shared.threads, shared.gemm.simd(), {}, rows, width, r.data(), width, dr.data(), width, dr.data(),
+                    width, shared.gradient(model.read_bias), nullptr, shared.sums.data());
   }
   return measure;
 }

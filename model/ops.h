@@ -54,24 +54,26 @@ Size map_scratch(Size rows, Size width);
 
 /// y = factor f(x + bias)
 template <class T>
-void map_forward(int threads, const MapCall<T>&, Size rows, Size width, const T* x, Size ldx, T* y, Size ldy);
+void map_forward(int threads, const Simd<T>&, const MapCall<T>&, Size rows, Size width, const T* x, Size ldx, T* y,
+                 Size ldy);
 /// dx, and d_bias, d_rate unless null. `scratch` as map_scratch.
 template <class T>
-void map_backward(int threads, const MapCall<T>&, Size rows, Size width, const T* x, Size ldx, const T* dy, Size ldy,
-                  T* dx, Size lddx, T* d_bias, T* d_rate, double* scratch);
+void map_backward(int threads, const Simd<T>&, const MapCall<T>&, Size rows, Size width, const T* x, Size ldx,
+                  const T* dy, Size ldy, T* dx, Size lddx, T* d_bias, T* d_rate, double* scratch);
 
 /// y = x act(z), rows of z with a leading dimension; and back.
 template <class T>
-void gate_forward(int threads, Mixer::Gate, Size rows, Size width, const T* x, const T* z, Size ldz, T* y);
+void gate_forward(int threads, const Simd<T>&, Mixer::Gate, Size rows, Size width, const T* x, const T* z, Size ldz,
+                  T* y);
 template <class T>
-void gate_backward(int threads, Mixer::Gate, Size rows, Size width, const T* x, const T* z, Size ldz, const T* dy,
-                   T* dx, T* dz, Size lddz);
+void gate_backward(int threads, const Simd<T>&, Mixer::Gate, Size rows, Size width, const T* x, const T* z, Size ldz,
+                   const T* dy, T* dx, T* dz, Size lddz);
 
 /// The hidden units of a perceptron: a = silu(h_1) h_2 for h = [h_1, h_2], or a = gelu(h); and back, dh.
 template <class T>
-void hidden_forward(int threads, bool swiglu, Size rows, Size width, const T* h, T* a);
+void hidden_forward(int threads, const Simd<T>&, bool swiglu, Size rows, Size width, const T* h, T* a);
 template <class T>
-void hidden_backward(int threads, bool swiglu, Size rows, Size width, const T* h, const T* da, T* dh);
+void hidden_backward(int threads, const Simd<T>&, bool swiglu, Size rows, Size width, const T* h, const T* da, T* dh);
 
 template <class T>
 void copy_rows(int threads, Size rows, Size width, const T* x, Size ldx, T* y, Size ldy);

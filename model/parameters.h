@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "ttr/random.h"
 #include "ttr/model.h"
+#include "ttr/random.h"
 
 namespace ttr::model {
 

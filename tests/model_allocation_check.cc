@@ -1,0 +1,63 @@
+// A session and an optimiser allocate nothing after their first step: counts operator new, also the aligned one, during
+// the second and third step of every layer that has a kernel.
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "ttr/model.h"
+#include "ttr/optimiser.h"
+#include "ttr/ttr.h"
+
+namespace {
+long allocations = 0;
+}
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  ++allocations;
+  const auto line = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(line, (bytes + line) / line * line)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+int main() {
+  int checked = 0, failed = 0;
+  std::vector<std::int32_t> tokens(2 * 70), labels(2 * 70);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<std::int32_t>(i * 7 % 11), labels[i] = static_cast<std::int32_t>(i * 5 % 11);
+  const char* const methods[] = {"adamw", "sgd", "muon", "soap"};
+  for (const ttr::LayerInfo& info : ttr::layers()) {
+    if (info.recipe.empty()) continue;
+    ttr::model::Config config;
+    config.stack = info.name, config.vocabulary = 11, config.width = 16, config.heads = 2, config.time = 70;
+    if (ttr::plan(info.name, {.batch = 2, .heads = 2, .key_dim = 8, .value_dim = 8}).kernel() == "oracle") continue;
+    ttr::model::OptimiserConfig how;
+    how.method = methods[checked % 4], how.every = 2, how.ema = 0.9;
+    ttr::model::Model<float> model(config, 1);
+    ttr::model::Session<float> session(model, 2, 70);
+    ttr::model::Optimiser<float> optimiser(model.parameters(), how);
+    const ttr::model::Batch<float> batch{.batch = 2, .time = 70, .tokens = tokens.data(), .labels = labels.data()};
+    long before = 0;
+    for (int step = 0; step < 3; ++step) {
+      if (step == 1) before = allocations;
+      session.gradient(batch);
+      optimiser.step(model.values(), session.gradients());
+    }
+    ++checked;
+    if (allocations == before) continue;
+    ++failed;
+    std::printf("%s with %s: %ld allocations in two steps\n", info.name.c_str(), how.method.c_str(),
+                allocations - before);
+  }
+  std::printf("%d models checked, %d failed\n", checked, failed);
+  return checked > 50 && failed == 0 ? 0 : 1;
+}
