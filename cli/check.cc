@@ -30,13 +30,6 @@
 namespace ttr::cli {
 namespace {
 
-bool has_least_norm(const Recipe& recipe) {
-  const Term& solver = recipe.solver;
-  const Argument* const ridge = solver.find("ridge");
-  return (solver.word == "exact" || solver.word == "irls") &&
-         (!ridge || (ridge->is_number() && ridge->number() == 0) || solver.has("fading"));
-}
-
 // Whether a case is one for this layer. `seen`: the cases that each kernel has had, of those it has once.
 bool applies(const Case& c, const LayerInfo& info, const std::string& settings, const Plan& plan,
              std::set<std::string>& seen) {

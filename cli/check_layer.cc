@@ -12,6 +12,7 @@
 #include "magnification.h"
 #include "random.h"
 #include "runner.h"
+#include "sensitivity.h"
 #include "slope.h"
 
 namespace ttr::cli {
@@ -24,6 +25,9 @@ constexpr double least_digits = 1e-2;
 // of 1, not to bend (s h < 0.04, the fourth power of which is 30 times 1e-7), and long enough for the rounding of the
 // values, u s, to be less than 1e-7 h. Beyond s = sqrt(0.04 1e-7 / u) no step is both.
 constexpr double most_bend = 6e3;
+
+// A random initial state of which rounding leaves nothing, though it does from a fresh one.
+struct FromFresh {};
 
 // Outputs and states as one set of arrays to compare.
 NamedNumbers all_of(const Forward& f) {
@@ -65,6 +69,9 @@ class LayerCheck {
     return ttr::plan(text_, {batch, case_.heads, case_.key_heads, case_.key_dim, case_.value_dim}, options);
   }
 
+  /// Without an initial state: the literal solution knows none, and cannot say what a problem makes of one.
+  void begin_fresh() { fresh_ = true; }
+
   std::vector<CheckRow> run() {
     const Runner runner(make_plan(case_.batch, ""), case_.time);
     const Plan& plan = runner.plan();
@@ -73,7 +80,7 @@ class LayerCheck {
     SplitMix random(case_.seed + 77);
     for (const InputInfo& out : plan.outputs())
       if (out.differentiable) d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
-    if (!on_oracle(plan) && plan.tokens_kept({}) < 0) make_states(plan, random);
+    if (!fresh_ && !on_oracle(plan) && plan.tokens_kept({}) < 0) make_states(plan, random);
     if (case_.strong) make_strong(plan);
     if (case_.alone) open_gates(plan);
     if (case_.closed) close_gates(plan);
@@ -219,6 +226,7 @@ class LayerCheck {
     if (!(s.largest_output <= most() && (!gradient || s.largest_gradient <= most())) ||
         !(allowed_error(tolerance, unit(), factor) <= least_digits)) {
       if (is_undetermined(against, gradient)) undetermined(s, gradient);
+      if (against == Against::kernel && !initial_.empty()) throw FromFresh{};
       return row(check, form, error, tolerance, "the kernel magnifies rounding, the literal solution does not");
     }
     row(check, form, error, allowed,
@@ -241,7 +249,14 @@ class LayerCheck {
     // Conjugate gradients: the length of a step is a quotient of squares, and so is its gradient once more.
     if (in_double.plan().recipe().solver.word == "cg")
       s->gradients = std::max(s->gradients, 4e-3 * s->gradients * s->gradients);
-    if (fresh) s->gradients = std::max(s->gradients, 1 / least_step_share(in_double, inputs_, reference_form_));
+    if (!fresh) return *s;
+    s->gradients = std::max(s->gradients, 1 / least_step_share(in_double, inputs_, reference_form_));
+    if (has_least_norm(in_double.plan().recipe())) {  // rotations lose u condition^2 of the features (sensitivity.h)
+      const double condition =
+          condition_of_features(in_double.plan(), in_double.plan().recipe(), inputs_, case_.time, case_.time);
+      s->outputs = std::max(s->outputs, 4e-3 * condition * condition);
+      s->gradients = std::max(s->gradients, 4e-3 * condition * condition);
+    }
     return *s;
   }
 
@@ -538,6 +553,7 @@ class LayerCheck {
   bool literal_;  // whether the oracle computes the same
   std::string text_, label_;
   Case case_;
+  bool fresh_ = false;
   std::vector<CheckRow> rows_;
   std::array<std::optional<Magnification>, 2> magnifications_;  // of the kernel, of the literal solution
   NamedNumbers inputs_, initial_, d_outputs_, d_final_;
@@ -551,6 +567,13 @@ class LayerCheck {
 
 bool is_gate(const InputInfo& info) { return info.range == Range::log_gate || info.range == Range::negative; }
 
+bool has_least_norm(const Recipe& recipe) {
+  const Term& solver = recipe.solver;
+  const Argument* const ridge = solver.find("ridge");
+  return (solver.word == "exact" || solver.word == "irls") &&
+         (!ridge || (ridge->is_number() && ridge->number() == 0) || solver.has("fading"));
+}
+
 bool has_steps(const Plan& plan) { return plan.forms().front() == Form::step; }
 
 Plan plan_of_case(const LayerInfo& info, const std::string& settings, const Case& c) {
@@ -558,7 +581,13 @@ Plan plan_of_case(const LayerInfo& info, const std::string& settings, const Case
 }
 
 std::vector<CheckRow> check_case(const LayerInfo& info, const std::string& settings, bool literal, const Case& c) {
-  return LayerCheck(info, settings, literal, c).run();
+  try {
+    return LayerCheck(info, settings, literal, c).run();
+  } catch (const FromFresh&) {
+    LayerCheck fresh(info, settings, literal, c);
+    fresh.begin_fresh();
+    return fresh.run();
+  }
 }
 
 }  // namespace ttr::cli

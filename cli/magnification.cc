@@ -11,7 +11,7 @@ namespace {
 
 constexpr double most_roundings = 4000;
 constexpr double moved_roundings = 8;  // one is lost where a number is rounded to double again
-constexpr int trials = 3;
+constexpr int trials = 6;
 constexpr double most_steps = 12;  // of conjugate gradients that are looked at
 
 void move(NamedNumbers& all, double by, SplitMix& random) {
