@@ -217,6 +217,14 @@ std::vector<std::string> descent_recipes() {
         all.push_back("gate / " + std::string(memory) + " / " + solver + read);
   for (const char* memory : {"linear", "mlp(2, width=3, bias)", "swiglu(width=3)"})
     all.push_back("gate / " + std::string(memory) + " / sgd(2, beta=0.01, leak) | lp(3)");
+  for (const char* weights : {"near(exp)", "near(exp, scale=0.3) * gate", "near(gauss, bandwidth) * window(4)",
+                              "near(gauss) * decay(0.9, beta)"})
+    for (const char* memory : {"linear", "linear(elu1)", "linear(taylor2)", "linear(hedgehog)",
+                               "mlp(2, width=3, tanh)", "swiglu(width=3)", "layernorm(linear)"})
+      for (const char* solver : {"descend(1, step=0.05)", "descend(2, step=0.03, momentum)", "gd(3, step=0.03)",
+                                 "gd(1, step=0.05)", "gd(2, step=0.03, momentum)"})
+        for (const char* read : {"", " | keys(unit)"})
+          all.push_back(std::string(weights) + " / " + memory + " / " + solver + read);
   return all;
 }
 

@@ -116,6 +116,12 @@ class Head {
     return head / (a.heads / own_heads);
   }
 
+  // c has heads of its own: features may be those of every head.
+  template <class T>
+  static int near_head(const DescentProblem<T>& p, int head) {
+    return head_of(p.linear, static_cast<int>(p.near_k.extent[2]), head);
+  }
+
   /// f(offset, count, numbers) for every parameter that is there.
   template <class N, class F>
   void parts(const NeuralParts<N>& of, Size seq_head, F&& f) const {
@@ -152,7 +158,8 @@ class Head {
     const Size row = static_cast<Size>(n);
     for (Size i = 0; i < past; ++i) {
       load(p.past.k, row, i, own, K, 1.0, rows.x + i * K);
-      load(p.past.v, row, i, head, V, 1.0, rows.v + i * V);
+      load(p.past.v, row, i, head_of(a, p.value_heads, head), V, 1.0, rows.v + i * V);
+      if (m.own_near) load(p.past.near, row, i, near_head(p, head), m.near_dim, 1.0, rows.c + i * m.near_dim);
       rows.g[i] = number(p.past.g, row, i, head, 0), rows.beta[i] = number(p.past.beta, row, i, head, 1);
     }
     const Sequence& sequence = a.sequences[n];
@@ -163,7 +170,8 @@ class Head {
   void load_pair(const DescentProblem<T>& p, Size row, Size t, int head, Size at) {
     const LinearProblem<T>& a = p.linear;
     load(a.k, row, t, head_of(a, a.key_heads, head), K, 1.0, rows.x + at * K);
-    load(a.v, row, t, head, V, 1.0, rows.v + at * V);
+    load(a.v, row, t, head_of(a, p.value_heads, head), V, 1.0, rows.v + at * V);
+    if (m.own_near) load(p.near_k, row, t, near_head(p, head), m.near_dim, 1.0, rows.c + at * m.near_dim);
     rows.g[at] = number(a.g, row, t, head, 0), rows.beta[at] = number(a.beta, row, t, head, 1);
   }
 
@@ -174,6 +182,9 @@ class Head {
     const Sequence& sequence = a.sequences[n];
     if (!m.sums) {
       if (m.sees_newest()) load_pair(p, sequence.row, t, head, 0);
+      if (m.near != DescentModel::Near::none)
+        load(p.near_q, sequence.row, t, head_of(a, p.query_heads, head), m.near_dim, 1.0, rows.query);
+      if (m.near == DescentModel::Near::gaussian) rows.bandwidth = static_cast<double>(p.bandwidth(head));
       return rows.see(m.sees_newest() ? 0 : past + t - sequence.begin);
     }
     const double decay = a.g ? std::exp(number(a.g, sequence.row, t, head, 0)) : 1.0;
@@ -314,7 +325,7 @@ class Head {
     rates_back(d, row, t, head);
     if (m.gathered()) gather_back(p, d, row, t, head, old);
     if (m.sums) sums_back(p, d, row, t, head, old);
-    else rows.see_back();
+    else see_back(p, d, row, t, head);
     if (!m.sums && m.sees_newest()) pair_back(p, d, row, t, head, 0), rows.clear(1);
   }
   template <class T>
@@ -362,13 +373,24 @@ class Head {
     s.scale(of_f, decay, d_f, d_f);
   }
 
+  template <class T>
+  void see_back(const DescentProblem<T>& p, const DescentGradient<T>& d, Size row, Size t, int head) {
+    rows.d_bandwidth = 0;
+    rows.see_back();
+    if (m.near != DescentModel::Near::none && d.d_near_q)
+      add(rows.d_query, 1.0, m.near_dim, d.d_near_q, row, t, head_of(p.linear, p.query_heads, head));
+    if (d.d_bandwidth) d.d_bandwidth(head) += static_cast<T>(rows.d_bandwidth);
+  }
+
   // The gradient of pair `at` of the rows goes to token t.
   template <class T>
   void pair_back(const DescentProblem<T>& p, const DescentGradient<T>& d, Size row, Size t, int head, Size at) {
     const LinearProblem<T>& a = p.linear;
     const LinearGradient<T>& to = d.linear;
     if (to.d_k) add(rows.d_x + at * K, 1.0, K, to.d_k, row, t, head_of(a, a.key_heads, head));
-    if (to.d_v) add(rows.d_v + at * V, 1.0, V, to.d_v, row, t, head);
+    if (to.d_v) add(rows.d_v + at * V, 1.0, V, to.d_v, row, t, head_of(a, p.value_heads, head));
+    if (m.own_near && d.d_near_k)
+      add(rows.d_c + at * m.near_dim, 1.0, m.near_dim, d.d_near_k, row, t, near_head(p, head));
     if (to.d_g && a.g) to.d_g(row, t, head) += static_cast<T>(rows.d_g[at]);
     if (to.d_beta && a.beta) to.d_beta(row, t, head) += static_cast<T>(rows.d_beta[at]);
   }
@@ -380,7 +402,9 @@ class Head {
     const int own = head_of(a, a.key_heads, head);
     for (Size i = 0; i < past; ++i) {
       if (d.d_past.k) add(rows.d_x + i * K, 1.0, K, d.d_past.k, row, i, own);
-      if (d.d_past.v) add(rows.d_v + i * V, 1.0, V, d.d_past.v, row, i, head);
+      if (d.d_past.v) add(rows.d_v + i * V, 1.0, V, d.d_past.v, row, i, head_of(a, p.value_heads, head));
+      if (m.own_near && d.d_past.near)
+        add(rows.d_c + i * m.near_dim, 1.0, m.near_dim, d.d_past.near, row, i, near_head(p, head));
       if (d.d_past.g) d.d_past.g(row, i, head) += static_cast<T>(rows.d_g[i]);
       if (d.d_past.beta) d.d_past.beta(row, i, head) += static_cast<T>(rows.d_beta[i]);
     }
@@ -413,12 +437,17 @@ Status check(const DescentProblem<T>& p, bool reads, Form form, bool backward, W
   if (form != Form::best && form != Form::step && form != Form::recurrent) return Status::not_supported;
   const Size longest = longest_of(a.sequences);
   if (longest < 0 || a.heads < 1 || a.key_heads < 1 || a.heads % a.key_heads != 0 || p.query_heads < 1 ||
-      a.heads % p.query_heads != 0 || m.steps < 1 || (m.restarts && m.read_before) ||
-      (m.sums && (!m.linear || m.window != 0)) || (m.automatic && !m.linear))
+      a.heads % p.query_heads != 0 || p.value_heads < 1 || a.heads % p.value_heads != 0 || m.steps < 1 ||
+      (m.restarts && m.read_before) || (m.sums && (!m.linear || m.window != 0)) || (m.automatic && !m.linear))
     return Status::bad_shape;
   if (longest > 0 && (!a.k || !a.v || (reads && !a.q))) return Status::missing_input;
   if (longest > 0 && ((m.momentum && !p.momentum) || (m.decay != Decay::none && !p.decay)))
     return Status::missing_input;
+  const bool near = m.near != DescentModel::Near::none;
+  if (near && (m.sums || m.near_dim < 1 || (!m.own_near && m.near_dim != m.network.key_dim)))
+    return Status::bad_shape;
+  if (longest > 0 && near && (!p.near_q || (m.own_near && !p.near_k))) return Status::missing_input;
+  if (m.near == DescentModel::Near::gaussian && !p.bandwidth) return Status::missing_input;
   if (!a.sequences.empty() && m.sums && (!p.state.h || !p.state.f)) return Status::missing_input;
   const NeuralLayout layout(m.network);
   for (int i = 0; !a.sequences.empty() && i < layout.count; ++i) {

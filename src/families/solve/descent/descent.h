@@ -1,6 +1,8 @@
 // Several gradient steps a token on an objective of many pairs, in a linear memory or a small network.
 //
 //   L_t(S) = sum_i w_ti loss(f_S(k_i), v_i) ,   w_ti = beta_i e^{g_{i+1} + .. + g_t}    the newest `window` pairs, or all
+//   near: w_ti also times exp(near_scale c_i.r_t) or exp(-|c_i - r_t|^2 / bandwidth) for keys c and queries r, which are k
+//   and q themselves unless the memory sees features of them (own_near)
 //
 //   S_0 = S_{t-1} (restarts: the state's weights, linear: 0), times e^{decay_t} (Decay::before) ;  for j = 0 .. steps-1
 //     P   = S_j , nesterov: S_j + m_j Z_j                    m_j = momentum_t , or j / (j + 3) (momentum_auto)
@@ -54,6 +56,10 @@ struct DescentModel {
   int window = 0;  // rows: newest pairs that a token sees; 0: all
   int steps = 1;
   bool restarts = false;
+  enum class Near { none, exponential, gaussian } near = Near::none;
+  double near_scale = 1;     // exponential
+  int near_dim = 0;          // of c and r
+  bool own_near = false;     // they are inputs of their own
   bool automatic = false;    // linear memories
   std::vector<double> list;  // a step for each iteration; empty: rate
   bool momentum = false, momentum_auto = false, nesterov = false;
@@ -63,7 +69,7 @@ struct DescentModel {
 
   bool carries() const { return !restarts; }  // S and Z from token to token
   bool has_momentum() const { return momentum || momentum_auto; }
-  bool gathered() const { return restarts && steps == 1 && !linear && window == 0; }
+  bool gathered() const { return restarts && steps == 1 && !linear && window == 0 && near == Near::none; }
   bool lists_pairs() const { return !sums && !gathered() && window != 1; }
   bool sees_newest() const { return gathered() || window == 1; }  // of the rows
   /// Rates of a token: one for each iteration, or one.
@@ -80,18 +86,20 @@ struct DescentState {
 /// Lists of pairs, oldest first, all [N, capacity, heads, ..] of the problem's heads.
 template <class T>
 struct DescentPast {
-  View<T, 4> k, v;
-  View<T, 3> g, beta;  // where the problem has them
+  View<T, 4> k, v, near;  // near: own_near
+  View<T, 3> g, beta;     // where the problem has them
 };
 
 template <class T>
 struct DescentProblem {
   const DescentModel* model = nullptr;
   LinearProblem<T> linear;  // q, k, v, g, beta, o, sequences, scale; linear.state is not used; k of key_heads heads
-  int query_heads = 1;      // head h reads q of head h / (heads / query_heads)
-  View<const T, 4> rate;    // [B, T, H, steps], or with zero strides; no data = 1
-  View<const T, 3> momentum, decay;  // [B, T, H], where the model has them; decay: the log of a factor, or lam
-  DescentPast<const T> past;         // lists_pairs
+  int query_heads = 1, value_heads = 1;  // head h reads q of head h / (heads / query_heads), and so on
+  View<const T, 4> near_q, near_k;       // near: r [B, T, query_heads, near_dim], and c (own_near)
+  View<const T, 1> bandwidth;            // [H], gaussian
+  View<const T, 4> rate;                 // [B, T, H, steps], or with zero strides; no data = 1
+  View<const T, 3> momentum, decay;      // [B, T, H], where the model has them; decay: the log of a factor, or lam
+  DescentPast<const T> past;             // lists_pairs
   const std::int64_t* past_count = nullptr;  // [N]; null = none
   DescentState<double> state;                // start in, end out; restarts: only read
   bool keep = true;                          // false: the state is only read
@@ -101,7 +109,9 @@ struct DescentProblem {
 template <class T>
 struct DescentGradient {
   LinearGradient<T> linear;  // d_o in; d_q, d_k, d_v, d_g, d_beta out
-  View<T, 4> d_rate;         // zero strides sum
+  View<T, 4> d_near_q, d_near_k;
+  View<T, 1> d_bandwidth;
+  View<T, 4> d_rate;  // zero strides sum
   View<T, 3> d_momentum, d_decay;
   DescentPast<T> d_past;
   DescentState<const double> d_final;

@@ -10,7 +10,7 @@ namespace ttr::families {
 namespace {
 
 struct Own {
-  enum : std::size_t { rate = Slot::own, momentum, decay, count };
+  enum : std::size_t { rate = Slot::own, momentum, decay, near_q, near_k, bandwidth, count };
 };
 
 struct DescentOptions {
@@ -23,10 +23,15 @@ bool is_network(const Memory& m) {
   using Class = Memory::Class;
   return m.kind == Class::mlp || m.kind == Class::swiglu || m.kind == Class::layernorm_linear;
 }
+/// A matrix; `constant` is one of a single row, whose keys are 1.
+bool is_linear(const Memory& m) {
+  return (m.kind == Memory::Class::linear && !m.reverse) || (m.kind == Memory::Class::constant && !m.per_channel);
+}
+bool is_constant(const Memory& m) { return m.kind == Memory::Class::constant; }
 /// Whether H and F say all about the objective.
 bool by_sums(const Design& d) {
-  return d.memory.kind == Memory::Class::linear && d.weights.window == 0 && d.solver.kind != Solver::Kind::sgd &&
-         d.extras.loss == Extras::Loss::squared;
+  return is_linear(d.memory) && d.weights.window == 0 && d.weights.near == Kernel::none &&
+         d.solver.kind != Solver::Kind::sgd && d.extras.loss == Extras::Loss::squared;
 }
 
 bool claim(const Design& design, bool causal) {
@@ -35,10 +40,11 @@ bool claim(const Design& design, bool causal) {
   using Decay = Solver::Decay;
   Claim rest(design);
   // The function class.
-  const bool linear = design.memory.kind == Memory::Class::linear && !design.memory.reverse;
+  const bool linear = is_linear(design.memory);
   rest.takes_any_features(), rest.takes_read_norms();
   rest.needs(linear || is_network(design.memory));
   rest.needs(design.memory.kind != Memory::Class::mlp || design.memory.depth <= neural::max_depth);
+  rest.takes(rest.m.kind, {Memory::Class::constant});
   if (!linear) {
     rest.m.kind = {}, rest.m.depth = Memory{}.depth, rest.m.width = 0, rest.m.activation = {};
     rest.m.bias = rest.m.residual = rest.m.layernorm = false;
@@ -57,6 +63,8 @@ bool claim(const Design& design, bool causal) {
   } else {
     rest.takes_fade(), rest.takes_importance();
     rest.w.window = 0;
+    if (rest.takes(rest.w.near, {Kernel::exponential, Kernel::gaussian}))
+      rest.w.near_scale = 0, rest.w.bandwidth = {};
   }
   // The steps.
   rest.needs(rest.takes(rest.s.kind, {Kind::sgd, Kind::descend}) || design.solver.kind == Kind::gd);
@@ -72,14 +80,15 @@ bool claim(const Design& design, bool causal) {
 DescentModel model_for(Builder& b, int k) {
   const Design& d = b.design();
   const Solver& s = d.solver;
-  const std::optional<NeuralModel> network = network_of(d.memory, d.extras, b.width(k), b.shape().value_dim);
+  const std::optional<NeuralModel> network =
+      network_of(is_constant(d.memory) ? Memory{} : d.memory, d.extras, b.width(k), b.shape().value_dim);
   if (!network)
     throw Error("a memory that adds its input to its answer needs key_dim = value_dim; they are " +
                     std::to_string(b.width(k)) + " and " + std::to_string(b.shape().value_dim),
                 "shape.value_dim");
   DescentModel m;
   m.network = *network;
-  m.linear = d.memory.kind == Memory::Class::linear;
+  m.linear = is_linear(d.memory);
   m.sums = by_sums(d);
   m.window = s.kind == Solver::Kind::sgd ? 1 : d.weights.window;
   m.steps = s.steps, m.restarts = s.kind == Solver::Kind::gd;
@@ -92,36 +101,62 @@ DescentModel model_for(Builder& b, int k) {
             : s.decay_kind == Solver::Decay::shrink ? DescentModel::Decay::shrink
                                                     : DescentModel::Decay::none;
   m.read_before = d.extras.read_before;
+  if (d.weights.near != Kernel::none) {
+    const bool exponential = d.weights.near == Kernel::exponential;
+    m.near = exponential ? DescentModel::Near::exponential : DescentModel::Near::gaussian;
+    m.near_scale = near_scale(b), m.near_dim = b.shape().key_dim;
+    m.own_near = m.linear && (is_constant(d.memory) || d.memory.feature != Memory::Feature::identity);
+  }
   m.threshold = d.extras.loss_parameter.value;
   return m;
 }
 
 // The pairs that later tokens see.
-std::vector<StatePart> pairs_listed(Builder& b, int k, bool gates, bool weights) {
+std::vector<StatePart> pairs_listed(Builder& b, int k, int v, bool near, bool gates, bool weights) {
   b.pipeline().history = true;
   const std::ptrdiff_t H = b.shape().heads;
   const bool grouped = b.axes(k).has('G');
+  const char letter = b.axes(k).empty() ? '1' : b.axes(k).back();
   std::vector<StatePart> parts = {
-      {{"k", std::string(grouped ? "B N G " : "B N H ") + b.axes(k).back(), "keys of the pairs kept, oldest first"},
+      {{"k", std::string(grouped ? "B N G " : "B N H ") + letter, "keys of the pairs kept, oldest first"},
        {grouped ? b.shape().key_heads : H, b.width(k)},
        b.type()},
-      {{"v", "B N H V", "values of the pairs kept"}, {H, b.shape().value_dim}, b.type()}};
+      {{"v", b.axes(v).has('G') ? "B N G V" : "B N H V", "values of the pairs kept"},
+       {b.axes(v).has('G') ? b.shape().key_heads : H, b.shape().value_dim},
+       b.type()}};
+  if (near)
+    parts.push_back(
+        {{"key", "B N G K", "keys before their features"}, {b.shape().key_heads, b.shape().key_dim}, b.type()});
   if (gates) parts.push_back({{"g", "B N H", "log gates of the pairs kept"}, {H}, b.type()});
   if (weights) parts.push_back({{"beta", "B N H", "importances of the pairs kept"}, {H}, b.type()});
   for (StatePart& part : parts) part.history = true;
   return parts;
 }
 
+// The memory and, where it is kept, what moved it last.
+std::vector<StatePart> memory_parts(Builder& b, const DescentModel& m, int k, int v) {
+  if (!is_constant(b.design().memory)) return network_parts(b, m.network, k);
+  std::vector<StatePart> parts = {b.memory_part(k, v)};
+  if (m.network.momentum) parts.push_back(b.memory_part(k, v, "Z", "the last update"));
+  return parts;
+}
+
 int build(Builder& b, double scale) {
   const Solver& s = b.design().solver;
-  const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
+  const bool constant = is_constant(b.design().memory);
+  const int q = constant ? b.constant(1) : b.keys("q"), k = constant ? b.constant(1) : b.keys("k"),
+            v = b.canonical("v");
   DescentOptions options{model_for(b, k)};
   const DescentModel& m = options.model;
-  const bool newest = s.kind == Solver::Kind::sgd;
-  Step step = b.kernel(m.lists_pairs() ? listed_descent_family : descent_family, scale, q, k, v,
-                       newest ? -1 : b.log_fade(), newest ? -1 : b.importance(), Own::count);
+  const bool newest = s.kind == Solver::Kind::sgd, near = m.near != DescentModel::Near::none;
+  // Near: the scale of the caller belongs to the weights.
+  Step step = b.kernel(m.lists_pairs() ? listed_descent_family : descent_family, near || constant ? 1 : scale, q, k,
+                       v, newest ? -1 : b.log_fade(), newest ? -1 : b.importance(), Own::count);
   if (m.each) step.operands[Own::rate] = b.canonical("beta");
   else if (m.list.empty() && !m.automatic) step.operands[Own::rate] = b.quantity(s.step, "beta");
+  if (near) step.operands[Own::near_q] = m.own_near ? b.plain_keys("q") : q;
+  if (m.own_near) step.operands[Own::near_k] = b.plain_keys("k");
+  if (near) step.operands[Own::bandwidth] = bandwidth_of_weights(b);
   if (m.momentum) step.operands[Own::momentum] = b.quantity(s.momentum, "momentum");
   if (m.decay == DescentModel::Decay::before) step.operands[Own::decay] = b.decay_before();
   else if (m.decay != DescentModel::Decay::none) step.operands[Own::decay] = b.quantity(s.decay, "lam");
@@ -133,7 +168,7 @@ int build(Builder& b, double scale) {
     return first;
   };
   if (m.carries() || !m.linear) {
-    std::vector<StatePart> memory = network_parts(b, m.network, k);
+    std::vector<StatePart> memory = memory_parts(b, m, k, v);
     for (StatePart& part : memory) {
       part.type = Type::f64;
       if (!m.gathered() || !part.info.name.starts_with("Z_")) continue;
@@ -150,7 +185,8 @@ int build(Builder& b, double scale) {
     options.h = begin({h, f});
   }
   if (m.lists_pairs())
-    options.list = begin(pairs_listed(b, k, step.operands[Slot::g] >= 0, step.operands[Slot::beta] >= 0));
+    options.list =
+        begin(pairs_listed(b, k, v, m.own_near, step.operands[Slot::g] >= 0, step.operands[Slot::beta] >= 0));
   step.set_options(std::move(options));
   return b.add(std::move(step), "BTHV", std::move(parts));
 }
@@ -181,6 +217,7 @@ struct DescentCalls {
     int part = o.step().template options<DescentOptions>().list;
     if (part < 0) return x;
     x.k = history<N>(o, state, part), x.v = history<N>(o, state, part + 1), part += 2;
+    if (o.has(Own::near_k)) x.near = history<N>(o, state, part++);
     if (o.has(Slot::g)) x.g = without_last(history<N>(o, state, part++));
     if (o.has(Slot::beta)) x.beta = without_last(history<N>(o, state, part++));
     return x;
@@ -190,7 +227,9 @@ struct DescentCalls {
     DescentProblem<T> p;
     p.model = &m;
     p.linear = o.problem(State{});
-    p.query_heads = o.heads_of(Slot::q);
+    p.query_heads = o.heads_of(Slot::q), p.value_heads = o.heads_of(Slot::v);
+    p.near_q = o.vectors(Own::near_q), p.near_k = o.vectors(Own::near_k);
+    p.bandwidth = o.per_head_number(Own::bandwidth);
     p.rate = o.channels(Own::rate, m.each ? m.steps : 1);
     p.momentum = o.scalars(Own::momentum), p.decay = o.scalars(Own::decay);
     p.state = parts<double>(o, state);
@@ -206,6 +245,7 @@ struct DescentCalls {
     if (status != Status::ok || !lists || !o.keep()) return status;
     int part = o.step().template options<DescentOptions>().list;
     append(o, state, part, p.linear.k), append(o, state, part + 1, p.linear.v), part += 2;
+    if (p.near_k) append(o, state, part++, p.near_k);
     if (p.linear.g) append(o, state, part++, with_last(p.linear.g));
     if (p.linear.beta) append(o, state, part++, with_last(p.linear.beta));
     count_up(o, state);
@@ -218,6 +258,8 @@ struct DescentCalls {
     d.linear.d_final = nullptr, d.linear.d_initial = nullptr;
     const GateGradient<T> d_g(o, Slot::g, arena), d_beta(o, Slot::beta, arena);
     d.linear.d_g = d_g.view(), d.linear.d_beta = d_beta.view();
+    d.d_near_q = o.d_vectors(Own::near_q), d.d_near_k = o.d_vectors(Own::near_k);
+    d.d_bandwidth = o.d_per_head_number(Own::bandwidth);
     d.d_rate = o.d_channels(Own::rate, m.each ? m.steps : 1);
     d.d_momentum = o.d_scalars(Own::momentum), d.d_decay = o.d_scalars(Own::decay);
     d.d_final = parts<const double>(o, call.d_final), d.d_initial = parts<double>(o, call.d_initial);
@@ -226,6 +268,7 @@ struct DescentCalls {
     if (m.lists_pairs()) {
       int part = o.step().template options<DescentOptions>().list;
       from_final(o, call, part, d.linear.d_k), from_final(o, call, part + 1, d.linear.d_v), part += 2;
+      if (o.has(Own::near_k)) from_final(o, call, part++, d.d_near_k);
       if (o.has(Slot::g)) from_final(o, call, part++, with_last(d.linear.d_g));
       if (o.has(Slot::beta)) from_final(o, call, part++, with_last(d.linear.d_beta));
       copy_counts(o, call);

@@ -77,7 +77,7 @@ Answers run(const DescentModel& m, const Data& x, const Answers& from, int begin
   if (m.momentum) p.momentum = scalars(x.momentum.data());
   if (m.decay != DescentModel::Decay::none) p.decay = scalars(x.lam.data());
   if (m.lists_pairs()) {
-    p.past = {rows(x.k.data(), K), rows(x.v.data(), V), scalars(x.g.data()), scalars(x.beta.data())};
+    p.past = {rows(x.k.data(), K), rows(x.v.data(), V), {}, scalars(x.g.data()), scalars(x.beta.data())};
     p.past_count = &past;
   }
   p.state.weights[0] = a.s.data(), p.state.z[0] = a.z.data(), p.state.h = own_h.data(), p.state.f = own_f.data();

@@ -83,9 +83,11 @@ class PairRows {
     const auto take = [&](Size n) { return arena.take<double>(n); };
     x = take(pairs * K), v = take(pairs * V), beta = take(pairs), g = take(pairs);
     w = take(pairs), fade = take(pairs), threshold = take(tile);
-    keys = net.take_keys(arena), own = keys.x[0];
+    keys = net.take_keys(arena);
+    N = m.near_dim, query = take(N), c = m.own_near ? take(pairs * N) : x;
     if (!backward) return;
     d_x = take(pairs * K), d_v = take(pairs * V), d_beta = take(pairs), d_g = take(pairs), d_w = take(pairs);
+    d_query = take(N), d_c = m.own_near ? take(pairs * N) : d_x;
     d_threshold = take(tile), minus = take(net.layout().size);
     cotangents = net.take_cotangents(arena);
   }
@@ -93,30 +95,35 @@ class PairRows {
   static Size kept(const DescentModel& m, Size pairs) { return m.sums ? 0 : m.sees_newest() ? 1 : pairs; }
   static Size rows(const DescentModel& m, Size pairs) { return std::clamp<Size>(kept(m, pairs), 1, tile); }
 
-  double *x, *v, *beta, *g;  // [pairs, ..]
-  double *d_x = nullptr, *d_v = nullptr, *d_beta = nullptr, *d_g = nullptr;
+  double *x, *v, *beta, *g, *c;  // [pairs, ..]; c may be x
+  double *d_x = nullptr, *d_v = nullptr, *d_beta = nullptr, *d_g = nullptr, *d_c = nullptr;
+  // Of the token at work: r, and the bandwidth; their cotangents are set by see_back, and added to.
+  double *query, bandwidth = 1, *d_query = nullptr, d_bandwidth = 0;
 
   void clear(Size pairs) {
     std::fill_n(d_x, pairs * K, 0.0), std::fill_n(d_v, pairs * V, 0.0);
     std::fill_n(d_beta, pairs, 0.0), std::fill_n(d_g, pairs, 0.0);
+    if (m.own_near) std::fill_n(d_c, pairs * N, 0.0);
   }
 
   /// The pairs that the token of pair `newest` sees, and their weights.
   void see(Size newest) {
     first = m.window > 0 ? std::max<Size>(0, newest + 1 - m.window) : 0, count = newest + 1 - first;
     double sum = 0;
-    for (Size i = count; i-- > 0; sum += g[first + i]) fade[i] = sum;
+    for (Size i = count; i-- > 0; sum += g[first + i]) fade[i] = sum + nearness(first + i);
     s.exp(count, fade, fade);
     s.mul(count, fade, beta + first, w);
     if (d_w) std::fill_n(d_w, count, 0.0);
   }
-  /// From the cotangents of the weights to those of importances and gates: pair i has every gate behind it.
+  /// From the cotangents of the weights to those of importances, gates (pair i has every gate behind it), c and r.
   void see_back() {
     double sum = 0;
+    std::fill_n(d_query, N, 0.0);
     for (Size i = 0; i < count; ++i) {
       d_beta[first + i] += d_w[i] * fade[i];
       d_g[first + i] += sum;
       sum += d_w[i] * w[i];
+      nearness_back(first + i, d_w[i] * w[i]);
     }
   }
 
@@ -157,6 +164,28 @@ class PairRows {
   }
 
  private:
+  // The log of what a pair's distance from r makes of its weight.
+  double nearness(Size i) const {
+    if (m.near == DescentModel::Near::exponential) return m.near_scale * s.dot(N, c + i * N, query);
+    return m.near == DescentModel::Near::gaussian ? -distance(i) / bandwidth : 0;
+  }
+  double distance(Size i) const {
+    double sum = 0;
+    for (Size a = 0; a < N; ++a) sum += (c[i * N + a] - query[a]) * (c[i * N + a] - query[a]);
+    return sum;
+  }
+  void nearness_back(Size i, double d) {
+    if (m.near == DescentModel::Near::exponential) {
+      s.axpy(N, m.near_scale * d, query, d_c + i * N);
+      s.axpy(N, m.near_scale * d, c + i * N, d_query);
+    } else if (m.near == DescentModel::Near::gaussian) {
+      for (Size a = 0; a < N; ++a) {
+        const double e = 2 * d / bandwidth * (c[i * N + a] - query[a]);
+        d_c[i * N + a] -= e, d_query[a] += e;
+      }
+      d_bandwidth += d * distance(i) / (bandwidth * bandwidth);
+    }
+  }
   Size learn(Size i, const double* S) {
     const Size n = std::min(tile, count - i);
     std::fill_n(threshold, n, m.threshold);
@@ -168,10 +197,10 @@ class PairRows {
   const Simd<double>& s;
   const DescentModel& m;
   neural::Network<double>& net;
-  Size K, V, first = 0, count = 0;
+  Size K, V, N = 0, first = 0, count = 0;
   neural::KeyRows<double> keys;
   neural::KeyCotangents<double> cotangents;
-  double *own, *w, *fade, *threshold;
+  double *w, *fade, *threshold;
   double *d_w = nullptr, *d_threshold = nullptr, *minus = nullptr;
 };
 
