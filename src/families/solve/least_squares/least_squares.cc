@@ -270,7 +270,7 @@ class Head {
 // Whether a sequence goes by chunks. To the kernel the parallel form is the chunk form: what is parallel about it, segments
 // of time, are problems of their own. Factors side by side are several times as fast as one after another.
 bool chunked(Form form, SolveBy by, Size time) {
-  if (form == Form::best) return by == SolveBy::cholesky && time >= shortest_chunked;
+  if (form == Form::best) return (by == SolveBy::cholesky || by == SolveBy::gradient) && time >= shortest_chunked;
   return form == Form::chunk || form == Form::parallel;
 }
 

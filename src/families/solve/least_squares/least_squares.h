@@ -99,8 +99,8 @@ inline constexpr int default_chunk = 32;
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, SolveBy, int steps, bool backward,
                             Form = Form::recurrent, int chunk = 0) noexcept;
 
-/// Forms: step, recurrent (the same), chunk, parallel (the same as chunk), best: with cholesky chunk for sequences of some
-/// tokens, else recurrent. Others, and variance and known without cholesky, are not_supported.
+/// Forms: step, recurrent (the same), chunk, parallel (the same as chunk), best: with cholesky and gradient chunk for
+/// sequences of some tokens, else recurrent. Others, and variance and known without cholesky, are not_supported.
 template <class T>
 Status forward(const LeastSquaresProblem<T>&, Form, const Simd<double>&, Workspace) noexcept;
 

@@ -47,7 +47,8 @@ int build(Builder& b, double scale) {
   const Solver& s = b.design().solver;
   const bool exact = s.kind == Solver::Kind::exact;
   const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
-  Step step = b.kernel(exact ? least_squares_family : stepped_least_squares_family, scale, q, k, v, b.log_fade(),
+  const bool by_blocks = exact || s.kind == Solver::Kind::gd;  // all tokens take as many steps: blocks are faster
+  Step step = b.kernel(by_blocks ? least_squares_family : stepped_least_squares_family, scale, q, k, v, b.log_fade(),
                        b.importance(), Own::count);
   step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
   if (s.kind == Solver::Kind::gd) step.operands[Own::step] = b.quantity(s.step, "beta");
