@@ -120,6 +120,20 @@ std::vector<std::string> claimed_recipes() {
           "window(4) * gate / kernel(polynomial, degree=1) / gd(1)", "near(exp) * gate / linear / gd(1, step)",
           "near(exp, scale=0.3) / kernel(exp, scale=0.2) / gd(1)", "near(gauss) / constant / gd(1, step)"})
       all.push_back(std::string(rest) + read);
+    for (const char* rest :
+         {"near(exp) / linear / exact(ridge=0.3)", "near(gauss, bandwidth) * gate / linear(elu1) / exact(ridge)",
+          "near(exp) * window(4) / linear(taylor2) / exact(ridge(token), relative)",
+          "near(exp) * decay(g) / linear(t2r, features=3) / exact(ridge=0.4)", "near(gauss) / linear / gd(1)",
+          "near(exp) * equal(beta) / linear(relu) / gd(3, step=0.05)", "window(4) / linear / gd(3, step=0.05)",
+          "window(4) * gate(beta) / linear(elu1) / gd(2, step=auto)",
+          "window(4) * decay(g) / linear / cg(2, ridge=0.3)", "near(exp) / local(1) / gd(2, step=0.1)",
+          "near(gauss) * gate / local(2) / gd(2, step=auto)", "near(exp) / constant / gd(3, step=0.1)",
+          "gate / kernel(exp) / exact(ridge)", "decay(0.9) / kernel(gauss, bandwidth=3) / exact(ridge=0.2)",
+          "window(4) * gate(beta) / kernel(polynomial) / exact(ridge=0.3)",
+          "equal / kernel(gauss) / cg(2, ridge=0.5)", "equal(beta) / kernel(gauss) / gd(3, step=0.1)",
+          "near(exp) * gate / kernel(linear) / gd(2, step=0.1)",
+          "near(gauss) / kernel(exp) / exact(ridge=0.3, relative)"})
+      all.push_back(std::string(rest) + read);
     if (read.find("normalise") == std::string::npos)
       for (const char* memory : {"linear(elu1)", "linear(taylor2)", "linear(rebased)"})
         all.push_back("window(4) * gate / " + std::string(memory) + " / gd(1)" +
@@ -279,6 +293,9 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
                            "gate * levels(5) / linear / descend(2)",
                            "window(4) * gate(key) / linear / gd(1)",
                            "gate(key) / linear / gd(1) | normalise(keysum)",
+                           "near(exp) / linear / cg(3, ridge=0.1)",
+                           "near(exp) / linear / exact",
+                           "window(4) / linear / gd(2, adagrad)",
                            "gate(full) / linear / gd(1)",
                            "gate * levels / linear / gd(1)",
                            "equal / linear(reverse) / sgd(nlms)",
