@@ -248,10 +248,10 @@ for name in softmax-attention forgetting-attention local-linear-attention kernel
 done
 
 # --- what ran under a name is said ---
-"$ttr" regress few.csv --layer softmax-attention --layer rwkv-7 --layer 'equal / kernel(gauss) / cg(2, ridge=0.1)' --layer ttt-linear >a.txt 2>a.err
+"$ttr" regress few.csv --layer softmax-attention --layer rwkv-7 --layer 'equal / kernel(gauss) / sgd(beta=0.1)' --layer ttt-linear >a.txt 2>a.err
 check "the window that was added" grep -q '^softmax-attention ran window(1024) \* near(exp) .*window(1024) added' a.txt
 check "the inputs of a layer" grep -q '^rwkv-7 ran .*r = unit query, w = log 0.99, .*a = 0.5' a.txt
-check "the oracle by its name" grep -q '^equal / kernel(gauss) / cg(2, ridge=0.1) ran .*on the oracle' a.txt
+check "the oracle by its name" grep -q '^equal / kernel(gauss) / sgd(beta=0.1) ran .*on the oracle' a.txt
 check "the layer norm that was left out" grep -q '^ttt-linear ran equal / mlp(1, bias) .*without its layer norm and residual' a.txt
 "$ttr" regress few.csv --layer rwkv-7 --json >a.json 2>a.err
 check "json: inputs of a layer" sh -c 'grep -q "\"k_raw\": \"unit key\"" a.json && grep -q "\"plan\": \"rwkv-7\"" a.json'
