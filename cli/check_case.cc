@@ -111,6 +111,9 @@ std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::i
       case Range::log_gate:
         x = -softplus(-z - 2);
         break;
+      case Range::factor:
+        x = std::abs(z) < 0.05 ? 0 : std::tanh(z);
+        break;
       case Range::positive:
         x = softplus(z) + 0.1;
         break;

@@ -526,6 +526,7 @@ double features_of(const Recipe& recipe, int key_dim) {
   const Term& memory = recipe.memory;
   if (memory.has("rebased")) return key_dim * (key_dim + 1) / 2.0;
   if (memory.has("features")) return 2 * number_of(memory, "features", key_dim);
+  if (memory.has("cosformer")) return 2 * key_dim;
   if (memory.has("dpfp")) return 2 * key_dim * number_of(memory, "degree", 2);
   const double degree = memory.word == "local"                                ? number_of(memory, "", 0)
                         : memory.word == "linear" && memory.has("polynomial") ? number_of(memory, "degree", 2)

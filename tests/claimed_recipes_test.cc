@@ -63,9 +63,10 @@ std::vector<std::string> claimed_recipes() {
     for (const char* memory : {"linear(elu1)", "linear(relu)", "linear(silu)"})
       for (const char* solver : {"gd(1)", "sgd(nlms)", "exact(ridge)", "sgd(nlms, decay(key))"})
         all.push_back("equal / " + std::string(memory) + " / " + solver + read);
-    for (const char* memory : {"linear(taylor2)", "linear(dpfp)", "linear(dpfp, degree=1)", "linear(polynomial)",
-                               "linear(hedgehog)", "linear(t2r, features=3)", "linear(rfa)", "linear(dijiang)",
-                               "linear(rebased)", "linear(favor, features=2)", "linear(polynomial, degree=3)"})
+    for (const char* memory :
+         {"linear(taylor2)", "linear(dpfp)", "linear(dpfp, degree=1)", "linear(polynomial)", "linear(hedgehog)",
+          "linear(t2r, features=3)", "linear(rfa)", "linear(dijiang)", "linear(rebased)", "linear(favor, features=2)",
+          "linear(polynomial, degree=3)", "linear(cosformer, length=20)"})
       for (const char* rest : {"gd(1)", "sgd(nlms)", "sgd(nlms, decay)", "exact(ridge=0.4)", "apa(2, mu, eps=0.1)"})
         all.push_back("equal / " + std::string(memory) + " / " + rest + read);
     for (const char* options : {"beta, momentum", "beta, momentum, gain", "beta, decay, momentum, gain, feedback",
@@ -74,7 +75,11 @@ std::vector<std::string> claimed_recipes() {
       all.push_back("equal / linear / sgd(" + std::string(options) + ")" + read);
     if (read.find("keys") == std::string::npos)
       for (const char* text :
-           {"gate(key, complex) / linear / gd(1)", "gate * levels(5) / linear / gd(1)",
+           {"gate(key, complex) / linear / gd(1)", "gate(complex) / linear / gd(1)",
+            "gate(complex, beta) / linear(elu1) / gd(1)", "gate(key, complex, beta=0.5) / linear / gd(1)",
+            "gate(signed) / linear / gd(1)", "gate(signed, beta) * decay(0.9) / linear(hedgehog) / gd(1, step=0.5)",
+            "gate(key, signed) / linear / gd(1)", "gate(value, signed) / linear(elu1) / gd(1)",
+            "gate(key, value, signed, beta) / linear / gd(1)", "gate * levels(5) / linear / gd(1)",
             "equal * levels(5) / linear / gd(1)", "gate(beta) * levels(6) / linear(elu1) / gd(1)",
             "gate / slots(3) / gd(1)", "equal / slots(4) / gd(1)", "gate(trapezoid) / linear / gd(1)"})
         all.push_back(std::string(text) + read);
@@ -246,7 +251,8 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
   constexpr int T = 11;
   std::size_t claimed = 0;
   std::vector<std::string> all = claimed_recipes();
-  for (const char* weights : {"equal", "decay(0.9)", "decay(g)", "gate", "gate(value)", "gate(value, complex)"})
+  for (const char* weights : {"equal", "decay(0.9)", "decay(g)", "gate", "gate(value)", "gate(value, complex)",
+                              "gate(signed)", "gate(value, signed)"})
     all.push_back(std::string(weights) + " / vector / gd(1)");
   all.push_back("gate(value, exponential) / constant(channel) / exact | read(before, bonus)");
   for (const std::string& text : neural_recipes()) all.push_back(text);

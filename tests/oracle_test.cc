@@ -49,6 +49,62 @@ TEST(OracleBatch, ComplexGateReadsTheRealPart) {
     }
 }
 
+// Grazzi et al. 2024: the factors themselves, of either sign; one that is zero forgets, and has a gradient.
+TEST(OracleBatch, SignedFactorsMultiplyTheState) {
+  for (const Per per : {Per::token, Per::key, Per::value, Per::full})
+    expect_recurrence(make([per](Design& d) { cases::gate(d, per), d.weights.signed_factors = true; }),
+                      [per](Trial& r, State& S, std::int64_t t) {
+                        for (int a = 0; a < K; ++a)
+                          for (int b = 0; b < V; ++b)
+                            S[a][b] *= per == Per::token   ? r.x("a", t)
+                                       : per == Per::key   ? r.row<K>("ak", t)[a]
+                                       : per == Per::value ? r.row<V>("av", t)[b]
+                                                           : r.row<K * V>("akv", t)[a * V + b];
+                        write(S, r.k(t), r.v(t));
+                      });
+}
+
+TEST(OracleBatch, OnePhaseForTheWholeMemory) {
+  for (const Per per : {Per::token, Per::value, Per::full}) {
+    Trial r(make([per](Design& d) { cases::gate(d, per), d.weights.complex = true; }));
+    r.go();
+    std::complex<double> S[K][V] = {};
+    for (std::int64_t t = 0; t < 9; ++t)
+      for (int b = 0; b < V; ++b) {
+        double o = 0;
+        for (int a = 0; a < K; ++a) {
+          const double g = per == Per::token   ? r.x("g", t)
+                           : per == Per::value ? r.row<V>("gv", t)[b]
+                                               : r.row<K * V>("gkv", t)[a * V + b];
+          const double theta = per == Per::token   ? r.x("theta", t)
+                               : per == Per::value ? r.row<V>("theta", t)[b]
+                                                   : r.row<K * V>("theta", t)[a * V + b];
+          S[a][b] = S[a][b] * std::exp(std::complex<double>(g, theta)) + r.k(t)[a] * r.v(t)[b];
+          o += S[a][b].real() * r.q(t)[a];
+        }
+        EXPECT_NEAR(r.o(t, b), o, 1e-12);
+      }
+  }
+}
+
+// Qin et al. 2022: w = relu(q).relu(k) cos(pi (t - s) / (2 L)), and the state knows where a call begins.
+TEST(OracleBatch, CosformerWeighsByTheCosineOfTheDistance) {
+  const Design d = make([](Design& x) { x.memory.feature = Memory::Feature::cosformer, x.memory.length = 12; });
+  Trial r(d);
+  r.go();
+  for (std::int64_t t = 0; t < 9; ++t)
+    for (int b = 0; b < V; ++b) {
+      double o = 0;
+      for (std::int64_t s = 0; s <= t; ++s) {
+        double along = 0;
+        for (int a = 0; a < K; ++a) along += std::max(0.0, r.q(t)[a]) * std::max(0.0, r.k(s)[a]);
+        o += along * std::cos(std::acos(-1.0) * static_cast<double>(t - s) / 24) * r.v(s)[b];
+      }
+      EXPECT_NEAR(r.o(t, b), o, 1e-12);
+    }
+  EXPECT_EQ(r.state.at("seen").data[0], 9);
+}
+
 TEST(OracleBatch, TrapezoidWritesTheLastPairAgain) {
   expect_recurrence(make([](Design& d) { cases::gate(d), d.weights.importance = Weights::Importance::trapezoid; }),
                     [](Trial& r, State& S, std::int64_t t) {

@@ -55,6 +55,9 @@ std::vector<Case> cases(int D) {
     add({{op, {{D}}, {D}, 0.3}, {op, {{D, 2}}, {D}, 0}});
   add({{Op::shrink_gate, {{D}}, {D}, 0, 0.1, 0.9},
        {Op::log, {{D, 2}}, {D}, 0, 0.1, 0.9},
+       {Op::log_magnitude, {{D, 2}}, {D}, 0, 0.1, 0.9},
+       {Op::twice_less_one, {{D, 2}}, {D}},
+       {Op::with_sign, {{D, 2}, {1, 3}}, {D}},
        {Op::root_complement, {{D}}, {D}, 0, -2, -0.1},
        {Op::sum_norm, {{D}}, {D}, 0, 0.1, 0.9},
        {Op::skip, {{D}, {D, 2}, {1}}, {D}},

@@ -24,6 +24,10 @@ const char* const asking[] = {
     "equal / linear / gd(1)",                                         // k
     "equal / kernel(exp) / exact(ridge)",                             // v of G heads
     "equal / linear / gd(1)",                                         // v of H heads
+    "gate(signed) / linear / gd(1)",                                  // a of pairs
+    "gate(key, signed) / linear / gd(1)",                             // ak
+    "gate(value, signed) / vector / gd(1)",                           // av
+    "gate(full, signed) / linear / gd(1)",                            // akv
     "gate / slots(4) / gd(1)",                                        // gs
     "equal / slots(4) / gd(1)",                                       // s
     "decay(g) / linear / gd(1)",                                      // g of a head
@@ -31,8 +35,10 @@ const char* const asking[] = {
     "gate(key) / linear / gd(1)",                                     // gk
     "gate(key, value) / linear / gd(1)",                              // gv
     "gate(full) / linear / gd(1)",                                    // gkv
+    "gate(complex) / linear / gd(1)",                                 // theta of tokens
     "gate(key, complex) / linear / gd(1)",                            // theta of keys
     "gate(value, complex) / vector / gd(1)",                          // theta of values
+    "gate(full, complex) / linear / gd(1)",                           // theta of entries
     "equal / linear / sgd(beta, decay)",                              // g of the state
     "equal / mlp / minibatch(4, decay)",                              // (the same row)
     "equal / linear / sgd(beta, decay(key))",                         // gk of the state
@@ -131,6 +137,8 @@ std::string drawn(Range range) {
       return "(0, 1)";
     case Range::log_gate:
       return "log of (0, 1)";
+    case Range::factor:
+      return "(-1, 1)";
     case Range::positive:
       return "softplus of N(0, 1)";
     case Range::small:

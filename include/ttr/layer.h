@@ -15,6 +15,7 @@ enum class Range {
   unit,      // N(0, 1), normalised to length 1 over the last axis
   sigmoid,   // (0, 1)
   log_gate,  // log of a factor in (0, 1), mostly near 1
+  factor,    // (-1, 1), now and then 0: a factor of either sign
   positive,  // softplus of N(0, 1)
   negative,  // minus softplus of N(0, 1)
   small,     // N(0, 1) / 10

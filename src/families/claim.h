@@ -75,8 +75,10 @@ class Claim {
     x.keys = {};
   }
   bool has_wide_features() const { return !m.keeps_channels(); }
+  /// Not those that know the position where pairs have a time of their own.
   void takes_any_features() {
-    if (has_wide_features()) m.feature = {}, m.degree = Memory{}.degree, m.rows = 0;
+    needs(!m.knows_position() || s.pairs == 1);  // positions are counted in tokens
+    if (has_wide_features()) m.feature = {}, m.degree = Memory{}.degree, m.rows = 0, m.length = 0;
     takes_narrow_features();
   }
 

@@ -93,6 +93,7 @@ struct Head {
   int time = 0;                            // queries in this call
   int kept = 0;                            // pairs from before this call
   int pairs = 0;                           // pairs in all, kept ones first
+  double seen = 0;                         // tokens before this call, where a feature map asks for their number
   std::map<std::string, Matrix<S>> call;   // inputs of this call: a row per token
   std::map<std::string, Matrix<S>> pair;   // inputs of the pair side, kept ones first
   std::map<std::string, Matrix<S>> state;  // the rest of the state, advanced by the solver
@@ -118,7 +119,7 @@ struct Head {
     const Memory& m = design.memory;
     if (m.kind == Memory::Class::vector || m.kind == Memory::Class::constant) return {S(1.0)};
     Vec<S> x = m.has_map_inputs()   ? matrix_features(m, queries[t], call)
-               : is_linear_class(m) ? features(m, queries[t], queries[t])
+               : is_linear_class(m) ? features(m, queries[t], queries[t], seen + t + 1)
                                     : queries[t];
     if (m.kind == Memory::Class::linear || !is_linear_class(m))
       if (!design.keeps_pairs())
@@ -130,7 +131,12 @@ struct Head {
     const Memory& m = design.memory;
     if (m.kind == Memory::Class::vector || m.kind == Memory::Class::constant) return {S(1.0)};
     if (m.has_map_inputs()) return matrix_features(m, keys[i], call);
-    return is_linear_class(m) ? features(m, keys[i], queries[t]) : keys[i];
+    return is_linear_class(m) ? features(m, keys[i], queries[t], token_of(i)) : keys[i];
+  }
+  /// The number of the token that brought pair i, from 1 on.
+  double token_of(int i) const {
+    const int pairs_of_token = design.solver.kind == Solver::Kind::sgd ? design.solver.pairs : 1;
+    return seen + std::floor(static_cast<double>(i - kept) / pairs_of_token) + 1;
   }
   double kernel_scale(double own) const {
     if (own != 0) return own;
@@ -161,7 +167,7 @@ Vec<S> normalised(Extras::Keys kind, Vec<S> x) {
 template <class S>
 Head<S> make_head(const Design& design, const Sizes& sizes, int head, std::int64_t pairs, const Tensors<S>& inputs,
                   const Tensors<S>& state) {
-  Head<S> h{design, sizes, head, way_of(design), 0, 0, 0, {}, {}, {}, {}, {}, {}, {}};
+  Head<S> h{design, sizes, head, way_of(design), 0, 0, 0, 0, {}, {}, {}, {}, {}, {}, {}};
   h.time = static_cast<int>(sizes.time);
   for (const StateShape& shape : state_shapes(design)) {
     const Tensor<S>& array = state.at(shape.name);
@@ -169,6 +175,7 @@ Head<S> make_head(const Design& design, const Sizes& sizes, int head, std::int64
     h.state[shape.name] = slice(array, shape.axes(), sizes, head);
   }
   h.pairs = h.kept + static_cast<int>(pairs);
+  if (design.memory.knows_position()) h.seen = value_of(h.state.at("seen")(0, 0));
   for (const DesignInput& input : inputs_of(design)) {
     const auto found = inputs.find(input.name);
     if (found == inputs.end()) continue;

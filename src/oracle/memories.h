@@ -67,6 +67,7 @@ inline int feature_count(const Memory& m, int K) {
   if (m.feature == F::taylor2) return 1 + K + K * (K + 1) / 2;
   if (m.feature == F::polynomial) return monomial_count(K, m.degree);
   if (m.feature == F::dpfp) return 2 * K * m.degree;
+  if (m.feature == F::cosformer) return 2 * K;
   if (m.feature == F::rebased) return K * (K + 1) / 2;
   if (m.has_matrix()) {
     const bool twice = m.feature == F::rfa || (m.has_bias() && m.feature != F::t2r);
@@ -90,9 +91,9 @@ Vec<S> monomials(const Vec<S>& x, int degree) {
   return all;
 }
 
-/// phi(x) of a linear class; `q` is where a local polynomial is centred.
+/// phi(x) of a linear class; `q` is where a local polynomial is centred, `token` the number of the token from 1 on.
 template <class S>
-Vec<S> features(const Memory& m, const Vec<S>& x, const Vec<S>& q) {
+Vec<S> features(const Memory& m, const Vec<S>& x, const Vec<S>& q, double token = 0) {
   using std::exp;
   using C = Memory::Class;
   using F = Memory::Feature;
@@ -133,6 +134,12 @@ Vec<S> features(const Memory& m, const Vec<S>& x, const Vec<S>& q) {
       for (const S& e : x) r.push_back(value_of(e) < 0 ? -e : S(0.0));
       for (int j = 1; j <= m.degree; ++j)
         for (std::size_t i = 0; i < 2 * K; ++i) phi.push_back(r[i] * r[(i + 2 * K * j - j) % (2 * K)]);
+      return phi;
+    }
+    case F::cosformer: {  // phi_n(x).phi_m(y) = relu(x).relu(y) cos(pi (n - m) / (2 L)) (Qin et al. 2022)
+      const double angle = 1.5707963267948966 * token / m.length;
+      for (const double turn : {std::cos(angle), std::sin(angle)})
+        for (const S& e : x) phi.push_back(value_of(e) > 0 ? e * S(turn) : S(0.0));
       return phi;
     }
     default:  // maps that read inputs: oracle/feature_maps.h

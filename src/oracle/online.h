@@ -480,7 +480,7 @@ void run_slots(Head<S>& h) {
 }
 
 template <class S>
-void run_head(Head<S>& h) {
+void solve_head(Head<S>& h) {
   switch (h.way) {
     case Way::batch:
       return run_batch(h);
@@ -498,6 +498,12 @@ void run_head(Head<S>& h) {
     case Way::slots:
       return run_slots(h);
   }
+}
+
+template <class S>
+void run_head(Head<S>& h) {
+  solve_head(h);
+  if (h.design.memory.knows_position()) h.state.at("seen")(0, 0) = S(h.seen + h.time);
 }
 
 }  // namespace ttr::oracle

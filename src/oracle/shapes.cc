@@ -176,6 +176,7 @@ std::vector<StateShape> state_shapes(const Design& d) {
   }
   if (way == Way::batch && d.solver.ridge.given() && d.solver.ridge_kind == Solver::RidgeKind::fading)
     list.push_back({"log_fade", "H", "log of the fading of pairs no longer kept"});
+  if (d.memory.knows_position()) list.push_back({"seen", "H", "tokens seen"});
   return list;
 }
 

@@ -3,7 +3,8 @@
 //   w_i = importance_i * prod_{j=i+1..n} a_j * kernel(q, k_i) * level(i, n) * age(n - i) * [i > n - window]
 //
 // kept as factor * exp(logit), because the factor may be zero or negative (beta, a phase) and the exponent may be
-// large (near, exponential importance). Gates per channel give one logit per key or value channel besides.
+// large (near, exponential importance). Gates per channel give one logit per key or value channel besides, or one
+// factor where the gates are factors of either sign (Grazzi et al. 2024).
 //
 //   importance         beta_i ;  e^{i_i} (mLSTM) ;  lam_i dt_i + (1 - lam_{i+1}) dt_{i+1}, lam = sigmoid(trap)
 //                      (Mamba-3; the second term only for i < n)
@@ -29,7 +30,7 @@ template <class S>
 struct PairWeights {
   int first = 0, count = 0;  // pairs first .. first+count-1
   Vec<S> factor, logit;
-  std::vector<Vec<S>> key, value, full, phase;  // logits and phases per channel; empty if there are none
+  std::vector<Vec<S>> key, value, full, phase;  // logits (factors, if signed) and phases per channel; empty: none
   double shift = 0;                             // subtracted from every logit
 
   S weight(int j) const {
@@ -41,16 +42,24 @@ struct PairWeights {
   S channel(int j, int a, int b) const {
     using std::cos;
     using std::exp;
+    const std::size_t entry = static_cast<std::size_t>(a) * full_cols + b;
+    if (factors) {
+      S m = 1.0;
+      if (!key.empty()) m *= key[j][a];
+      if (!value.empty()) m *= value[j][b];
+      if (!full.empty()) m *= full[j][entry];
+      return m;
+    }
     S e = 0.0;
     if (!key.empty()) e += key[j][a];
     if (!value.empty()) e += value[j][b];
-    if (!full.empty()) e += full[j][static_cast<std::size_t>(a) * full_cols + b];
+    if (!full.empty()) e += full[j][entry];
     S m = exp(e);
-    if (!phase.empty()) m *= cos(phase[j][phase_on_value ? b : a]);
+    if (!phase.empty()) m *= cos(phase[j][!full.empty() ? entry : static_cast<std::size_t>(key.empty() ? b : a)]);
     return m;
   }
   int full_cols = 0;
-  bool phase_on_value = false;
+  bool factors = false;
 };
 
 /// Log of the factor pair i puts on older pairs (gates of a whole token).
@@ -61,7 +70,7 @@ S log_gate(const Head<S>& h, int i) {
   if (w.decay.is_constant()) return S(std::log(w.decay.value));
   if (w.fade == Weights::Fade::decay) return h.at("g", 0);
   const S steady = w.steady > 0 ? S(std::log(w.steady)) : S(0.0);
-  return w.per == Weights::Per::token ? h.pair.at("g")(i, 0) + steady : steady;
+  return w.per == Weights::Per::token && !w.signed_factors ? h.pair.at("g")(i, 0) + steady : steady;
 }
 
 template <class S>
@@ -139,18 +148,36 @@ PairWeights<S> pair_weights(const Head<S>& h, int t, int newest) {
   if (by_key && !in_kernel) out.key.resize(out.count);
   if (by_value) out.value.resize(out.count);
   if (by_full) out.full.resize(out.count), out.full_cols = h.sizes.value_dim;
-  if (gated && w.complex) out.phase.resize(out.count), out.phase_on_value = by_value && !by_key;
+  const bool by_token = gated && w.per == P::token, turned = gated && w.complex;
+  if (turned && !by_token) out.phase.resize(out.count);
+  out.factors = gated && w.signed_factors;
+  // Logs are added up, factors of either sign multiplied: a factor may be zero, and its gradient is not.
+  const char* const letter = out.factors ? "a" : "g";
+  const auto pass = [&](Vec<S>& so_far, const std::string& input, int i) {
+    const Matrix<S>& gates = h.pair.at(input);
+    for (std::size_t c = 0; c < so_far.size(); ++c) {
+      const S& gate = gates(i, static_cast<int>(c));
+      so_far[c] = out.factors ? so_far[c] * gate : so_far[c] + gate;
+    }
+  };
+  const S open = out.factors ? 1.0 : 0.0;
 
   S fade = 0.0;
-  Vec<S> key_fade(h.sizes.key_dim, S(0.0)), value_fade(h.sizes.value_dim, S(0.0));
-  Vec<S> full_fade(by_full ? std::size_t(h.sizes.key_dim) * h.sizes.value_dim : 0, S(0.0));
-  Vec<S> phase_fade(gated && w.complex ? h.pair.at("theta").cols : 0, S(0.0));
+  Vec<S> factor{S(1.0)};  // of a whole token, signed
+  Vec<S> key_fade(h.sizes.key_dim, open), value_fade(h.sizes.value_dim, open);
+  Vec<S> full_fade(by_full ? std::size_t(h.sizes.key_dim) * h.sizes.value_dim : 0, open);
+  Vec<S> phase_fade(turned ? h.pair.at("theta").cols : 0, S(0.0));
   Vec<S> q = w.near != Kernel::none ? h.queries[t] : Vec<S>{};
   const std::vector<bool> nearest =
       w.near == Kernel::nearest ? nearest_pairs(h, t, out.first, newest) : std::vector<bool>{};
   for (int j = out.count - 1; j >= 0; --j) {
     const int i = out.first + j;
     out.logit[j] += w.transport ? fade * S(gate_scale) : fade;
+    if (out.factors && by_token) out.factor[j] *= factor[0];
+    if (turned && by_token) {
+      using std::cos;
+      out.factor[j] *= cos(phase_fade[0]);
+    }
     importance(h, i, newest, out.factor[j], out.logit[j]);
     age_weight(h, t, newest - i, out.factor[j], out.logit[j]);
     if (!nearest.empty() && !nearest[static_cast<std::size_t>(j)]) out.factor[j] = S(0.0);
@@ -179,11 +206,10 @@ PairWeights<S> pair_weights(const Head<S>& h, int t, int newest) {
     if (!out.phase.empty()) out.phase[j] = phase_fade;
     if (j == 0) break;
     fade += log_gate(h, i);
-    if (by_key)
-      for (int a = 0; a < h.sizes.key_dim; ++a) key_fade[a] += h.pair.at("gk")(i, a);
-    if (by_value)
-      for (int b = 0; b < h.sizes.value_dim; ++b) value_fade[b] += h.pair.at("gv")(i, b);
-    for (std::size_t c = 0; c < full_fade.size(); ++c) full_fade[c] += h.pair.at("gkv")(i, static_cast<int>(c));
+    if (by_token && out.factors) pass(factor, "a", i);
+    if (by_key) pass(key_fade, letter + std::string("k"), i);
+    if (by_value) pass(value_fade, letter + std::string("v"), i);
+    if (by_full) pass(full_fade, letter + std::string("kv"), i);
     for (std::size_t c = 0; c < phase_fade.size(); ++c) phase_fade[c] += h.pair.at("theta")(i, static_cast<int>(c));
     if (w.transport) {
       const Vec<S> u = h.pair.at("w_t").row(i);

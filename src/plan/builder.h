@@ -66,7 +66,12 @@ class Builder {
   int quantity(const Quantity&, const std::string& input);  // absent (-1), a constant, or an input
   int keys(const std::string& name);                        // q, k or p with their norm and features
   int plain_keys(const std::string& name);                  // without the features
-  int log_fade();                                           // of the weights: absent, a constant, or `g`
+  int log_fade();  // of the weights: absent, a constant, `g`, or the log of |a| (gate(signed))
+  /// Factors of either sign are their sizes, of which families take the logs, and +1 or -1: with p_t the product of the
+  /// signs up to token t, p S fades by the sizes alone if what is written is multiplied by p_t; so is what is read.
+  int log_magnitude(int factors);
+  int running_sign(int factors, std::string state, std::string of);
+  int with_sign(int value, int sign);
   int importance();
   int scaled_importance();  // times the constant step of gd(1)
   int decay_before();       // log factor on the state before a step
@@ -83,6 +88,7 @@ class Builder {
   int stage_result(const std::string& name, Axes axes);
   int run_stage(const zoo::Stage&, Axes axes);
   int features(int value);
+  int position();
   void finish(int answer);
   Axes axes_of(const std::string& name) const;
   void drop_unused_inputs();
@@ -95,6 +101,7 @@ class Builder {
   const Options& options_;
   Type type_;
   std::map<std::string, int> stage_results_, canonical_values_;
+  int position_ = -1;
 };
 
 }  // namespace ttr

@@ -1,7 +1,9 @@
 // Quantities of a design that several families ask for: keys with their norm and features, gates, steps, importances.
 #include <cmath>
 
+#include "families/elementwise/carry/carry.h"
 #include "plan/builder.h"
+#include "zoo/zoo.h"
 
 namespace ttr {
 
@@ -62,6 +64,10 @@ int Builder::features(int value) {
       return map_by(Op::dijiang, {"P"});
     case Memory::Feature::rebased:
       return map_by(Op::rebased, {"gamma", "shift"});
+    case Memory::Feature::cosformer:
+      p_.letters['F'] = 2 * width(value);
+      return operation(Op::cosformer, {value, position()}, axes(value).replaced(axes(value).back(), 'F'),
+                       memory.length);
     case Memory::Feature::identity:
       return value;
     case Memory::Feature::elu1:
@@ -80,12 +86,36 @@ int Builder::features(int value) {
   return value;
 }
 
+// What takes the index of a token in the call to its number in the sequence; one count for all who ask.
+int Builder::position() {
+  if (position_ >= 0) return position_;
+  const zoo::Stage count{.shape = "B T 1",
+                         .family = &families::carry_family,
+                         .option = static_cast<int>(families::Carry::position),
+                         .state = {"position", "B 1", "tokens seen", Range::positive, false}};
+  return position_ = run_stage(count, {});
+}
+
+int Builder::log_magnitude(int factors) { return operation(Op::log_magnitude, {factors}, axes(factors)); }
+
+int Builder::running_sign(int factors, std::string state, std::string of) {
+  const bool inner = Axes::is_inner(axes(factors).back());
+  const std::string shape = std::string("B H ") + (inner ? axes(factors).back() : '1');
+  const zoo::Stage sign{.family = &families::carry_family,
+                        .option = static_cast<int>(families::Carry::sign),
+                        .state = {std::move(state), shape,
+                                  "1 where the product of the signs of " + of + " is negative", Range::fresh, false}};
+  return sign.family->stage(*this, sign, {factors}, inner ? axes(factors) : axes(factors).with('1'));
+}
+
+int Builder::with_sign(int value, int sign) { return operation(Op::with_sign, {value, sign}, axes(value)); }
+
 // Log decay of the weights: absent, a constant, an input per head or per token.
 int Builder::log_fade() {
   const Weights& w = p_.design.weights;
   if (w.fade == Weights::Fade::equal) return -1;
   if (w.decay.is_constant()) return w.decay.value == 1 ? -1 : constant(std::log(w.decay.value));
-  const int g = canonical("g");
+  const int g = w.signed_factors ? log_magnitude(canonical("a")) : canonical("g");
   if (w.steady == 0 || w.steady == 1) return g;
   return operation(Op::add, {g, constant(std::log(w.steady))}, axes(g));  // gate * decay(x)
 }

@@ -313,7 +313,7 @@ void apply_setting(Recipe& recipe, const std::string& name, const std::string& v
       if (term.word == "levels") return set_count(term, "levels", name, value);
     throw Error("the recipe " + to_string(recipe) + " has no levels", "setting levels");
   }
-  if (name == "degree") return set(recipe.memory, "degree", value);
+  if (name == "degree" || name == "length") return set(recipe.memory, name, value);
   if (name == "ridge") return set_ridge(recipe, value);
   if (name == "ridge_kind") {
     for (const char* key : {"relative", "frobenius", "fading"}) remove(recipe.solver, key);
@@ -427,7 +427,7 @@ std::string stream_recipe(std::string_view text, std::vector<std::string>* chang
       if (!info.stream_default.empty()) settings.emplace(info.name, info.stream_default);
   apply_settings(read.recipe, read.layer, settings);
   for (const Term& term : read.recipe.weights)
-    for (const char* word : {"complex", "trapezoid", "exponential", "full"})
+    for (const char* word : {"complex", "signed", "trapezoid", "exponential", "full"})
       if (term.has(word))
         throw Error("on a stream '" + to_string(read.recipe) + "' would need the inputs of " + term.word + "(" +
                         word + ") for every row; choose a recipe without it",

@@ -275,6 +275,26 @@ template <>
 struct Formula<prepare::Op::shrink_gate> : LogOfFactor<true> {};
 template <>
 struct Formula<prepare::Op::log> : LogOfFactor<false> {};
+template <>
+struct Formula<prepare::Op::log_magnitude> {
+  template <class T>
+  static HWY_INLINE Num<T> away_from_zero(Num<T> x) {
+    const Num<T> least = T(sizeof(T) == 4 ? 0x1p-48 : 0x1p-128);
+    return where(x < T(0), where(-least < x, -least, x), where(x < least, least, x));
+  }
+  TTR_VALUE { return log(abs(away_from_zero(x[0]))); }
+  TTR_GRADIENT { d[0] = dy / away_from_zero(x[0]); }
+};
+template <>
+struct Formula<prepare::Op::with_sign> {
+  TTR_VALUE { return x[0] * x[1]; }
+  TTR_GRADIENT { d[0] = dy * x[1]; }
+};
+template <>
+struct Formula<prepare::Op::twice_less_one> {
+  TTR_VALUE { return 1 + 2 * expm1(x[0]); }
+  TTR_GRADIENT { d[0] = dy * (y + 1); }
+};
 // 1 - k^2 d is a matrix of factors. A product that rounding has put just above one counts as one: the implicit step
 // makes k^2 d = 1 to the last bit where its delta is large.
 template <>

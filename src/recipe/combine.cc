@@ -5,7 +5,8 @@
 //   local       near, solved by exact, cg, gd or given      given       near / local(1) only
 //   kernel      gd, exact, cg, sgd                          slots       gate or equal, gd(1)
 //   vector      gd(1)                                       networks    sgd, minibatch, descend, gd
-//   constant    gd, sgd, exact                              gate(full), complex, trapezoid: linear gd(1)
+//   constant    gd, sgd, exact                              gate(full), trapezoid: linear gd(1)
+//   complex, signed         linear or vector, gd(1): the pairs of one sum may count negative
 //   gate(key), gate(value)  weights that differ between channels: gd(1) (or exact where each channel is its own mean)
 //   importance, levels, given, mask   solvers that see every pair; for the others the importance of the newest pair
 //               *is* the step
@@ -197,10 +198,21 @@ class Check {
     const bool linear_step = m_.kind == Class::linear && !near_on() && one_batch_step();
     if (w_.per == Per::full && !linear_step)
       fail(fade, "full", "`gate(full)` gates every entry of the state of `linear` solved by `gd(1)`");
-    if (w_.complex && !(w_.per == Per::key && linear_step) &&
-        !(w_.per == Per::value && m_.kind == Class::vector && one_batch_step()))
+    const bool sums = linear_step || (m_.kind == Class::vector && one_batch_step() && w_.per != Per::key);
+    if (w_.complex && !sums)
       fail(fade, "complex",
-           "`complex` is `gate(key, complex) / linear / gd(1)` or `gate(value, complex) / vector / gd(1)`");
+           "`complex` weights turn the terms of a sum, which is what `linear` or `vector` with `gd(1)` keeps: "
+           "`gate(key, complex) / linear / gd(1)`");
+    if (w_.signed_factors) {
+      if (!sums)
+        fail(fade, "signed",
+             "`signed` factors give pairs negative weights: a sum may have such terms, `linear` or `vector` with "
+             "`gd(1)`, but an objective with them has no minimum; write `gate`, or let a step overshoot: `sgd(beta)` "
+             "with beta up to 2 has eigenvalues down to -1");
+      if (s_.rule == Solver::Rule::automatic)
+        fail(r_.solver, "step",
+             "`step=auto` divides by the sum of the weights, which `signed` factors may make zero; give a number");
+    }
     if (w_.importance == Importance::trapezoid && !(linear_step && w_.per == Per::token))
       fail(fade, "trapezoid", "`gate(trapezoid)` is a scalar gate of `linear` solved by `gd(1)`");
     if (w_.levels) {
@@ -209,7 +221,8 @@ class Check {
         fail(levels, {},
              "`levels` weighs pairs by the level of their age, but " + solver_name() +
                  " sees only the newest pair; use `gd(n)`, `descend(n)`, `exact`, `cg(n)` or `chebyshev(n)`");
-      if (w_.per != Per::token || w_.importance == Importance::trapezoid || w_.importance == Importance::exponential)
+      if (w_.per != Per::token || w_.complex || w_.importance == Importance::trapezoid ||
+          w_.importance == Importance::exponential)
         fail(fade, {}, "`levels` goes with a scalar fade: `equal`, `decay(g)` or `gate`, with or without `beta`");
     }
     if (w_.window > 0 && (w_.levels || w_.complex || w_.per == Per::full || w_.importance == Importance::trapezoid))
@@ -467,6 +480,10 @@ class Check {
              "`normalise(" + std::string(option) +
                  ")` divides by the sum of the keys that `linear` with "
                  "`gd(1)` stores; for weights that sum to one write `near(exp) / constant / exact`");
+      if (w_.signed_factors)
+        fail(term, option,
+             "`normalise(" + std::string(option) +
+                 ")` divides by a sum of weights, which `signed` factors may make zero; use `normalise(rms)`");
       if (e_.read_before)
         fail(term, option,
              "`normalise(" + std::string(option) + ")` belongs to the state after the token; drop `read`");

@@ -81,6 +81,8 @@ std::string Symbols::features() const {
       return "(" + std::to_string(2 * d.memory.degree) + "K)";
     case Feature::polynomial:
       return "\\binom{K+" + std::to_string(d.memory.degree) + "}{" + std::to_string(d.memory.degree) + "}";
+    case Feature::cosformer:
+      return "(2K)";
     case Feature::rebased:
       return "(K(K+1)/2)";
     default:
@@ -193,20 +195,24 @@ std::string Symbols::faded(const std::string& state) const {
     gated.weights.steady = 0;
     return numeral(w.steady) + "\\, " + Symbols(gated, causal).faded(state);
   }
-  const std::string phase = w.complex ? " + \\mathrm{i}\\theta_t" : "";
+  // The factor of a gate: e^{gk_t}, turned by a phase, or the input ak_t itself.
+  const auto factor = [&](const std::string& of) {
+    if (w.signed_factors) return of.empty() ? std::string("a_t") : "\\mathrm{a" + of + "}_t";
+    return "e^{" + (of.empty() ? std::string("g_t") : "\\mathrm{g" + of + "}_t") +
+           (w.complex ? " + \\mathrm{i}\\theta_t" : "") + "}";
+  };
+  const bool vector = d.memory.kind == Class::vector || d.memory.kind == Class::constant;
   switch (w.per) {
     case Per::key:
-      return "\\operatorname{diag}(e^{\\mathrm{gk}_t" + phase + "}) " + state;
+      return "\\operatorname{diag}(" + factor("k") + ") " + state;
     case Per::value:
-      if (d.memory.kind == Class::vector || d.memory.kind == Class::constant)
-        return "e^{\\mathrm{gv}_t" + phase + "}\\odot " + state;
-      return state + " \\operatorname{diag}(e^{\\mathrm{gv}_t})";
+      return vector ? factor("v") + "\\odot " + state : state + " \\operatorname{diag}(" + factor("v") + ")";
     case Per::key_value:
-      return "\\operatorname{diag}(e^{\\mathrm{gk}_t}) " + state + " \\operatorname{diag}(e^{\\mathrm{gv}_t})";
+      return "\\operatorname{diag}(" + factor("k") + ") " + state + " \\operatorname{diag}(" + factor("v") + ")";
     case Per::full:
-      return "e^{\\mathrm{gkv}_t}\\odot " + state;
+      return factor("kv") + "\\odot " + state;
     default:
-      return "e^{g_t}\\, " + state;
+      return factor("") + "\\, " + state;
   }
 }
 
@@ -319,11 +325,14 @@ std::string where(const Symbols& y) {
     if (w.near != Kernel::none) out += kernel_note(w.near, w.near_scale, w.bandwidth);
     for (const std::string& note : age_notes(w)) say(note);
     if (w.fade == Weights::Fade::gate && d.memory.kind != Class::slots) {
-      if (w.per == Per::token) say("$a_j = e^{g_j}$");
-      if (w.per == Per::key) say("one $a_j = e^{\\mathrm{gk}_j}$ per key channel");
-      if (w.per == Per::value) say("one $a_j = e^{\\mathrm{gv}_j}$ per value channel");
-      if (w.per == Per::key_value) say("$a_j = e^{\\mathrm{gk}_j} (e^{\\mathrm{gv}_j})^\\top$ per entry of $S$");
-      if (w.per == Per::full) say("one $a_j = e^{\\mathrm{gkv}_j}$ per entry of $S$");
+      const auto factor = [&](const std::string& of) {
+        return w.signed_factors ? "\\mathrm{a" + of + "}_j" : "e^{\\mathrm{g" + of + "}_j}";
+      };
+      if (w.per == Per::token) say(w.signed_factors ? "$a_j$ factors of either sign" : "$a_j = e^{g_j}$");
+      if (w.per == Per::key) say("one $a_j = " + factor("k") + "$ per key channel");
+      if (w.per == Per::value) say("one $a_j = " + factor("v") + "$ per value channel");
+      if (w.per == Per::key_value) say("$a_j = " + factor("k") + " (" + factor("v") + ")^\\top$ per entry of $S$");
+      if (w.per == Per::full) say("one $a_j = " + factor("kv") + "$ per entry of $S$");
       if (w.complex) say("the factors turned by a phase $e^{\\mathrm{i}\\theta_j}$");
     }
     if (w.importance == Importance::exponential) say("$\\iota_i$ the log importance");
@@ -347,6 +356,7 @@ std::string where(const Symbols& y) {
                                      "second-order Taylor",
                                      "monomial",
                                      "DPFP",
+                                     "cosFormer",
                                      "T2R",
                                      "Hedgehog",
                                      "Hedgehog (exp)",

@@ -49,7 +49,8 @@ struct Weights {
   Quantity decay;  // Fade::decay: constant = the factor in (0, 1]; input = g [H]
                    // Fade::gate: input, or constant = the factor (gate=0.98 is what a stream uses)
   enum class Per { token, key, value, key_value, full, slot } per = Per::token;  // what has its own gate
-  bool complex = false;                                                          // gate(key, complex)
+  bool complex = false;         // gate(complex): a phase beside every gate; the real part of the memory is read
+  bool signed_factors = false;  // gate(signed): the factors themselves are the inputs, of either sign
   enum class Importance { one, beta, exponential, trapezoid } importance = Importance::one;
   Quantity beta;               // Importance::beta
   int window = 0;              // 0: every pair; n: only the newest n
@@ -89,6 +90,7 @@ struct Memory {
     taylor2,
     polynomial,
     dpfp,
+    cosformer,
     t2r,
     hedgehog,
     hedgehog_exp,
@@ -101,12 +103,15 @@ struct Memory {
   } feature = Feature::identity;
   /// A feature for each key channel.
   bool keeps_channels() const { return feature <= Feature::silu; }
+  /// A map of the token's number besides its key: the state counts tokens.
+  bool knows_position() const { return feature == Feature::cosformer; }
   /// Maps whose matrix, bias or norm is an input; with a matrix of M rows, and with a bias.
   bool has_map_inputs() const { return feature >= Feature::t2r; }
   bool has_matrix() const { return has_map_inputs() && feature != Feature::rebased; }
   bool has_bias() const { return feature >= Feature::t2r && feature <= Feature::hedgehog_softmax2; }
   int rows = 0;  // features=n: rows of the matrix; 0 = K
   int matrix_rows(int key_dim) const { return rows > 0 ? rows : key_dim; }
+  int length = 0;            // cosformer: tokens over which its weights fall to zero; 0 for the other maps
   int degree = 2;            // polynomial feature or kernel; nu of dpfp
   bool reverse = false;      // linear(reverse): a map from value to key (Oja)
   bool per_channel = false;  // constant(channel)

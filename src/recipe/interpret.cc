@@ -98,11 +98,13 @@ void read_fade(const Term& term, Weights& w) {
     } else if (key || value) {
       w.per = key && value ? Weights::Per::key_value : key ? Weights::Per::key : Weights::Per::value;
     }
-    only_with(term, "complex", {"key", "value"});
     w.complex = term.has("complex");
-    if (w.complex && w.per != Weights::Per::key && w.per != Weights::Per::value)
+    if (w.complex && w.per == Weights::Per::key_value)
       fail_at(column_of(term, "complex"),
-              "`complex` turns either key or value channels; keep one of `key` and `value`");
+              "`complex` turns either key or value channels; keep one of `key` and `value`, or write `full`");
+    w.signed_factors = term.has("signed");
+    if (w.complex && w.signed_factors)
+      fail_at(column_of(term, "signed"), "a `complex` factor of phase pi is negative already; drop `signed`");
   }
   if (term.has("beta")) w.importance = Weights::Importance::beta, w.beta = quantity(term, "beta");
   if (term.has("exponential")) w.importance = Weights::Importance::exponential;
@@ -187,6 +189,7 @@ Memory read_memory(const Term& term) {
                                                                  {"silu", Feature::silu},
                                                                  {"taylor2", Feature::taylor2},
                                                                  {"dpfp", Feature::dpfp},
+                                                                 {"cosformer", Feature::cosformer},
                                                                  {"polynomial", Feature::polynomial},
                                                                  {"t2r", Feature::t2r},
                                                                  {"hedgehog", Feature::hedgehog},
@@ -200,6 +203,8 @@ Memory read_memory(const Term& term) {
     only_with(term, "features",
               {"t2r", "hedgehog", "hedgehog_exp", "hedgehog_softmax2", "favor", "favor_relu", "rfa", "dijiang"});
     m.rows = count(term, "features", 0);
+    only_with(term, "length", {"cosformer"});
+    if (term.has("cosformer")) m.length = count(term, "length", 4096);
     for (const auto& [word, feature] : features)
       if (term.has(word)) m.feature = feature;
     m.degree = count(term, "degree", 2);

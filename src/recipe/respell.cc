@@ -75,7 +75,7 @@ Term fade(const Weights& w) {
   }
   words.flag("key", w.per == Per::key || w.per == Per::key_value);
   words.flag("value", w.per == Per::value || w.per == Per::key_value);
-  words.flag("full", w.per == Per::full).flag("complex", w.complex);
+  words.flag("full", w.per == Per::full).flag("complex", w.complex).flag("signed", w.signed_factors);
   if (w.importance == Weights::Importance::beta) words.quantity("beta", w.beta);
   words.flag("exponential", w.importance == Weights::Importance::exponential);
   words.flag("trapezoid", w.importance == Weights::Importance::trapezoid);

@@ -26,6 +26,8 @@ bool has_fade(D d, Weights::Fade fade) {  // one the solver sees, and that is an
 bool gate(D d, Per per) { return has_fade(d, Weights::Fade::gate) && d.weights.per == per; }
 bool gates_keys(D d) { return gate(d, Per::key) || gate(d, Per::key_value); }
 bool gates_values(D d) { return gate(d, Per::value) || gate(d, Per::key_value); }
+bool is_signed(D d) { return d.weights.signed_factors; }
+bool turns(D d, Per per) { return d.weights.complex && gate(d, per); }
 bool decays(D d, Per per) {
   return d.solver.decay_kind == Solver::Decay::before && d.solver.decay.is_input() && d.solver.decay_per == per;
 }
@@ -52,21 +54,35 @@ constexpr InputRow table[] = {
     {"v", "P G V", "`near(..)`, `kernel(..)`", "value", Range::normal, [](D d) { return d.keeps_pairs(); }},
     {"v", "P H V", "all others", "value", Range::normal, [](D) { return true; }},
     // How pairs fade, where the solver sees older ones.
+    {"a", "P H", "`gate(signed)`", "factor on older pairs, of either sign", Range::factor,
+     [](D d) { return is_signed(d) && gate(d, Per::token); }},
+    {"ak", "P H K", "`gate(key, signed)`", "factor on each key channel, of either sign", Range::factor,
+     [](D d) { return is_signed(d) && gates_keys(d); }},
+    {"av", "P H V", "`gate(value, signed)`", "factor on each value channel, of either sign", Range::factor,
+     [](D d) { return is_signed(d) && gates_values(d); }},
+    {"akv", "P H K V", "`gate(full, signed)`", "factor on each entry of the state, of either sign", Range::factor,
+     [](D d) { return is_signed(d) && gate(d, Per::full); }},
     {"gs", "P H M", "`gate` with `slots(m)`", "log of the factor on each slot", Range::log_gate,
      [](D d) { return is_slots(d) && has_fade(d, Weights::Fade::gate); }},
     {"s", "P H M", "`slots(m)`", "write strength of each slot", Range::sigmoid, is_slots},
     {"g", "H", "`decay`, `decay(g)`", "log of the factor per token", Range::log_gate,
      [](D d) { return has_fade(d, Weights::Fade::decay); }},
     {"g", "P H", "`gate`", "log of the factor on older pairs", Range::log_gate,
-     [](D d) { return gate(d, Per::token); }},
-    {"gk", "P H K", "`gate(key)`", "log of the factor on each key channel", Range::log_gate, gates_keys},
-    {"gv", "P H V", "`gate(value)`", "log of the factor on each value channel", Range::log_gate, gates_values},
+     [](D d) { return gate(d, Per::token) && !is_signed(d); }},
+    {"gk", "P H K", "`gate(key)`", "log of the factor on each key channel", Range::log_gate,
+     [](D d) { return gates_keys(d) && !is_signed(d); }},
+    {"gv", "P H V", "`gate(value)`", "log of the factor on each value channel", Range::log_gate,
+     [](D d) { return gates_values(d) && !is_signed(d); }},
     {"gkv", "P H K V", "`gate(full)`", "log of the factor on each entry of the state", Range::log_gate,
-     [](D d) { return gate(d, Per::full); }},
+     [](D d) { return gate(d, Per::full) && !is_signed(d); }},
+    {"theta", "P H", "`gate(complex)`", "phase of the factor, in radians", Range::normal,
+     [](D d) { return turns(d, Per::token); }},
     {"theta", "P H K", "`gate(key, complex)`", "phase of the factor, in radians", Range::normal,
-     [](D d) { return gates_keys(d) && d.weights.complex; }},
+     [](D d) { return turns(d, Per::key); }},
     {"theta", "P H V", "`gate(value, complex)`", "phase of the factor, in radians", Range::normal,
-     [](D d) { return gates_values(d) && d.weights.complex; }},
+     [](D d) { return turns(d, Per::value); }},
+    {"theta", "P H K V", "`gate(full, complex)`", "phase of the factor, in radians", Range::normal,
+     [](D d) { return turns(d, Per::full); }},
     // How the state fades before a step.
     {"g", "T H", "`decay` of a solver", "log of the factor on the state", Range::log_gate,
      [](D d) { return decays(d, Per::token); }},

@@ -90,8 +90,11 @@ constexpr OptionInfo gate_options[] = {
     flag("value", "S[:,d] fades by exp(gv_t[d])", "one gate per value channel, input `gv` [B T H V]"),
     flag("full", "S[c,d] fades by exp(gkv_t[c,d])",
          "one gate per entry of the state, input `gkv` [B T H K V] (Mamba-1)"),
-    flag("complex", "factor exp(gk_t + i theta_t)",
-         "with `key` (linear) or `value` (vector): a phase `theta` turns the state; the real part is read"),
+    flag("complex", "factor exp(g_t + i theta_t)",
+         "a phase `theta` for every gate turns the state; the real part is read"),
+    flag("signed", "a_j in [-1, 1] itself is the input",
+         "factors of either sign, not their logs: `a` [B T H], `ak` with `key`, `av` with `value`, `akv` with `full` "
+         "(negative eigenvalues, arXiv 2411.12537)"),
     importance_beta_option,
     importance_exponential_option,
     flag("trapezoid", "lam_t dt_t k_t v_t' + (1-lam_t) dt_t a_t k_{t-1} v_{t-1}', lam = sigmoid(trap)",
@@ -144,6 +147,9 @@ constexpr OptionInfo linear_options[] = {
     flag("dpfp", "phi = r * roll(r, j), j = 1..degree, r = [relu(x); relu(-x)]",
          "deterministic parameter-free projection", "feature"),
     flag("polynomial", "all monomials up to `degree`", "polynomial regression", "feature"),
+    flag("cosformer", "phi(x) = [relu(x) cos a; relu(x) sin a], a = pi n / (2 L), n the token's number",
+         "map of key and position: weights fall with the cosine of the distance (cosFormer, arXiv 2202.08791)",
+         "feature"),
     flag("t2r", "phi(x) = relu(W x + b)", "learned map, inputs `W` [H M K], `b` [H M] (T2R, arXiv 2103.13076)",
          "feature"),
     flag("hedgehog", "phi(x) = softmax([z; -z]), z = W x + b",
@@ -160,6 +166,7 @@ constexpr OptionInfo linear_options[] = {
     flag("rebased", "phi(q).phi(k) = (y_q.y_k)^2 / K, y = gamma LN(x) + shift",
          "squared map, inputs `gamma`, `shift` [H K] (ReBased, arXiv 2402.10644)", "feature"),
     named_count("features", "M = n", "rows of the matrix of a map that has one (default K)", 65536),
+    named_count("length", "L = n", "of `cosformer`: the longest sequence (default 4096)", 1 << 30),
     named_count("degree", "degree = n", "of `polynomial` (default 2) or nu of `dpfp` (default 2)", 8),
     flag("reverse", "m: v -> k, residual k - S v", "with `sgd`: a map from value to key (Oja's rule)")};
 constexpr OptionInfo constant_options[] = {

@@ -101,6 +101,18 @@ void phase_back(const CarryProblem<T>& p, const CarryGradient<T>& d, const Seque
 }
 
 template <class T>
+void sign(const CarryProblem<T>& p, const Sequence& n, int head, T* state) {
+  for (Size t = n.begin; t < n.end; ++t) {
+    const T* const x = row_of(p.x, n.row, t, head);
+    for (Size i = 0; i < p.dim; ++i)
+      if (x[i * p.x.stride[3]] < T(0)) state[i] = state[i] == T(0) ? T(1) : T(0);
+    if (!p.y) continue;
+    T* const y = row_of(p.y, n.row, t, head);
+    for (Size i = 0; i < p.dim; ++i) y[i * p.y.stride[3]] = state[i] == T(0) ? T(1) : T(-1);
+  }
+}
+
+template <class T>
 struct Share {
   T p, q, log_q;
 };
@@ -237,6 +249,7 @@ Status forward(const CarryProblem<T>& p) noexcept {
     for (int h = 0; h < p.heads; ++h, state += width(p.kind, p.dim)) {
       if (p.kind == Carry::delay) delay(p, n, h, state);
       else if (p.kind == Carry::phase) phase(p, n, h, state);
+      else if (p.kind == Carry::sign) sign(p, n, h, state);
       else
         for (Size t = n.begin; t < n.end; ++t)
           log_share(p, n.row, t, h, state, state + p.dim, static_cast<bool>(p.y));
@@ -269,6 +282,8 @@ Status backward(const CarryProblem<T>& p, const CarryGradient<T>& d, Workspace w
           break;
         case Carry::phase:
           phase_back(p, d, n, h, d_final, d_initial);
+          break;
+        case Carry::sign:
           break;
         case Carry::position:
           position_back(d, n, d_final, d_initial);

@@ -5,6 +5,7 @@
 //   phase      y_t = (y_{t-1} + x_t) mod 2 pi, in [0, 2 pi)             state [N, H, D]: the last y
 //   log_share  z_t = log(e^{z_{t-1}} + e^{x_t})                         state [N, H, 2D]: z [D], then seen [D]
 //              y_t = (e^{x_t - z_t}, z_{t-1} - z_t)                     y [B, T, H, 2D]: shares, then log decays
+//   sign       y_t = y_{t-1} sign(x_t), sign(0) = 1: +1 or -1          state [N, H, D]: 1 where y is negative, else 0
 //   position   y_t = tokens seen before this call - begin               state [N, 1]: tokens seen;  y [B, T, 1, 1]
 //              so that t + y_t counts from the start of the sequence; no x
 //
@@ -16,7 +17,7 @@
 // In float that 1 also holds what rounding took from z (1 + remainder), so that z does not stand still when shares
 // get smaller than its last digit. x = -inf is a token without weight; +inf gives NaN.
 //
-// Gradients are those of the formulas; the modulus has slope 1, and `seen` none (a call without tokens hands d_final
+// Gradients are those of the formulas; a sign has none, the modulus has slope 1, and `seen` none (a call without tokens hands d_final
 // through whole).
 //
 // Traps: y must not overlap x. position counts in T: more than 2^24 tokens in float (2^53 in double), or a tensor of
@@ -35,7 +36,7 @@
 
 namespace ttr::families {
 
-enum class Carry { delay, phase, log_share, position };
+enum class Carry { delay, phase, log_share, sign, position };
 
 template <class T>
 struct CarryProblem {

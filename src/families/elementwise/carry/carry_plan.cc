@@ -1,4 +1,4 @@
-// The plan of the running quantities of a preparation: the last token, an angle, a running log-sum, the position.
+// The plan of the running quantities of a preparation: the last token, an angle, a running log-sum, a sign, the position.
 #include "families/elementwise/carry/carry.h"
 #include "families/elementwise/running_plan.h"
 

@@ -136,6 +136,33 @@ TEST(Carry, LogShare) {
   for (const int fresh : {0, 1, 2}) f.fresh = fresh, check_all(f);
 }
 
+// The sign of a product, token by token; a split call goes on where it ended, and nothing has a gradient.
+TEST(Carry, Sign) {
+  const double x[8] = {0.5, -1, -0.1, 0, -0.0, -2, 3, -1e-300}, want[8] = {1, -1, 1, 1, 1, -1, -1, 1};
+  for (const Size first : {8, 0, 1, 2, 5, 7}) {
+    double y[8], state = 0;
+    for (const Sequence& part : {Sequence{0, 0, first}, Sequence{0, first, 8}}) {
+      CarryProblem<double> p;
+      p.sequences = {&part, 1}, p.kind = Carry::sign, p.heads = 1, p.dim = 1, p.state = &state;
+      p.x = {x, {1, 8, 1, 1}, {8, 1, 1, 1}}, p.y = {y, {1, 8, 1, 1}, {8, 1, 1, 1}};
+      ASSERT_EQ(carry::forward(p), Status::ok);
+    }
+    for (int t = 0; t < 8; ++t) EXPECT_EQ(y[t], want[t]) << t << " split at " << first;
+    EXPECT_EQ(state, 0);
+  }
+  double d_x[8] = {}, d_y[8] = {1, 2, 3, 4, 5, 6, 7, 8}, state = 1, d_final = 3, d_initial = 0;
+  const Sequence all{0, 0, 8};
+  CarryProblem<double> p;
+  p.sequences = {&all, 1}, p.kind = Carry::sign, p.heads = 1, p.dim = 1, p.state = &state;
+  p.x = {x, {1, 8, 1, 1}, {8, 1, 1, 1}};
+  CarryGradient<double> d;
+  d.d_y = {d_y, {1, 8, 1, 1}, {8, 1, 1, 1}}, d.d_x = {d_x, {1, 8, 1, 1}, {8, 1, 1, 1}};
+  d.d_final = &d_final, d.d_initial = &d_initial;
+  ASSERT_EQ(carry::backward(p, d, {}), Status::ok);
+  for (const double each : d_x) EXPECT_EQ(each, 0);
+  EXPECT_EQ(d_initial, 0);
+}
+
 TEST(Carry, Position) {
   Carried f;
   f.kind = Carry::position, f.H = f.D = 1;

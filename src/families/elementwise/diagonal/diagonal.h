@@ -4,12 +4,13 @@
 //   selective  S_t[n,d] = a_t[n,d] S_{t-1}[n,d] + k_t[n] u_t[d]                       S [K, V], real
 //              o_t[d] = scale sum_n q_t[n] S_t[n,d]
 //              a_t[n,d] = exp(step_t[d] A[n,d])   (Mamba-1: step = dt, u = dt x)
+//                      or 2 exp(step_t[d] A[n,d]) - 1  (Mamba-1 with eigenvalues in [-1, 1])
 //                      or 1 - k_t[n]^2 step_t[d]  (Longhorn as released: step = delta, u = delta x)
 //   rotating   S_t = diag(e^{g_t + i theta_t}) S_{t-1} + k_t v_t' ;  o_t = scale Re(S_t)' q_t
 //              S [K, V], complex
 //
 // HGRN, RG-LRU and LRU are `vector`, GateLoop is `rotating`. The [T, K, V] tensor of gates of `selective` is never
-// stored. Sources: arXiv 2312.00752 (Mamba), 2407.14207 (Longhorn), 2311.01927 (GateLoop), 2303.06349 (LRU).
+// stored. Sources: arXiv 2312.00752 (Mamba), 2407.14207 (Longhorn), 2411.12537 (negative eigenvalues), 2311.01927 (GateLoop), 2303.06349 (LRU).
 //
 // Forms: step and recurrent (the same, bit for bit; Form::best is this with one thread) and scan (common/scan.h): per
 // segment of `chunk` tokens (<= 0: up to nine of them) the map S -> A * S + B, an up-sweep and a down-sweep over the maps,
@@ -56,7 +57,7 @@ struct ChannelGradient {
   T *d_initial = nullptr, *d_initial_im = nullptr;
 };
 
-enum class SelectiveGate { exponential, longhorn };
+enum class SelectiveGate { exponential, twice, longhorn };
 
 /// Head h reads q and k of head h / (heads / key_heads). Mamba-1's grouped B and C with D channels: heads = key_heads
 /// = groups and V = D / groups, which is a view of [B, T, D]; without groups one head has all channels.

@@ -21,15 +21,24 @@ bool claim_channel(const Design& design, bool causal) {
   rest.needs(rest.m.kind, {Memory::Class::vector});
   rest.takes_fade(), rest.takes_read_norms();
   if (rest.takes(rest.w.per, {Per::value})) rest.w.complex = false;
+  rest.w.signed_factors = false;
   rest.x.keys = {};  // there are none
   return causal && rest.is_nothing();
 }
 
 int build_channel(Builder& b, double) {
   const Weights& w = b.design().weights;
+  const std::vector<std::ptrdiff_t> extent = {b.shape().heads, b.shape().value_dim};
+  if (w.signed_factors) {  // as in the families with a matrix: h times the product of the signs fades by the sizes
+    const int factors = b.canonical(w.per == Per::value ? "av" : "a");
+    const int sign = b.running_sign(factors, "flip", w.per == Per::value ? "av" : "a");
+    Step step = b.kernel(channel_family, 1, -1, -1, b.with_sign(b.canonical("v"), sign), -1, -1, Own::count);
+    step.operands[Own::gv] = w.per == Per::value ? b.log_magnitude(factors) : b.log_fade();
+    const StatePart memory{{"h", "B H V", "the memory, times -1 where flip is 1"}, extent, b.type()};
+    return b.with_sign(b.add(std::move(step), "BTHV", {memory}), sign);
+  }
   Step step = b.kernel(channel_family, 1, -1, -1, b.canonical("v"), -1, -1, Own::count);
   step.operands[Own::gv] = w.per == Per::value ? b.canonical("gv") : b.log_fade();
-  const std::vector<std::ptrdiff_t> extent = {b.shape().heads, b.shape().value_dim};
   std::vector<StatePart> states = {{{"h", "B H V", "the memory"}, extent, b.type()}};
   if (!w.complex) return b.add(std::move(step), "BTHV", states);
   step.operands[Own::theta] = b.canonical("theta");
@@ -44,25 +53,28 @@ bool claim_rotating(const Design& design, bool causal) {
   Claim rest(design);
   rest.needs(rest.w.complex);
   rest.w.complex = false;
-  rest.needs(rest.w.per, {Per::key});
-  rest.takes_fade(), rest.takes_narrow_features(), rest.takes_read_norms();
+  rest.needs(rest.w.per, {Per::key, Per::token});
+  rest.takes_fade(), rest.takes_narrow_features(), rest.takes_read_norms(), rest.takes_importance();
   return causal && rest.is_nothing();
 }
 
 int build_rotating(Builder& b, double scale) {
-  const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
+  const int q = b.keys("q"), k = b.keys("k");
+  int v = b.canonical("v");
+  if (const int beta = b.importance(); beta >= 0) v = b.operation(prepare::Op::multiply, {v, beta}, "BTHV");
   Step step = b.kernel(rotating_family, scale, q, k, v, -1, -1, Own::count);
-  step.operands[Own::gk] = b.canonical("gk"), step.operands[Own::theta] = b.canonical("theta");
+  step.operands[Own::gk] = b.design().weights.per == Per::key ? b.canonical("gk") : b.log_fade();
+  step.operands[Own::theta] = b.canonical("theta");
   return b.add(std::move(step), "BTHV", {b.memory_part(k, v), b.memory_part(k, v, "S_im", "its imaginary part")});
 }
 
-// The gate is exp(step_d A[k,d]) or 1 - k_k^2 step_d, from the values named `step` and `A`.
+// The gate is exp(step_d A[k,d]), twice that less one, or 1 - k_k^2 step_d, from the values named `step` and `A`.
 int build_selective(Builder& b, double scale) {
   const int q = b.canonical("q"), k = b.canonical("k"), v = b.canonical("v");
   const auto gate = b.layer()->options_or_default<SelectiveGate>();
   Step step = b.kernel(selective_family, scale, q, k, v, -1, -1, Own::count);
   step.operands[Own::step] = b.operand("step");
-  if (gate == SelectiveGate::exponential) step.operands[Own::rates] = b.operand("A");
+  if (gate != SelectiveGate::longhorn) step.operands[Own::rates] = b.operand("A");
   step.set_options(gate);
   return b.add(std::move(step), "BTHV", {b.memory_part(k, v)});
 }
@@ -133,7 +145,7 @@ struct RotatingCalls {
     p.heads = linear.heads, p.key_heads = linear.key_heads;
     p.key_dim = linear.key_dim, p.value_dim = linear.value_dim, p.scale = linear.scale;
     p.q = linear.q, p.k = linear.k, p.v = linear.v, p.o = linear.o;
-    p.g = o.vectors(Own::gk), p.theta = o.vectors(Own::theta);
+    p.g = o.channels(Own::gk, p.key_dim), p.theta = o.channels(Own::theta, p.key_dim);
     p.state = linear.state, p.state_im = o.template state<T>(state, 1);
     p.team = linear.team;
     return p;
@@ -145,7 +157,7 @@ struct RotatingCalls {
     const LinearGradient<T> linear = o.gradient(call);
     RotatingGradient<T> d;
     d.d_o = linear.d_o, d.d_q = linear.d_q, d.d_k = linear.d_k, d.d_v = linear.d_v;
-    d.d_g = o.d_vectors(Own::gk), d.d_theta = o.d_vectors(Own::theta);
+    d.d_g = o.d_channels(Own::gk, o.key_dim()), d.d_theta = o.d_channels(Own::theta, o.key_dim());
     d.d_final = linear.d_final, d.d_initial = linear.d_initial;
     d.d_final_im = o.template state<const T>(call.d_final, 1);
     d.d_initial_im = o.template state<T>(call.d_initial, 1);

@@ -108,12 +108,17 @@ struct Selective : Matrix {
   SelectiveGate gate = SelectiveGate::exponential;
   bool extreme = false;
 
-  std::string name() const { return (gate == SelectiveGate::exponential ? "mamba" : "longhorn") + shape(); }
+  std::string name() const {
+    return (gate == SelectiveGate::exponential ? "mamba"
+            : gate == SelectiveGate::twice     ? "twice"
+                                               : "longhorn") +
+           shape();
+  }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, G, K}},  {"k", Role::input, {B, T, G, K}},
                            {"u", Role::input, {B, T, H, V}},  {"step", Role::input, {B, T, H, V}, 0.5, 0.2},
                            {"o", Role::output, {B, T, H, V}}, {"S", Role::state, {N(), H, K, V}}};
-    if (gate == SelectiveGate::exponential) s.push_back({"A", Role::input, {H, K, V}, -1, 0.3});
+    if (gate != SelectiveGate::longhorn) s.push_back({"A", Role::input, {H, K, V}, -1, 0.3});
     return s;
   }
   Values draw_values() const {
@@ -136,7 +141,10 @@ struct Selective : Matrix {
             for (Size i = 0; i < K; ++i) {
               const double k = in.at("k")[key(n.row, t, h) + i];
               const double a =
-                  gate == SelectiveGate::longhorn ? 1 - k * k * dt : std::exp(dt * in.at("A")[(h * K + i) * V + j]);
+                  gate == SelectiveGate::longhorn
+                      ? 1 - k * k * dt
+                      : (gate == SelectiveGate::twice ? 2 : 1) * std::exp(dt * in.at("A")[(h * K + i) * V + j]) -
+                            (gate == SelectiveGate::twice ? 1 : 0);
               double& S = out["S"][(seq_head * K + i) * V + j];
               S = a * S + k * in.at("u")[value];
               out["o"][value] += scale * in.at("q")[key(n.row, t, h) + i] * S;
@@ -262,7 +270,7 @@ TEST(Elementwise, Vector) {
 }
 
 TEST(Elementwise, Selective) {
-  for (const SelectiveGate gate : {SelectiveGate::exponential, SelectiveGate::longhorn}) {
+  for (const SelectiveGate gate : {SelectiveGate::exponential, SelectiveGate::twice, SelectiveGate::longhorn}) {
     Selective f;
     f.gate = gate;
     for (const Size T : {0, 1, 2, 7}) f.T = T, check_family(f, forms);
@@ -276,7 +284,7 @@ TEST(Elementwise, Selective) {
 // Several panels of columns and a part of one, in every instruction set (see check_family); float too, which the
 // harness runs in the best one alone.
 TEST(Elementwise, SelectiveInPanels) {
-  for (const SelectiveGate gate : {SelectiveGate::exponential, SelectiveGate::longhorn}) {
+  for (const SelectiveGate gate : {SelectiveGate::exponential, SelectiveGate::twice, SelectiveGate::longhorn}) {
     Selective f;
     f.gate = gate, f.H = f.G = 1, f.K = 4, f.V = 45, f.T = 37;
     check_family(f, forms, false);

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "families/elementwise/diagonal/selective_simd.h"
 #include "hwy/cache_control.h"
@@ -41,12 +42,14 @@ bool Rates(Size K, Size V, const T* A, Size ld, T* rates, Size ld_rates) {
 }
 
 // Which formula a row loop uses.
-enum class Gate { bounded, any, longhorn };
+enum class Gate { bounded, any, twice, longhorn };
 
 template <Gate kGate, class T>
 HWY_INLINE Vec<T> GateOf(Vec<T> rate, Vec<T> step, T k) {
   const Tag<T> d;
   if constexpr (kGate == Gate::longhorn) return hn::NegMulAdd(hn::Set(d, k * k), step, hn::Set(d, T(1)));
+  else if constexpr (kGate == Gate::twice)
+    return hn::MulSub(hn::Set(d, T(2)), Exp2<false, T>(hn::Mul(step, rate)), hn::Set(d, T(1)));
   else return Exp2<kGate == Gate::bounded, T>(hn::Mul(step, rate));
 }
 
@@ -147,6 +150,8 @@ HWY_INLINE void Token(const SelectiveTokens<T>& x, bool write, Size t, Size j, S
   const T* const gate = x.gate ? x.gate + t * x.ld_gate : k;
   if (!x.rates)
     TokenRows<Gate::longhorn, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, gate, k, u, q, old, S, gates, sum);
+  else if (x.twice)
+    TokenRows<Gate::twice, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, gate, k, u, q, old, S, gates, sum);
   else if (x.bounded && StepsAreBounded<NV, T>(dt))
     TokenRows<Gate::bounded, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, gate, k, u, q, old, S, gates, sum);
   else TokenRows<Gate::any, kWant, NV, kRowsPart>(x.K, lanes, rates, dt, gate, k, u, q, old, S, gates, sum);
@@ -191,7 +196,7 @@ void SelectiveForward(const SelectiveTokens<T>& x, bool write, T* S, T* o, Size 
 }
 
 // One token backwards on a panel: dS and d_A are panels, to_q and to_k are sums over channels as vectors [K].
-template <bool kLonghorn, bool kAnswers, int NV, class T>
+template <Gate kGate, bool kAnswers, int NV, class T>
 HWY_INLINE void TokenRowsBack(Size K, const T* rates, const T* gates, const Vec<T> (&dt)[NV], const T* k,
                               const Vec<T> (&u)[NV], const T* q, T scale, const Vec<T> (&answer)[NV], const T* old,
                               const T* now, T* dS, T* d_A, T* to_q, T* to_k, Vec<T> (&d_u)[NV], Vec<T> (&d_dt)[NV]) {
@@ -210,14 +215,17 @@ HWY_INLINE void TokenRowsBack(Size K, const T* rates, const T* gates, const Vec<
       }
       sum_k = hn::MulAdd(g, u[v], sum_k);
       d_u[v] = hn::MulAdd(key, g, d_u[v]);
-      if constexpr (kLonghorn) {
+      if constexpr (kGate == Gate::longhorn) {
         const Vec<T> factor = hn::Mul(g, hn::LoadU(d, old + at));
         d_dt[v] = hn::MulAdd(hn::Set(d, -(k[n] * k[n])), factor, d_dt[v]);
         sum_k = hn::MulAdd(hn::Set(d, -2 * k[n]), hn::Mul(factor, dt[v]), sum_k);
         g = hn::Mul(hn::LoadU(d, gates + at), g);
       } else {
-        g = hn::Mul(hn::LoadU(d, gates + at), g);
-        const Vec<T> exponent = hn::Mul(g, hn::LoadU(d, old + at));
+        const Vec<T> gate = hn::LoadU(d, gates + at);
+        Vec<T> slope = gate;  // of the gate by its exponent
+        if constexpr (kGate == Gate::twice) slope = hn::Add(gate, hn::Set(d, T(1)));
+        const Vec<T> exponent = hn::Mul(hn::Mul(slope, g), hn::LoadU(d, old + at));
+        g = hn::Mul(gate, g);
         d_dt[v] = hn::MulAdd(exponent, hn::LoadU(d, rates + at), d_dt[v]);
         hn::StoreU(hn::MulAdd(exponent, dt[v], hn::LoadU(d, d_A + at)), d, d_A + at);
       }
@@ -228,7 +236,7 @@ HWY_INLINE void TokenRowsBack(Size K, const T* rates, const T* gates, const Vec<
   }
 }
 
-template <bool kLonghorn, bool kAnswers, int NV, bool kPart, class T>
+template <Gate kGate, bool kAnswers, int NV, bool kPart, class T>
 HWY_INLINE void TokenBack(const SelectiveTokens<T>& x, const SelectiveGradients<T>& g, Size t, Size j, Size lanes,
                           const T* rates, const T* gates, const T* old, const T* now, T* dS, T* d_A, T* to_q, T* to_k,
                           T* to_u, T* to_step) {
@@ -245,9 +253,9 @@ HWY_INLINE void TokenBack(const SelectiveTokens<T>& x, const SelectiveGradients<
     answer[v] = kAnswers ? LoadMaybe<kPart>(g.d_o + t * g.ld_o + j + v * L, lanes) : hn::Zero(d);
     d_u[v] = d_dt[v] = hn::Zero(d);
   }
-  TokenRowsBack<kLonghorn, kAnswers, NV>(x.K, rates, gates, dt, k, u, q, x.scale, answer, old, now, dS, d_A, to_q,
-                                         to_k, d_u, d_dt);
-  const Vec<T> unit = hn::Set(d, kLonghorn ? T(1) : T(1) / kLog2E<T>);
+  TokenRowsBack<kGate, kAnswers, NV>(x.K, rates, gates, dt, k, u, q, x.scale, answer, old, now, dS, d_A, to_q, to_k,
+                                     d_u, d_dt);
+  const Vec<T> unit = hn::Set(d, kGate == Gate::longhorn ? T(1) : T(1) / kLog2E<T>);
   TTR_UNROLL for (int v = 0; v < NV; ++v) {
     hn::StoreU(d_u[v], d, to_u + v * L);
     hn::StoreU(hn::Mul(unit, d_dt[v]), d, to_step + v * L);
@@ -266,7 +274,7 @@ HWY_INLINE void AddRows(Size n, const T* panel, T* to, Size ld, Size lanes) {
     }
 }
 
-template <bool kLonghorn, bool kAnswers, class T>
+template <Gate kGate, bool kAnswers, class T>
 HWY_INLINE void BackwardOf(const SelectiveTokens<T>& x, const SelectiveGradients<T>& g, const T* start, T* dS,
                            T* scratch) {
   constexpr Size L = Width<T>();
@@ -283,7 +291,7 @@ HWY_INLINE void BackwardOf(const SelectiveTokens<T>& x, const SelectiveGradients
     T *const gates = to_step + x.n * NV * L, *const inside = gates + x.n * size;
     Gather<NV, P::part>(K, start + j, V, lanes, inside);
     Gather<NV, P::part>(K, dS + j, V, lanes, gradient);
-    if constexpr (!kLonghorn) {
+    if constexpr (kGate != Gate::longhorn) {
       Gather<NV, P::part>(K, x.rates + j, x.ld_rates, lanes, rates);
       Gather<NV, P::part>(K, g.d_A + j, V, lanes, d_A);
     }
@@ -292,13 +300,13 @@ HWY_INLINE void BackwardOf(const SelectiveTokens<T>& x, const SelectiveGradients
       Token<Want::gates, NV, P::part, false>(x, true, t, j, lanes, {rates, NV * L}, {inside + t * size, NV * L},
                                              inside + (t + 1) * size, gates + t * size, unused);
     for (Size t = x.n; t-- > 0;)
-      TokenBack<kLonghorn, kAnswers, NV, P::part>(x, g, t, j, lanes, rates, gates + t * size, inside + t * size,
-                                                  inside + (t + 1) * size, gradient, d_A, to_q + t * K * L,
-                                                  to_k + t * K * L, to_u + t * NV * L, to_step + t * NV * L);
+      TokenBack<kGate, kAnswers, NV, P::part>(x, g, t, j, lanes, rates, gates + t * size, inside + t * size,
+                                              inside + (t + 1) * size, gradient, d_A, to_q + t * K * L,
+                                              to_k + t * K * L, to_u + t * NV * L, to_step + t * NV * L);
     if (g.d_u) AddRows<NV, P::part>(x.n, to_u, g.d_u + j, g.ldu, lanes);
     if (g.d_step) AddRows<NV, P::part>(x.n, to_step, g.d_step + j, g.ld_step, lanes);
     Scatter<NV, P::part>(K, gradient, dS + j, V, lanes);
-    if constexpr (!kLonghorn) Scatter<NV, P::part>(K, d_A, g.d_A + j, V, lanes);
+    if constexpr (kGate != Gate::longhorn) Scatter<NV, P::part>(K, d_A, g.d_A + j, V, lanes);
   });
   for (Size i = 0; i < x.n * K; ++i) {
     g.d_k[i] = hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, to_k + i * L)));
@@ -309,10 +317,14 @@ HWY_INLINE void BackwardOf(const SelectiveTokens<T>& x, const SelectiveGradients
 template <class T>
 void SelectiveBackward(const SelectiveTokens<T>& x, const SelectiveGradients<T>& g, const T* start, T* dS,
                        T* scratch) {
-  if (x.rates && g.d_o) BackwardOf<false, true>(x, g, start, dS, scratch);
-  else if (x.rates) BackwardOf<false, false>(x, g, start, dS, scratch);
-  else if (g.d_o) BackwardOf<true, true>(x, g, start, dS, scratch);
-  else BackwardOf<true, false>(x, g, start, dS, scratch);
+  const auto run = [&](auto answers) HWY_ATTR {
+    constexpr bool kAnswers = decltype(answers)::value;
+    if (!x.rates) BackwardOf<Gate::longhorn, kAnswers>(x, g, start, dS, scratch);
+    else if (x.twice) BackwardOf<Gate::twice, kAnswers>(x, g, start, dS, scratch);
+    else BackwardOf<Gate::any, kAnswers>(x, g, start, dS, scratch);
+  };
+  if (g.d_o) run(std::true_type{});
+  else run(std::false_type{});
 }
 
 template <class T>

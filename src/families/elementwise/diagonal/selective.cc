@@ -5,6 +5,7 @@
 // time, so that they take sqrt(T) K of a few columns and stay in the cache. With h = a h_old + k u and dh the gradient
 // of h:  du = sum_n k dh ,  dk = sum_d u dh ,  dh_old = a dh ;
 //   a = exp(step A):    dstep = sum_n dh h_old a A ,  dA = dh h_old a step
+//   a = 2 exp(step A) - 1:   the same with a + 1 in place of a
 //   a = 1 - k^2 step:   dstep = -sum_n dh h_old k^2 ,  dk -= 2 k sum_d dh h_old step
 //
 // The map of a segment (common/scan.h) is S -> A * S + B, every entry by itself: A = exp(A sum of step), or the product
@@ -57,7 +58,7 @@ class SelectiveRun {
 
   void begin(int h) {
     head = h, shared = h / (p.heads / p.key_heads);
-    if (p.gate == SelectiveGate::exponential) load_rates();
+    if (p.gate != SelectiveGate::longhorn) load_rates();
   }
 
   /// Tokens [begin, end) through S.
@@ -122,7 +123,7 @@ class SelectiveRun {
     for (Size i = count; i-- > 0;)
       segment_back(d, n.row, first(i), std::min(first(i + 1), n.end), borders + i * size);
     if (d_initial) s.axpy(size, T(1), d_state, d_initial);
-    if (!d.d_A || p.gate != SelectiveGate::exponential || count == 0) return;
+    if (!d.d_A || p.gate == SelectiveGate::longhorn || count == 0) return;
     if (d_rates) return s.axpy(size, T(1), d_A, d_rates);
     for (Size r = 0; r < K; ++r)
       for (Size i = 0; i < V; ++i) d.d_A(head, r, i) += d_A[r * V + i];
@@ -143,7 +144,8 @@ class SelectiveRun {
   SelectiveTokens<T> own_tokens(Size count) const {
     SelectiveTokens<T> x;
     x.n = count, x.K = K, x.V = V, x.scale = p.scale;
-    if (p.gate == SelectiveGate::exponential) x.rates = rates, x.ld_rates = ld_rates, x.bounded = bounded;
+    if (p.gate != SelectiveGate::longhorn) x.rates = rates, x.ld_rates = ld_rates, x.bounded = bounded;
+    x.twice = p.gate == SelectiveGate::twice;
     return x;
   }
   SelectiveTokens<T> tokens(Size row, Size t, Size count, bool queries) {
@@ -292,7 +294,7 @@ Status check(const SelectiveProblem<T>& p, Form form, int chunk, Size longest, b
   if (p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 || p.heads % p.key_heads != 0)
     return Status::bad_shape;
   if (longest > 0 && (!p.k || !p.u || !p.step || (queries && !p.q))) return Status::missing_input;
-  if (longest > 0 && p.gate == SelectiveGate::exponential && !p.A) return Status::missing_input;
+  if (longest > 0 && p.gate != SelectiveGate::longhorn && !p.A) return Status::missing_input;
   if (form == Form::chunk || form == Form::parallel) return Status::not_supported;
   if (longest < 0) return Status::bad_shape;
   if (!p.sequences.empty() && !p.state) return Status::missing_input;

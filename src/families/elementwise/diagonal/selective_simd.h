@@ -1,7 +1,7 @@
 // The selective state of families/elementwise/diagonal/diagonal.h: tokens through S [K,V], forwards and backwards.
 //
 //   S[n,d] <- a[n,d] S[n,d] + k[n] u[d] ;   o[d] = scale sum_n q[n] S[n,d]
-//   a = exp(step[d] A[n,d]), or 1 - k[n]^2 step[d] where there are no rates
+//   a = exp(step[d] A[n,d]), twice that less one (twice), or 1 - k[n]^2 step[d] where there are no rates
 //
 // Channels do not see each other, so a panel of columns passes through all tokens of a call while its state is in L1;
 // gates live in registers. A number's bits do not depend on its place in a row nor on how tokens are cut into calls.
@@ -21,6 +21,7 @@ struct SelectiveTokens {
   const T* rates = nullptr;  // [K,V] as SelectiveSimd::rates writes them; null: the gate is 1 - k^2 step
   Size ld_rates = 0;
   bool bounded = false;     // what `rates` returned
+  bool twice = false;       // the gate is 2 exp(step A) - 1
   const T* step = nullptr;  // [n,V]
   Size ld_step = 0;
   const T* k = nullptr;  // [n,K]

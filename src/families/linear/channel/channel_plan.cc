@@ -31,6 +31,35 @@ bool claim_gated(const Design& design, bool causal) {
   return causal && rest.is_nothing();
 }
 
+// Factors of either sign: rows and columns of S times the products of their signs fade by the sizes.
+bool claim_signed(const Design& design, bool causal) {
+  Design positive = design;
+  positive.weights.signed_factors = false;
+  return design.weights.signed_factors && design.weights.per != Per::token && !design.extras.read_before &&
+         claim_gated(positive, causal);
+}
+
+int build_signed(Builder& b, double scale) {
+  const Weights& w = b.design().weights;
+  const bool per_key = w.per != Per::value, per_value = w.per != Per::key;
+  int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v"), gk = -1, gv = -1, columns = -1;
+  std::string meaning = "the memory, times -1";
+  if (per_key) {
+    const int factors = b.canonical("ak"), rows = b.running_sign(factors, "flip_k", "ak");
+    q = b.with_sign(b.per_head(q), rows), k = b.with_sign(b.per_head(k), rows), gk = b.log_magnitude(factors);
+    meaning += " where flip_k is 1";
+  }
+  if (per_value) {
+    const int factors = b.canonical("av");
+    columns = b.running_sign(factors, "flip_v", "av"), v = b.with_sign(v, columns), gv = b.log_magnitude(factors);
+    meaning += per_key ? " and where flip_v is 1" : " where flip_v is 1";
+  }
+  Step step = b.kernel(signed_gated_family, scale, q, k, v, -1, b.scaled_importance(), GatedSlot::count);
+  step.operands[GatedSlot::gk] = gk, step.operands[GatedSlot::gv] = gv;
+  const int answer = b.add(std::move(step), "BTHV", {b.memory_part(k, v, "S", meaning)});
+  return per_value ? b.with_sign(answer, columns) : answer;
+}
+
 int build_gated(Builder& b, double scale) {
   const Weights& w = b.design().weights;
   const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
@@ -71,6 +100,20 @@ struct GatedCalls {
   static Status backward(const KernelArgs<T>& o, const GatedProblem<T>& p, const GatedGradient<T>& d, Form form,
                          Workspace work) noexcept {
     return gated::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);
+  }
+};
+
+// The gradient of a factor a is that of log |a|, divided by a. The chunk form has it as a difference of sums in which all
+// pairs of a chunk stand, exact to their rounding but not to that of a gate that nearly closes, and 1/a magnifies what
+// is left. The recurrent form has it as e^g times a sum, to the last digits of that sum whatever the gate.
+template <class T>
+struct SignedGatedCalls : GatedCalls<T> {
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
+    return GatedCalls<T>::bytes(body, K, V, time, backward ? Form::recurrent : form, backward);
+  }
+  static Status backward(const KernelArgs<T>& o, const GatedProblem<T>& p, const GatedGradient<T>& d, Form,
+                         Workspace work) noexcept {
+    return GatedCalls<T>::backward(o, p, d, Form::recurrent, work);
   }
 };
 
@@ -174,6 +217,15 @@ const Family gated_family = {
     .f32 = linear_calls_of<GatedCalls, float>(),
     .f64 = linear_calls_of<GatedCalls, double>(),
     .tuning = [](const Step&) { return std::optional(Tuned("gated")); }};
+
+const Family signed_gated_family = {.name = "gated",
+                                    .forms = all_forms,
+                                    .traits = {.splits_columns = true},
+                                    .claim = claim_signed,
+                                    .build = build_signed,
+                                    .f32 = linear_calls_of<SignedGatedCalls, float>(),
+                                    .f64 = linear_calls_of<SignedGatedCalls, double>(),
+                                    .tuning = [](const Step&) { return std::optional(Tuned("gated")); }};
 
 const Family dplr_family = {.name = "dplr",
                             .forms = all_forms,

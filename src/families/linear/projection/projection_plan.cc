@@ -11,7 +11,7 @@ bool claim(const Design& design, bool causal) {
   rest.needs(rest.s.kind, {Solver::Kind::apa});
   // Without eps the keys of a window must be independent, which features that vanish are not.
   const bool vanish = rest.m.feature == Memory::Feature::relu || rest.m.feature == Memory::Feature::dpfp ||
-                      rest.m.feature == Memory::Feature::t2r;
+                      rest.m.feature == Memory::Feature::t2r || rest.m.feature == Memory::Feature::cosformer;
   rest.needs(rest.s.batch == 1 || rest.s.eps > 0 || !vanish);
   ignores_fade(rest);
   rest.takes_any_features(), rest.takes_read_norms(), rest.takes_plain_step();

@@ -22,6 +22,7 @@ bool claim_decay(const Design& design, bool causal) {
     return causal && rest.is_nothing();
   }
   rest.takes(rest.x.loss, {Extras::Loss::dot});
+  if (rest.w.per == Weights::Per::token) rest.w.signed_factors = false;
   rest.takes_fade(), rest.takes_importance();
   if (rest.s.step.is_constant()) rest.takes_plain_step();
   if (rest.takes(rest.x.normalise, {Normalise::keysum})) rest.x.normalise_eps = 0;
@@ -32,7 +33,15 @@ bool claim_decay(const Design& design, bool causal) {
 
 int build_decay(Builder& b, double scale) {
   const Design& design = b.design();
-  const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
+  const int q = b.keys("q"), k = b.keys("k");
+  int v = b.canonical("v");
+  if (design.weights.signed_factors) {
+    const int sign = b.running_sign(b.canonical("a"), "flip", "a");
+    v = b.with_sign(v, sign);
+    const StatePart memory = b.memory_part(k, v, "S", "the memory, times -1 where flip is 1");
+    Step step = b.kernel(decay_family, scale, q, k, v, b.log_fade(), b.scaled_importance());
+    return b.with_sign(b.add(std::move(step), "BTHV", {memory}), sign);
+  }
   const StatePart memory = b.memory_part(k, v);
   if (design.solver.kind == Solver::Kind::sgd) {
     const int beta = b.quantity(design.solver.step, "beta");

@@ -11,6 +11,7 @@ struct Own {
 
 bool claim(const Design& design, bool causal) {
   Claim rest(design);
+  rest.needs(!rest.m.knows_position());  // queries and pairs have positions of their own
   rest.takes_importance(), rest.takes_any_features(), rest.takes_read_norms();
   if (rest.takes(rest.s.kind, {Solver::Kind::exact})) {
     rest.needs(rest.has_ridge());
