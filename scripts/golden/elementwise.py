@@ -150,6 +150,27 @@ def mamba1_selective_scan(x: Inputs) -> Outputs:
     return {'y': (swap(read, 1, 2) + x.D[:, None] * x.u) * silu(x.z), 'ht': h}
 
 
+@operation(('a_B2_D3_L7_N4', 'b_B1_D24_L72_N8'), draw_mamba1)
+def mamba1_signed(x: Inputs) -> Outputs:
+    """dt=softplus(delta+delta_bias); h=(2 exp(dt A)-1)h+dt B u; y=(C.h+D u)*silu(z); ht before D and z
+
+    scale: none
+    layout: u,delta,z [B,D,L]; A [D,N]; B,C [B,N,L]; ht [B,D,N]
+    reference: Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues (arXiv 2411.12537), Mamba with
+      eigenvalues in [-1,1]
+    """
+    batch, D, L = x.u.shape
+    dt = softplus(x.delta + x.delta_bias[:, None])
+
+    def step(h: Tensor, t: int) -> tuple:
+        now = dt[..., t]
+        factor = 2.0 * exp(now[..., None] * x.A) - 1.0
+        h = factor * h + (now * x.u[..., t])[..., None] * x.B[..., t][:, None]
+        return h, einsum('bdn,bn->bd', h, x.C[..., t])
+    h, read = over_time(L, Tensor(np.zeros((batch, D, x.A.shape[-1]))), step)
+    return {'y': (swap(read, 1, 2) + x.D[:, None] * x.u) * silu(x.z), 'ht': h}
+
+
 def draw_longhorn(r: Draws) -> dict:
     return dict(x=r.normal('B T D'), q=r.normal('B T N'), k=r.normal('B T N'), beta_raw=r.normal('B T D'),
                 beta_bias=r.normal('D'), D=r.normal('D', 0.1, 1.0), z=r.normal('B T D'), h0=state(r, 'B D N'))

@@ -191,6 +191,23 @@ def gla(x: Inputs) -> Outputs:
     return decayed(x, lambda t: per_row(x.gk[:, t]))
 
 
+@operation(CASES, lambda r: dict(draw_qkv(r), gk=r.log_gate('B T H K', mean=1.0), h0=state(r)))
+def gla_signed(x: Inputs) -> Outputs:
+    """S=diag(2 exp(gk)-1)S+k v^T; o=S^T(scale q)
+
+    scale: K^-0.5
+    gate: gk [B,T,H,K] natural log, logsigmoid N(1,1): the factors 2 sigmoid-1 have both signs
+    reference: Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues (arXiv 2411.12537), eigenvalues in
+      [-1,1]
+    """
+    batch, T, H, K = x.q.shape
+
+    def step(S: Tensor, t: int) -> tuple:
+        S = per_row(2.0 * exp(x.gk[:, t]) - 1.0) * S + outer(x.k[:, t], x.v[:, t])
+        return S, ask(S, K ** -0.5 * x.q[:, t])
+    return {'o': over_time(T, x.get('h0', (batch, H, K, x.v.shape[-1])), step)[1]}
+
+
 @operation(CASES, lambda r: dict(q=r.normal('B T H K'), f=r.normal('B T H K', mean=1.0), i=r.normal('B T H V'),
                                  lower_bound=r.uniform('H K', 0.1, 0.3), h0=state(r)), first_seed=1000)
 def hgrn2(x: Inputs) -> Outputs:
@@ -423,6 +440,26 @@ def mamba2_ssd(x: Inputs) -> Outputs:
         return h, einsum('bhpn,bhn->bhp', h, C[:, t]) + x.D[:, None] * x.x[:, t]
     h, y = over_time(T, x.get('h0', (batch, H, P, B.shape[-1])), step)
     return {'y': y, 'ht': h}
+
+
+@operation(('a_B2_T7_H1_N3_P5_G1', 'b_B1_T72_H2_N16_P24_G1_h0'), draw_mamba2)
+def mamba2_signed(x: Inputs) -> Outputs:
+    """h=(2 exp(dt A)-1)h+dt x B^T; y=h C+D x
+
+    scale: none
+    layout: x [B,T,H,P]; dt post-softplus [B,T,H]; B,C [B,T,G,N]; state [B,H,P,N] (value-first)
+    reference: Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues (arXiv 2411.12537), eigenvalues in
+      [-1,1]
+    """
+    batch, T, H, P = x.x.shape
+    B, C = repeat_heads(x.B, H), repeat_heads(x.C, H)
+
+    def step(h: Tensor, t: int) -> tuple:
+        factor = 2.0 * exp(x.dt[:, t] * x.A) - 1.0
+        h = per_head(factor) * h + per_head(x.dt[:, t]) * outer(x.x[:, t], B[:, t])
+        return h, einsum('bhpn,bhn->bhp', h, C[:, t]) + x.D[:, None] * x.x[:, t]
+    _, y = over_time(T, x.get('h0', (batch, H, P, B.shape[-1])), step)
+    return {'y': y}
 
 
 def turned(v: Tensor, phi: Tensor) -> Tensor:

@@ -57,6 +57,10 @@ constexpr Row rows[] = {
     {"gated-slot-attention", "", "q=query, k=key, v=value, s=shares, g=log 0.98"},
     {"abc", "", "q=query, k=key, v=value, s=scores"},
     {"mamba-1", "", "u=value, delta=-3.9019387, A=-1, B=unit key, C=unit query, D=0, z=1.2784645, delta_bias=0"},
+    {"signed-mamba-1", "",  // 2 exp(-softplus(delta)) - 1 = 0.98
+     "u=value, delta=-4.5951199, A=-1, B=unit key, C=unit query, D=0, z=1.2784645, delta_bias=0"},
+    {"signed-mamba-2", "", "x=value, dt=0.02, A=-0.50251679, B=unit key, C=unit query, D=0"},
+    {"signed-gla", "", "q=unit query, k=unit key, v=0.02 value, gk=log 0.99"},
     {"mamba-3", "",
      "q=unit query, k=unit key, v=value, adt=log 0.98, dt=0.02, trap=0, q_bias=0, k_bias=0, angles=0, D=0, "
      "z=1.2784645"},

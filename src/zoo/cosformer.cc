@@ -3,32 +3,27 @@
 //   w_ts = relu(q_t).relu(k_s) cos(pi (t - s) / (2 L)) ;   o_t = sum_s w_ts v_s / (sum_s w_ts + eps)
 //
 // By cos(a - b) = cos a cos b + sin a sin b this is a feature map of twice the width that knows the position, which
-// is part of the state. Source: Qin et al. 2022.
-#include "families/elementwise/carry/carry.h"
-#include "zoo/feature_attention.h"
+// is part of the state. It is a word of recipes too, linear(cosformer), for any solver. Source: Qin et al. 2022.
+#include "zoo/zoo.h"
 
 namespace ttr::zoo {
 
 Declaration cosformer() {
-  Declaration d = feature_attention(prepare::Op::cosformer, {}, "B T G F");
+  Declaration d;
   d.info.name = "cosformer";
+  d.info.recipe = "equal / linear(cosformer) / gd(1) | normalise(keysum, eps=1e-6)";
   d.info.title = "cosFormer";
   d.info.paper = "Qin et al. 2022, arXiv 2202.08791";
   d.info.equation = "w_ts = relu(q_t).relu(k_s) cos(pi (t - s)/(2 L)) ;  o_t = sum_s w_ts v_s / (sum_s w_ts + eps)";
+  d.info.scale = "none";
+  d.info.departure = "the output is divided by the sum of the features seen by the query";
   d.info.traps = {"L is fixed: beyond L tokens the cosine turns negative and the weights are no weights any more.",
                   "ReLU leaves queries that see nothing; their output is 0."};
-  d.info.inputs[0].range = d.info.inputs[1].range = Range::positive;
-  d.info.settings.push_back({"length", "L, the longest sequence", "", true});
-  for (Stage& stage : d.prepare) stage.from.push_back("n");
-  d.prepare.push_back({.to = "n",
-                       .shape = "B T 1",
-                       .family = &families::carry_family,
-                       .option = static_cast<int>(families::Carry::position),
-                       .state = {"position", "B 1", "tokens seen", Range::positive, false}});
-  d.adapt = [](Declaration& layer, const std::map<std::string, std::string>& settings, const Shape& shape) {
-    layer.prepare[0].number = layer.prepare[1].number = whole_setting(layer, settings, "length", 4096);
-    set_features(layer, settings, shape);
-  };
+  d.info.inputs = {query(Range::positive), key(Range::positive), value()};
+  d.info.outputs = {output()};
+  d.info.settings = {{"normalise_eps", "added to the denominator", ""},
+                     {"decay", "a factor on older pairs, in (0, 1]", ""},
+                     {"length", "L, the longest sequence", ""}};
   return d;
 }
 

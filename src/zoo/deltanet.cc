@@ -21,7 +21,9 @@ Declaration deltanet() {
       "Along k the state is multiplied by 1 - beta |k|^2: beta |k|^2 above 2 diverges. The published layer "
       "normalises "
       "q and k to length one first; here that is the setting keys=unit.",
-      "beta |k|^2 = 1 overwrites what was stored under k, 2 reflects it."};
+      "beta |k|^2 = 1 overwrites what was stored under k, 2 reflects it: with beta = 2 sigmoid the eigenvalue along "
+      "k is "
+      "in [-1, 1], which state tracking needs (Grazzi et al. 2024, arXiv 2411.12537)."};
   d.info.inputs = {query(Range::unit), key(Range::unit), value(), {"beta", "B T H", "step size", Range::sigmoid}};
   d.info.outputs = {output()};
   d.info.variants = {{"keys=unit,beta=1.5"}};

@@ -6,6 +6,10 @@
 // u, delta, z, y [B,T,H,V], A [H,V,K], B, C [B,T,G,K], D and bias [H,V]. The authors' layout is channels first,
 // u [B,D,L] with D = H V: tensors have free strides here. Groups of channels that share B and C are heads. The
 // [T,K,V] tensor of gates is never stored. Source: Gu and Dao 2023, selective_scan_ref.
+//
+// With eigenvalues in [-1, 1] the factor is 2 e^{Delta A} - 1, and nothing else changes: a state that can change its sign
+// counts modulo two, which positive factors cannot. Source: Grazzi et al. 2024.
+#include "families/elementwise/diagonal/diagonal.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -70,6 +74,27 @@ Declaration mamba_1() {
     if (word_setting(layer, settings, "gate", {"input", "none"}) == "none")
       layer.finish[1] = {Op::scale, {"skipped"}, "y", 1};
   };
+  return d;
+}
+
+Declaration signed_mamba_1() {
+  Declaration d = mamba_1();
+  d.info.name = "signed-mamba-1";
+  d.info.recipe = "gate(full, signed) / linear / gd(1)";
+  d.info.title = "Mamba with eigenvalues in [-1, 1]";
+  d.info.paper = "Grazzi, Siems, Franke, Zela, Hutter, Pontil 2024, arXiv 2411.12537; Gu, Dao 2023, arXiv 2312.00752";
+  d.info.equation =
+      "dt = softplus(delta + delta_bias) ;  S_t[n,d] = (2 exp(dt_t[d] A[d,n]) - 1) S_{t-1}[n,d] + B_t[n] dt_t[d] "
+      "u_t[d] ;  y_t = (S_t' C_t + D * u_t) * silu(z_t)";
+  d.info.traps = {
+      "A is negative (-exp(A_log)): dt A from 0 to -inf takes the factor from 1 to -1, through 0 at -log 2.",
+      "A large dt flips the sign of the state instead of forgetting it; what forgets is a factor near 0.",
+      "The final state is taken before D and z."};
+  d.info.golden[0].op = "mamba1_signed";
+  d.options_of<families::SelectiveGate>() = families::SelectiveGate::twice;
+  using prepare::Op;
+  d.prepare.back() = {Op::outer_product, {"step", "A"}, "rate", 0, "B T H K V"};
+  d.prepare.push_back({Op::twice_less_one, {"rate"}, "akv"});
   return d;
 }
 
