@@ -112,6 +112,9 @@ Step map_of_range(const InputInfo& input) {
     case Range::log_gate:
       step.map = Map::decay;
       break;
+    case Range::factor:
+      step.map = Map::tanh;
+      break;
     case Range::positive:
       step.map = Map::softplus;
       break;
@@ -152,6 +155,9 @@ Constant make_constant(const InputInfo& input, int index, const std::vector<std:
       break;
     case Range::rate:
       constant.step.map = Map::sigmoid, constant.step.factor = 0.1, start = {Start::Kind::constant, 0, 0};
+      break;
+    case Range::factor:
+      constant.step.map = Map::tanh, start = {Start::Kind::constant, 2, 0};
       break;
     case Range::positive:
       constant.step.map = Map::softplus, start = {Start::Kind::constant, std::log(std::expm1(1.0)), 0};
