@@ -108,8 +108,9 @@ struct GatedCalls {
 // is left. The recurrent form has it as e^g times a sum, to the last digits of that sum whatever the gate.
 template <class T>
 struct SignedGatedCalls : GatedCalls<T> {
-  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
-    return GatedCalls<T>::bytes(body, K, V, time, backward ? Form::recurrent : form, backward);
+  static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
+                           int workers) {
+    return GatedCalls<T>::bytes(body, K, V, time, backward ? Form::recurrent : form, backward, workers);
   }
   static Status backward(const KernelArgs<T>& o, const GatedProblem<T>& p, const GatedGradient<T>& d, Form,
                          Workspace work) noexcept {
@@ -220,7 +221,7 @@ const Family gated_family = {
 
 const Family signed_gated_family = {.name = "gated",
                                     .forms = all_forms,
-                                    .traits = {.splits_columns = true},
+                                    .traits = {.splits_columns = true, .team = {.forward = scan_only}},
                                     .claim = claim_signed,
                                     .build = build_signed,
                                     .f32 = linear_calls_of<SignedGatedCalls, float>(),
