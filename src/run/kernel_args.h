@@ -150,10 +150,13 @@ class KernelArgs {
   }
   bool given(std::size_t r) const { return data(r) != nullptr; }  // an input may be left out
 
-  // Part `index` of the step's states in one of the caller's buffers; null if there is no buffer.
+  // Part `index` of the step's states in one of the caller's buffers; null if there is no buffer, or no such part (a plan
+  // that is not causal has no state).
   template <class N, class AnyState>
   N* state(AnyState buffer, int index = 0) const {
-    if (!buffer.data) return nullptr;
+    if (!buffer.data || step_.state < 0 ||
+        static_cast<std::size_t>(step_.state + index) >= body_.pipeline.states.size())
+      return nullptr;
     if (shard_.columns) return static_cast<N*>(shard_.parts[static_cast<std::size_t>(index)]);
     using Byte = std::conditional_t<std::is_const_v<N>, const std::byte, std::byte>;
     if (shard_.segment) {

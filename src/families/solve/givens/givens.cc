@@ -117,7 +117,7 @@ class Head {
 
   // No tokens: the state at the end is that at the start.
   void hand_over(const GivensProblem<T>& p, const GivensGradient<T>& d, Size seq_head) {
-    if (!regular || !p.r) return;
+    if (!p.r) return;
     if (d.d_final_r && d.d_initial_r)
       s.axpy(K * K, 1.0, d.d_final_r + seq_head * K * K, d.d_initial_r + seq_head * K * K);
     if (d.d_final_z && d.d_initial_z)
@@ -125,8 +125,13 @@ class Head {
   }
   // D_H and D_F from the gradients of the state at the end of a call; r and z are that state.
   void from_end(const GivensGradient<T>& d, Size seq_head, const double* r, const double* z) {
-    if (!regular || (!d.d_final_r && !d.d_final_z)) return;
+    if (!d.d_final_r && !d.d_final_z) return;
     double *const DH = d_state, *const DF = d_state + K * K, *const dL = frame;
+    if (!regular) {
+      if (d.d_final_r) std::copy_n(d.d_final_r + seq_head * K * K, K * K, DH);
+      if (d.d_final_z) std::copy_n(d.d_final_z + seq_head * K * V, K * V, DF);
+      return;
+    }
     if (d.d_final_z) {  // D_F = R^{-1} dZ, row by row from the last
       std::copy_n(d.d_final_z + seq_head * K * V, K * V, DF);
       for (Size i = K; i-- > 0;) {
@@ -156,8 +161,12 @@ class Head {
       for (Size j = 0; j < K; ++j) DH[i * K + j] = (product[i * K + j] + product[j * K + i]) / 2;
   }
   void to_start(const GivensGradient<T>& d, Size seq_head, const double* r, const double* z) {
-    if (!regular) return;
     double *const DH = d_state, *const DF = d_state + K * K;
+    if (!regular) {
+      if (d.d_initial_r) s.axpy(K * K, 1.0, DH, d.d_initial_r + seq_head * K * K);
+      if (d.d_initial_z) s.axpy(K * V, 1.0, DF, d.d_initial_z + seq_head * K * V);
+      return;
+    }
     std::fill_n(frame, K * K, 0.0);  // R; what lies below its diagonal is not a part of the state
     for (Size i = 0; i < K; ++i) std::copy(r + i * K + i, r + (i + 1) * K, frame + i * K + i);
     if (d.d_initial_z) s.gemm_nn(K, V, K, 1.0, frame, K, DF, V, 1.0, d.d_initial_z + seq_head * K * V, V);

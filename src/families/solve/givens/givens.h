@@ -27,9 +27,10 @@
 // Traps: a head of a sequence with beta < 0 or a ridge that is not positive (or NaN) gets NaN and keeps its state, the
 // others are computed, and the call returns out_of_domain. A faded row is not
 // scaled below a pivot of about 6e-154: S does not depend on the scale of a row of [R Z], and only numbers next to zero
-// weigh anything else. A closed gate (g = -inf) forgets a ridge too. States have no gradients, R is defined up to signs
-// only, unless the triangle is regular: then R and Z are those of a Cholesky factor, whose gradient is taken at the
-// borders of a call. known has none in any case.
+// weigh anything else. A closed gate (g = -inf) forgets a ridge too. R and B are defined up to signs and turns only, so
+// what the gradient of a state holds in the places of R and Z are D_H [K, K] and D_F [K, V], the gradients of the sums H
+// and F: calls that hand it on compose. If the triangle is regular, R and Z are those of a Cholesky factor, and the
+// gradient is that of R and Z. known has none in any case.
 // Sources: Golub and Van Loan 6.5; Stewart 1992 (URV); arXiv 2501.12352.
 #pragma once
 
@@ -55,13 +56,13 @@ struct GivensProblem {
   View<T, 3> variance, known;  // [B, T, H]; no data = not wanted
 };
 
-/// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used; those of r and z only if regular.
+/// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used.
 template <class T>
 struct GivensGradient {
   LinearGradient<T> linear;     // d_o in; d_q, d_k, d_v, d_g, d_beta out
   View<const T, 3> d_variance;  // no data = zero
   View<T, 2> d_ridge;           // [H, K]; a zero key stride sums over the keys; not if regular: R has it
-  const double *d_final_r = nullptr, *d_final_z = nullptr;  // null = zero
+  const double *d_final_r = nullptr, *d_final_z = nullptr;  // null = zero; of H and F if not regular
   double *d_initial_r = nullptr, *d_initial_z = nullptr;
 };
 

@@ -85,12 +85,10 @@ struct GivensCalls {
     all.linear = d;
     all.linear.d_final = nullptr, all.linear.d_initial = nullptr;
     all.d_ridge = o.d_per_head(Own::ridge);
-    if (is_regular(o.body().pipeline.design)) {
-      all.d_final_r = o.template state<const double>(call.d_final, 0);
-      all.d_final_z = o.template state<const double>(call.d_final, 1);
-      all.d_initial_r = o.template state<double>(call.d_initial, 0);
-      all.d_initial_z = o.template state<double>(call.d_initial, 1);
-    }
+    all.d_final_r = o.template state<const double>(call.d_final, 0);
+    all.d_final_z = o.template state<const double>(call.d_final, 1);
+    all.d_initial_r = o.template state<double>(call.d_initial, 0);
+    all.d_initial_z = o.template state<double>(call.d_initial, 1);
     all.d_variance = numbers_of(o.d_output(o.step().second_result));
     return all;
   }
