@@ -8,9 +8,9 @@
 // Tolerances are those of `ttr check` against the oracle. A recipe may magnify rounding without bound (a step that is
 // too long, a ridge that is too small, an output that nearly vanishes before it is normalised), so an error beyond the
 // tolerance is measured against what the problem itself does with rounding (sensitivity.h): the oracle solves it again
-// with inputs that are moved by a relative 1e-8, and a solve without a ridge divides by its features,
+// with inputs that are moved by a relative 1e-8, and a solve divides by products of its features,
 //
-//   allowed = max(tolerance, 4000 u c max(1, |change of the result| / 1e-8), 16 u condition(features)^2),
+//   allowed = max(tolerance, 4000 u c max(1, |change of the result| / 1e-8), 16 u condition(features)),
 //
 // u = 2^-53 or 2^-24, with c = 1, or what conditioning_of says of the recipe's own numbers (1 / ridge). Recipes that passed by that only
 // are counted on their own ("ill-conditioned"). Where no digit is allowed to be right a kernel may also say that there
@@ -84,14 +84,14 @@ double conditioning_of(const Recipe& recipe, int key_dim, const NamedNumbers& in
   const auto raise_by = [&](const Term& term) {  // weights e^(scale q.k) beside a ridge
     if (term.has("exp")) large *= std::exp(std::min(600.0, number_of(term, "scale", 1 / std::sqrt(key_dim)) * q * k));
   };
-  const bool solves =
+  const bool inverts =
       recipe.solver.word == "exact" || recipe.solver.word == "cg" || recipe.solver.word == "chebyshev";
   const bool polynomial = recipe.memory.has("polynomial"), taylor = recipe.memory.has("taylor2");
-  if (solves && (polynomial || taylor))  // sums of products of features
+  if (inverts && (polynomial || taylor))  // sums of products of features
     large *= std::pow(1 + k * k, taylor ? 2 : number_of(recipe.memory, "degree", 2));
   divide_by(recipe.solver, {"ridge", "noise", "eps"});
   divide_by(recipe.memory, {"bandwidth"});
-  if (solves && recipe.memory.word != "constant") {
+  if (inverts && recipe.memory.word != "constant") {
     raise_by(recipe.memory);
     for (const Term& term : recipe.weights) raise_by(term);
   }
@@ -105,10 +105,9 @@ double conditioning_of(const Recipe& recipe, int key_dim, const NamedNumbers& in
 bool is_least_norm(const Recipe& recipe) {
   return recipe.solver.word == "exact" && number_of(recipe.solver, "ridge", recipe.solver.has("ridge")) == 0;
 }
-bool solves_without_ridge(const Recipe& recipe) {
-  const Term& solver = recipe.solver;
-  if (solver.word == "apa") return number_of(solver, "eps", solver.has("eps")) == 0;
-  return is_least_norm(recipe) || (solver.word == "cg" && number_of(solver, "ridge", solver.has("ridge")) == 0);
+bool solves(const Recipe& recipe) {
+  const std::string& word = recipe.solver.word;
+  return word == "exact" || word == "cg" || word == "apa" || word == "chebyshev";
 }
 bool has_rank(const Recipe& recipe) {
   const bool without_ridge = is_least_norm(recipe) || recipe.solver.has("fading");  // a ridge that fades as pairs do
@@ -322,7 +321,8 @@ class RecipeCheck {
       return;
     }
     const double allowed = allowed_error(gradient);
-    if (error <= allowed || std::isnan(allowed) || !has_rank(case_.recipe)) {
+    // Where no digit is left, the size of what is left says nothing.
+    if (error <= allowed || !(allowed < 1) || !has_rank(case_.recipe)) {
       out_.ill_conditioned = true;
       return;
     }
@@ -346,15 +346,24 @@ class RecipeCheck {
     const double u = case_.options.type == Type::f32 ? 0x1p-24 : 0x1p-53;
     const double by_inputs = most_roundings * u * conditioning_of(case_.recipe, case_.shape.key_dim, in_) * products *
                              sensitivity / shortest_answer();
-    if (solver == "cg" && gradient) return std::max(by_inputs, few_roundings * u / smallest_last_step());
-    if (!solves_without_ridge(case_.recipe)) return by_inputs;
+    if (solver == "cg" && gradient && few_roundings * u / smallest_last_step() > by_inputs)
+      return few_roundings * u / smallest_last_step();
+    if (!solves(case_.recipe)) return by_inputs;
     if (!condition_) {
       const std::int64_t pairs = case_.pairs >= 0 ? case_.pairs : case_.time;
       const std::int64_t seen =
           solver == "apa" ? static_cast<std::int64_t>(number_of(case_.recipe.solver, "", 1)) : pairs;
-      condition_ = condition_of_features(reference_->plan(), case_.recipe, in_, pairs, seen);
+      condition_ = condition_of_features(reference_->plan(), case_.recipe, in_, pairs, seen, smallest_ridge());
     }
-    return std::max(by_inputs, few_roundings * u * *condition_ * *condition_);
+    // Conjugate gradients stop at a residual of 1e-13, one solver before a step and another after it.
+    return std::max(by_inputs, few_roundings * (solver == "cg" ? std::max(u, 1e-13) : u) * *condition_);
+  }
+
+  double smallest_ridge() const {
+    const char* const name = case_.recipe.solver.word == "apa" ? "eps" : "ridge";
+    if (const auto input = in_.find(name); input != in_.end() && !input->second.empty())
+      return std::max(0.0, *std::min_element(input->second.begin(), input->second.end()));
+    return number_of(case_.recipe.solver, name, 0);
   }
 
   // By how much the last conjugate gradient step changes an answer, relatively, where it changes least but does: after a

@@ -42,9 +42,9 @@ Numbers features_of_rows(const Plan& literal, const Recipe& recipe, const NamedN
   return read(features, {{"S", identity}}).outputs.at("o");
 }
 
-// Largest over smallest singular value of n rows of F numbers, by one-sided Jacobi rotations: those lose no digit of a
-// small singular value, which the square root of an eigenvalue of the products would.
-double condition_of(const double* rows, std::size_t n, std::size_t F) {
+// Of the singular values s of n rows of F numbers, the largest s^2 + ridge over the smallest. By one-sided Jacobi
+// rotations: those lose no digit of a small singular value, which the square root of an eigenvalue of the products would.
+double condition_of(const double* rows, std::size_t n, std::size_t F, double ridge) {
   const bool wide = F > n;  // rotate the shorter side
   const std::size_t vectors = wide ? n : F, length = wide ? F : n;
   std::vector<Numbers> a(vectors, Numbers(length));
@@ -71,11 +71,8 @@ double condition_of(const double* rows, std::size_t n, std::size_t F) {
     if (!rotated) break;
   }
   double most = 0, least = std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < vectors; ++i) {
-    const double length_of = std::sqrt(dot(i, i));
-    most = std::max(most, length_of), least = std::min(least, length_of);
-  }
-  return most == 0 ? 1 : most / least;
+  for (std::size_t i = 0; i < vectors; ++i) most = std::max(most, dot(i, i)), least = std::min(least, dot(i, i));
+  return most == 0 ? 1 : (most + ridge) / (least + ridge);
 }
 
 }  // namespace
@@ -101,7 +98,7 @@ Sensitivity measure_sensitivity(const Runner& literal, const SolvedCall& call, d
 }
 
 double condition_of_features(const Plan& literal, const Recipe& recipe, const NamedNumbers& inputs,
-                             std::int64_t pairs, std::int64_t most_pairs) {
+                             std::int64_t pairs, std::int64_t most_pairs, double ridge) {
   if (recipe.memory.word != "linear") return 1;
   const Shape& shape = literal.shape();
   const std::size_t H = static_cast<std::size_t>(shape.heads), B = static_cast<std::size_t>(shape.batch);
@@ -116,7 +113,7 @@ double condition_of_features(const Plan& literal, const Recipe& recipe, const Na
       rows.insert(rows.end(), row, row + static_cast<std::ptrdiff_t>(F));
       const std::size_t first =
           t + 1 > static_cast<std::size_t>(most_pairs) ? t + 1 - static_cast<std::size_t>(most_pairs) : 0;
-      most = std::max(most, condition_of(rows.data() + first * F, t + 1 - first, F));
+      most = std::max(most, condition_of(rows.data() + first * F, t + 1 - first, F, ridge));
     }
   }
   return most;

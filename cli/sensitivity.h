@@ -1,10 +1,10 @@
 // What a problem itself does with rounding, measured with the literal solver: the allowance of `ttr check --recipes`.
 //
 //   sensitivity   how much answers and gradients change, relative to a relative change of the inputs by 1e-8
-//   condition     of the features that a solve without a ridge divides by. Moved inputs do not show it, because a map may
+//   condition     of the products of features that a solve divides by. Moved inputs do not show it, because a map may
 //                 leave features that nearly depend on each other whatever the inputs are (rebased of two channels has
 //                 three features and two points; favor_relu leaves 1e-3 where nothing is active), and rounding leaves
-//                 that surface. Normal equations and rotations lose u condition^2 (Higham, Accuracy and Stability of
+//                 that surface. Normal equations and rotations lose u condition (Higham, Accuracy and Stability of
 //                 Numerical Algorithms, section 20.4).
 #pragma once
 
@@ -25,9 +25,10 @@ struct SolvedCall {
 /// `floor`: the size of a gradient below which it does not count.
 Sensitivity measure_sensitivity(const Runner& literal, const SolvedCall&, double floor, std::uint64_t seed);
 
-/// Largest over smallest singular value of the features of the last `most_pairs` pairs, the worst of all tokens and
-/// heads; infinite where they depend on each other, 1 for a memory that is not linear. `literal` is a plan of `recipe`.
+/// Largest over smallest s^2 + ridge, s the singular values of the features of the last `most_pairs` pairs, the worst of
+/// all tokens and heads; infinite where they depend on each other and there is no ridge, 1 for a memory that is not linear.
+/// `literal` is a plan of `recipe`.
 double condition_of_features(const Plan& literal, const Recipe& recipe, const NamedNumbers& inputs,
-                             std::int64_t pairs, std::int64_t most_pairs);
+                             std::int64_t pairs, std::int64_t most_pairs, double ridge);
 
 }  // namespace ttr::cli
