@@ -251,11 +251,11 @@ class LayerCheck {
       s->gradients = std::max(s->gradients, 4e-3 * s->gradients * s->gradients);
     if (!fresh) return *s;
     s->gradients = std::max(s->gradients, 1 / least_step_share(in_double, inputs_, reference_form_));
-    if (has_least_norm(in_double.plan().recipe())) {  // rotations lose u condition^2 of the features (sensitivity.h)
+    if (has_least_norm(in_double.plan().recipe())) {  // rotations lose u condition of the products (sensitivity.h)
       const double condition =
-          condition_of_features(in_double.plan(), in_double.plan().recipe(), inputs_, case_.time, case_.time);
-      s->outputs = std::max(s->outputs, 4e-3 * condition * condition);
-      s->gradients = std::max(s->gradients, 4e-3 * condition * condition);
+          condition_of_features(in_double.plan(), in_double.plan().recipe(), inputs_, case_.time, case_.time, 0);
+      s->outputs = std::max(s->outputs, 4e-3 * condition);
+      s->gradients = std::max(s->gradients, 4e-3 * condition);
     }
     return *s;
   }
