@@ -96,9 +96,10 @@ TEST(ParallelSolve, PackedSequencesAreEachAlone) {
       for (const InputInfo& info : packed.plan.outputs())
         EXPECT_EQ(alone.outputs.at(info.name), own(info, all.outputs.at(info.name))) << info.name;
       for (const InputInfo& info : packed.plan.inputs())
-        if (info.differentiable && info.shape.starts_with("B"))
+        if (info.differentiable && info.shape.starts_with("B")) {
           EXPECT_EQ(alone.d_inputs.at(info.name), own(info, all.d_inputs.at(info.name)))
               << "gradient of " << info.name;
+        }
     }
   }
 }

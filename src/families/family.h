@@ -85,15 +85,10 @@ inline constexpr Forms all_forms = {true, true, true}, blocks_only = {true, true
 /// What a plan makes of Form::best where the table of measurements (common/choice.h) does not decide.
 enum class BestForm { chunk, chunk_of_any_length, recurrent };
 
-/// In which forms a kernel divides time among a team, forwards and backwards, and whether Form::best is such a form
-/// where sequences, heads and columns leave threads of the plan without work.
+/// In which forms a kernel divides time among a team, forwards and backwards. Form::best does not depend on it: it is the
+/// same form, with the same bits, on any number of threads.
 struct Teams {
-  struct Best {
-    Form form = Form::best;  // Form::best: as with one thread
-    int from = 2;            // threads that pay for the work that a team has more than one thread
-  };
   Forms forward = {}, backward = {};
-  Best best_forward = {}, best_backward = {};
   constexpr bool has(Form form, bool back) const {
     const Forms& forms = back ? backward : forward;
     return (form == Form::chunk || form == Form::parallel || form == Form::scan) && forms.has(form);

@@ -174,7 +174,7 @@ struct Call {
 };
 
 /// Finds the tokens and pairs of a call: P of the inputs where it is a length of its own and an input has it, else pairs
-/// per token times T; and the form, where Form::best is one that a team decides about.
+/// per token times T.
 void measure(const Plan::Body&, Call&) noexcept;
 Fault check_call(const Plan::Body&, const Call&) noexcept;
 std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, std::int64_t pairs, Form, bool backward);

@@ -13,7 +13,6 @@
 #include "plan/text.h"
 #include "run/bind.h"
 #include "run/kernels.h"
-#include "run/partition.h"
 #include "threads/pool.h"
 
 namespace ttr {
@@ -319,8 +318,6 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
   };
   include(form);
   if (form == Form::best)
-    for (const bool backward : {false, true}) include(form_in_team(*body_, form, time, backward));
-  if (form == Form::best)
     for (Form f : body_->forms)
       if (f != Form::parallel && f != Form::scan) include(f);
   return bytes;
@@ -364,7 +361,6 @@ std::optional<Forgetting> Plan::forgetting() const noexcept {
 Form Plan::best_form(std::int64_t time) const noexcept {
   const auto& forms = body_->forms;
   if (forms.size() == 1) return forms.front();
-  if (const Form shared = form_in_team(*body_, Form::best, time, false); shared != Form::best) return shared;
   const bool chunk = std::find(forms.begin(), forms.end(), Form::chunk) != forms.end();
   if (!chunk || body_->main_kernel < 0) return Form::recurrent;
   const Step& step = body_->pipeline.steps[static_cast<std::size_t>(body_->main_kernel)];

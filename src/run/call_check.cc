@@ -6,7 +6,6 @@
 #include "plan/pipeline.h"
 #include "run/bind.h"
 #include "run/overlap.h"
-#include "run/partition.h"
 
 namespace ttr {
 namespace {
@@ -223,11 +222,6 @@ void measure(const Plan::Body& body, Call& call) noexcept {
   call.time = length_of(body, *call.inputs, 'T');
   const std::ptrdiff_t own = body.pipeline.noncausal ? length_of(body, *call.inputs, 'P') : -1;
   call.pairs = own >= 0 ? own : call.time * body.pipeline.pairs;
-  const auto cu = call.inputs->cu_seqlens;
-  std::ptrdiff_t longest = cu.empty() ? call.time : 0;
-  for (std::size_t n = 1; n < cu.size(); ++n)
-    longest = std::max(longest, static_cast<std::ptrdiff_t>(cu[n]) - static_cast<std::ptrdiff_t>(cu[n - 1]));
-  call.form = form_in_team(body, call.form, longest, call.d_inputs != nullptr);
 }
 
 namespace {

@@ -106,23 +106,6 @@ Team team_of(const Plan::Body& body, const Step& step, const Binding<T>& b, Cons
   return work_of(body, step, b, state) < least_work ? Team() : Team(threads, threads::run);
 }
 
-// By the shape of the plan, not by the sequences of a call: they have their bits with any neighbours.
-Form form_in_team(const Plan::Body& body, Form form, std::ptrdiff_t longest, bool backward) noexcept {
-  if (form != Form::best || body.options.threads == 1 || body.main_kernel < 0) return form;
-  const Step& step = body.pipeline.steps[static_cast<std::size_t>(body.main_kernel)];
-  const Teams& team = step.kernel->traits.team;
-  const Teams::Best& best = backward ? team.best_backward : team.best_forward;
-  if (best.form == Form::best || body.options.threads < best.from) return form;
-  if (std::find(body.forms.begin(), body.forms.end(), best.form) == body.forms.end()) return form;
-  const int batch = body.shape.batch, groups = splits_heads(body, step) ? body.shape.key_heads : 1;
-  int parts = backward ? std::max(batch, groups) : batch * groups;
-  if (!backward && parts == 1 && splits_columns(body, step))
-    parts = std::max(1, body.shape.value_dim / least_columns);
-  if (!leaves_idle(parts, body.options.threads)) return form;
-  const std::ptrdiff_t state = std::ptrdiff_t{body.key_width} * body.value_width;
-  return longest < 3 * families::least_segment(state) ? form : best.form;
-}
-
 Shard shard_of(const Plan::Body& body, const Partition& cut, int i, std::size_t sequences) noexcept {
   Shard share;
   const int column = i % cut.columns, head = i / cut.columns % cut.heads, sequence = i / cut.columns / cut.heads;

@@ -36,9 +36,6 @@ template <class T>
 Team team_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, Form, bool backward,
              const Partition&) noexcept;
 
-/// What Form::best is for a call whose longest sequence has `longest` tokens, if a team decides about it; else `form`.
-Form form_in_team(const Plan::Body&, Form form, std::ptrdiff_t longest, bool backward) noexcept;
-
 /// Task i of a partition.
 Shard shard_of(const Plan::Body&, const Partition&, int i, std::size_t sequences) noexcept;
 

@@ -13,8 +13,7 @@ struct Own {
 };
 
 // The map of a segment costs less than its tokens, of gradients much less.
-constexpr Teams by_segments = {
-    .forward = scan_only, .backward = scan_only, .best_forward = {Form::scan, 2}, .best_backward = {Form::scan, 2}};
+constexpr Teams by_segments = {.forward = scan_only, .backward = scan_only};
 
 bool claim_channel(const Design& design, bool causal) {
   Claim rest(design);

@@ -80,7 +80,7 @@ struct ProjectionCalls {
 const Family projection_family = {.name = "projection",
                                   .forms = scan_only,
                                   .why_absent = "the step of a token needs the inverse of its own window of keys",
-                                  .traits = {.team = {.forward = scan_only, .best_forward = {Form::scan, 4}}},
+                                  .traits = {.team = {.forward = scan_only}},
                                   .claim = claim,
                                   .build = build,
                                   .f32 = linear_calls_of<ProjectionCalls, float>(),
