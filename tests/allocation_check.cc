@@ -30,7 +30,7 @@ int main() {
         const int T = form == ttr::Form::step ? 1 : 70;
         // Backward is called with the state after forward: pairs kept count twice.
         const ttr::Footprint bytes = plan.footprint(2 * T, form);
-        std::vector<float> numbers(500000, 0.1f), gradients(500000), out(500000);
+        std::vector<float> numbers(500000, 0.1f), gradients(2000000), out(500000);
         std::vector<std::byte> state(bytes.state), work(bytes.workspace), back(bytes.backward);
         ttr::Inputs in, d_out;
         ttr::Outputs o, d_in;
@@ -44,9 +44,11 @@ int main() {
             t.extent[d] = extents[d], t.stride[d] = stride, stride *= extents[d];
           return t;
         };
+        float* gradient = gradients.data();  // what is written shares no memory
         for (const ttr::InputInfo& input : plan.inputs()) {
           in[input.name] = tensor(numbers.data(), input.shape);
-          d_in[input.name] = tensor(gradients.data(), input.shape);
+          const ttr::Tensor d = d_in[input.name] = tensor(gradient, input.shape);
+          gradient += d.rank ? d.extent[0] * d.stride[0] : 1;
         }
         const ttr::InputInfo& output = plan.outputs().front();
         o[output.name] = tensor(out.data(), output.shape);

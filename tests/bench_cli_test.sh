@@ -85,7 +85,7 @@ for name in forward_peak_bytes with_backward_peak_bytes; do check "json has $nam
 # --- what cannot be ---
 refuses "unknown layer" "did you mean 'gla'" glaa
 refuses "unknown form" "the forms are best" gla --form fast
-refuses "absent form" "has no form chunk: every token solves" rls --form chunk
+refuses "absent form" "has no form chunk: rotations go token by token" rls --form chunk
 refuses "unknown pass" "forward, both or step" gla --pass twice
 refuses "unknown type" "f32, f64, bf16 or f16" gla --dtype f8
 refuses "no heads" "--heads is 0" gla --heads 0

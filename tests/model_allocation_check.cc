@@ -13,21 +13,23 @@ namespace {
 long allocations = 0;
 }
 
-void* operator new(std::size_t bytes) {
+// Not inlined, these and those that free: g++ 12 would see malloc() or free() beside the other's operator and warn of a
+// mismatch that there is not.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
   throw std::bad_alloc();
 }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
   ++allocations;
   const auto line = static_cast<std::size_t>(alignment);
   if (void* memory = std::aligned_alloc(line, (bytes + line) / line * line)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 int main() {
   int checked = 0, failed = 0;

@@ -67,6 +67,9 @@ int build(Builder& b, double scale) {
   const Memory& m = design.memory;
   const Solver& s = design.solver;
   const bool near = design.weights.near != Kernel::none, linear = m.kind == Class::linear;
+  oracle::Sizes sizes;
+  sizes.key_dim = b.shape().key_dim;
+  oracle::check_features(design, sizes);  // a square matrix of them must fit into memory
   FitOptions options;
   options.memory = m.kind == Class::kernel ? FitMemory::kernel : linear ? FitMemory::features : FitMemory::local;
   options.near = !near                                        ? FitNear::none
