@@ -119,6 +119,7 @@ class Pool {
 // because there is nobody to join, and makes one of its own with its first plan.
 struct Holder {
   std::atomic<Pool*> pool{nullptr};
+  Pool* of_parent = nullptr;  // in a child; a checker of leaks finds it here
   std::mutex making;
 
   Holder() noexcept;
@@ -134,7 +135,7 @@ Holder::Holder() noexcept {
 #if defined(__unix__) || defined(__APPLE__)
   pthread_atfork([] { holder().making.lock(); }, [] { holder().making.unlock(); },
                  [] {
-                   holder().pool.store(nullptr);
+                   holder().of_parent = holder().pool.exchange(nullptr);
                    holder().making.unlock();
                  });
 #endif
