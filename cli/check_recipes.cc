@@ -231,7 +231,9 @@ class RecipeCheck {
     if (may_refuse_answers(case_.recipe)) runner.keep_out_of_domain();
     // Without an answer there is nothing to compare with; but the kernel must come back.
     const double most = case_.options.type == Type::f32 ? 1e12 : 1e150;  // squares must fit
-    if (out_.no_answer || largest(expected_.outputs) > most || largest(d_expected_) > most) {
+    const std::optional<Numbers> plain = out_.no_answer ? std::nullopt : plain_answers();
+    if (out_.no_answer || largest(expected_.outputs) > most || largest(d_expected_) > most ||
+        (plain && largest({{"o", *plain}}) > most)) {
       out_.no_answer = true;
       try {
         runner.forward(in_, {}, Form::best), runner.backward(in_, {}, d_out_, {}, Form::best);
@@ -391,21 +393,26 @@ class RecipeCheck {
     return least;
   }
 
+  // The answers before they are normalised; nothing if they are not.
+  std::optional<Numbers> plain_answers() const {
+    Recipe plain = case_.recipe;
+    const auto normalise = [](const Term& t) { return t.word == "normalise" && (t.has("unit") || t.has("rms")); };
+    if (std::erase_if(plain.extras, normalise) == 0) return std::nullopt;
+    const Plan& normalised = reference_->plan();
+    const Runner runner(plan(plain, normalised.shape(), normalised.options()), case_.time, 0, case_.pairs);
+    return runner.forward(in_, {}, case_.options.causal ? Form::recurrent : Form::parallel).outputs.at("o");
+  }
+
   // The first answer of a sequence has the direction of its value whatever the query is, so its gradient vanishes on
   // paper, and what is left of it is rounding over the length of the answer before it was normalised.
   double shortest_answer() const {
-    Recipe plain = case_.recipe;
-    const auto normalise = [](const Term& t) { return t.word == "normalise" && (t.has("unit") || t.has("rms")); };
-    if (std::erase_if(plain.extras, normalise) == 0) return 1;
-    const Plan& normalised = reference_->plan();
-    const Runner runner(plan(plain, normalised.shape(), normalised.options()), case_.time, 0, case_.pairs);
-    const Form form = case_.options.causal ? Form::recurrent : Form::parallel;
-    const Numbers o = runner.forward(in_, {}, form).outputs.at("o");
+    const std::optional<Numbers> o = plain_answers();
+    if (!o) return 1;
     double shortest = 1;
     const std::size_t V = static_cast<std::size_t>(case_.shape.value_dim);
-    for (std::size_t base = 0; base < o.size(); base += V) {
+    for (std::size_t base = 0; base < o->size(); base += V) {
       double square = 0;
-      for (std::size_t i = base; i < base + V; ++i) square += o[i] * o[i];
+      for (std::size_t i = base; i < base + V; ++i) square += (*o)[i] * (*o)[i];
       shortest = std::min(shortest, std::sqrt(square));
     }
     return std::max(shortest, 1e-9);

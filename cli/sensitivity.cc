@@ -11,6 +11,7 @@ namespace ttr::cli {
 namespace {
 
 constexpr double moved_by = 1e-8;
+constexpr std::uint64_t trials = 6;  // directions; the largest change counts
 
 // phi(x) [B, T, H, F]: what a memory that is the identity matrix answers to x, and learns nothing.
 Numbers features_of_rows(const Plan& literal, const Recipe& recipe, const NamedNumbers& inputs,
@@ -80,7 +81,7 @@ double condition_of(const double* rows, std::size_t n, std::size_t F, double rid
 Sensitivity measure_sensitivity(const Runner& literal, const SolvedCall& call, double floor, std::uint64_t seed) {
   const Form form = literal.plan().options().causal ? Form::recurrent : Form::parallel;
   Sensitivity most;
-  for (std::uint64_t trial = 0; trial < 2; ++trial) {
+  for (std::uint64_t trial = 0; trial < trials; ++trial) {
     SplitMix random(seed + trial);
     NamedNumbers moved = call.inputs;
     for (auto& [name, numbers] : moved)
@@ -105,10 +106,19 @@ double condition_of_features(const Plan& literal, const Recipe& recipe, const Na
   const std::size_t P = static_cast<std::size_t>(pairs);
   const Numbers k = features_of_rows(literal, recipe, inputs, "k", pairs);
   const std::size_t F = k.size() / (B * P * H);
+  // Pairs that have faded count less: a gate of tokens, or a constant.
+  const auto g = inputs.find("g");
+  const bool gated = g != inputs.end() && g->second.size() == B * P * H;
+  double constant = 0;
+  for (const Term& term : recipe.weights)
+    if (term.word == "decay" && !term.arguments.empty() && term.arguments[0].is_number())
+      constant = std::log(term.arguments[0].number());
   double most = 1;
   for (std::size_t bh = 0; bh < B * H; ++bh) {
     Numbers rows;
     for (std::size_t t = 0; t < P; ++t) {
+      const double fade = std::exp(0.5 * (gated ? g->second[(bh / H * P + t) * H + bh % H] : constant));
+      for (double& x : rows) x *= fade;
       const auto row = k.begin() + static_cast<std::ptrdiff_t>(((bh / H * P + t) * H + bh % H) * F);
       rows.insert(rows.end(), row, row + static_cast<std::ptrdiff_t>(F));
       const std::size_t first =

@@ -202,6 +202,15 @@ S activate(Memory::Activation kind, const S& x) {
   return x;
 }
 
+/// The slope of tanh, without the cancellation of 1 - tanh^2 where it is small.
+template <class S>
+S slope_of_tanh(const S& x) {
+  using std::abs;
+  using std::exp;
+  const S e = exp(S(-2.0) * abs(x)), sum = S(1.0) + e;
+  return S(4.0) * e / (sum * sum);
+}
+
 template <class S>
 S activate_slope(Memory::Activation kind, const S& x) {
   using std::erf;
@@ -212,20 +221,18 @@ S activate_slope(Memory::Activation kind, const S& x) {
     case A::gelu:
       return S(0.5) * (S(1.0) + erf(x * S(0.70710678118654752))) + x * exp(-x * x * S(0.5)) * S(0.39894228040143268);
     case A::gelu_tanh: {
-      const S t = tanh(S(0.79788456080286536) * (x + S(0.044715) * x * x * x));
+      const S u = S(0.79788456080286536) * (x + S(0.044715) * x * x * x);
       const S du = S(0.79788456080286536) * (S(1.0) + S(3 * 0.044715) * x * x);
-      return S(0.5) * (S(1.0) + t) + S(0.5) * x * (S(1.0) - t * t) * du;
+      return S(0.5) * (S(1.0) + tanh(u)) + S(0.5) * x * slope_of_tanh(u) * du;
     }
     case A::relu:
       return value_of(x) > 0 ? S(1.0) : S(0.0);
     case A::silu: {
       const S s = sigmoid(x);
-      return s + x * s * (S(1.0) - s);
+      return s + x * s * sigmoid(-x);
     }
-    case A::tanh: {
-      const S t = tanh(x);
-      return S(1.0) - t * t;
-    }
+    case A::tanh:
+      return slope_of_tanh(x);
   }
   return S(1.0);
 }

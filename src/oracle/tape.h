@@ -129,8 +129,8 @@ inline Var sqrt(const Var& x) {
   return Tape::current().unary(y, x, 0.5 / y);
 }
 inline Var tanh(const Var& x) {
-  const double y = std::tanh(x.value);
-  return Tape::current().unary(y, x, 1 - y * y);
+  const double e = std::exp(-2 * std::abs(x.value));  // 1 - tanh^2 loses its digits where tanh is near 1
+  return Tape::current().unary(std::tanh(x.value), x, 4 * e / ((1 + e) * (1 + e)));
 }
 inline Var erf(const Var& x) {
   return Tape::current().unary(std::erf(x.value), x, 1.1283791670955126 * std::exp(-x.value * x.value));

@@ -270,7 +270,8 @@ class Tile {
       const double given_ridge = p.ridge ? static_cast<double>(p.ridge(sequence.row, at, head)) : 0.0;
       bad[t] = bad[t] || !(p.solve == SolveBy::cholesky ? given_ridge > 0 : given_ridge >= 0);
       unit_of(t);
-      ridge[t] = bad[t] ? 1.0 : given_ridge * trace[t];
+      // Without weights a ridge that is relative to them leaves nothing to solve: any does, and the answer is zero.
+      ridge[t] = bad[t] || (p.relative && total[t] == 0) ? 1.0 : given_ridge * trace[t];
       if (bad[t]) std::fill_n(w, m, 0.0);
     }
   }
