@@ -416,7 +416,7 @@ class LayerCheck {
   }
 
   // A slope is known as well as differences know it, and a gradient as rounding leaves it.
-  void judge_slope(const std::string& check, Form form, const Slope& s, double scale, std::string note = {}) {
+  void judge_slope(const std::string& check, Form form, const Slope& s, double scale, const std::string& note = {}) {
     double allowed = std::max(1e-7, s.uncertainty / scale);
     if (!(allowed <= least_digits) || !(s.distance <= allowed * scale)) {
       const bool on_kernel = check == "direction" || !literal_;
