@@ -70,7 +70,7 @@ class Builder {
   /// Factors of either sign are their sizes, of which families take the logs, and +1 or -1: with p_t the product of the
   /// signs up to token t, p S fades by the sizes alone if what is written is multiplied by p_t; so is what is read.
   int log_magnitude(int factors);
-  int running_sign(int factors, std::string state, std::string of);
+  int running_sign(int factors, std::string state, const std::string& of);
   int with_sign(int value, int sign);
   int importance();
   int scaled_importance();  // times the constant step of gd(1)

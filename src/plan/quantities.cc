@@ -98,7 +98,7 @@ int Builder::position() {
 
 int Builder::log_magnitude(int factors) { return operation(Op::log_magnitude, {factors}, axes(factors)); }
 
-int Builder::running_sign(int factors, std::string state, std::string of) {
+int Builder::running_sign(int factors, std::string state, const std::string& of) {
   const bool inner = Axes::is_inner(axes(factors).back());
   const std::string shape = std::string("B H ") + (inner ? axes(factors).back() : '1');
   const zoo::Stage sign{.family = &families::carry_family,
