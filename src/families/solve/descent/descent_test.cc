@@ -91,7 +91,8 @@ Answers run(const DescentModel& m, const Data& x, const Answers& from, int begin
 // The gradient of sum o.d_o + sum s.d_s + sum z.d_z in the order of Data::inputs.
 std::vector<Numbers> gradients(const DescentModel& m, const Data& x, const Answers& d) {
   std::vector<Numbers> to;
-  for (Numbers* in : Data(x).inputs()) to.emplace_back(in->size());
+  Data copy = x;
+  for (Numbers* in : copy.inputs()) to.emplace_back(in->size());
   Numbers s = x.s, z = x.z, h = x.h, f = x.f;
   const Sequence sequence{0, 0, T};
   DescentProblem<double> p;
