@@ -231,12 +231,12 @@ class MeanScan {
         out[i] = a * S[i] + b * m[i], out[D + i] = a * S[D + i] + b * m[D + i], out[2 * D + i] = top;
       }
     }
-    void chain(const Gradient& d, const Sequence& n, const T* start, T* dS) {
+    void chain(const Gradient& to, const Sequence& n, const T* start, T* dS) {
       channels.start_back(dS, dS + D);
       replay->run(
           n.end - n.begin, of(start), [&](Size i, const State<T>& S) { channels.step(n.row, n.begin + i, S, false); },
           [&](Size i, const Parts<const T, 3>& old, const Parts<const T, 3>&) {
-            channels.back(d, n.row, n.begin + i, old);
+            channels.back(to, n.row, n.begin + i, old);
           });
       channels.end_back(dS, dS + D);
     }
