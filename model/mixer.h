@@ -1,6 +1,7 @@
 // What surrounds a mixer in its block, worked out from the table of inputs of its plan:
 //
 //   n = RMSNorm(r) ;  u = n W_in ;  inputs = maps(convolutions(u)) ;  y = plan(inputs) ;  r += gate(norm(y)) W_out
+//   (residual=no: r = gate(norm(y)) W_out)
 //
 // Every input that has a time axis is a slot: some columns of u (all slots of n are one product), or of a second product
 // that reads another slot (low-rank gates; B, C and delta of Mamba-1 read the convolved u), and a chain of steps. The
@@ -76,6 +77,7 @@ struct Mixer {
   enum class Gate { none, silu, sigmoid };
   Gate gate = Gate::none;
   bool gate_first = false, whole_norm = false;
+  bool residual = true;  // r += the answer; else r = the answer
   int gate_slot = -1;
 };
 

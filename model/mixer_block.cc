@@ -338,8 +338,8 @@ void MixerBlock<T>::forward(T* r) {
   main_.forward(in, out);
   finish_forward();
   const Buffer<T>& last = gated_.size() ? gated_ : finished_.size() ? finished_ : answer_;
-  shared_.gemm.nn(rows, width_, mixer_.out_width, last.data(), mixer_.out_width, shared_.value(mixer_.out), width_, 1,
-                  r, width_);
+  shared_.gemm.nn(rows, width_, mixer_.out_width, last.data(), mixer_.out_width, shared_.value(mixer_.out), width_,
+                  mixer_.residual ? T(1) : T(0), r, width_);
 }
 
 template <class T>
@@ -460,6 +460,7 @@ void MixerBlock<T>::backward(T* dr) {
   undo_convolve();
   T* const dn = shared_.scratch(Shared<T>::normed_gradient);
   undo_project(dn);
+  if (!mixer_.residual) std::fill_n(dr, rows * width_, T(0));
   norm_.backward(input_.data(), dn, dr);
 }
 

@@ -109,6 +109,7 @@ TEST(ModelGradient, RecipesAndHybrids) {
   expect_gradient(small(
       "{equal / linear / gd(2)}, {near(exp) * gate / constant / exact}, {equal / linear / gd(1) | normalise(unit)}"));
   expect_gradient(small("gated-deltanet(heads=1, key_heads=1)*2, softmax(window=3, rotary=no), gla(rank.gk=3)"));
+  expect_gradient(small("gla, rls(ridge=input, start=shift, residual=no, conv=2, conv_on=k, conv_act=none)"));
   expect_gradient(small("deltanet(range.beta=2, act=silu, conv=0, out_gate=sigmoid, out_rank=2), rwkv-6(shift=no)"));
 }
 

@@ -41,6 +41,32 @@ TEST(ModelStack, Text) {
             "near(exp) * gate / constant / exact | blend, squared");
 }
 
+// start=shift is the construction of arXiv 2501.12352, Eq. 57: of two pairs the second value is recalled exactly.
+TEST(ModelStack, StartsAtTheConstruction) {
+  Config c;
+  c.stack = "linear-attention(start=shift, residual=no, conv=2, conv_on=k, conv_act=none, out_norm=none)";
+  c.vocabulary = 16, c.width = 64, c.mlp = "none", c.tied = true, c.embedding_scale = 1, c.time = 5;
+  Model<float> model(c, 3);
+  Session<float> session(model, 1, 5);
+  const std::int32_t tokens[] = {1, 2, 3, 4, 3}, labels[] = {-1, -1, -1, -1, 4};
+  EXPECT_EQ(session.forward({.batch = 1, .time = 5, .tokens = tokens, .labels = labels}).correct, 1);
+  for (const Parameter& p : model.parameters())
+    if (p.name == "blocks.0.mixer.in") {
+      EXPECT_EQ(model.values()[p.offset], 1);
+      EXPECT_EQ(model.values()[p.offset + 1], 0);
+      EXPECT_EQ(model.values()[p.offset + 192 + 1], 1);  // row 1 of the first of three
+      EXPECT_EQ(model.values()[p.offset + 64], 1);       // row 0 of the second
+    } else if (p.name == "blocks.0.mixer.taps") {
+      EXPECT_EQ(model.values()[p.offset], 1);
+      EXPECT_EQ(model.values()[p.offset + 1], 0);
+    }
+  EXPECT_NE(error_of([&] {
+              c.stack = "linear-attention(start=shift, conv=1)";
+              Model<float> wrong(c, 3);
+            }).find("conv=2"),
+            std::string::npos);
+}
+
 TEST(ModelStack, Errors) {
   const struct {
     const char *text, *says;
