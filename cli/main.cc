@@ -15,6 +15,7 @@
 #include "json.h"
 #include "regress.h"
 #ifdef TTR_WITH_MODEL
+#include "sweep.h"
 #include "train.h"
 #endif
 #include "ttr/version.h"
@@ -72,7 +73,7 @@ struct TrainVerb {
     };
     CLI::Option* const task =
         command->add_option("task", options.task, "NAME or NAME(setting=value, ..); none: list them");
-    option("--stack", c.stack, "layers and recipes: 'gated-deltanet*3, softmax(window=128)'");
+    option("--layer,--stack", c.stack, "layers and recipes: 'gated-deltanet*3, softmax(window=128)'");
     option("--width", c.width, "of the residual stream");
     option("--heads", c.heads, "heads of every layer");
     option("--key-dim", c.key_dim, "0: width / heads");
@@ -102,6 +103,27 @@ struct TrainVerb {
         ->excludes(seed);
     command->add_flag("--json", options.json, "print JSON");
     command->add_flag("--quiet", options.quiet, "print the tests only");
+  }
+};
+
+struct SweepVerb {
+  ttr::cli::SweepOptions options;
+  CLI::App* command = nullptr;
+
+  void declare(CLI::App& app) {
+    command =
+        app.add_subcommand("sweep", "Train many models: layers x learning rates x sizes x seeds, a table, a plot");
+    command
+        ->add_option("what", options.what,
+                     "the file of a sweep (docs/model.md) and 'name=value', or 'name=value' alone")
+        ->required()
+        ->delimiter('\0');
+    command->add_option("--variant", options.variant, "a variant of the file, such as quick");
+    command->add_option("--out", options.out, "folder for runs, results.json, table.md and plot.svg")
+        ->capture_default_str();
+    command->add_option("--jobs", options.jobs, "runs at a time; 0: one on each core")->capture_default_str();
+    command->add_flag("--list", options.list, "print the runs as commands, and run none");
+    command->add_flag("--json", options.json, "print results.json");
   }
 };
 #endif
@@ -314,6 +336,8 @@ int main(int argc, char** argv) {
 #ifdef TTR_WITH_MODEL
   TrainVerb train;
   train.declare(app);
+  SweepVerb sweep;
+  sweep.declare(app);
 #endif
   BenchVerb bench;
   bench.declare(app);
@@ -337,12 +361,16 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
   try {
     regress.command = command_line(argc, argv);
+#ifdef TTR_WITH_MODEL
+    sweep.options.command = regress.command;
+#endif
     const int code = *regress_command  ? run_regress(regress)
                      : *layers_command ? run_layers(layers)
                      : *derive_command ? run_derive(derive)
                      : *bench.command  ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
                      : *train.command ? run_train(train.options)
+                     : *sweep.command ? run_sweep(sweep.options)
 #endif
                      : check.long_run ? run_check_long(check)
                      : *recipes       ? run_check_recipes(check)

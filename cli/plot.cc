@@ -298,6 +298,11 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
     if (run == 1) path += lone_point;
     if (!path.empty())
       s += fmt::format("<path {} d=\"{}\"><title>{}</title></path>\n", stroke(line), path, escape_markup(line.label));
+    for (std::size_t i = 0; line.points && i < line.x.size() && i < line.y.size(); ++i)
+      if (std::isfinite(line.y[i]))
+        s += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n",
+                         line.hue < 0 ? std::string("fn") : fmt::format("f{}", line.hue % 7), px(line.x[i]),
+                         py(line.y[i]));
   }
   s += "</g>\n";
 

@@ -51,10 +51,9 @@ class BlockSettings {
 };
 
 // Words of the block itself and marks of settings for one input; everything else belongs to the layer.
-constexpr const char* block_words[] = {"heads",     "key_heads", "key_dim",  "value_dim", "conv",
-                                       "conv_bias", "conv_on",   "conv_act", "act",       "rotary",
-                                       "shift",     "out_norm",  "out_gate", "out_rank",  "gate_first",
-                                       "start",     "residual"};
+constexpr const char* block_words[] = {"heads",    "key_heads", "key_dim",    "value_dim", "conv",    "conv_bias",
+                                       "conv_on",  "conv_act",  "act",        "rotary",    "shift",   "out_norm",
+                                       "out_gate", "out_rank",  "gate_first", "start",     "residual"};
 constexpr const char* input_words[] = {"map.", "rank.", "inner.", "bias.", "from.", "range."};
 bool of_block(const std::string& key) {
   for (const char* word : block_words)
@@ -431,7 +430,8 @@ class Builder {
     }
     if (mixer_.convolved > 0) {
       mixer_.taps = taps;
-      if (constructed_ && taps < 2) throw Error("start=shift needs conv=2 or more, to reach the token before", "stack");
+      if (constructed_ && taps < 2)
+        throw Error("start=shift needs conv=2 or more, to reach the token before", "stack");
       mixer_.taps_weight = registry_.add(prefix_ + "taps", {mixer_.convolved, taps},
                                          constructed_ ? Start{Start::Kind::previous, 1, 0}
                                                       : Start{Start::Kind::normal, 1 / std::sqrt(double(taps)), 0});
