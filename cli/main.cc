@@ -17,6 +17,7 @@
 #ifdef TTR_WITH_MODEL
 #include "sweep.h"
 #include "train.h"
+#include "trained_verbs.h"
 #endif
 #include "ttr/version.h"
 
@@ -30,10 +31,12 @@ constexpr const char* examples = R"(Examples:
   ttr check                                                every property of every layer
   ttr bench gla gated-deltanet                             tokens per second, and the share of the machine's limits
   ttr bench rls-stability                                  the least-squares solvers over 100,000 tokens
-  ttr train parity --stack 'deltanet(range.beta=2)'        train a model of one layer; `ttr train` lists the tasks
+  ttr train parity --layer 'deltanet(range.beta=2)'        train a model of one layer; `ttr train` lists the tasks
+  ttr train book.txt --out book                            train a model of the bytes of a text
+  ttr generate book --prompt 'It was'                      let it go on after a prompt; `ttr eval book` judges it
 )";
 
-// Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted.
+// Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted by Ctrl-C, 143 by SIGTERM.
 int report_error(const std::string& message, const std::string& where, bool json) {
   if (json) {
     const ttr::cli::Json error = ttr::cli::Json::object().set("message", message).set("where", where);
@@ -65,44 +68,85 @@ struct TrainVerb {
   CLI::App* command = nullptr;
 
   void declare(CLI::App& app) {
-    command = app.add_subcommand("train", "Train a model of any stack of layers on a task");
-    ttr::model::Config& c = options.config;
-    ttr::model::OptimiserConfig& how = options.optimiser;
+    command = app.add_subcommand("train", "Train a model of any stack of layers on a task or a text file");
     const auto option = [&](const char* name, auto& value, const char* meaning) {
       return command->add_option(name, value, meaning)->capture_default_str();
     };
-    CLI::Option* const task =
-        command->add_option("task", options.task, "NAME or NAME(setting=value, ..); none: list them");
-    option("--layer,--stack", c.stack, "layers and recipes: 'gated-deltanet*3, softmax(window=128)'");
-    option("--width", c.width, "of the residual stream");
-    option("--heads", c.heads, "heads of every layer");
-    option("--key-dim", c.key_dim, "0: width / heads");
-    option("--value-dim", c.value_dim, "0: width / heads");
-    option("--mlp", c.mlp, "swiglu, gelu or none");
-    option("--mlp-width", c.mlp_width, "hidden units; 0: by the width");
-    option("--embedding-scale", c.embedding_scale, "standard deviation; 0: 1/sqrt(width)");
-    command->add_flag("--tied", c.tied, "the head is the embedding");
-    option("--optimiser", how.method, "adamw, sgd, muon or soap");
-    option("--rate", how.rate, "largest learning rate");
-    option("--schedule", how.schedule, "cosine, linear or constant");
-    option("--warmup", how.warmup, "steps");
-    option("--steps", how.steps, "steps of the schedule");
-    option("--decay", how.decay, "weight decay of matrices");
-    option("--clip", how.clip, "largest length of the gradient; 0: any");
-    option("--momentum", how.momentum, "of sgd and muon");
-    option("--ema", how.ema, "factor of a running mean of the parameters; 0: none");
-    option("--batch", options.batch, "sequences of a step");
-    option("--until", options.until, "stop after this many steps; 0: all");
-    option("--every", options.every, "steps between two tests; 0: a tenth of all");
-    option("--test", options.judged, "sequences of a test");
-    CLI::Option* const seed = option("--seed", options.seed, "of parameters and data");
+    command->add_option(
+        "task", options.task,
+        "a task with settings (NAME or NAME(setting=value, ..)), or a text file; none: list the tasks");
+    command->add_option("--out", options.out, "folder for checkpoints, the log and, at the end, model.safetensors");
+    command->add_flag("--resume", options.resume,
+                      "go on with the run in that folder, with its settings; begin it if there is none");
+    option("--time", options.time, "bytes of a sequence, of a text file");
+    option("--held", options.held, "share at the end of a text file that is held out for the tests");
+    ttr::cli::run_settings(
+        [&](const char* name, auto& value, const char* meaning) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) command->add_flag(name, value, meaning);
+          else option(name, value, meaning);
+        },
+        options);
     option("--threads", options.threads, "0: all cores");
-    command->add_option("--checkpoint", options.checkpoint, "write a .safetensors file at every test and at Ctrl-C");
-    command->add_option("--resume", options.resume, "go on from such a file, with the settings it has")
-        ->excludes(task)
-        ->excludes(seed);
+    option("--until", options.until, "stop after this many steps; 0: all");
+    option("--checkpoint-every", options.checkpoint_every, "steps; 0: at every test and every minute");
+    command->add_option("--report", options.report, "write a report, one self-contained HTML file");
     command->add_flag("--json", options.json, "print JSON");
     command->add_flag("--quiet", options.quiet, "print the tests only");
+  }
+  int run(const std::string& text) {
+    options.command = text;
+    for (const CLI::Option* one : command->get_options())
+      if (one->count() > 0) options.given.insert(one->get_name());
+    return run_train(options);
+  }
+};
+
+struct TrainedVerbs {
+  ttr::cli::EvalOptions eval;
+  ttr::cli::GenerateOptions generate;
+  ttr::cli::InspectOptions inspect;
+  CLI::App *eval_command = nullptr, *generate_command = nullptr, *inspect_command = nullptr;
+
+  void declare(CLI::App& app) {
+    eval_command =
+        app.add_subcommand("eval", "Judge a trained model: loss, accuracy, bits per byte, at several lengths");
+    eval_command->add_option("model", eval.model, "the folder of a run, or a .safetensors file of one")->required();
+    eval_command->add_option("data", eval.data, "a task or a text file; none: the test data it was trained for");
+    eval_command->add_option("--time", eval.times, "lengths, for example 64,128,256; none: that of the task")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    eval_command->add_option("--test", eval.sequences, "sequences; 0: 256 of a task, all of a text")
+        ->capture_default_str();
+    eval_command->add_option("--batch", eval.batch, "sequences at a time")->capture_default_str();
+    eval_command->add_option("--seed", eval.seed,
+                             "of the test data; none: that of the run, whose tests were the same");
+    eval_command->add_option("--threads", eval.threads, "0: all cores")->capture_default_str();
+    eval_command->add_flag("--json", eval.json, "print JSON");
+
+    generate_command = app.add_subcommand("generate", "Let a trained model go on after a prompt");
+    generate_command->add_option("model", generate.model, "the folder of a run, or a .safetensors file of one")
+        ->required();
+    generate_command->add_option("--prompt", generate.prompt, "text to go on after; other tasks: numbers of tokens");
+    generate_command->add_option("--tokens", generate.tokens, "how many to make")->capture_default_str();
+    generate_command->add_option("--seed", generate.seed, "of the draws")->capture_default_str();
+    generate_command
+        ->add_option("--temperature", generate.sampling.temperature,
+                     "below 1: more of the likely; 0: the likeliest alone")
+        ->capture_default_str();
+    generate_command
+        ->add_option("--top-p", generate.sampling.top_p,
+                     "draw from the likeliest tokens that have this share together")
+        ->capture_default_str();
+    generate_command->add_option("--threads", generate.threads, "0: all cores")->capture_default_str();
+    generate_command->add_flag("--json", generate.json, "print JSON");
+
+    inspect_command = app.add_subcommand("inspect", "What is in a checkpoint or any other .safetensors file");
+    inspect_command->add_option("model", inspect.file, "a .safetensors file, or the folder of a run")->required();
+    inspect_command->add_flag("--json", inspect.json, "print JSON");
+  }
+  bool chosen() const { return *eval_command || *generate_command || *inspect_command; }
+  int run() const {
+    return *eval_command ? run_eval(eval) : *generate_command ? run_generate(generate) : run_inspect(inspect);
   }
 };
 
@@ -336,6 +380,8 @@ int main(int argc, char** argv) {
 #ifdef TTR_WITH_MODEL
   TrainVerb train;
   train.declare(app);
+  TrainedVerbs trained;
+  trained.declare(app);
   SweepVerb sweep;
   sweep.declare(app);
 #endif
@@ -359,6 +405,7 @@ int main(int argc, char** argv) {
                         "command line", json_wanted);
   }
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
+  std::signal(SIGXFSZ, SIG_IGN);  // as is a limit on the size of files
   try {
     regress.command = command_line(argc, argv);
 #ifdef TTR_WITH_MODEL
@@ -369,8 +416,9 @@ int main(int argc, char** argv) {
                      : *derive_command ? run_derive(derive)
                      : *bench.command  ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
-                     : *train.command ? run_train(train.options)
-                     : *sweep.command ? run_sweep(sweep.options)
+                     : *train.command   ? train.run(regress.command)
+                     : trained.chosen() ? trained.run()
+                     : *sweep.command   ? run_sweep(sweep.options)
 #endif
                      : check.long_run ? run_check_long(check)
                      : *recipes       ? run_check_recipes(check)

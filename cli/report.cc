@@ -18,6 +18,8 @@ th, td { padding: 4px 14px 4px 0; text-align: right; white-space: nowrap; border
 th { font-weight: 600; color: var(--soft); } th:first-child, td:first-child { text-align: left; white-space: normal; }
 tr.best td { font-weight: 650; }
 td.text { text-align: left; white-space: normal; } code { font: 13px ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; font: 13.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; margin: 8px 0;
+  padding: 12px 14px; border: 1px solid var(--grid); border-radius: 6px; }
 dl { display: grid; grid-template-columns: fit-content(280px) 1fr; gap: 4px 18px; } dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
 footer { margin-top: 40px; font-size: 13px; }
 )";
@@ -47,6 +49,9 @@ std::string report_html(const Report& report) {
   for (const Report::Figure& figure : report.figures)
     s += "<figure>\n" + plot_svg(figure.plot, false, ++number) + "<figcaption>" + escape_markup(figure.caption) +
          "</figcaption>\n</figure>\n";
+  for (const Report::Text& text : report.texts)
+    s += "<h2>" + escape_markup(text.title) + "</h2>\n<p class=\"caption\">" + escape_markup(text.caption) +
+         "</p>\n<pre>" + escape_markup(text.body) + "</pre>\n";
   for (const std::string& note : report.notes) s += "<p>" + escape_markup(note) + "</p>\n";
   if (!report.facts.empty()) {
     s += "<h2>How this was made</h2>\n<dl>\n";

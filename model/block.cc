@@ -23,9 +23,13 @@ Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& sh
         return ttr::plan(text, shape, options_of<T>(std::move(options), shared.threads));
       }()),
       shared_(shared) {
-  const Footprint bytes = plan_.footprint(shared.time);
-  shared.reserve_work(std::max(bytes.workspace, bytes.backward));
+  const Footprint bytes = plan_.footprint(shared.carried ? shared.carried : shared.time);
+  shared.reserve_work(shared.carried ? bytes.workspace : std::max(bytes.workspace, bytes.backward));
   state_ = Buffer<std::byte>(static_cast<Size>(bytes.state));
+  if (shared.carried) {
+    reset();
+    return;
+  }
   fresh_ = Buffer<std::byte>(static_cast<Size>(bytes.state));
   plan_.reset({fresh_.data(), bytes.state});
 }
@@ -34,10 +38,10 @@ template <class T>
 void Call<T>::forward(const Inputs& in, const Outputs& out) {
   const State state{state_.data(), static_cast<std::size_t>(state_.size())};
   const Workspace work{shared_.work.data(), shared_.work_bytes};
-  plan_.reset(state);
+  if (!shared_.carried) plan_.reset(state);
   const Status status = plan_.forward(in, state, out, work);
   if (status == Status::ok) return;
-  plan_.reset(state);
+  if (!shared_.carried) plan_.reset(state);
   const std::string why = plan_.diagnose(in, state, out, work);
   throw Error(plan_.name() + ": " + (why.empty() ? std::string(to_string(status)) : why), plan_.name());
 }

@@ -21,13 +21,16 @@ namespace ttr::model {
 template <class T>
 class Shared {
  public:
-  Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size longest, int thread_count)
+  /// `all`: tokens of a sequence over all calls, where states are carried from call to call; 0: every call begins anew.
+  Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size longest, Size all,
+         int thread_count)
       : registry(of),
         values(all_values),
         gradients(all_gradients),
         batch(sequences),
         time(longest),
         now(longest),
+        carried(all),
         threads(thread_count),
         gemm(thread_count) {}
 
@@ -41,7 +44,9 @@ class Shared {
     levels,
     count = levels + 6
   };
-  void reserve(int which, Size size) { sizes_[which] = std::max(sizes_[which], size); }
+  void reserve(int which, Size size) {
+    if (which == weights || !carried) sizes_[which] = std::max(sizes_[which], size);  // the others are gradients
+  }
   void reserve_work(std::size_t bytes) { work_bytes = std::max(work_bytes, bytes); }
   void reserve_sums(Size numbers) { sums_size_ = std::max(sums_size_, numbers); }
   void allocate() {
@@ -59,6 +64,7 @@ class Shared {
   const T* values;
   T* gradients;
   Size batch, time, now;  // now: tokens of the call at hand
+  Size carried;
   int threads;
   Gemm<T> gemm;
   Buffer<std::byte> work;
@@ -70,14 +76,19 @@ class Shared {
   Buffer<T> scratch_[count];
 };
 
-/// A plan of the library, run from a fresh state. Throws Error with the plan's own sentence where a call fails.
+/// A plan of the library, run from a fresh state, or from where the last call ended. Throws Error with the plan's own
+/// sentence where a call fails.
 template <class T>
 class Call {
  public:
   Call(std::string_view text, Shape shape, Options options, Shared<T>& shared);
   void forward(const Inputs&, const Outputs&);
   void backward(const Inputs&, const Inputs& d_outputs, const Outputs& d_inputs);
+  void reset() { plan_.reset(State{state_.data(), static_cast<std::size_t>(state_.size())}); }
   const Plan& plan() const { return plan_; }
+  std::size_t state_bytes() const { return static_cast<std::size_t>(state_.size()); }
+  /// Whether the state has a place for every token.
+  bool grows() const { return plan_.tokens_kept({state_.data(), state_bytes()}) >= 0; }
 
  private:
   Plan plan_;
@@ -107,6 +118,9 @@ class MixerBlock {
   void forward(T* r);
   void backward(T* dr);
   const Plan& plan() const { return main_.plan(); }
+  void reset();  // where states are carried: no token seen
+  std::size_t state_bytes() const;
+  bool grows() const { return main_.grows(); }
 
  private:
   struct Place {
@@ -140,6 +154,7 @@ class MixerBlock {
   std::unique_ptr<Call<T>> convolution_, out_norm_;
   std::vector<std::vector<std::unique_ptr<Call<T>>>> steps_;  // of every slot, where a step is a plan
   Buffer<T> input_, normed_, shifted_, answer_, finished_, gated_;
+  Buffer<T> last_;  // of every sequence the row that the next one's token shift reads
   std::vector<Buffer<T>> levels_, added_, apart_, d_apart_, constants_, d_constants_;
   std::vector<bool> begun_;  // slots whose gradient has been written
   bool fused_gate_ = false;

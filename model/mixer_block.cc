@@ -76,6 +76,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
   if (gated && !fused_gate_) gated_ = Buffer<T>(rows * out);
   if (mixer.shift >= 0) {
     shifted_ = Buffer<T>(rows * width_);
+    if (shared.carried) last_ = Buffer<T>(shared.batch * width_);
     shared.reserve(Shared<T>::weights, 2 * width_ * mixer.in_width);
   }
   shared.reserve(Shared<T>::out_gradient, rows * out), shared.reserve(Shared<T>::answer_gradient, rows * out);
@@ -83,6 +84,25 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
       shared.reserve(Shared<T>::normed_gradient, 2 * rows * width_);
   shared.gemm.reserve(width_, mixer.in_width), shared.gemm.reserve(mixer.in_width, width_);
   shared.gemm.reserve(out, width_), shared.gemm.reserve(width_, out);
+}
+
+template <class T>
+void MixerBlock<T>::reset() {
+  main_.reset();
+  if (convolution_) convolution_->reset();
+  for (const auto& slot : steps_)
+    for (const auto& step : slot)
+      if (step) step->reset();
+  std::fill_n(last_.data(), last_.size(), T(0));
+}
+template <class T>
+std::size_t MixerBlock<T>::state_bytes() const {
+  std::size_t bytes = main_.state_bytes() + static_cast<std::size_t>(last_.size()) * sizeof(T);
+  if (convolution_) bytes += convolution_->state_bytes();
+  for (const auto& slot : steps_)
+    for (const auto& step : slot)
+      if (step) bytes += step->state_bytes();
+  return bytes;
 }
 
 // Where step `level` of a slot has its values, and their gradients.
@@ -252,6 +272,11 @@ void MixerBlock<T>::project() {
       for (Size j = 0, at = i * in + mixer_.slots[s].column; j < mixer_.slots[s].width; ++j, ++at)
         mixed[at] = m[static_cast<Size>(s) * width_ + i] * W[at];
   shift_forward(shared_.threads, shared_.batch, shared_.now, width_, normed_.data(), shifted_.data());
+  for (Size b = 0; last_.size() > 0 && b < shared_.batch; ++b) {
+    T* const before = last_.data() + b * width_;
+    for (Size i = 0; i < width_; ++i) shifted_.data()[b * shared_.now * width_ + i] += before[i];
+    std::copy_n(normed_.data() + ((b + 1) * shared_.now - 1) * width_, width_, before);
+  }
   shared_.gemm.nn(rows, in, width_, shifted_.data(), width_, mixed, in, 1, levels_[0].data(), all);
 }
 

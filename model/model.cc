@@ -134,11 +134,28 @@ std::string Model<T>::describe() const {
 }
 
 template <class T>
+std::int64_t Model<T>::state_numbers(int time) const {
+  std::int64_t all = 0;
+  for (const Mixer& mixer : body_->mixers) {
+    const Plan made = plan(mixer.text, mixer.shape, mixer.options);
+    for (const StateInfo& part : made.states()) {
+      std::int64_t numbers = 1;
+      for (const std::ptrdiff_t n : made.extents(part.shape, time)) numbers *= n;
+      all += numbers;
+    }
+    all += static_cast<std::int64_t>(mixer.convolved) * std::max(0, mixer.taps - 1);
+    if (mixer.shift >= 0) all += body_->config.width;
+  }
+  return all;
+}
+
+template <class T>
 struct Session<T>::Body {
-  Body(const Model<T>& of, int batch, int time, int threads)
+  /// `carried` as in Shared; a session with it has no gradients and no losses.
+  Body(const Model<T>& of, int batch, int time, int threads, int carried = 0)
       : model(of.body()),
-        gradients(static_cast<Size>(model.registry.total())),
-        shared(model.registry, model.values.data(), gradients.data(), batch, time, threads) {
+        gradients(carried ? 0 : static_cast<Size>(model.registry.total())),
+        shared(model.registry, model.values.data(), gradients.data(), batch, time, carried, threads) {
     const Config& c = model.config;
     const Size rows = shared.most_rows(), width = c.width;
     if (threads > 1) threads::prepare(threads);
@@ -147,8 +164,15 @@ struct Session<T>::Body {
       if (i < model.mlps.size()) mlps.push_back(std::make_unique<MlpBlock<T>>(shared, model.mlps[i], c));
     }
     norm = std::make_unique<Norm<T>>(shared, c.width, model.norm, c.norm_eps);
-    r = Buffer<T>(rows * width), normed = Buffer<T>(rows * width), dr = Buffer<T>(rows * width);
-    d_normed = Buffer<T>(rows * width);
+    r = Buffer<T>(rows * width), normed = Buffer<T>(rows * width);
+    shared.gemm.reserve(width, model.outputs), shared.gemm.reserve(model.outputs, width);
+    shared.gemm.reserve(std::max(1, c.input_dim), width);
+    if (carried) {
+      picked = Buffer<T>(batch * width), outputs = Buffer<T>(batch * model.outputs);
+      shared.allocate();
+      return;
+    }
+    dr = Buffer<T>(rows * width), d_normed = Buffer<T>(rows * width);
     if (c.loss == "squared") {
       outputs = Buffer<T>(rows * model.outputs), d_outputs = Buffer<T>(rows * model.outputs);
     } else {
@@ -158,13 +182,12 @@ struct Session<T>::Body {
     }
     losses = Buffer<double>(rows);
     predicted = Buffer<std::int32_t>(rows);
-    shared.gemm.reserve(width, model.outputs), shared.gemm.reserve(model.outputs, width);
-    shared.gemm.reserve(std::max(1, c.input_dim), width);
     shared.reserve_sums(map_scratch(rows, width));
     shared.allocate();
   }
 
-  void check(const Batch<T>&) const;
+  void check(const Batch<T>&, bool judged, Size longest) const;
+  void through(const Batch<T>&);  // from tokens to `normed`
   Measure run(const Batch<T>&, bool backward);
   Measure labelled(const Batch<T>&, bool backward);
   Measure squared(const Batch<T>&, bool backward);
@@ -183,18 +206,18 @@ struct Session<T>::Body {
 };
 
 template <class T>
-void Session<T>::Body::check(const Batch<T>& batch) const {
+void Session<T>::Body::check(const Batch<T>& batch, bool judged, Size longest) const {
   const Config& c = model.config;
   const auto refuse = [](const std::string& why) { throw Error(why, "batch"); };
   if (batch.batch != shared.batch)
     refuse("the batch has " + std::to_string(batch.batch) + " sequences; the session was made for " +
            std::to_string(shared.batch));
-  if (batch.time < 1 || batch.time > shared.time)
+  if (batch.time < 1 || batch.time > longest)
     refuse("the batch has " + std::to_string(batch.time) + " tokens per sequence; the session was made for 1 to " +
-           std::to_string(shared.time));
+           std::to_string(longest));
   if (c.vocabulary > 0 ? !batch.tokens : !batch.rows)
     refuse(c.vocabulary > 0 ? "the batch has no tokens" : "the batch has no rows");
-  if (c.loss == "squared" ? !batch.targets : !batch.labels)
+  if (judged && (c.loss == "squared" ? !batch.targets : !batch.labels))
     refuse(c.loss == "squared" ? "the batch has no targets for the squared loss" : "the batch has no labels");
   const Size rows = shared.batch * batch.time;
   const auto in_range = [&](const std::int32_t* numbers, int limit, bool negative, const char* what) {
@@ -205,7 +228,7 @@ void Session<T>::Body::check(const Batch<T>& batch) const {
                std::to_string(limit));
   };
   if (c.vocabulary > 0) in_range(batch.tokens, c.vocabulary, false, "the token");
-  if (c.loss != "squared") in_range(batch.labels, model.outputs, true, "the label");
+  if (judged && c.loss != "squared") in_range(batch.labels, model.outputs, true, "the label");
 }
 
 template <class T>
@@ -286,8 +309,7 @@ Measure Session<T>::Body::squared(const Batch<T>& batch, bool backward) {
 }
 
 template <class T>
-Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
-  check(batch);
+void Session<T>::Body::through(const Batch<T>& batch) {
   shared.now = batch.time;
   const Config& c = model.config;
   const Size rows = shared.rows(), width = c.width;
@@ -304,6 +326,14 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
     if (i < mlps.size()) mlps[i]->forward(r.data());
   }
   norm->forward(r.data(), normed.data());
+}
+
+template <class T>
+Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
+  check(batch, true, shared.time);
+  through(batch);
+  const Config& c = model.config;
+  const Size rows = shared.rows(), width = c.width;
   const Measure measure = c.loss == "squared" ? squared(batch, backward) : labelled(batch, backward);
   if (!backward) return measure;
   std::fill_n(dr.data(), rows * width, T(0));
@@ -325,19 +355,25 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
   return measure;
 }
 
-template <class T>
-Session<T>::Session(const Model<T>& model, int batch, int time, int threads) {
+namespace {
+void check_sizes(int batch, int time, int threads) {
   if (batch < 1 || time < 1)
     throw Error("a session needs at least one sequence of one token; it was asked for " + std::to_string(batch) +
                     " of " + std::to_string(time),
                 "batch");
+  if (threads < 0 || threads > threads::most)
+    throw Error("threads is " + std::to_string(threads) + "; it is 0 (all cores) to " + std::to_string(threads::most),
+                "threads");
+}
+}  // namespace
+
+template <class T>
+Session<T>::Session(const Model<T>& model, int batch, int time, int threads) {
+  check_sizes(batch, time, threads);
   if (time > model.config().time)
     throw Error("a session of " + std::to_string(time) + " tokens is longer than the model's time " +
                     std::to_string(model.config().time) + "; raise Config::time",
                 "time");
-  if (threads < 0 || threads > threads::most)
-    throw Error("threads is " + std::to_string(threads) + "; it is 0 (all cores) to " + std::to_string(threads::most),
-                "threads");
   body_ = std::make_unique<Body>(model, batch, time, threads == 0 ? threads::available() : threads);
 }
 template <class T>
@@ -366,9 +402,94 @@ std::span<const T> Session<T>::outputs() const noexcept {
   return {body_->outputs.data(), static_cast<std::size_t>(body_->shared.rows() * body_->model.outputs)};
 }
 
+// A session that carries its states, in pieces of a prompt.
+template <class T>
+struct Decoder<T>::Body {
+  Body(const Model<T>& model, int batch, int most, int threads)
+      : session(model, batch, std::min(piece, most), threads, most),
+        tokens(session.shared.most_rows()),
+        rows(session.shared.most_rows() * model.config().input_dim),
+        capacity(most) {
+    for (const auto& mixer : session.mixers) {
+      grows = grows || mixer->grows();
+      const std::span<const Form> forms = mixer->plan().forms();
+      if (std::find(forms.begin(), forms.end(), Form::step) == forms.end())
+        throw Error("'" + mixer->plan().name() +
+                        "' cannot be run token by token: " + std::string(mixer->plan().why_absent(Form::step)),
+                    "stack");
+    }
+  }
+  static constexpr int piece = 256;  // tokens that go through the blocks together
+  typename Session<T>::Body session;
+  Buffer<std::int32_t> tokens;  // of a piece
+  Buffer<T> rows;
+  std::int64_t capacity, seen = 0;
+  bool grows = false;
+};
+
+template <class T>
+Decoder<T>::Decoder(const Model<T>& model, int batch, int capacity, int threads) {
+  check_sizes(batch, capacity, threads);
+  body_ = std::make_unique<Body>(model, batch, capacity, threads == 0 ? threads::available() : threads);
+}
+template <class T>
+Decoder<T>::~Decoder() = default;
+template <class T>
+Decoder<T>::Decoder(Decoder&&) noexcept = default;
+
+template <class T>
+void Decoder<T>::reset() {
+  body_->seen = 0;
+  for (const auto& mixer : body_->session.mixers) mixer->reset();
+}
+template <class T>
+std::int64_t Decoder<T>::tokens() const noexcept {
+  return body_->seen;
+}
+template <class T>
+bool Decoder<T>::grows() const noexcept {
+  return body_->grows;
+}
+template <class T>
+std::size_t Decoder<T>::state_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const auto& mixer : body_->session.mixers) bytes += mixer->state_bytes();
+  return bytes;
+}
+
+template <class T>
+std::span<const T> Decoder<T>::advance(const Batch<T>& batch) {
+  Body& b = *body_;
+  typename Session<T>::Body& s = b.session;
+  if (batch.time < 1)
+    throw Error("a call has at least one token per sequence; this one has " + std::to_string(batch.time), "batch");
+  if (b.grows && b.seen + batch.time > b.capacity)
+    throw Error("the decoder was made for " + std::to_string(b.capacity) + " tokens and has seen " +
+                    std::to_string(b.seen) + "; a layer of this model keeps them all: give it a larger capacity",
+                "batch");
+  const Size width = s.model.config.width, longest = s.shared.time, input = s.model.config.input_dim;
+  s.check(batch, false, batch.time);
+  for (Size begin = 0; begin < batch.time; begin += longest) {
+    const Size now = std::min(longest, batch.time - begin);
+    for (Size i = 0; i < s.shared.batch; ++i)
+      if (input)
+        std::copy_n(batch.rows + (i * batch.time + begin) * input, now * input, b.rows.data() + i * now * input);
+      else std::copy_n(batch.tokens + i * batch.time + begin, now, b.tokens.data() + i * now);
+    s.through(
+        {.batch = batch.batch, .time = static_cast<int>(now), .tokens = b.tokens.data(), .rows = b.rows.data()});
+    b.seen += now;
+  }
+  for (Size i = 0; i < s.shared.batch; ++i)
+    std::copy_n(s.normed.data() + ((i + 1) * s.shared.now - 1) * width, width, s.picked.data() + i * width);
+  s.head_forward(s.shared.batch, s.picked.data(), s.outputs.data());
+  return {s.outputs.data(), static_cast<std::size_t>(s.outputs.size())};
+}
+
 template class Model<float>;
 template class Model<double>;
 template class Session<float>;
 template class Session<double>;
+template class Decoder<float>;
+template class Decoder<double>;
 
 }  // namespace ttr::model

@@ -87,6 +87,9 @@ class Text : public Task {
  public:
   std::vector<unsigned char> bytes;
   std::size_t train = 0;
+  std::span<const unsigned char> text(bool test) const override {
+    return std::span(bytes).subspan(test ? train : 0, test ? bytes.size() - train : train);
+  }
   void draw(Random& random, int sequences, bool test, Examples& out) const override {
     begin(out, sequences, time, 0);
     const std::size_t first = test ? train : 0, size = test ? bytes.size() - train : train;

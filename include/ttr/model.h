@@ -34,8 +34,11 @@ struct BlockText {
   std::map<std::string, std::string> settings;
 };
 /// "gated-deltanet*3, softmax(window=128)": blocks separated by commas, *n repeats one, (name=value, ..) are settings;
-/// a recipe stands in braces: "{equal / linear / sgd(beta)}(conv=0)*2". Throws Error.
+/// a recipe stands in braces: "{equal / linear / sgd(beta)}(conv=0)*2"; a value with commas or brackets stands in quotes:
+/// text(file="a, b.txt"), where \" and \\ are a quote and a backslash. Throws Error.
 std::vector<BlockText> parse_stack(std::string_view);
+/// A block as parse_stack reads it, its settings in the order of their names.
+std::string to_string(const BlockText&);
 
 struct Config {
   std::string stack = "gated-deltanet*2";
@@ -98,6 +101,9 @@ class Model {
   std::span<const T> values() const noexcept;
   /// The parameters and inputs of every block, as text for a person.
   std::string describe() const;
+  /// What the mixers carry from token to token: numbers per sequence after `time` tokens, those of the short convolutions
+  /// and token shifts included.
+  std::int64_t state_numbers(int time) const;
 
   struct Body;
   const Body& body() const noexcept { return *body_; }
@@ -130,9 +136,44 @@ class Session {
   std::unique_ptr<Body> body_;
 };
 
+/// The model one call after another, each going on where the last one ended: a prompt in one call, then a token at a time.
+/// A token costs the same however many came before, unless a layer keeps its pairs. After the constructor nothing is
+/// allocated (Plan::kernel() "oracle" aside). The model must outlive it and keep its place.
+///
+///   ttr::model::Decoder<float> decoder(model, 1, 512);                            // one sequence of up to 512 tokens
+///   std::span<const float> scores = decoder.advance({.batch = 1, .time = 3, .tokens = prompt});
+///   scores = decoder.advance({.batch = 1, .time = 1, .tokens = &next});           // of the token after `next`
+template <class T>
+class Decoder {
+ public:
+  /// `capacity`: tokens of a sequence over all calls, where a layer keeps its pairs; otherwise there may be more. Throws
+  /// Error if a layer cannot be run token by token.
+  Decoder(const Model<T>&, int batch, int capacity, int threads = 1);
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  /// Tokens or rows for every sequence, as many as there are; labels are not read. The outputs after the last token,
+  /// [B, outputs], until the next call: logarithms of probabilities up to a constant, or predicted numbers.
+  std::span<const T> advance(const Batch<T>&);
+  /// No token seen.
+  void reset();
+  /// Tokens of a sequence since then.
+  std::int64_t tokens() const noexcept;
+  /// Bytes that are carried from call to call, for all sequences.
+  std::size_t state_bytes() const noexcept;
+  /// Whether a layer keeps its pairs.
+  bool grows() const noexcept;
+
+  struct Body;
+
+ private:
+  std::unique_ptr<Body> body_;
+};
+
 extern template class Model<float>;
 extern template class Model<double>;
 extern template class Session<float>;
 extern template class Session<double>;
+extern template class Decoder<float>;
+extern template class Decoder<double>;
 
 }  // namespace ttr::model

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,8 @@ class Task {
   virtual ~Task() = default;
   /// Sequences of the training data, or with `test` of what the task is judged by.
   virtual void draw(Random&, int sequences, bool test, Examples&) const = 0;
+  /// Of a task about a text: the bytes that are trained on, or with `test` those that are held out; otherwise empty.
+  virtual std::span<const unsigned char> text([[maybe_unused]] bool test) const { return {}; }
 
   std::string name, about;
   int vocabulary = 0, input_dim = 0, output_dim = 0;  // as in Config
