@@ -165,6 +165,7 @@ struct SweepVerb {
     command->add_option("--variant", options.variant, "a variant of the file, such as quick");
     command->add_option("--out", options.out, "folder for runs, results.json, table.md and plot.svg")
         ->capture_default_str();
+    command->add_option("--name", options.name, "of the files: NAME.json, NAME.md, NAME.svg");
     command->add_option("--jobs", options.jobs, "runs at a time; 0: one on each core")->capture_default_str();
     command->add_flag("--list", options.list, "print the runs as commands, and run none");
     command->add_flag("--json", options.json, "print results.json");

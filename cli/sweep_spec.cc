@@ -89,6 +89,7 @@ bool take_word(SweepSpec& spec, const Line& line) {
   else if (line.name == "log-x") spec.log_x = flag();
   else if (line.name == "log-y") spec.log_y = flag();
   else if (line.name == "eval") spec.eval = value;
+  else if (line.name == "expect") spec.expect = split(value, ';');
   else if (line.name == "score") {
     const std::size_t blank = value.find(' ');
     const std::string first = value.substr(0, blank);

@@ -10,6 +10,7 @@
 //   best  = rate                       # of these settings the best counts,
 //   mean  = seed                       # over these mean and standard deviation are taken
 //   score = accuracy
+//   expect = deltanet, 64 > GLA, 64 + 0.1; deltanet, 64 > 0.5
 //
 //   [quick]                            # a variant: what it says replaces what stands above
 //   steps = 50
@@ -50,7 +51,8 @@ struct SweepSpec {
   std::string x, y, lines;              // of the plot: an axis, a number, or a list of the result (rows.step)
   std::string x_label, y_label;
   bool log_x = false, log_y = false;
-  std::string eval;  // words for `ttr eval` after each run; its answer is `eval` of the result
+  std::vector<std::string> expect;  // "deltanet > gla + 0.1", "gla > 0.9": what the scores must satisfy
+  std::string eval;                 // words for `ttr eval` after each run; its answer is `eval` of the result
 
   const SweepAxis* axis(std::string_view name) const;
 };

@@ -132,6 +132,19 @@ TEST(SweepTable, BestAndMean) {
   EXPECT_EQ(sweep_table(spec, groups).rows[0][1], "2.0000 ± 1.4142 (1 diverged)");
 }
 
+TEST(SweepTable, Expectations) {
+  SweepSpec spec = parse_sweep(text, "", {"expect = GLA > deltanet + 9.5; GLA < 12.5; GLA > deltanet + 10.5"});
+  const std::vector<SweepResult> results = made(spec);
+  const std::vector<SweepGroup> groups = reduce(spec, results);
+  EXPECT_EQ(broken_expectations(spec, groups),
+            (std::vector<std::string>{"GLA > deltanet + 10.5: 12.0000 and 12.5000"}));
+  spec.expect = {"gla > 1"};
+  EXPECT_NE(error_of([&] { broken_expectations(spec, groups); }).find("'gla'; the table has deltanet; GLA; {"),
+            std::string::npos);
+  spec.expect = {"GLA is better"};
+  EXPECT_NE(error_of([&] { broken_expectations(spec, groups); }).find("write one > other"), std::string::npos);
+}
+
 TEST(SweepTable, ColumnsAndPlots) {
   SweepSpec spec = parse_sweep(text, "", {"mean = rate", "columns = seed", "x = seed", "score = highest test_loss"});
   spec.best.clear();
