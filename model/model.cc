@@ -12,6 +12,7 @@
 #include "model/block.h"
 #include "model/text.h"
 #include "threads/pool.h"
+#include "ttr/axes.h"
 
 namespace ttr::model {
 namespace {
@@ -138,8 +139,12 @@ std::int64_t Model<T>::state_numbers(int time) const {
   std::int64_t all = 0;
   for (const Mixer& mixer : body_->mixers) {
     const Plan made = plan(mixer.text, mixer.shape, mixer.options);
+    std::int64_t pairs = time;  // that are kept, where a state has the letter N
+    for (const Term& word : made.recipe().weights)
+      if (word.word == "window" && !word.arguments.empty() && word.arguments[0].is_number())
+        pairs = std::min(pairs, static_cast<std::int64_t>(word.arguments[0].number()));
     for (const StateInfo& part : made.states()) {
-      std::int64_t numbers = 1;
+      std::int64_t numbers = Axes(part.shape).has_any("N") ? pairs : 1;
       for (const std::ptrdiff_t n : made.extents(part.shape, time)) numbers *= n;
       all += numbers;
     }

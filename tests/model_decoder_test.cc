@@ -163,6 +163,8 @@ TEST(ModelDecoder, Promises) {
   // Per sequence: heads K V and three rows of the convolution of q, k and v, as floats.
   EXPECT_EQ(fixed.state_numbers(100), 2 * 6 * 6 + 3 * (3 * 12));
   EXPECT_EQ(pairs.state_numbers(10), 10 * (12 + 12));
+  EXPECT_EQ(Model<float>(config_of("softmax(window=4)")).state_numbers(10), 4 * (12 + 12));
+  EXPECT_EQ(Model<float>(config_of("rwkv-7(shift=yes)")).state_numbers(10), 2 * 6 * 6 + 12);
   EXPECT_NE(error_of([&] { call(small, 0); }).find("at least one token"), std::string::npos);
   EXPECT_NE(error_of([&] { small.advance({.batch = 2, .time = 1, .tokens = tokens.data()}); }).find("2 sequences"),
             std::string::npos);
