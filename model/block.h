@@ -111,12 +111,22 @@ class Norm {
   Call<T> call_;
 };
 
+/// What mixes tokens in a block.
 template <class T>
-class MixerBlock {
+class TokenMixer {
+ public:
+  virtual ~TokenMixer() = default;
+  virtual void forward(T* r) = 0;
+  virtual void backward(T* dr) = 0;
+};
+
+/// A plan and what surrounds it.
+template <class T>
+class MixerBlock final : public TokenMixer<T> {
  public:
   MixerBlock(const Mixer&, const Config&, Shared<T>&);
-  void forward(T* r);
-  void backward(T* dr);
+  void forward(T* r) override;
+  void backward(T* dr) override;
   const Plan& plan() const { return main_.plan(); }
   void reset();  // where states are carried: no token seen
   std::size_t state_bytes() const;
