@@ -452,9 +452,9 @@ int main(int argc, char** argv) {
                      : *derive_command ? run_derive(derive)
                      : *bench.command  ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
-                     : *train.command   ? train.run(regress.command)
-                     : trained.chosen() ? trained.run()
-                     : *sweep.command   ? run_sweep(sweep.options)
+                     : *train.command      ? train.run(regress.command)
+                     : trained.chosen()    ? trained.run()
+                     : *sweep.command      ? run_sweep(sweep.options)
                      : *data.tasks_command ? run_tasks(data.tasks)
                      : *data.ngram_command ? run_ngram(data.ngram)
 #endif

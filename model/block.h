@@ -118,6 +118,11 @@ class TokenMixer {
   virtual ~TokenMixer() = default;
   virtual void forward(T* r) = 0;
   virtual void backward(T* dr) = 0;
+  // Where states are carried:
+  virtual void reset() = 0;  // no token seen
+  virtual std::size_t state_bytes() const = 0;
+  virtual bool grows() const = 0;
+  virtual std::string why_not_token_by_token() const = 0;  // empty: it can be
 };
 
 /// A plan and what surrounds it.
@@ -128,9 +133,10 @@ class MixerBlock final : public TokenMixer<T> {
   void forward(T* r) override;
   void backward(T* dr) override;
   const Plan& plan() const { return main_.plan(); }
-  void reset();  // where states are carried: no token seen
-  std::size_t state_bytes() const;
-  bool grows() const { return main_.grows(); }
+  void reset() override;
+  std::size_t state_bytes() const override;
+  bool grows() const override { return main_.grows(); }
+  std::string why_not_token_by_token() const override;
 
  private:
   struct Place {

@@ -143,6 +143,11 @@ template <class T>
 std::int64_t Model<T>::state_numbers(int time) const {
   std::int64_t all = 0;
   for (const Mixer& mixer : body_->mixers) {
+    if (mixer.slstm) {
+      all += static_cast<std::int64_t>(4) * mixer.slstm->heads * mixer.slstm->dim +
+             static_cast<std::int64_t>(body_->config.width) * std::max(0, mixer.slstm->taps - 1);
+      continue;
+    }
     const Plan made = plan(mixer.text, mixer.shape, mixer.options);
     for (const StateInfo& part : made.states()) {
       std::int64_t numbers = 1;
@@ -422,13 +427,12 @@ struct Decoder<T>::Body {
         tokens(session.shared.most_rows()),
         rows(session.shared.most_rows() * model.config().input_dim),
         capacity(most) {
+    if (model.config().read_out == "last")
+      throw Error("read_out is last: such a model answers for a whole sequence and has no next token", "read_out");
     for (const auto& mixer : session.mixers) {
       grows = grows || mixer->grows();
-      const std::span<const Form> forms = mixer->plan().forms();
-      if (std::find(forms.begin(), forms.end(), Form::step) == forms.end())
-        throw Error("'" + mixer->plan().name() +
-                        "' cannot be run token by token: " + std::string(mixer->plan().why_absent(Form::step)),
-                    "stack");
+      const std::string why = mixer->why_not_token_by_token();
+      if (!why.empty()) throw Error(why, "stack");
     }
   }
   static constexpr int piece = 256;  // tokens that go through the blocks together

@@ -152,6 +152,7 @@ SlstmBlock<T>::SlstmBlock(const Slstm& slstm, const Config& config, Shared<T>& s
   for (Buffer<T>* one : {&gates_, &cells_}) *one = Buffer<T>(rows * 2 * inner);
   for (Buffer<T>* one : {&slope_, &c_, &n_, &h_, &before_, &finished_}) *one = Buffer<T>(rows * inner);
   state_ = Buffer<T>(shared.batch * 4 * inner);
+  slstm_reset(shared.batch, slstm.heads, slstm.dim, state_.data());
   work_ = Buffer<T>(shared.batch * 6 * inner);
   shared.reserve(Shared<T>::out_gradient, rows * inner), shared.reserve(Shared<T>::answer_gradient, rows * inner);
   shared.reserve(Shared<T>::levels, rows * 2 * inner), shared.reserve(Shared<T>::levels + 1, rows * 2 * inner);
@@ -161,6 +162,16 @@ SlstmBlock<T>::SlstmBlock(const Slstm& slstm, const Config& config, Shared<T>& s
   shared.gemm.reserve(width_, 2 * inner), shared.gemm.reserve(2 * inner, width_);
   shared.gemm.reserve(width_, inner), shared.gemm.reserve(inner, width_);
   shared.gemm.reserve(slstm.dim, 2 * slstm.dim);
+}
+
+template <class T>
+void SlstmBlock<T>::reset() {
+  slstm_reset(shared_.batch, slstm_.heads, slstm_.dim, state_.data());
+  if (convolution_) convolution_->reset();
+}
+template <class T>
+std::size_t SlstmBlock<T>::state_bytes() const {
+  return static_cast<std::size_t>(state_.size()) * sizeof(T) + (convolution_ ? convolution_->state_bytes() : 0);
 }
 
 template <class T>
@@ -186,7 +197,7 @@ void SlstmBlock<T>::forward(T* r) {
     map_forward(shared_.threads, gemm.simd(), call, rows, 2 * inner, to.data(), 2 * inner, to.data(), 2 * inner);
   };
   add_bias(slstm_.gate_bias, gates_), add_bias(slstm_.cell_bias, cells_);
-  slstm_reset(shared_.batch, heads, dim, state_.data());
+  if (!shared_.carried) slstm_reset(shared_.batch, heads, dim, state_.data());
   slstm_forward(shared_.threads, gemm.simd(), shared_.batch, shared_.now, heads, dim,
                 shared_.value(slstm_.gate_recurrence), shared_.value(slstm_.cell_recurrence), trace(), state_.data(),
                 work_.data());

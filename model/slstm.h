@@ -48,8 +48,10 @@ class SlstmBlock final : public TokenMixer<T> {
   SlstmBlock(const Slstm&, const Config&, Shared<T>&);
   void forward(T* r) override;
   void backward(T* dr) override;
-  /// [batch, 4, heads, dim] after the last token of the last call; a call begins from no state.
-  const Buffer<T>& state() const { return state_; }
+  void reset() override;
+  std::size_t state_bytes() const override;
+  bool grows() const override { return false; }
+  std::string why_not_token_by_token() const override { return {}; }
 
  private:
   SlstmTrace<T> trace() const {
