@@ -129,6 +129,7 @@ TEST(ModelDecoder, EveryLayer) {
 TEST(ModelDecoder, FloatHybridsAndRecipes) {
   expect_same<float>(config_of("gated-deltanet*2, softmax(window=8)"), 1e-4);
   expect_same<float>(config_of("rwkv-7, {gate / linear / sgd(beta)}(conv=2), softmax(rotary=yes)"), 1e-4);
+  expect_same<double>(config_of("slstm, gated-deltanet, slstm(conv=0)"), 1e-12);
   Config c = config_of("mamba-2, gla");
   c.mlp = "swiglu";
   expect_same<float>(c, 1e-4);

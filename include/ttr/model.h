@@ -55,7 +55,9 @@ struct Config {
   std::string mlp = "swiglu";  // swiglu, gelu or none
   int mlp_width = 0;           // hidden units; 0: 8/3 of the width for swiglu, 4 times for gelu, in steps of 16
   bool tied = false;           // the head is the embedding
-  int time = 256;              // longest sequence: what layers with a table of positions are made for
+  std::string read_out =
+      "each";      // or last: every token's outputs are made from the last token's state and its own place
+  int time = 256;  // longest sequence: what layers with a table of positions are made for
   double embedding_scale = 0;  // standard deviation of the embedding; 0: 1/sqrt(width)
   double norm_eps = 1e-6;
 };
