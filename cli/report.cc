@@ -11,6 +11,7 @@ body { margin: 0 auto; padding: 28px 24px 60px; max-width: 1010px; background: v
 h1 { font-size: 25px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 34px 0 8px; }
 .lead, figcaption, .caption, footer { color: var(--soft); } .lead { margin: 0 0 18px; }
 figure { margin: 22px 0; overflow-x: auto; } figure svg { max-width: 100%; height: auto; }
+@media (max-width: 680px) { figure svg { max-width: none; width: 660px; } }
 figcaption, .caption { font-size: 13.5px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 6px 0; }

@@ -143,7 +143,7 @@ class Run {
     optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o.optimiser, o.threads);
     saved.load(*model_), saved.load(*optimiser_);
     data_.restore(saved.progress.random);
-    record_.step = saved.progress.step;
+    record_.step = saved_step_ = saved.progress.step;
   }
 
   // What the command line says must be what the run has.
@@ -275,7 +275,15 @@ class Run {
     model::Progress progress{.step = record_.step, .random = data_.state(), .notes = record_.notes()};
     progress.notes["data"] = fingerprint(*task_);
     progress.notes["version"] = TTR_VERSION;
-    model::save_checkpoint(folder_->checkpoint(), *model_, optimiser_.get(), progress);
+    try {
+      model::save_checkpoint(folder_->checkpoint(), *model_, optimiser_.get(), progress);
+    } catch (const Error& error) {
+      if (saved_step_ < 0) throw;
+      throw Error(fmt::format("{}; the checkpoint of step {} is still there: make room and go on with --resume",
+                              error.what(), saved_step_),
+                  error.where());
+    }
+    saved_step_ = record_.step;
   }
 
   // The weights alone; nothing in it depends on when or how often the run was stopped.
@@ -302,6 +310,7 @@ class Run {
   std::unique_ptr<Judge> judge_;
   model::Random data_{0};
   std::int64_t steps_ = 0, end_ = 0;
+  std::int64_t saved_step_ = -1;  // of the checkpoint on the disk
   std::string diverged_;
 };
 

@@ -88,7 +88,7 @@ std::string train_report(const TrainRecord& r) {
   loss.title = "Loss", loss.x_label = accuracy.x_label = "step";
   loss.y_label = r.squared ? "mean squared error" : "cross-entropy (nats)";
   accuracy.title = "Accuracy", accuracy.y_label = "share of the test";
-  loss.height = accuracy.height = 360;
+  loss.width = accuracy.width = 820, loss.height = accuracy.height = 360;
   Line train{"training", {}, {}, 0, 0, 1.4}, test{"test", {}, {}, 1, 0, 2.2};
   Line tokens{r.text ? "bytes" : "tokens", {}, {}, 2, 0, 2.0}, whole{"whole sequences", {}, {}, 4, 1, 2.0};
   for (const TrainRecord::Point& p : r.curve)

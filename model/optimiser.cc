@@ -301,6 +301,24 @@ struct Optimiser<T>::Body {
     }
   }
 
+  // What soap and shampoo keep of one matrix: whether its sides count, L and R, and what was made of them.
+  struct Sides {
+    bool lefts, rights;
+    T *L, *R, *of_L, *of_R;
+  };
+  // body(part, rate, decay, sides) for every matrix.
+  template <class Each>
+  void over_matrices(double rate, Each&& each) {
+    Size left_at = 0, right_at = 0;
+    for (const MatrixPart& p : matrices) {
+      const bool lefts = turns(p.rows), rights = turns(p.columns);
+      each(p, static_cast<T>(rate * p.pace.rate), static_cast<T>(p.pace.decay),
+           Sides{lefts, rights, left.data() + left_at, right.data() + right_at, q_left.data() + left_at,
+                 q_right.data() + right_at});
+      left_at += lefts ? p.rows * p.rows : 0, right_at += rights ? p.columns * p.columns : 0;
+    }
+  }
+
   // to [rows, columns] = Q_L' from Q_R, or with `back` Q_L from Q_R'; sides that do not turn are left as they are.
   void turn(const MatrixPart& p, const T* ql, const T* qr, bool back, const T* from, T* middle, T* to) {
     const Size r = p.rows, c = p.columns;
@@ -317,14 +335,9 @@ struct Optimiser<T>::Body {
     const T b1 = static_cast<T>(config.beta1), b2 = static_cast<T>(config.beta2), eps = static_cast<T>(config.eps);
     const T c1 = static_cast<T>(1 / (1 - std::pow(config.beta1, t))),
             c2 = static_cast<T>(1 / (1 - std::pow(config.beta2, t)));
-    Size left_at = 0, right_at = 0;
-    for (const MatrixPart& p : matrices) {
-      const T e = static_cast<T>(rate * p.pace.rate), d = static_cast<T>(p.pace.decay);
+    over_matrices(rate, [&](const MatrixPart& p, T e, T d, const Sides& sides) {
+      const auto& [lefts, rights, L, R, QL, QR] = sides;
       const Size r = p.rows, c = p.columns, size = r * c;
-      const bool lefts = turns(r), rights = turns(c);
-      T *const L = left.data() + left_at, *const QL = q_left.data() + left_at;
-      T *const R = right.data() + right_at, *const QR = q_right.data() + right_at;
-      left_at += lefts ? r * r : 0, right_at += rights ? c * c : 0;
       T *const x = work.data(), *const y = x + size, *const z = y + size, *const n = z + size;
       for (Size i = 0; i < r; ++i)
         for (Size j = 0; j < c; ++j) x[i * c + j] = factor * g[p.offset + static_cast<std::size_t>(i * p.stride + j)];
@@ -360,7 +373,7 @@ struct Optimiser<T>::Body {
         if (t == 0) eigenvectors(c, R, QR, exact);
         else if (now) iterate(c, R, QR, exact);
       }
-    }
+    });
   }
 
   // t from 1.
@@ -372,14 +385,9 @@ struct Optimiser<T>::Body {
     const T c1 = static_cast<T>(1 / (1 - std::pow(config.beta1, t))),
             c2 = static_cast<T>(1 / (1 - std::pow(config.beta2, t)));
     const bool now = (t - 1) % config.every == 0;
-    Size left_at = 0, right_at = 0;
-    for (const MatrixPart& p : matrices) {
-      const T e = static_cast<T>(rate * p.pace.rate), d = static_cast<T>(p.pace.decay);
+    over_matrices(rate, [&](const MatrixPart& p, T e, T d, const Sides& sides) {
+      const auto& [lefts, rights, L, R, L_root, R_root] = sides;
       const Size r = p.rows, c = p.columns, size = r * c;
-      const bool lefts = turns(r), rights = turns(c);
-      T *const L = left.data() + left_at, *const L_root = q_left.data() + left_at;
-      T *const R = right.data() + right_at, *const R_root = q_right.data() + right_at;
-      left_at += lefts ? r * r : 0, right_at += rights ? c * c : 0;
       T *const x = work.data(), *const y = x + size, *const z = y + size;
       const auto at = [&](Size i, Size j) { return p.offset + static_cast<std::size_t>(i * p.stride + j); };
       double grafted = 0, own = 0;
@@ -413,7 +421,7 @@ struct Optimiser<T>::Body {
           T& value = w[at(i, j)];
           value -= e * (static_cast<T>(scale) * z[i * c + j] + d * value);
         }
-    }
+    });
   }
 };
 

@@ -14,26 +14,26 @@ namespace {
 using namespace ttr::model;
 
 template <class T>
-struct Run {
+struct Pass {
   std::vector<T> gates, cells, slope, c, n, h, state, work;
   SlstmTrace<T> trace() { return {gates.data(), cells.data(), slope.data(), c.data(), n.data(), h.data()}; }
 };
 
 template <class T>
-Run<T> run(int B, int time, int H, int d, const std::vector<double>& gates, const std::vector<double>& cells,
-           const std::vector<double>& gate_R, const std::vector<double>& cell_R, const std::vector<int>& pieces,
-           int threads = 1) {
+Pass<T> run(int B, int time, int H, int d, const std::vector<double>& gates, const std::vector<double>& cells,
+            const std::vector<double>& gate_R, const std::vector<double>& cell_R, const std::vector<int>& pieces,
+            int threads = 1) {
   const int inner = H * d, all = B * time * inner;
   const Gemm<T> gemm(1);
   const std::vector<T> gr(gate_R.begin(), gate_R.end()), cr(cell_R.begin(), cell_R.end());
-  Run<T> whole;
+  Pass<T> whole;
   whole.h.resize(static_cast<std::size_t>(all));
   whole.state.resize(static_cast<std::size_t>(B * 4 * inner)),
       whole.work.resize(static_cast<std::size_t>(B * 6 * inner));
   slstm_reset<T>(B, H, d, whole.state.data());
   int begin = 0;
   for (const int length : pieces) {
-    Run<T> piece;
+    Pass<T> piece;
     const auto size = static_cast<std::size_t>(B * length * inner);
     piece.gates.resize(2 * size), piece.cells.resize(2 * size);
     piece.slope.resize(size), piece.c.resize(size), piece.n.resize(size), piece.h.resize(size);
@@ -98,13 +98,13 @@ struct Case {
 TEST(Slstm, FollowsItsEquations) {
   const Case c;
   const std::vector<double> expected = c.literal();
-  const Run<double> whole = run<double>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {9});
-  const Run<float> single = run<float>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {9});
+  const Pass<double> whole = run<double>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {9});
+  const Pass<float> single = run<float>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {9});
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(whole.h[i], expected[i], 1e-14);
     EXPECT_NEAR(static_cast<double>(single.h[i]), expected[i], 2e-6);
   }
-  const Run<double> split = run<double>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {1, 5, 3}, 2);
+  const Pass<double> split = run<double>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {1, 5, 3}, 2);
   EXPECT_EQ(split.h, whole.h);
   EXPECT_EQ(split.state, whole.state);
 }
@@ -112,7 +112,7 @@ TEST(Slstm, FollowsItsEquations) {
 TEST(Slstm, OpenAndClosedGates) {
   for (const double shift : {-200.0, 200.0}) {  // exp(200) has no float
     const Case c(shift, 30);
-    const Run<float> single = run<float>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {9});
+    const Pass<float> single = run<float>(c.B, c.time, c.H, c.d, c.gates, c.cells, c.gate_R, c.cell_R, {9});
     const std::vector<double> expected = c.literal();  // within double
     for (std::size_t i = 0; i < expected.size(); ++i)
       EXPECT_NEAR(static_cast<double>(single.h[i]), expected[i], 1e-4) << shift;

@@ -102,7 +102,7 @@ expect "so far" 0 out "stopped" train "${small[@]}" --out limited --until 4
 cp limited/checkpoint.safetensors kept
 (ulimit -f 1; "$ttr" train --out limited --resume > out 2> err < /dev/null; echo $? > code)
 check "a full disk: exit 2" [ "$(cat code)" = 2 ]
-check "a full disk: a sentence" grep -q "File too large" err
+check "a full disk: a sentence" grep -q "File too large; the checkpoint of step 4 is still there" err
 same "a full disk: the checkpoint stays" kept limited/checkpoint.safetensors
 check "a full disk: nothing else is left" [ -z "$(find limited -name '.*.safetensors.*')" ]
 expect "and then the rest" 0 out "limited/model.safetensors" train --out limited --resume
