@@ -145,4 +145,36 @@ std::vector<double> random_input(const Plan& plan, const InputInfo& info, std::i
   return numbers;
 }
 
+bool is_gate(const InputInfo& info) { return info.range == Range::log_gate || info.range == Range::negative; }
+
+void open_gates(const Plan& plan, NamedNumbers& inputs) {
+  for (const InputInfo& info : plan.inputs())
+    if (info.range == Range::log_gate)
+      for (double& x : inputs[info.name]) x = static_cast<float>(x / 64);
+}
+
+void make_strong(const Plan& plan, std::uint64_t seed, NamedNumbers& inputs) {
+  SplitMix random(seed + 99);
+  for (const InputInfo& info : plan.inputs()) {
+    Numbers& numbers = inputs[info.name];
+    if (info.range == Range::log_gate)
+      for (double& x : numbers) x = static_cast<float>(-2.5 - 0.1 * random.uniform());
+    if (info.name == "v")
+      for (double& x : numbers) x *= 1e5;
+  }
+}
+
+std::vector<std::string> close_gates(const Plan& plan, NamedNumbers& inputs) {
+  std::vector<std::string> closed;
+  for (const InputInfo& info : plan.inputs()) {
+    if (!is_gate(info)) continue;
+    closed.push_back(info.name);
+    for (double& x : inputs[info.name]) {
+      const double part = 1 - std::exp(x);
+      x = static_cast<float>(info.range == Range::log_gate ? -15 - 5 * part : -20 - 20 * part);
+    }
+  }
+  return closed;
+}
+
 }  // namespace ttr::cli
