@@ -36,6 +36,7 @@ void Judge::add(model::Examples& examples, int real, Score& score) {
   fill(examples, batch_);
   const model::Measure m = session_.forward(examples.batch());
   score.loss += m.loss * static_cast<double>(m.counted);
+  score.logit_bound = std::max(score.logit_bound, session_.logit_bound());
   score.counted += m.counted, score.sequences += real;
   if (!examples.labels.empty()) right_.add(examples, session_.predicted());  // what fills a batch has no label
 }

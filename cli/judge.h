@@ -16,6 +16,7 @@ struct Score {
   double sequence_accuracy = 0;  // share of sequences without a mistake
   double example_accuracy = 0;   // mean over sequences of the share of their positions
   double class_accuracy = 0;     // mean over labels of the share of their positions
+  double logit_bound = 0;        // Session::logit_bound, the largest of all batches
   std::int64_t counted = 0, sequences = 0;
 
   double scaled(double chance) const { return (accuracy - chance) / (1 - chance); }

@@ -41,7 +41,7 @@ int run_sweep(const SweepOptions& options) {
   }
   const int jobs = options.jobs ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const std::string folder = options.out + "/runs";
-  const std::vector<SweepResult> results = run_children(runs, spec.eval, folder, jobs, options.json);
+  const std::vector<SweepResult> results = run_children(runs, folder, jobs, options.json);
   std::size_t done = 0;
   for (const SweepResult& one : results) done += one.saved.is_null() ? 0 : 1;
   if (done < runs.size()) {

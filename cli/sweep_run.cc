@@ -66,8 +66,8 @@ struct Child {
 
 class Children {
  public:
-  Children(const std::vector<SweepRun>& runs, const std::string& eval, const fs::path& folder, bool quiet)
-      : runs_(runs), eval_(eval), folder_(folder), results_(runs.size()), bar_("sweep", !quiet) {
+  Children(const std::vector<SweepRun>& runs, const fs::path& folder, bool quiet)
+      : runs_(runs), folder_(folder), results_(runs.size()), bar_("sweep", !quiet) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
       results_[i].run = runs[i];
       if (!read(i)) waiting_.push_back(i);
@@ -119,7 +119,7 @@ class Children {
 
   void begin(std::size_t run) {
     std::vector<std::string> words = train_words(runs_[run].settings);
-    if (!eval_.empty()) words.insert(words.end(), {"--out", file(run, "").string()});
+    if (!runs_[run].eval.empty()) words.insert(words.end(), {"--out", file(run, "").string()});
     running_.push_back({start(words, file(run, ".out"), file(run, ".err")), run, false, Clock::now()});
   }
 
@@ -158,9 +158,9 @@ class Children {
       result.result.set("eval", Json::parse(contents(file(run, ".out")), "the answer of ttr eval"));
     } else {
       result.result = Json::parse(contents(file(run, ".out")), "the answer of ttr train");
-      if (!eval_.empty()) {
+      if (!runs_[run].eval.empty()) {
         std::vector<std::string> words{"eval", file(run, "").string(), "--json"};
-        for (const std::string& word : split_words(eval_)) words.push_back(word);
+        for (const std::string& word : split_words(runs_[run].eval)) words.push_back(word);
         running_.push_back({start(words, file(run, ".out"), file(run, ".err")), run, true, child.since});
         return;
       }
@@ -205,7 +205,6 @@ class Children {
 
   using Clock = std::chrono::steady_clock;
   const std::vector<SweepRun>& runs_;
-  const std::string& eval_;
   fs::path folder_;
   std::vector<SweepResult> results_;
   std::vector<std::size_t> waiting_;
@@ -260,13 +259,13 @@ std::vector<double> SweepResult::list(const std::string& path) const {
   return numbers;
 }
 
-std::vector<SweepResult> run_children(const std::vector<SweepRun>& runs, const std::string& eval,
-                                      const std::string& folder, int jobs, bool quiet) {
+std::vector<SweepResult> run_children(const std::vector<SweepRun>& runs, const std::string& folder, int jobs,
+                                      bool quiet) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (!fs::is_directory(folder))
     throw Error(fmt::format("the folder '{}' cannot be made: {}", folder, error.message()), "--out");
-  return Children(runs, eval, folder, quiet).go(jobs);
+  return Children(runs, folder, quiet).go(jobs);
 }
 
 }  // namespace ttr::cli

@@ -206,9 +206,12 @@ std::vector<SweepRun> expand(const SweepSpec& spec) {
     for (std::size_t a = 0; a < at.size(); ++a) run.settings[spec.axes[a].name] = spec.axes[a].choices[at[a]].value;
     for (std::size_t a = 0; a < at.size(); ++a)
       for (const auto& [name, value] : spec.axes[a].choices[at[a]].with) run.settings[name] = value;
+    run.eval = spec.eval;
+    const auto own = run.settings.find("eval");
+    if (own != run.settings.end()) run.eval = own->second, run.settings.erase(own);
     Settings counted = run.settings;
     counted.erase("threads");  // the same bits
-    if (!spec.eval.empty()) counted["eval"] = spec.eval;
+    if (!run.eval.empty()) counted["eval"] = run.eval;
     run.key = key_of(counted);
     const auto same = [&](const SweepRun& other) { return other.key == run.key; };
     if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(std::move(run));

@@ -52,7 +52,8 @@ struct SweepSpec {
   std::string x_label, y_label;
   bool log_x = false, log_y = false;
   std::vector<std::string> expect;  // "deltanet > gla + 0.1", "gla > 0.9": what the scores must satisfy
-  std::string eval;                 // words for `ttr eval` after each run; its answer is `eval` of the result
+  std::string eval;                 // words for `ttr eval` after each run (`& eval=..`: of one choice); its answer is
+                                    // `eval` of the result
 
   const SweepAxis* axis(std::string_view name) const;
 };
@@ -65,6 +66,7 @@ std::vector<std::string> sweep_variants(std::string_view text);
 struct SweepRun {
   Settings settings;
   std::vector<std::size_t> choices;  // of every axis
+  std::string eval;                  // words for `ttr eval`; none: it is not asked
   std::string key;                   // of the settings, for the name of a file
 };
 std::vector<SweepRun> expand(const SweepSpec&);

@@ -66,9 +66,10 @@ class LineReader {
 }  // namespace
 
 std::map<std::string, std::string> TrainRecord::notes() const {
-  std::string tests, points, more;
+  std::string tests, points, more, bounds;
   for (const TrainRow& r : rows) {
     more += line(r.score.example_accuracy, r.score.class_accuracy);
+    bounds += line(r.score.logit_bound);
     tests += line(r.step, r.rate, r.train_loss, r.score.loss, r.score.accuracy, r.score.sequence_accuracy,
                   r.score.counted, r.score.sequences, r.seconds, r.tokens);
   }
@@ -77,6 +78,7 @@ std::map<std::string, std::string> TrainRecord::notes() const {
           {"run", line(options.batch, options.seed, options.every, options.judged)},
           {"rows", tests},
           {"accuracies", more},
+          {"logit_bounds", bounds},
           {"curve", points},
           {"sums", line(since_test.sum, since_test.count, since_point.sum, since_point.count)},
           {"clock", line(seconds, train_seconds, tokens)}};
@@ -100,6 +102,10 @@ void TrainRecord::read(const std::map<std::string, std::string>& notes, const st
   if (notes.count("accuracies")) {  // earlier versions wrote none
     LineReader more(notes, "accuracies", file);
     for (TrainRow& r : rows) more.next(), more.take(r.score.example_accuracy, r.score.class_accuracy);
+  }
+  if (notes.count("logit_bounds")) {
+    LineReader bounds(notes, "logit_bounds", file);
+    for (TrainRow& r : rows) bounds.next(), bounds.take(r.score.logit_bound);
   }
   while (points.next()) {
     Point p{};
@@ -136,6 +142,7 @@ Json to_json(const TrainRow& row, const TrainRecord& of) {
   one.set("test_loss", row.score.loss);
   if (of.text) one.set("bits_per_byte", row.score.bits());
   if (!of.squared) row.score.write(one, of.chance);
+  if (row.score.logit_bound > 0) one.set("logit_bound", row.score.logit_bound);
   return one.set("seconds", row.seconds).set("tokens", static_cast<std::int64_t>(row.tokens));
 }
 

@@ -118,6 +118,7 @@ class TokenMixer {
   virtual ~TokenMixer() = default;
   virtual void forward(T* r) = 0;
   virtual void backward(T* dr) = 0;
+  virtual double logit_bound() const { return 0; }  // of the last forward: Session::logit_bound
   // Where states are carried:
   virtual void reset() = 0;  // no token seen
   virtual std::size_t state_bytes() const = 0;
@@ -136,6 +137,7 @@ class MixerBlock final : public TokenMixer<T> {
   void reset() override;
   std::size_t state_bytes() const override;
   bool grows() const override { return main_.grows(); }
+  double logit_bound() const override;
   std::string why_not_token_by_token() const override;
 
  private:

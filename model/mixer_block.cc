@@ -1,5 +1,6 @@
 // The block of a mixer (block.h): products, chains of steps, the plan, norm and gate of its answer; and back.
 #include <algorithm>
+#include <cmath>
 
 #include "model/block.h"
 #include "model/text.h"
@@ -493,6 +494,35 @@ void MixerBlock<T>::backward(T* dr) {
   undo_project(dn);
   if (!mixer_.residual) std::fill_n(dr, rows * width_, T(0));
   norm_.backward(input_.data(), dn, dr);
+}
+
+template <class T>
+double MixerBlock<T>::logit_bound() const {
+  double bound = 0;
+  std::vector<double> lengths[2];  // the largest of every head, of queries and keys
+  Size dim = 1;
+  for (std::size_t s = 0; s < mixer_.slots.size(); ++s) {
+    const Slot& slot = mixer_.slots[s];
+    const int which = slot.name == "q" ? 0 : slot.name == "k" ? 1 : -1;
+    if (which < 0 || slot.pairs > 1) continue;
+    const Place at = value(static_cast<int>(s), static_cast<int>(slot.steps.size()));
+    dim = slot.dim;
+    lengths[which].assign(static_cast<std::size_t>(slot.heads), 0);
+    for (Size row = 0; row < shared_.rows(); ++row)
+      for (int head = 0; head < slot.heads; ++head) {
+        double sum = 0;
+        for (Size i = 0; i < dim; ++i) {
+          const auto x = static_cast<double>(at.data[row * at.stride + head * dim + i]);
+          sum += x * x;
+        }
+        double& largest = lengths[which][static_cast<std::size_t>(head)];
+        largest = std::max(largest, sum);
+      }
+  }
+  if (lengths[0].empty() || lengths[1].empty()) return 0;
+  for (std::size_t head = 0; head < lengths[0].size(); ++head)  // keys may have fewer heads, in groups
+    bound = std::max(bound, std::sqrt(lengths[0][head] * lengths[1][head * lengths[1].size() / lengths[0].size()]));
+  return bound / std::sqrt(static_cast<double>(dim));
 }
 
 template class MixerBlock<float>;

@@ -419,6 +419,12 @@ std::span<const std::int32_t> Session<T>::predicted() const noexcept {
   return {body_->predicted.data(), static_cast<std::size_t>(body_->shared.rows())};
 }
 template <class T>
+double Session<T>::logit_bound() const {
+  double bound = 0;
+  for (const auto& mixer : body_->mixers) bound = std::max(bound, mixer->logit_bound());
+  return bound;
+}
+template <class T>
 std::span<const T> Session<T>::outputs() const noexcept {
   if (body_->outputs.size() == 0) return {};
   return {body_->outputs.data(), static_cast<std::size_t>(body_->shared.rows() * body_->model.outputs)};

@@ -134,6 +134,9 @@ class Session {
   std::span<const std::int32_t> predicted() const noexcept;
   /// Of the last call with a squared loss: [B, T, output_dim].
   std::span<const T> outputs() const noexcept;
+  /// Of the last call, over all blocks and heads: largest |q_t| times largest |k_i| over sqrt(K), as their layer sees
+  /// them. No logit of softmax attention is larger. 0 without queries and keys.
+  double logit_bound() const;
 
   struct Body;
 
