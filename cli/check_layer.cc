@@ -184,7 +184,6 @@ class LayerCheck {
   double most() const { return case_.type == Type::f32 ? 1e15 : 1e140; }
   // Of answers below this, what they are made of is no number of the type any more.
   double least() const { return case_.type == Type::f32 ? 1e-30 : 1e-290; }
-  bool vanish(const Magnification& s) const { return s.largest_output > 0 && s.largest_output < least(); }
 
   void row(const std::string& check, Form form, double error, double tolerance, std::string note = {}) {
     rows_.push_back({label_, name_of(case_), check, std::string(to_string(form)),
@@ -199,7 +198,7 @@ class LayerCheck {
     // Tolerances between forms have the conditioning of solves in them.
     const double inside = against == Against::literal ? info_.conditioning : 1;
     const double allowed = std::min(allowed_error(tolerance, unit(), factor * inside), least_digits);
-    if (!(s.largest_output <= most() && (!gradient || s.largest_gradient <= most())) || vanish(s) ||
+    if (!(s.largest_output <= most() && (!gradient || s.largest_gradient <= most())) ||
         !(allowed_error(tolerance, unit(), factor) <= least_digits)) {
       if (is_undetermined(against, gradient)) undetermined(s, gradient);
       if (against == Against::kernel && !initial_.empty()) throw FromFresh{};
@@ -237,7 +236,7 @@ class LayerCheck {
   }
 
   bool leaves_nothing(const Magnification& s, bool gradient) const {
-    return !(std::max(s.largest_output, gradient ? s.largest_gradient : 0.0) <= most()) || vanish(s) ||
+    return !(std::max(s.largest_output, gradient ? s.largest_gradient : 0.0) <= most()) ||
            !(allowed_error(tolerance(), unit(), gradient ? s.gradients : s.outputs) <= least_digits);
   }
 
@@ -273,10 +272,6 @@ class LayerCheck {
     const char* const what = gradient ? "gradients" : "answers";
     const double largest = gradient ? std::max(s.largest_gradient, s.largest_output) : s.largest_output,
                  factor = gradient ? s.gradients : s.outputs;
-    if (vanish(s))
-      throw Undetermined{
-          fmt::format("within {} tokens its answers shrink to {:.0e}: they vanish", case_.time, s.largest_output),
-          true};
     if (diverges || !(largest <= most()))
       throw Undetermined{
           fmt::format("within {} tokens its {} grow {}: it diverges", case_.time, what,
@@ -451,6 +446,9 @@ class LayerCheck {
     if (on_oracle(runner.plan())) return;
     const NamedNumbers d_outputs = gradients_of(literal.plan());
     const Forward expected = literal.forward(inputs_, {}, reference_form_);
+    if (const double largest = largest_of(expected.outputs); largest > 0 && largest < least())
+      throw Undetermined{
+          fmt::format("within {} tokens its answers shrink to {:.0e}: they vanish", case_.time, largest), true};
     const Backward d_expected = literal.backward(inputs_, {}, d_outputs, {}, reference_form_);
     for (Form form : runner.plan().forms()) {
       if (form == Form::step) continue;
