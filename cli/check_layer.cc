@@ -84,9 +84,9 @@ class LayerCheck {
     for (const InputInfo& out : plan.outputs())
       if (out.differentiable) d_outputs_[out.name] = normals(random, count(plan, out.shape, case_.time));
     if (!fresh_ && !on_oracle(plan) && plan.tokens_kept({}) < 0) make_states(plan, random);
-    if (case_.strong) make_strong(plan);
-    if (case_.alone) open_gates(plan);
-    if (case_.closed) close_gates(plan);
+    if (case_.strong) make_strong(plan, case_.seed, inputs_);
+    if (case_.alone) open_gates(plan, inputs_);
+    if (case_.closed) gates_ = close_gates(plan, inputs_);
 
     reference_form_ = reference_form(plan);
     reference_ = runner.forward(inputs_, initial_, reference_form_);
@@ -152,38 +152,6 @@ class LayerCheck {
     }
   }
 
-  // Gates that leave something of the first token to the last: what old tokens give and get is not lost in rounding.
-  void open_gates(const Plan& plan) {
-    for (const InputInfo& info : plan.inputs())
-      if (info.range == Range::log_gate)
-        for (double& x : inputs_[info.name]) x = static_cast<float>(x / 64);
-  }
-
-  // Gates that close within a few tokens, and values of a size at which a product with the inverse of what they close
-  // to is no float any more.
-  void make_strong(const Plan& plan) {
-    SplitMix random(case_.seed + 99);
-    for (const InputInfo& info : plan.inputs()) {
-      Numbers& numbers = inputs_[info.name];
-      if (info.range == Range::log_gate)
-        for (double& x : numbers) x = static_cast<float>(-2.5 - 0.1 * random.uniform());
-      if (info.name == "v")
-        for (double& x : numbers) x *= 1e5;
-    }
-  }
-
-  // Gates of -15 to -20, rates that a step in (0, 1) multiplies of -20 to -40.
-  void close_gates(const Plan& plan) {
-    for (const InputInfo& info : plan.inputs()) {
-      if (!is_gate(info)) continue;
-      gates_.push_back(info.name);
-      for (double& x : inputs_[info.name]) {
-        const double part = 1 - std::exp(x);
-        x = static_cast<float>(info.range == Range::log_gate ? -15 - 5 * part : -20 - 20 * part);
-      }
-    }
-  }
-
   // A gradient that is smaller than the others of its layer may be a sum of terms of their size that cancel (of that of
   // the incoming gradients, 1, where all of them vanish, as behind a norm of one channel). Every token adds a product for
   // each channel to such a sum and rounds it once; n roundings of either sign add up to sqrt(n) in the mean of squares,
@@ -214,6 +182,8 @@ class LayerCheck {
   double unit() const { return case_.type == Type::f32 ? 0x1p-24 : 0x1p-53; }
   // Answers and gradients beyond this have squares that are no numbers.
   double most() const { return case_.type == Type::f32 ? 1e15 : 1e140; }
+  // Of answers below this, what they are made of is no number of the type any more.
+  double least() const { return case_.type == Type::f32 ? 1e-30 : 1e-290; }
 
   void row(const std::string& check, Form form, double error, double tolerance, std::string note = {}) {
     rows_.push_back({label_, name_of(case_), check, std::string(to_string(form)),
@@ -256,6 +226,8 @@ class LayerCheck {
       s->gradients = std::max(s->gradients, 4e-3 * s->gradients * s->gradients);
     if (!fresh) return *s;
     s->gradients = std::max(s->gradients, 1 / least_step_share(in_double, inputs_, reference_form_));
+    const double norms = longest_before_norm(in_double, inputs_);
+    s->outputs = std::max(s->outputs, norms), s->gradients = std::max(s->gradients, norms);
     if (has_least_norm(in_double.plan().recipe())) {  // rotations lose u condition of the products (sensitivity.h)
       s->outputs = std::max(s->outputs, 4e-3 * condition());
       s->gradients = std::max(s->gradients, 4e-3 * condition());
@@ -474,6 +446,9 @@ class LayerCheck {
     if (on_oracle(runner.plan())) return;
     const NamedNumbers d_outputs = gradients_of(literal.plan());
     const Forward expected = literal.forward(inputs_, {}, reference_form_);
+    if (const double largest = largest_of(expected.outputs); largest > 0 && largest < least())
+      throw Undetermined{
+          fmt::format("within {} tokens its answers shrink to {:.0e}: they vanish", case_.time, largest), true};
     const Backward d_expected = literal.backward(inputs_, {}, d_outputs, {}, reference_form_);
     for (Form form : runner.plan().forms()) {
       if (form == Form::step) continue;
@@ -584,8 +559,6 @@ class LayerCheck {
 };
 
 }  // namespace
-
-bool is_gate(const InputInfo& info) { return info.range == Range::log_gate || info.range == Range::negative; }
 
 bool has_least_norm(const Recipe& recipe) {
   const Term& solver = recipe.solver;

@@ -13,7 +13,7 @@ namespace ttr::cli {
 struct TrainOptions {
   TrainOptions() {
     config.heads = 2;
-    optimiser.rate = 3e-3, optimiser.warmup = -1, optimiser.clip = 1;
+    optimiser.rate = 5e-3, optimiser.warmup = -1, optimiser.clip = 1;
   }
 
   std::string task;   // a task with settings, or the path of a text file; empty: list the tasks

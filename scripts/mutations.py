@@ -42,6 +42,7 @@ CARRY = "src/families/elementwise/carry/carry.cc"
 MEAN = "src/families/elementwise/weighted_mean/weighted_mean.cc"
 CONVOLUTION = "src/families/elementwise/convolution/short_convolution.cc"
 DIAGONAL = "src/families/elementwise/diagonal/diagonal.cc"
+ROTATING = "src/families/elementwise/diagonal/rotating.h"
 SELECTIVE = "src/families/elementwise/diagonal/selective.cc"
 ROTARY = "src/prepare/rotary.cc"
 PRODUCTS = "src/simd/squares.h"
@@ -176,13 +177,13 @@ MUTATIONS = [
      "gradient of a cache that outlives a short call: to its last row", ["check short-convolution"]),
     ("diagonal-scan-phase", DIAGONAL, "e.turn(D, A, A + D, spare, spare_im);", "e.decay(D, A, spare), e.decay(D, A, spare_im);",
      "scan of complex states: the start of a segment does not turn", ["check lru"]),
-    ("diagonal-phase-gradient", DIAGONAL, "d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);",
+    ("diagonal-phase-gradient", ROTATING, "d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);",
      "d_theta[n] = s.dot(V, old_re, im) + s.dot(V, old_im, re);", "gradient of a phase: a sign", ["check gateloop"]),
     ("diagonal-power", DIAGONAL, "if (tokens % 2 == 1) multiply(square, square + D, A);",
      "if (tokens == 1) multiply(square, square + D, A);",
      "scan with constant gates: a power of a number of tokens that is no power of two", ["check lru"]),
-    ("rotating-map-order", DIAGONAL, "put(i, r.k, T(1), A, r.v);\n        e.turn(K, a_re, a_im, A, A + K);",
-     "e.turn(K, a_re, a_im, A, A + K);\n        put(i, r.k, T(1), A, r.v);",
+    ("rotating-map-order", ROTATING, "put(i, r.k, A);\n        e.turn(K, a_re, a_im, A, A + K);",
+     "e.turn(K, a_re, a_im, A, A + K);\n        put(i, r.k, A);",
      "scan of complex gates: what a token writes is turned by its own gate", ["check gateloop"]),
     ("selective-border", SELECTIVE, "for (Size i = 0; i + 1 < count; ++i) {\n      std::copy_n(borders + i * size",
      "for (Size i = 0; i + 1 < count; ++i) {\n      std::copy_n(borders + std::min<Size>(i, 8) * size",

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.h"
 #include "ttr/model.h"
 #include "ttr/random.h"
 #include "ttr/ttr.h"
@@ -74,15 +75,6 @@ struct Whole {
   std::vector<std::int32_t> tokens, some;
   std::vector<T> numbers, some_numbers, outputs;
 };
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ttr::Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 template <class T>
 void expect_same(const Config& c, double tolerance) {

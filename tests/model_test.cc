@@ -1,5 +1,6 @@
 // The outer model: text of stacks and configurations, threads, sessions, errors, and that it learns.
 #include "ttr/model.h"
+#include "error_of.h"
 
 #include <gtest/gtest.h>
 
@@ -15,15 +16,6 @@
 namespace {
 
 using namespace ttr::model;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ttr::Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(ModelStack, Text) {
   const std::vector<BlockText> blocks =

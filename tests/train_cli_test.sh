@@ -40,7 +40,7 @@ expect "unknown layer" 2 err "deltanet" train "${small[@]:0:1}" --layer delta-ne
 expect "unknown setting" 2 err "it has longest" train 'parity(long=3)'
 expect "bad batch" 2 err "--batch is 0" train "${small[@]:0:1}" --batch 0
 expect "bad steps" 2 err "--steps is 0" train "${small[@]:0:1}" --steps 0
-for optimiser in sgd muon soap; do
+for optimiser in sgd muon soap shampoo; do
   expect "$optimiser" 0 out "tokens per second" train "${small[@]}" --optimiser $optimiser --rate 0.01
 done
 expect "rows of numbers" 0 out "test loss" train 'linear-regression(dim=3, points=4)' --layer 'rls(ridge=1)' --width 8 --batch 4 --test 4 --steps 2
