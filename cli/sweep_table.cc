@@ -267,6 +267,7 @@ Plot sweep_plot(const SweepSpec& spec, const std::vector<SweepGroup>& groups) {
     };
     if (curves) {
       const std::vector<double> xs = group.chosen.front()->list(spec.x);
+      line.points = xs.size() < 8;
       for (std::size_t i = 0; i < xs.size(); ++i) {
         std::vector<double> ys;
         for (const SweepResult* one : group.chosen) {
