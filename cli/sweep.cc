@@ -60,7 +60,14 @@ int run_sweep(const SweepOptions& options) {
   for (const SweepResult& one : results) {
     seconds += one.saved.at("seconds").number();
     Json saved = one.saved;
-    if (!curves && !one.result.is_null()) saved.set("result", Json(one.result).remove("curve"));  // most of the bytes
+    if (!one.result.is_null()) {
+      Json result = one.result;
+      for (const char* repeated : {"task", "out", "config", "settings"})
+        result.remove(repeated);            // the run's settings
+      if (!curves) result.remove("curve");  // most of the bytes
+      if (!result.at("eval").is_null()) result.set("eval", result.at("eval").remove("model").remove("data"));
+      saved.set("result", result);
+    }
     list.push(saved);
   }
   for (const std::vector<std::string>& row : table.rows) {
