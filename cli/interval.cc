@@ -38,11 +38,14 @@ double beta_fraction(double a, double b, double x, double rest) {
   return front * value;
 }
 
-/// P(|T| > t) of Student's t
+}  // namespace
+
 double student_tail(double t, double degrees) {
   const double a = degrees / 2, b = 0.5, x = degrees / (degrees + t * t), rest = t * t / (degrees + t * t);
   return x < (a + 1) / (a + b + 2) ? beta_fraction(a, b, x, rest) : 1 - beta_fraction(b, a, rest, x);
 }
+
+namespace {
 
 /// The density of |T|
 double student_density(double t, double degrees) {

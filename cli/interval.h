@@ -41,6 +41,9 @@ namespace ttr::cli {
 /// the normal). level in (0, 1), degrees > 0.
 double student_quantile(double level, double degrees);
 
+/// P(|T| > t) for t > 0 and finite degrees of freedom.
+double student_tail(double t, double degrees);
+
 /// c and u of one answer.
 struct Uncertainty {
   double variance = std::numeric_limits<double>::infinity();

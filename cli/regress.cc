@@ -24,6 +24,17 @@ void check(const RegressOptions& o) {
           "--horizon");
   require(o.window >= 0, fmt::format("--window {} is out of range; give a number of rows, at least 1", o.window),
           "--window");
+  require(o.warmup >= -1, fmt::format("--warmup {} is out of range; give a number of rows, at least 0", o.warmup),
+          "--warmup");
+  require(o.season >= 0 && o.season <= 1000000,
+          fmt::format("--season {} is out of range; give the rows of a season, such as 12", o.season), "--season");
+  require(!o.tune || !o.interval,
+          "--tune and --interval do not go together: a mixture of settings has no variance of its own", "--tune");
+  const std::size_t dot = o.out.rfind('.'), slash = o.out.rfind('/');
+  const std::string ending =
+      dot == std::string::npos || (slash != std::string::npos && dot < slash) ? "" : o.out.substr(dot);
+  require(ending.empty() || ending == ".csv" || ending == ".npy" || ending == ".txt",
+          fmt::format("--out '{}': predictions are written as .csv or .npy, not as {}", o.out, ending), "--out");
   require(!o.interval || (*o.interval > 0 && *o.interval < 1),
           fmt::format("--interval {} is not a level between 0 and 1; write 0.9 for intervals that hold 90 % of the "
                       "values",
@@ -45,14 +56,20 @@ void check(const RegressOptions& o) {
               fmt::format("two outputs would be written to '{}'; give each its own file", *outputs[a]), "--out");
   if (o.file.empty()) {
     require(
-        o.keys.empty() && o.values.empty() && !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0,
-        "--keys, --values, --bias, --standardize, --lags and --horizon are about a file of rows, and none was given; "
-        "write `ttr regress data.csv ...`",
+        o.keys.empty() && o.values.empty() && !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0 && !o.raw &&
+            !o.tune && o.warmup < 0 && o.season == 0,
+        "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --warmup and --season are about a "
+        "file of rows, and none was given; write `ttr regress data.csv ...`",
         "ttr regress");
     require(o.out.empty(),
             "--out is about a file of rows, and none was given; write `ttr regress data.csv --out preds.csv`",
             "--out");
   } else {
+    require(o.process_options.empty(),
+            fmt::format("{} {} about the built-in process, which runs without a file; leave {} out for '{}'",
+                        join(o.process_options), o.process_options.size() == 1 ? "is" : "are",
+                        o.process_options.size() == 1 ? "it" : "them", o.file),
+            "command line");
     for (const std::string* output : outputs)
       require(output->empty() || *output == "-" || !same_file(o.file, *output),
               fmt::format("the output '{}' is the input file itself; choose another name", *output), "--out");

@@ -13,12 +13,16 @@ struct RegressOptions {
   std::string file;                 // empty: the built-in process; "-": standard input
   std::vector<std::string> keys;    // column names, numbers from 1 or ranges "2-5"; empty: all but the values
   std::vector<std::string> values;  // empty: the last column (with lags: all)
-  std::vector<std::string> layers;  // "nlms", "rls:decay=0.99,ridge=1e-3" or a recipe; empty: nlms and rls
-  bool bias = false;                // a further key that is always 1
-  bool standardize = false;         // running mean and deviation of keys and values
+  std::vector<std::string> layers;  // "nlms", "rls:decay=0.99,ridge=1e-3", a recipe, or "mix"; empty: a few and mix
+  bool raw = false;                 // keys and values as they are: no intercept, no units (regress_units.h)
+  bool bias = false;                // with raw: a further key that is always 1
+  bool standardize = false;         // with raw: units
+  bool tune = false;                // several settings of every layer
   std::int64_t lags = 0;            // keys = the last `lags` rows, value = the next row; 0: off
   std::int64_t horizon = -1;        // the value belongs to the row so many rows later; -1: 0, or 1 with lags
   std::optional<double> interval;   // level of prediction intervals, in (0, 1)
+  std::int64_t warmup = -1;         // first rows that are not scored; -1: keys + 1
+  std::int64_t season = 0;          // rows of a season, for the seasonal naive forecast; 0: none
   std::int64_t window = 0;          // rows per window of the windowed loss; 0: at most eight windows
   std::string out;                  // predictions, .csv or .npy; "-": standard output
   std::string report;               // HTML; the built-in process writes report.html if empty
@@ -34,7 +38,8 @@ struct RegressOptions {
   std::string order = "paper";  // or "slides": which rule comes first
   int threads = 0;              // 0: as many as the machine has; the numbers do not depend on it
 
-  std::string command;  // the command line, for the report
+  std::vector<std::string> process_options;  // those of the built-in process that were given
+  std::string command;                       // the command line, for the report
 };
 
 /// Returns the exit status: 0, or 130 after Ctrl-C. Throws Error for anything the user can put right.

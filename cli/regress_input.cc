@@ -1,6 +1,7 @@
 #include "regress_input.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -137,6 +138,28 @@ std::string_view why(Parsed parsed) {
   return "";
 }
 
+bool means_missing(std::string_view field) {
+  std::string lower;
+  for (char c : field)
+    if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower.empty() || lower == "na" || lower == "n/a" || lower == "null" || lower == "none" ||
+         lower == "?";
+}
+
+std::string meant(std::string_view word, const std::vector<std::string>& names) {
+  const auto lower = [](std::string_view text) {
+    std::string out;
+    for (char c : text) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return out;
+  };
+  const std::string wanted = lower(word);
+  for (const std::string& name : names)
+    if (lower(name) == wanted) return name;
+  for (const std::string& name : names)
+    if (!wanted.empty() && !name.empty() && (lower(name).starts_with(wanted) || wanted.starts_with(lower(name)))) return name;
+  return "";
+}
+
 std::string shown_value(std::string_view value) {
   std::string out = "'";
   std::size_t shown = 0;
@@ -166,6 +189,10 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
     std::string list;
     for (int c = 0; c < count && c < 20; ++c) list += (c ? ", " : "") + names[c];
     return list + (count > 20 ? ", ..." : "");
+  };
+  const auto hint = [&](const std::string& word) {
+    const std::string name = meant(word, names);
+    return name.empty() ? "" : fmt::format(", did you mean '{}'?", name);
   };
   std::vector<int> out;
   // The list is cut at commas, unless pieces that follow each other make up a name that has commas itself.
@@ -203,8 +230,8 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
     const int last = dash == std::string::npos ? first : number_of(std::string_view(word).substr(dash + 1));
     if (first < 1 || last < first || last > count)
       throw Error(source.has_header()
-                      ? fmt::format("{} has no column '{}'; its {} columns are {}", source.input_name(), word, count,
-                                    all_names())
+                      ? fmt::format("{} has no column '{}'{}; its {} columns are {}", source.input_name(), word,
+                                    hint(word), count, all_names())
                       : fmt::format("{} has no column '{}': it has no header, so columns are numbers from 1 to {}",
                                     source.input_name(), word, count),
                   option);
@@ -239,6 +266,11 @@ std::unique_ptr<RowSource> open_rows(const std::string& path, HeaderLine header)
                          {"PAR1", "a Parquet file", "save the table as CSV or .npy"},
                          {"\xff\xfe", "UTF-16 text", "save it as UTF-8"},
                          {"\xfe\xff", "UTF-16 text", "save it as UTF-8"}};
+  if (start.starts_with("{") || start.starts_with("[{"))
+    throw Error(fmt::format("{} is JSON; turn it into CSV first: jq -r '[.a, .b, .y] | @csv' FILE | ttr regress - (with "
+                            "the names of your fields)",
+                            bytes.name()),
+                where);
   for (const Known& k : known)
     if (start.starts_with(k.magic)) throw Error(fmt::format("{} is {}; {}", bytes.name(), k.what, k.remedy), where);
   return std::make_unique<CsvReader>(std::move(bytes), header);

@@ -56,8 +56,12 @@ class RowSource {
   /// Column names; "1", "2", ... where the input has none.
   virtual const std::vector<std::string>& names() const = 0;
   virtual bool has_header() const = 0;
-  /// The columns (from 0) that next() delivers; the others need not be numbers.
-  virtual void select(std::vector<int> columns) = 0;
+  /// What the first row says about a column.
+  enum class ColumnKind { number, text };
+  virtual ColumnKind kind(int column) = 0;
+  /// The columns (from 0) that next() delivers; the others need not be numbers. Where `optional` is true a missing number
+  /// is NaN, elsewhere it makes the row bad.
+  virtual void select(std::vector<int> columns, std::vector<bool> optional = {}) = 0;
   /// The next row into `out`, one number per selected column.
   virtual Read next(double* out) = 0;
   /// After Read::bad.
@@ -85,6 +89,13 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
 enum class Parsed { number, empty, text, not_finite, overflow };
 Parsed parse_number(std::string_view field, double& number);
 std::string_view why(Parsed);
+
+/// True for words that stand for a number that is missing: nothing, NA, n/a, null, none, ?. (nan, which a calculation
+/// leaves behind, is not one of them.)
+bool means_missing(std::string_view field);
+
+/// The one of `names` that was probably meant: the same but for case, or one is the start of the other; else empty.
+std::string meant(std::string_view word, const std::vector<std::string>& names);
 
 /// A value as it may appear in a message: shortened, without control characters.
 std::string shown_value(std::string_view value);

@@ -1,4 +1,4 @@
-// From rows to pairs: which key is asked, and which (key, value) has just become known.
+// From rows to pairs: which key is asked, and which (key, value) has just become known. All in the units of the file.
 //
 // Row t has key columns x_t and value columns y_t. With horizon h the pair is (k_t, y_{t+h}); k_t = x_t, or with N
 // lags k_t = (x_t, x_{t-1}, ..., x_{t-N+1}), newest first; a bias appends 1. At row t:
@@ -6,9 +6,7 @@
 //   h > 0:  y_t completes the pair (k_{t-h}, y_t); learn it, then ask with k_t for y_{t+h}.
 // Either way a row is at most one pair and one query, which is one step of a layer.
 //
-// Standardised: keys with the mean and deviation of the rows up to and including their own (they are known when the
-// row is asked), values with those up to and including the one learned; a prediction is turned back with what was
-// known when it was made. Nothing of a later row is ever used. Columns that do not vary become 0.
+// A row with a value that is NaN is a question: it asks like any other, and there is nothing to learn from it.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +17,10 @@
 
 namespace ttr::cli {
 
-/// Mean and deviation so far, column by column (Welford).
-class Moments {
- public:
-  explicit Moments(int columns) : mean_(columns), squares_(columns) {}
-  void add(const double* row);
-  double mean(int column) const { return mean_[column]; }
-  double deviation(int column) const;  // 1 while the column has not varied
-
- private:
-  std::vector<double> mean_, squares_;
-  std::int64_t count_ = 0;
-};
-
 struct PairSpec {
   int key_columns = 0, value_columns = 1;
-  bool bias = false, standardize = false;
+  bool bias = false;
+  bool questions = false;  // values may be NaN
   std::int64_t lags = 0, horizon = 0;
 };
 
@@ -43,19 +29,18 @@ class PairBuilder {
   explicit PairBuilder(const PairSpec& spec);
   int key_dim() const { return key_dim_; }
 
-  /// Takes the next row. If it can ask (enough lags seen), appends a row to `block`, writes how to turn a prediction
-  /// back (y = shift + scale * prediction) and the last value seen into arrays of V numbers, and returns true.
-  bool add(const double* x, const double* y, Block& block, double* shift, double* scale, double* last_value);
+  /// Takes the next row. If it can ask (enough lags seen), appends a row to `block`, writes the last value seen into an
+  /// array of V numbers, and returns true.
+  bool add(const double* x, const double* y, Block& block, double* last_value);
 
  private:
   void make_key(const double* x);                     // into key_; has_key_ says whether there is one
   void complete(const double* key, const double* y);  // the pending pair
-  void ask(Block& block, double* shift, double* scale, double* last_value);
+  void ask(Block& block, double* last_value);
 
   PairSpec spec_;
   int key_dim_;
-  Moments key_moments_, value_moments_;
-  std::vector<double> row_, history_, key_, queue_;  // history_ [lags, key_columns], queue_ [horizon, K]: rings
+  std::vector<double> history_, key_, queue_;  // history_ [lags, key_columns], queue_ [horizon, K]: rings
   std::int64_t rows_ = 0, keys_made_ = 0;
   std::vector<double> pair_key_, pair_value_, last_;
   bool has_key_ = false, has_pair_ = false;

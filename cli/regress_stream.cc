@@ -17,6 +17,9 @@ namespace ttr::cli {
 namespace {
 
 constexpr std::size_t block_rows = 256, shown_rows = 200;
+constexpr std::int64_t longest_warmup = 1000;
+// A quick one, the standard one, one that forgets, one that drifts: on most series one of them is close to the best.
+constexpr const char* default_layers[] = {"nlms", "rls", "rls:decay=0.98", "kalman"};
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
@@ -27,26 +30,43 @@ void Stream::choose_columns() {
   if (!options_.values.empty()) value_columns_ = find_columns(options_.values, *source_, "--values");
   spec_.lags = options_.lags;
   spec_.horizon = options_.horizon >= 0 ? options_.horizon : options_.lags > 0 ? 1 : 0;
-  spec_.bias = options_.bias, spec_.standardize = options_.standardize;
+  spec_.bias = options_.bias || !options_.raw;
 
   auto contains = [](const std::vector<int>& list, int c) {
     return std::find(list.begin(), list.end(), c) != list.end();
   };
+  // Columns nobody named are used if they hold numbers.
+  const auto is_text = [&](int c) { return source_->kind(c) == RowSource::ColumnKind::text; };
+  const auto take = [&](std::vector<int>& to, int c) {
+    if (!is_text(c)) return to.push_back(c);
+    if (std::find(left_out_.begin(), left_out_.end(), source_->names()[c]) == left_out_.end())
+      left_out_.push_back(source_->names()[c]);
+  };
   if (options_.lags > 0) {
     for (int c = 0; c < count; ++c) {
-      if (options_.keys.empty()) key_columns_.push_back(c);
-      if (options_.values.empty()) value_columns_.push_back(c);
+      if (options_.keys.empty()) take(key_columns_, c);
+      if (options_.values.empty()) take(value_columns_, c);
     }
+    if (value_columns_.empty() || key_columns_.empty())
+      throw Error(fmt::format("no column of {} holds numbers: {} {} text", source_->input_name(), join(left_out_),
+                              left_out_.size() == 1 ? "holds" : "hold"),
+                  options_.values.empty() ? "--values" : "--keys");
   } else {
-    if (options_.values.empty()) value_columns_.push_back(count - 1);
+    if (options_.values.empty()) {
+      int last = count - 1;
+      while (last > 0 && is_text(last)) --last;
+      for (int c = last + 1; c < count; ++c) left_out_.push_back(source_->names()[c]);
+      value_columns_.push_back(last);
+    }
     if (options_.keys.empty())
       for (int c = 0; c < count; ++c)
-        if (!contains(value_columns_, c)) key_columns_.push_back(c);
+        if (!contains(value_columns_, c) && !(options_.values.empty() && c > value_columns_[0])) take(key_columns_, c);
     if (key_columns_.empty() && !options_.bias)
       throw Error(
           fmt::format("{} has {}, so nothing is left to predict it from; for a time series say --lags 8 (predict "
                       "each row from the 8 before it)",
-                      source_->input_name(), count == 1 ? "one column" : "no column besides the values"),
+                      source_->input_name(),
+                      count == 1 ? "one column" : "no column of numbers besides the values"),
           "--lags");
     if (spec_.horizon == 0)
       for (int c : key_columns_)
@@ -58,6 +78,7 @@ void Stream::choose_columns() {
               "--keys");
   }
   for (int c : value_columns_) value_names_.push_back(source_->names()[c]);
+  for (int c : key_columns_) key_names_.push_back(source_->names()[c]);
   spec_.key_columns = static_cast<int>(key_columns_.size());
   spec_.value_columns = static_cast<int>(value_columns_.size());
   V_ = value_columns_.size();
@@ -75,46 +96,73 @@ void Stream::choose_columns() {
   std::vector<int> selected = key_columns_;
   if (key_columns_ != value_columns_) selected.insert(selected.end(), value_columns_.begin(), value_columns_.end());
   raw_.resize(selected.size());
-  source_->select(std::move(selected));
+  // A value that is a key of a later row as well cannot be a question.
+  std::vector<bool> optional(selected.size(), false);
+  spec_.questions = std::none_of(value_columns_.begin(), value_columns_.end(),
+                                 [&](int c) { return contains(key_columns_, c); });
+  if (spec_.questions) std::fill(optional.begin() + static_cast<std::ptrdiff_t>(key_columns_.size()), optional.end(), true);
+  source_->select(std::move(selected), std::move(optional));
 }
 
 void Stream::make_layers() {
   pairs_.emplace(spec_);
-  std::vector<std::string> wanted = options_.layers;
-  if (wanted.empty())
-    wanted = options_.interval ? std::vector<std::string>{"rls", "kalman"} : std::vector<std::string>{"nlms", "rls"};
+  ForecastSpec spec;
+  spec.pairs = spec_;
+  spec.tune = options_.tune, spec.interval = options_.interval, spec.season = options_.season;
+  spec.standardize = options_.standardize || !options_.raw;
+  for (const std::string& text : options_.layers) {
+    if (text == "mix") spec.mix = true;
+    else if (text != "naive") spec.layers.push_back(text);  // which is always there
+  }
+  if (spec.layers.empty() && (options_.layers.empty() || spec.mix)) {
+    spec.mix = spec.mix || !options_.interval;
+    spec.layers = options_.interval ? std::vector<std::string>{"rls", "kalman"}
+                                    : std::vector<std::string>(std::begin(default_layers), std::end(default_layers));
+  }
+  if (spec.mix && options_.interval)
+    throw Error("the mix has no variance of its own, and --interval wants one of every layer; leave one of them out",
+                "--interval");
+  forecasters_.emplace(spec);
   const std::int64_t window = options_.window > 0 ? options_.window : 1;
   const std::size_t most = options_.window > 0 ? 100000 : 8;
-  for (const std::string& text : wanted) {
-    if (text == "naive") continue;  // always there
-    layers_.emplace_back(text, pairs_->key_dim(), static_cast<int>(V_));
-    std::string label = text;
-    for (int n = 2; std::any_of(scores_.begin(), scores_.end(), [&](const Score& s) { return s.name == label; }); ++n)
-      label = fmt::format("{} ({})", text, n);
-    scores_.emplace_back(label, window, most);
-    scores_.back().recipe = layers_.back().recipe();
-    scores_.back().kernel = layers_.back().kernel();
-    scores_.back().stream = layers_.back().stream();
-    scores_.back().ran = what_ran(scores_.back().stream, scores_.back().kernel);
-    if (!options_.interval) continue;
-    const ErrorVariance& variance = layers_.back().track_uncertainty(std::max<std::int64_t>(spec_.horizon, 1));
-    intervals_.push_back(
-        {Intervals(*options_.interval, static_cast<int>(V_), variance.forgetting(), variance.window()),
-         std::vector<Windows>(V_, Windows(window, most))});
-  }
-  scores_.emplace_back("naive", window, most);
-  scores_.back().recipe = "the last value seen";
-  scores_.back().kernel = "none";
-  scores_.back().state_bytes = V_ * sizeof(double);
+  for (std::size_t f = 0; f < forecasters_->count(); ++f) scores_.emplace_back(forecasters_->name(f), window, most);
+  if (options_.interval)
+    widths_.assign(forecasters_->layer_count(), std::vector<Windows>(V_, Windows(window, most)));
+  comparisons_.emplace(forecasters_->count(), spec_.horizon);
   spread_.emplace(static_cast<int>(V_));
+  if (options_.season > 0) {
+    const std::int64_t least = std::max<std::int64_t>(spec_.horizon, 1);
+    season_lag_ = (least + options_.season - 1) / options_.season * options_.season;
+    season_ring_.assign(static_cast<std::size_t>(season_lag_) * V_, nan);
+  }
 
   const std::size_t K = static_cast<std::size_t>(pairs_->key_dim()), n = live() ? 1 : block_rows;
   block_.key_dim = pairs_->key_dim(), block_.value_dim = static_cast<int>(V_);
   block_.keys.resize(n * K), block_.queries.resize(n * K), block_.values.resize(n * V_), block_.has_pair.resize(n);
-  actual_.resize(n * V_), shift_.resize(n * V_), scale_.resize(n * V_), naive_.resize(n * V_),
-      layer_out_.resize(n * V_);
-  answers_.resize(n * width()), uncertainties_.resize(n);
+  block_.may_be_asked_again.resize(n);
+  actual_.resize(n * V_), naive_.resize(n * V_), seasonal_.resize(n * V_);
+  answers_.resize(n * forecasters_->width()), losses_.resize(scores_.size());
   rows_.reserve(n);
+}
+
+std::int64_t Stream::warmup() const {
+  return options_.warmup >= 0 ? options_.warmup : std::min<std::int64_t>(pairs_->key_dim() + 1, longest_warmup);
+}
+
+// The value one season before the one asked for, the last one seen while that is not known; then y takes its place.
+void Stream::seasonal_value(const double* y, double* forecast) {
+  // With a horizon y is known when the row is asked, and belongs to the ring before it is read.
+  const auto slot = [&](std::int64_t row) {
+    return season_ring_.data() + static_cast<std::size_t>((row % season_lag_ + season_lag_) % season_lag_) * V_;
+  };
+  const auto put = [&] { std::copy_n(y, V_, slot(good_rows_)); };
+  if (spec_.horizon > 0) put();
+  if (forecast) {
+    const double* const then = slot(good_rows_ + spec_.horizon - season_lag_);
+    for (std::size_t v = 0; v < V_; ++v)
+      if (std::isfinite(then[v])) forecast[v] = then[v];
+  }
+  if (spec_.horizon == 0) put();
 }
 
 std::vector<std::string> Stream::header_row() const {
@@ -127,7 +175,8 @@ std::vector<std::string> Stream::header_row() const {
       names.push_back(column + ".lower"), names.push_back(column + ".upper");
     }
   };
-  for (std::size_t l = 0; l < layers_.size(); ++l) add(scores_[l].name, options_.interval.has_value());
+  for (std::size_t f = 0; f < forecasters_->naive_index(); ++f)
+    add(scores_[f].name, options_.interval.has_value() && f < forecasters_->layer_count());
   // A live prediction of a later row is printed long before its value is known.
   if (!live() || spec_.horizon == 0) add("actual", false);
   return names;
@@ -179,34 +228,23 @@ bool Stream::read_block() {
     const double* y = shared ? x : x + key_columns_.size();
     const std::size_t at = block_.rows * V_;
     std::copy_n(y, V_, actual_.data() + rows_.size() * V_);
-    const bool asks = pairs_->add(x, y, block_, shift_.data() + at, scale_.data() + at, naive_.data() + at);
+    const bool asks = pairs_->add(x, y, block_, naive_.data() + at);
+    if (options_.season > 0) {
+      if (asks) std::copy_n(naive_.data() + at, V_, seasonal_.data() + at);
+      seasonal_value(y, asks ? seasonal_.data() + at : nullptr);
+    }
+    forecasters_->see(x, y);
     rows_.push_back({source_->rows_read(), asks});
     ++good_rows_;
+    if (std::any_of(y, y + V_, [](double number) { return std::isnan(number); })) ++questions_;
+    if (forecasters_->must_end_block()) break;
   }
   return interrupted() == 0;
 }
 
-void Stream::run_layers() {
-  const std::size_t n = block_.rows, L = layers_.size(), W = width();
-  for (std::size_t l = 0; l < L; ++l) {
-    layers_[l].run(block_, layer_out_.data(), uncertainties_.data());
-    for (std::size_t r = 0; r < n; ++r) {
-      double* const answer = answers_.data() + r * W;
-      const double deviation = std::sqrt(uncertainties_[r].variance);
-      for (std::size_t v = 0; v < V_; ++v) {
-        answer[prediction_at(l) + v] = shift_[r * V_ + v] + scale_[r * V_ + v] * layer_out_[r * V_ + v];
-        if (options_.interval) answer[deviation_at(l) + v] = scale_[r * V_ + v] * deviation;
-      }
-      if (options_.interval) answer[share_at(l)] = uncertainties_[r].share;
-    }
-  }
-  for (std::size_t r = 0; r < n; ++r)
-    std::copy_n(naive_.data() + r * V_, V_, answers_.data() + r * W + prediction_at(L));
-}
-
 void Stream::process_block() {
-  run_layers();
-  const std::size_t W = width();
+  forecasters_->run(block_, naive_.data(), seasonal_.data(), answers_.data());
+  const std::size_t W = forecasters_->width();
   std::size_t query = 0;
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     const double* actual = actual_.data() + r * V_;
@@ -214,16 +252,16 @@ void Stream::process_block() {
     if (spec_.horizon > 0 && waiting_.size() == static_cast<std::size_t>(spec_.horizon)) {
       spare = std::move(waiting_.front().answer);
       waiting_.pop_front();
-      score(rows_[r].number, spare.data(), actual);
+      arrived(rows_[r].number, spare.data(), actual);
       if (!live()) emit(rows_[r].number, spare.data(), actual);
     }
     if (!rows_[r].asks) continue;
     double* const answer = answers_.data() + query++ * W;
     ++asked_;
-    if (options_.interval) set_widths(answer);
+    forecasters_->finish(answer);
     if (spec_.horizon == 0) {
-      score(rows_[r].number, answer, actual);
       emit(rows_[r].number, answer, actual);
+      arrived(rows_[r].number, answer, actual);
       continue;
     }
     if (live()) emit(rows_[r].number + spec_.horizon, answer, nullptr);
@@ -231,33 +269,45 @@ void Stream::process_block() {
     waiting_.push_back({rows_[r].number + spec_.horizon, std::move(spare)});
   }
   if (live()) out_->flush();
+  forecasters_->end_block(block_);
 }
 
-void Stream::set_widths(double* answer) const {
-  for (std::size_t l = 0; l < intervals_.size(); ++l)
-    intervals_[l].intervals.widths(answer + deviation_at(l), answer + half_at(l));
+void Stream::arrived(std::int64_t row, const double* answer, const double* actual) {
+  if (std::any_of(actual, actual + V_, [](double y) { return std::isnan(y); })) return;
+  forecasters_->update(answer, actual);
+  if (arrived_++ < warmup()) {
+    const std::size_t W = forecasters_->width();
+    if (options_.warmup < 0) unscored_.push_back({row, {answer, answer + W}, {actual, actual + V_}});
+    return;
+  }
+  unscored_.clear();
+  score(row, answer, actual);
+}
+
+void Stream::score_warmup() {
+  short_stream_ = !unscored_.empty();
+  for (const Shown& s : unscored_) score(s.row, s.answer.data(), s.actual.data());
+  unscored_.clear();
 }
 
 void Stream::score(std::int64_t row, const double* answer, const double* actual) {
   spread_->add(actual);
-  for (std::size_t l = 0; l < scores_.size(); ++l)
-    scores_[l].add(row, answer + prediction_at(l), actual, static_cast<int>(V_));
-  for (std::size_t l = 0; l < intervals_.size(); ++l) {
-    const double* const half = answer + half_at(l);
-    intervals_[l].intervals.add(answer + prediction_at(l), answer + deviation_at(l), answer[share_at(l)], half,
-                                actual);
+  for (std::size_t f = 0; f < scores_.size(); ++f)
+    losses_[f] = scores_[f].add(row, answer + forecasters_->prediction_at(f), actual, static_cast<int>(V_));
+  comparisons_->add(losses_);
+  for (std::size_t l = 0; l < widths_.size(); ++l)
     for (std::size_t v = 0; v < V_; ++v)
-      if (std::isfinite(half[v])) intervals_[l].widths[v].add(2 * half[v]);
-  }
+      if (const double half = answer[forecasters_->half_at(l) + v]; std::isfinite(half)) widths_[l][v].add(2 * half);
   if (!report_) return;
+  const std::size_t W = forecasters_->width();
   if (shown_.size() < shown_rows) {
-    shown_.push_back({row, std::vector<double>(answer, answer + width()), std::vector<double>(actual, actual + V_)});
+    shown_.push_back({row, std::vector<double>(answer, answer + W), std::vector<double>(actual, actual + V_)});
     return;
   }
   Shown entry = std::move(shown_.front());
   shown_.pop_front();
   entry.row = row;
-  std::copy_n(answer, width(), entry.answer.data());
+  std::copy_n(answer, W, entry.answer.data());
   std::copy_n(actual, V_, entry.actual.data());
   shown_.push_back(std::move(entry));
 }
@@ -273,17 +323,17 @@ void Stream::emit(std::int64_t row, const double* answer, const double* actual) 
   };
   if (npy_) put(static_cast<double>(row));
   else fmt::format_to(to, FMT_STRING("{}"), row);
-  for (std::size_t l = 0; l < layers_.size(); ++l)
+  for (std::size_t f = 0; f < forecasters_->naive_index(); ++f)
     for (std::size_t v = 0; v < V_; ++v) {
-      const double prediction = answer[prediction_at(l) + v];
+      const double prediction = answer[forecasters_->prediction_at(f) + v];
       put(prediction);
       if (!options_.interval) continue;
-      const double half = answer[half_at(l) + v];
+      const double half = answer[forecasters_->half_at(f) + v];
       put(prediction - half), put(prediction + half);
     }
   if (npy_ || !live() || spec_.horizon == 0)
     for (std::size_t v = 0; v < V_; ++v) {
-      if (actual) put(actual[v]);
+      if (actual && !std::isnan(actual[v])) put(actual[v]);
       else if (npy_) put(nan);
       else line_.push_back(',');
     }
@@ -318,9 +368,15 @@ void Stream::read_all() {
   } catch (const ClosedPipe&) {
     closed_ = true;
   }
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    scores_[l].us_per_row = asked_ > 0 ? 1e6 * layers_[l].seconds() / static_cast<double>(asked_) : nan;
-    scores_[l].state_bytes = layers_[l].state_bytes();
+  score_warmup();
+  for (std::size_t f = 0; f < scores_.size(); ++f) {
+    Score& s = scores_[f];
+    s.us_per_row = asked_ > 0 ? 1e6 * forecasters_->seconds(f) / static_cast<double>(asked_) : nan;
+    s.state_bytes = forecasters_->state_bytes(f);
+    if (f >= forecasters_->layer_count()) continue;
+    const StreamLayer& layer = forecasters_->layer(f);
+    s.recipe = layer.recipe(), s.kernel = layer.kernel(), s.stream = layer.stream(), s.failure = layer.failure();
+    s.ran = what_ran(s.stream, s.kernel);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "atomic_file.h"
 #include "progress.h"
+#include "regress_scores.h"
 #include "ttr/stream.h"
 
 namespace ttr::cli {
