@@ -207,7 +207,8 @@ CsvReader::ColumnKind CsvReader::kind(int column) {
   if (!pending_ || fields_.size() != names_.size()) return ColumnKind::number;
   double ignored;
   const std::string_view field = fields_[static_cast<std::size_t>(column)];
-  return parse(field, ignored) == Parsed::text && !means_missing(field) ? ColumnKind::text : ColumnKind::number;
+  if (parse(field, ignored) != Parsed::text || means_missing(field)) return ColumnKind::number;
+  return parse_date(field, ignored) ? ColumnKind::date : ColumnKind::text;
 }
 
 CsvReader::Read CsvReader::refuse(std::string message, std::string where) {
@@ -230,10 +231,20 @@ CsvReader::Read CsvReader::next(double* out) {
   for (std::size_t i = 0; i < selected_.size(); ++i) {
     const int column = selected_[i];
     const std::string_view field = fields_[static_cast<std::size_t>(column)];
-    const Parsed parsed = parse(field, out[i]);
+    if (ColumnEncoder* const encoder = i < encoders_.size() ? encoders_[i] : nullptr) {
+      if (!encoder->encode(field, out)) {
+        const std::string where = fmt::format("line {}, column '{}'", line_, names_[column]);
+        return refuse(fmt::format("the value {} on {} of {} is not {}", shown_value(field), where, bytes_.name(),
+                                  encoder->expected()),
+                      where);
+      }
+      out += encoder->width();
+      continue;
+    }
+    const Parsed parsed = parse(field, *out++);
     if (parsed == Parsed::number) continue;
     if (i < optional_.size() && optional_[i] && means_missing(field)) {
-      out[i] = std::numeric_limits<double>::quiet_NaN();
+      out[-1] = std::numeric_limits<double>::quiet_NaN();
       continue;
     }
     const std::string where = has_header_ ? fmt::format("line {}, column '{}'", line_, names_[column])

@@ -20,8 +20,9 @@ class CsvReader : public RowSource {
   const std::vector<std::string>& names() const override { return names_; }
   bool has_header() const override { return has_header_; }
   ColumnKind kind(int column) override;
-  void select(std::vector<int> columns, std::vector<bool> optional = {}) override {
-    selected_ = std::move(columns), optional_ = std::move(optional);
+  void select(std::vector<int> columns, std::vector<bool> optional = {},
+              std::vector<ColumnEncoder*> encoders = {}) override {
+    selected_ = std::move(columns), optional_ = std::move(optional), encoders_ = std::move(encoders);
   }
   Read next(double* out) override;
   const BadRow& bad() const override { return bad_; }
@@ -53,6 +54,7 @@ class CsvReader : public RowSource {
   bool has_header_ = false;
   std::vector<int> selected_;
   std::vector<bool> optional_;
+  std::vector<ColumnEncoder*> encoders_;
   BadRow bad_;
   std::int64_t rows_ = 0, line_ = 0, next_line_ = 1;  // line_: where the current row starts
 };

@@ -366,7 +366,18 @@ int main(int argc, char** argv) {
   regress_command->add_flag("--bias", regress.bias, "with --raw: add a key that is always 1");
   regress_command->add_flag("--standardize", regress.standardize,
                             "with --raw: shift and scale by the mean and deviation of earlier rows");
-  regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
+  const auto columns = [&](const char* name, std::vector<std::string>& list, const char* meaning) {
+    regress_command->add_option(name, list, meaning)->delimiter(',')->allow_extra_args(false);
+  };
+  columns("--with", regress.with, "further key columns, not lagged, beside --lags");
+  columns("--dates", regress.dates, "columns of dates (ISO, or seconds since 1970): calendar keys");
+  columns("--categories", regress.categories, "columns of words: a key per word, beyond the slots by a hash");
+  regress_command->add_option("--category-slots", regress.category_slots, "keys per column of words")->capture_default_str();
+  regress_command->add_option("--missing", regress.missing, "missing keys: error, skip, last, mean or indicator")
+      ->check(CLI::IsMember({"error", "skip", "last", "mean", "indicator"}));
+  regress_command->add_option("--lags", regress.lags_text,
+                              "keys = the last N rows, or these (1,12,13 or 1-3,12); value = the next row");
+  regress_command->add_flag("--diff", regress.differences, "with --lags: learn differences of rows");
   regress_command->add_option("--horizon", regress.horizon, "predict the value this many rows later")
       ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--interval", regress.interval,
@@ -375,6 +386,7 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--season", regress.season,
                               "rows of a season, such as 12: compare with the value one season before");
+  regress_command->add_option("--fourier", regress.fourier, "with --season: so many sines and cosines of it are keys");
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");
   regress_command->add_option("--out", regress.out, "write predictions, .csv or .npy");
   regress_command->add_option("--report", regress.report, "write a report, one self-contained HTML file");
@@ -383,6 +395,11 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"error", "skip"}));
   regress_command->add_option("--header", regress.header, "auto, yes or no: whether the first line names the columns")
       ->check(CLI::IsMember({"auto", "yes", "no"}));
+  regress_command->add_option("--save", regress.save, "write all that was learned to this file, a model");
+  regress_command->add_option("--load", regress.load, "go on from a model, with the options it was made with");
+  regress_command->add_option("--checkpoint-every", regress.checkpoint_every, "with --save: save every so many rows");
+  regress_command->add_flag("--resume", regress.resume,
+                            "with --load: the file is the same; go on after the rows that the model has seen");
   regress_command->add_flag("--json", regress.json, "print the summary as JSON");
   regress_command->add_option("--seeds", regress.seeds, "built-in process: number of runs")->capture_default_str();
   regress_command->add_option("--time", regress.time, "built-in process: length of a run")->capture_default_str();
@@ -395,6 +412,19 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"paper", "slides"}))
       ->capture_default_str();
   regress_command->add_option("--threads", regress.threads, "built-in process: threads; 0 = all cores");
+
+  RegressOptions predict;
+  predict.predict = true;
+  CLI::App* predict_command = app.add_subcommand("predict", "Predict rows with a model of `ttr regress --save`; learn nothing");
+  predict_command->add_option("model", predict.load, "a file that `ttr regress --save` has written")->required();
+  predict_command->add_option("file", predict.file, "CSV or .npy file, or - for a live stream")->required();
+  predict_command->add_option("--out", predict.out, "write predictions, .csv or .npy (default: standard output)");
+  predict_command->add_option("--report", predict.report, "write a report, one self-contained HTML file");
+  predict_command->add_option("--on-bad", predict.on_bad, "error or skip: what to do with a bad row")
+      ->check(CLI::IsMember({"error", "skip"}));
+  predict_command->add_option("--header", predict.header, "auto, yes or no: whether the first line names the columns")
+      ->check(CLI::IsMember({"auto", "yes", "no"}));
+  predict_command->add_flag("--json", predict.json, "print the summary as JSON");
 
   LayersOptions layers;
   CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one, or a recipe");
@@ -483,7 +513,9 @@ int main(int argc, char** argv) {
 #endif
     for (const char* name : {"--seeds", "--time", "--seed", "--covariance", "--order"})
       if (regress_command->count(name) > 0) regress.process_options.emplace_back(name);
+    predict.command = regress.command;
     const int code = *regress_command  ? run_regress(regress)
+                     : *predict_command ? run_regress(predict)
                      : *layers_command ? run_layers(layers)
                      : *derive_command ? run_derive(derive)
                      : *bench.command  ? bench.run(regress.command)

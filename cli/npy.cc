@@ -163,7 +163,12 @@ NpyReader::Read NpyReader::next(double* out) {
       bad_.message = fmt::format("the value '{}' in {} of {} is not finite", number, bad_.where, bytes_.name());
       return Read::bad;
     }
-    out[i] = number;
+    if (i < encoders_.size() && encoders_[i]) {
+      encoders_[i]->encode(fmt::format("{}", number), out);  // every number is a date, and a word
+      out += encoders_[i]->width();
+    } else {
+      *out++ = number;
+    }
   }
   return Read::row;
 }

@@ -17,8 +17,9 @@ class NpyReader : public RowSource {
   const std::vector<std::string>& names() const override { return names_; }
   bool has_header() const override { return false; }
   ColumnKind kind(int) override { return ColumnKind::number; }
-  void select(std::vector<int> columns, std::vector<bool> optional = {}) override {
-    selected_ = std::move(columns), optional_ = std::move(optional);
+  void select(std::vector<int> columns, std::vector<bool> optional = {},
+              std::vector<ColumnEncoder*> encoders = {}) override {
+    selected_ = std::move(columns), optional_ = std::move(optional), encoders_ = std::move(encoders);
   }
   Read next(double* out) override;
   const BadRow& bad() const override { return bad_; }
@@ -40,6 +41,7 @@ class NpyReader : public RowSource {
   std::vector<std::string> names_;
   std::vector<int> selected_;
   std::vector<bool> optional_;
+  std::vector<ColumnEncoder*> encoders_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0, row_bytes_ = 0, item_bytes_ = 0;
   Kind kind_ = Kind::f8;

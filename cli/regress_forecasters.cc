@@ -76,14 +76,16 @@ double Forecasters::seconds(std::size_t f) const {
   return sum;
 }
 
-void Forecasters::run_layer(std::size_t l, Block& block, double* answers, std::size_t at, const Group& group) {
+void Forecasters::run_layer(std::size_t l, Block& block, const double* naive, double* answers, std::size_t at,
+                            const Group& group) {
   StreamLayer& layer = layers_[l];
   if (spec_.pairs.bias) set_bias(block, layer.solves() ? Units::free_bias : 1);
   layer.run(block, out_.data(), uncertainties_.data());
   for (std::size_t r = 0; r < block.rows; ++r) {
     double* const answer = answers + r * width_;
     for (std::size_t v = 0; v < V_; ++v)
-      answer[at + v] = units_.value_shift(v) + units_.value_scale(v) * out_[r * V_ + v];
+      answer[at + v] = units_.value_shift(v) + units_.value_scale(v) * out_[r * V_ + v] +
+                       (spec_.pairs.differences ? naive[r * V_ + v] : 0);
     if (!spec_.interval) continue;
     const std::size_t g = static_cast<std::size_t>(&group - groups_.data());
     // The noise is that of the values as they are in the file, so that other units leave it alone.
@@ -98,7 +100,7 @@ void Forecasters::run(Block& block, const double* naive, const double* seasonal,
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     for (std::size_t i = 0; i < group.count; ++i)
-      run_layer(group.first + i, converted, answers, group.mix ? group.variants_at + i * V_ : prediction_at(g), group);
+      run_layer(group.first + i, converted, naive, answers, group.mix ? group.variants_at + i * V_ : prediction_at(g), group);
   }
   if (spec_.pairs.bias) set_bias(block, 1);
   for (std::size_t r = 0; r < block.rows; ++r) {

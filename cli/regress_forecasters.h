@@ -57,7 +57,7 @@ class Forecasters {
   std::size_t deviation_at(std::size_t l) const { return half_begin_ + (groups_.size() + l) * V_; }
   std::size_t share_at(std::size_t l) const { return half_begin_ + 2 * groups_.size() * V_ + l; }
 
-  /// A row of the file has been read.
+  /// The numbers of a row that has been read (PairBuilder::key_numbers, value_numbers).
   void see(const double* x, const double* y) { units_.see(x, y); }
   /// True if rows read from now on must wait for end_block().
   bool must_end_block() const { return units_.due(); }
@@ -70,6 +70,11 @@ class Forecasters {
   /// After a block: takes new units if it is time.
   void end_block(const Block& block);
 
+  void archive(Archive& a) {
+    a(units_, layers_, mix_, intervals_);
+    for (Group& group : groups_) a(group.mix);
+  }
+
   const Intervals& intervals(std::size_t l) const { return intervals_[l]; }
   bool has_intervals() const { return !intervals_.empty(); }
 
@@ -80,7 +85,8 @@ class Forecasters {
     std::size_t variants_at = 0, mix_at = 0;
   };
   std::size_t leader(const Group& group) const;
-  void run_layer(std::size_t l, Block& converted, double* answers, std::size_t at, const Group& group);
+  void run_layer(std::size_t l, Block& converted, const double* naive, double* answers, std::size_t at,
+                 const Group& group);
 
   ForecastSpec spec_;
   std::size_t V_, width_ = 0, half_begin_ = 0, mix_at_ = 0;

@@ -9,6 +9,7 @@ namespace ttr::cli {
 Aggregation::Aggregation(std::size_t experts)
     : regret_(experts),
       largest_(experts),
+      unit_(experts),
       squares_(experts),
       weights_(experts, 1 / static_cast<double>(std::max<std::size_t>(experts, 1))) {}
 
@@ -28,10 +29,11 @@ void Aggregation::update(const double* forecasts, double prediction, double valu
   for (std::size_t j = 0; j < weights_.size(); ++j) {
     const double r = slope * (prediction - forecasts[j]);
     if (std::isfinite(r)) {
+      if (unit_[j] == 0) unit_[j] = std::abs(r);
       largest_[j] = std::max(largest_[j], std::abs(r));
       squares_[j] += r * r;
       const double eta = squares_[j] > 0 ? std::min(1 / largest_[j], std::sqrt(choices / squares_[j])) : 0;
-      const double over = eta * r > 0.5 ? std::exp2(std::ceil(std::log2(largest_[j]))) : 0;
+      const double over = eta * r > 0.5 ? unit_[j] * std::exp2(std::ceil(std::log2(largest_[j] / unit_[j]))) : 0;
       regret_[j] += (r - eta * r * r + over) / 2;
     }
     // An expert that has never differed from the mix has no rate of its own; any will do.
@@ -49,7 +51,7 @@ Mix::Mix(std::size_t experts, std::size_t values, bool stacked) : experts_(exper
     values_.push_back({Aggregation(experts + (stacked ? 1 : 0)), Aggregation(experts), {}, {}});
     if (!stacked) continue;
     Column& column = values_.back();
-    column.stack.emplace_back("rls:ridge=3", static_cast<int>(experts), 1);
+    column.stack.emplace_back("rls:ridge=10", static_cast<int>(experts), 1);
     column.block.key_dim = static_cast<int>(experts), column.block.value_dim = 1, column.block.rows = 1;
     column.block.keys.resize(experts), column.block.queries.resize(experts), column.block.values.resize(1);
     column.block.has_pair.resize(1), column.block.may_be_asked_again.assign(1, 1);

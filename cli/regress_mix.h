@@ -5,7 +5,8 @@
 //
 //   r_j = 2 (p - y)(p - f_j)      how much better than p expert j was, to first order (squared loss)
 //   B_j = max |r_j| ,  V_j = sum r_j^2 ,  eta_j = min(1 / B_j, sqrt(log E / V_j))
-//   L_j += (r_j - eta_j r_j^2 + 2^ceil(log2 B_j) [eta_j r_j > 1/2]) / 2 ,     w_j ~ eta_j exp(eta_j L_j)
+//   L_j += (r_j - eta_j r_j^2 + b_j [eta_j r_j > 1/2]) / 2 ,     w_j ~ eta_j exp(eta_j L_j)
+//   b_j = B_j rounded up to a power of two times the first |r_j|, so that units of the values do not matter
 //
 // The regret against the best expert, and against the best fixed convex combination of them, is at most of the order of
 // sqrt(log(E) sum_t r_t^2), whatever the values are: the rates adapt to sizes and need no constant. One of the experts is
@@ -35,9 +36,10 @@ class Aggregation {
   /// `prediction` is what predict() gave for these forecasts.
   void update(const double* forecasts, double prediction, double value);
   const std::vector<double>& weights() const { return weights_; }
+  void archive(Archive& a) { a(regret_, largest_, unit_, squares_, weights_); }
 
  private:
-  std::vector<double> regret_, largest_, squares_, weights_;
+  std::vector<double> regret_, largest_, unit_, squares_, weights_;  // unit_: the first |r| above 0
 };
 
 class Mix {
@@ -52,6 +54,7 @@ class Mix {
   void update(const double* prediction, const double* actual);
   /// Weights of the experts now and, last, of the stack; means over the values.
   std::vector<double> weights() const;
+  void archive(Archive& a) { a(values_); }
 
  private:
   struct Column {
@@ -61,6 +64,7 @@ class Mix {
     bool seen = false;
     double low = 0, high = 0;          // of the values so far
     double squares = 0, count = 0;     // of y - p
+    void archive(Archive& a) { a(aggregation, base, stack, block, seen, low, high, squares, count); }
   };
   double clipped(const Column& column, double forecast) const;
 

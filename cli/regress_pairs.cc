@@ -2,42 +2,60 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ttr::cli {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
 
 PairBuilder::PairBuilder(const PairSpec& spec)
     : spec_(spec),
-      key_dim_(spec.key_columns * static_cast<int>(std::max<std::int64_t>(spec.lags, 1)) + (spec.bias ? 1 : 0)),
+      key_dim_(spec.key_columns * static_cast<int>(spec.lag_count()) + spec.more_columns + (spec.bias ? 1 : 0)),
       history_(static_cast<std::size_t>(spec.lags) * spec.key_columns),
       key_(key_dim_, 1.0),
-      queue_(static_cast<std::size_t>(spec.horizon) * key_dim_),
+      queue_(static_cast<std::size_t>(spec.horizon) * static_cast<std::size_t>(key_dim_ + spec.value_columns)),
+      row_(static_cast<std::size_t>(spec.key_columns + spec.more_columns)),
+      row_value_(static_cast<std::size_t>(spec.value_columns)),
+      before_(static_cast<std::size_t>(spec.differences ? spec.key_columns : 0), nan),
       pair_key_(key_dim_),
       pair_value_(spec.value_columns),
       last_(spec.value_columns) {}
 
 void PairBuilder::make_key(const double* x) {
   const int C = spec_.key_columns;
+  std::copy_n(x, row_.size(), row_.data());
+  if (spec_.differences) {
+    for (int c = 0; c < C; ++c) row_[c] -= before_[c];
+    std::copy_n(x, C, before_.data());
+  }
+  std::copy_n(row_.data() + C, spec_.more_columns, key_.data() + C * static_cast<int>(spec_.lag_count()));
   if (spec_.lags == 0) {
-    std::copy_n(x, C, key_.data());
+    std::copy_n(row_.data(), C, key_.data());
     has_key_ = true;
     return;
   }
-  std::copy_n(x, C, history_.data() + rows_ % spec_.lags * C);
-  has_key_ = rows_ + 1 >= spec_.lags;
+  std::copy_n(row_.data(), C, history_.data() + rows_ % spec_.lags * C);
+  has_key_ = rows_ + 1 >= spec_.lags + (spec_.differences ? 1 : 0);
   if (!has_key_) return;
-  for (std::int64_t lag = 0; lag < spec_.lags; ++lag)
-    std::copy_n(history_.data() + (rows_ - lag) % spec_.lags * C, C, key_.data() + lag * C);
+  for (std::size_t i = 0; i < spec_.lag_count(); ++i) {
+    const std::int64_t lag = spec_.offsets.empty() ? static_cast<std::int64_t>(i) : spec_.offsets[i] - 1;
+    std::copy_n(history_.data() + (rows_ - lag) % spec_.lags * C, C, key_.data() + static_cast<std::ptrdiff_t>(i) * C);
+  }
 }
 
-void PairBuilder::complete(const double* key, const double* y) {
+void PairBuilder::complete(const double* key, const double* base, const double* y) {
   const int V = spec_.value_columns;
   bool known = true;
+  for (int v = 0; v < V; ++v) row_value_[v] = !spec_.differences ? y[v] : key ? y[v] - base[v] : nan;
   for (int v = 0; v < V; ++v)
     if (std::isnan(y[v])) known = false;
     else last_[v] = y[v];
   if (!key || !known) return;
   std::copy_n(key, key_dim_, pair_key_.data());
-  std::copy_n(y, V, pair_value_.data());
+  std::copy_n(row_value_.data(), V, pair_value_.data());
   has_pair_ = true;
 }
 
@@ -56,17 +74,17 @@ bool PairBuilder::add(const double* x, const double* y, Block& block, double* la
   make_key(x);
   if (spec_.horizon == 0) {
     if (has_key_) ask(block, last_value);
-    complete(has_key_ ? key_.data() : nullptr, y);
+    complete(has_key_ ? key_.data() : nullptr, std::vector<double>(last_).data(), y);
     if (has_key_ && spec_.questions) block.may_be_asked_again[block.rows - 1] = !has_pair_;
   } else {
-    const std::size_t K = static_cast<std::size_t>(key_dim_);
+    const std::size_t K = static_cast<std::size_t>(key_dim_), V = last_.size();
     const bool known = keys_made_ >= spec_.horizon;
     double* slot =
-        queue_.data() + static_cast<std::size_t>(keys_made_ % spec_.horizon) * K;  // holds k_{t-h} until now
-    complete(known ? slot : nullptr, y);
+        queue_.data() + static_cast<std::size_t>(keys_made_ % spec_.horizon) * (K + V);  // k_{t-h} and its base until now
+    complete(known ? slot : nullptr, slot + K, y);
     if (has_key_) {
       ask(block, last_value);
-      std::copy_n(key_.data(), K, slot);
+      std::copy_n(key_.data(), K, slot), std::copy_n(last_.data(), V, slot + K);
       ++keys_made_;
     }
   }

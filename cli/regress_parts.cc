@@ -22,6 +22,13 @@ Buffer::Buffer(std::size_t bytes)
     : data_(static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 64), std::align_val_t{64}))),
       size_(bytes) {}
 
+void Buffer::archive(Archive& a) {
+  std::size_t size = size_;
+  a(size);
+  if (a.reading() && size != size_) *this = Buffer(size);
+  a.raw(data(), size);
+}
+
 namespace {
 
 ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key_dim, int value_dim) {
@@ -37,6 +44,27 @@ ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key
   Shape shape;
   shape.key_dim = key_dim, shape.value_dim = value_dim;
   return ttr::plan(stream.text, shape, options);
+}
+
+// A ridge that stays beside pairs that fade costs a factorisation per row, K^3 / 3; one that fades with them K^2.
+constexpr int most_keys_to_factorise = 256;
+
+StreamText affordable(StreamText stream, int key_dim) {
+  if (stream.as_layer || key_dim <= most_keys_to_factorise) return stream;
+  Recipe recipe = parse_recipe(stream.recipe);
+  const auto has = [&](const char* word) {
+    return std::any_of(recipe.weights.begin(), recipe.weights.end(), [&](const Term& t) { return t.word == word; });
+  };
+  Term& solver = recipe.solver;
+  if (recipe.memory.word != "linear" || solver.word != "exact" || !solver.has("ridge") || !has("decay") || has("window"))
+    return stream;
+  for (const char* kind : {"relative", "frobenius", "fading"})
+    if (solver.has(kind)) return stream;
+  solver.arguments.push_back({"fading", {}, 0});
+  stream.text = stream.recipe = to_string(recipe);
+  stream.changes.push_back(fmt::format(
+      "the ridge fades with the pairs, because with {} keys one that stays would cost a factorisation per row", key_dim));
+  return stream;
 }
 
 std::size_t count_of(const std::vector<std::ptrdiff_t>& extents) {
@@ -145,7 +173,7 @@ const Inputs& StreamInputs::row(const double* query, const double* key, const do
 
 StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim)
     : name_(text),
-      stream_(stream_layer(text)),
+      stream_(affordable(stream_layer(text), key_dim)),
       plan_(stream_plan(name_, stream_, key_dim, value_dim)),
       inputs_(plan_, name_, stream_.inputs) {
   const Footprint bytes = plan_.footprint(capacity_, Form::step);
@@ -187,6 +215,18 @@ void StreamLayer::learn_again(const Block& block) {
   if (variance_) spare_uncertainties_.resize(block.rows);
   run(block, spare_.data(), variance_ ? spare_uncertainties_.data() : nullptr);
   seconds_ = before;
+}
+
+void StreamLayer::archive(Archive& a) {
+  std::int64_t capacity = capacity_;
+  a(capacity);
+  if (a.reading() && capacity != capacity_) {
+    if (capacity < 1 || capacity > (std::int64_t{1} << 40)) a.refuse("holds a state of impossible size");
+    work_ = Buffer(plan_.footprint(capacity, Form::step).workspace), capacity_ = capacity;
+  }
+  a(state_, before_, last_key_, last_value_, lost_, failure_, variance_);
+  if (state_.size() != plan_.footprint(capacity_, Form::step).state || (before_.size() > 0 && before_.size() != state_.size()))
+    a.refuse(fmt::format("holds a state of '{}' of another size than this program's", name_));
 }
 
 bool StreamLayer::solves() const {

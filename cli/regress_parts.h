@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "archive.h"
 #include "interval.h"
 #include "json.h"
 #include "regress.h"
@@ -24,6 +25,7 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(std::size_t bytes);
   std::byte* data() const { return data_.get(); }
+  void archive(Archive& a);
   std::size_t size() const { return size_; }
 
  private:
@@ -43,6 +45,7 @@ struct Block {
   std::vector<char> has_pair;
   /// Whether a row without a pair may follow, so that the state before this one is needed again; empty: none does.
   std::vector<char> may_be_asked_again;
+  void archive(Archive& a) { a(key_dim, value_dim, rows, keys, values, queries, has_pair, may_be_asked_again); }
   bool asked_again(std::size_t r) const { return !may_be_asked_again.empty() && may_be_asked_again[r] != 0; }
 };
 
@@ -82,6 +85,9 @@ class StreamLayer {
   void forget();
   /// Learns the pairs of a block again; nobody asks, and its time stands still.
   void learn_again(const Block& block);
+
+  /// What it has learned.
+  void archive(Archive& a);
 
   /// Empty, or the sentence that says why the layer cannot go on.
   const std::string& failure() const { return failure_; }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "archive.h"
 #include "ttr/stream.h"
 
 namespace ttr::cli {
@@ -31,6 +32,7 @@ class Windows {
   std::int64_t count(std::size_t window) const;
   /// The last window that is full; the last one if none is.
   double last_full() const;
+  void archive(Archive& a) { a(width_, in_last_, most_, sums_); }
 
  private:
   std::int64_t width_, in_last_ = 0;
@@ -56,6 +58,7 @@ struct Score {
   double add(std::int64_t row, const double* prediction, const double* actual, int values);
   double mse(int values) const { return squared_error / static_cast<double>(rows) / values; }
   double mae(int values) const { return absolute_error / static_cast<double>(rows) / values; }
+  void archive(Archive& a) { a(windows, curve, squared_error, absolute_error, rows, diverged_at, largest_); }
 
  private:
   double largest_ = 0;
@@ -69,6 +72,7 @@ class Comparisons {
   void add(const std::vector<double>& losses);
   /// The p-value above; NaN if there is nothing to say (few rows, no difference, a divergence).
   double p(std::size_t a, std::size_t b) const;
+  void archive(Archive& a) { a(rows_, sums_, products_, recent_); }
 
  private:
   std::size_t count_, lags_;  // lags_: of autocovariances, with lag 0
@@ -81,6 +85,7 @@ class Spread {
  public:
   explicit Spread(int values) : mean_(values) {}
   void add(const double* values);
+  void archive(Archive& a) { a(mean_, sum_, count_); }
   double sum_of_squares() const { return sum_; }  // around the mean, over all columns
   /// 1 - error / spread; NaN if the values never change.
   double r2(double squared_error) const;

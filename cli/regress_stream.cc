@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,8 +19,9 @@ namespace {
 
 constexpr std::size_t block_rows = 256, shown_rows = 200;
 constexpr std::int64_t longest_warmup = 1000;
-// A quick one, the standard one, one that forgets, one that drifts: on most series one of them is close to the best.
-constexpr const char* default_layers[] = {"nlms", "rls", "rls:decay=0.98", "kalman"};
+// A quick one, least squares with a small and a larger ridge, one that forgets, one that drifts: on most series one of them
+// is close to the best layer there is, and their errors differ enough for a mix to gain.
+constexpr const char* default_layers[] = {"nlms", "rls", "rls:ridge=1", "rls:decay=0.98,ridge=1", "kalman"};
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
@@ -27,17 +29,36 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 void Stream::choose_columns() {
   const int count = static_cast<int>(source_->names().size());
   if (!options_.keys.empty()) key_columns_ = find_columns(options_.keys, *source_, "--keys");
-  if (!options_.values.empty()) value_columns_ = find_columns(options_.values, *source_, "--values");
-  spec_.lags = options_.lags;
+  if (options_.predict) {  // the values need not be there
+    for (const std::string& name : options_.values) value_names_.push_back(name);
+    try {
+      value_columns_ = find_columns(options_.values, *source_, "--values");
+    } catch (const Error&) {
+      value_columns_.clear();
+    }
+  } else if (!options_.values.empty()) {
+    value_columns_ = find_columns(options_.values, *source_, "--values");
+  }
+  spec_.lags = options_.lags, spec_.offsets = options_.lag_list, spec_.differences = options_.differences;
   spec_.horizon = options_.horizon >= 0 ? options_.horizon : options_.lags > 0 ? 1 : 0;
+  options_.horizon = spec_.horizon;
   spec_.bias = options_.bias || !options_.raw;
 
   auto contains = [](const std::vector<int>& list, int c) {
     return std::find(list.begin(), list.end(), c) != list.end();
   };
+  const auto listed = [&](const std::vector<std::string>& names, const char* option) {
+    return names.empty() ? std::vector<int>() : find_columns(names, *source_, option);
+  };
+  const std::vector<int> with = listed(options_.with, "--with"), dates = listed(options_.dates, "--dates"),
+                         categories = listed(options_.categories, "--categories");
+  std::vector<int> named = with;
+  named.insert(named.end(), dates.begin(), dates.end());
+  named.insert(named.end(), categories.begin(), categories.end());
   // Columns nobody named are used if they hold numbers.
-  const auto is_text = [&](int c) { return source_->kind(c) == RowSource::ColumnKind::text; };
+  const auto is_text = [&](int c) { return source_->kind(c) != RowSource::ColumnKind::number; };
   const auto take = [&](std::vector<int>& to, int c) {
+    if (contains(named, c)) return;
     if (!is_text(c)) return to.push_back(c);
     if (std::find(left_out_.begin(), left_out_.end(), source_->names()[c]) == left_out_.end())
       left_out_.push_back(source_->names()[c]);
@@ -54,14 +75,15 @@ void Stream::choose_columns() {
   } else {
     if (options_.values.empty()) {
       int last = count - 1;
-      while (last > 0 && is_text(last)) --last;
-      for (int c = last + 1; c < count; ++c) left_out_.push_back(source_->names()[c]);
+      while (last > 0 && (is_text(last) || contains(named, last))) --last;
+      for (int c = last + 1; c < count; ++c)
+        if (!contains(named, c)) left_out_.push_back(source_->names()[c]);
       value_columns_.push_back(last);
     }
     if (options_.keys.empty())
       for (int c = 0; c < count; ++c)
         if (!contains(value_columns_, c) && !(options_.values.empty() && c > value_columns_[0])) take(key_columns_, c);
-    if (key_columns_.empty() && !options_.bias)
+    if (key_columns_.empty() && !options_.bias && named.empty())
       throw Error(
           fmt::format("{} has {}, so nothing is left to predict it from; for a time series say --lags 8 (predict "
                       "each row from the 8 before it)",
@@ -77,13 +99,28 @@ void Stream::choose_columns() {
                           source_->names()[c]),
               "--keys");
   }
-  for (int c : value_columns_) value_names_.push_back(source_->names()[c]);
+  if (!options_.predict)
+    for (int c : value_columns_) value_names_.push_back(source_->names()[c]);
   for (int c : key_columns_) key_names_.push_back(source_->names()[c]);
   spec_.key_columns = static_cast<int>(key_columns_.size());
-  spec_.value_columns = static_cast<int>(value_columns_.size());
-  V_ = value_columns_.size();
+  V_ = value_names_.size();
+  spec_.value_columns = static_cast<int>(V_);
+  for (std::size_t i = 0; i < dates.size(); ++i) encoders_.push_back(date_encoder());
+  for (std::size_t i = 0; i < categories.size(); ++i)
+    encoders_.push_back(category_encoder(static_cast<int>(options_.category_slots)));
+  const std::size_t numbers = key_columns_.size() + with.size();
+  spec_.more_columns = static_cast<int>(with.size()) + 2 * static_cast<int>(options_.fourier);
+  for (const auto& encoder : encoders_) spec_.more_columns += encoder->width();
+  const bool fills = options_.missing != "error" && options_.missing != "skip";
+  if (options_.missing == "indicator") spec_.more_columns += static_cast<int>(numbers);
+  if (fills)
+    missing_.emplace(options_.missing == "last"   ? MissingNumbers::Fill::last
+                     : options_.missing == "mean" ? MissingNumbers::Fill::mean
+                                                  : MissingNumbers::Fill::indicator,
+                     numbers);
+  x_.resize(static_cast<std::size_t>(spec_.key_columns + spec_.more_columns));
   const double key_numbers =
-      static_cast<double>(spec_.key_columns) * static_cast<double>(std::max<std::int64_t>(spec_.lags, 1));
+      static_cast<double>(spec_.key_columns) * static_cast<double>(spec_.lag_count()) + spec_.more_columns;
   if (key_numbers > 1e6)
     throw Error(fmt::format("{} columns with {} lags are {:.0f} keys; at most 1000000 are possible",
                             spec_.key_columns, spec_.lags, key_numbers),
@@ -94,14 +131,30 @@ void Stream::choose_columns() {
                     spec_.horizon, key_numbers),
         "--horizon");
   std::vector<int> selected = key_columns_;
-  if (key_columns_ != value_columns_) selected.insert(selected.end(), value_columns_.begin(), value_columns_.end());
+  selected.insert(selected.end(), with.begin(), with.end());
+  std::vector<ColumnEncoder*> encoders(selected.size(), nullptr);
+  for (std::size_t i = 0; i < encoders_.size(); ++i) {
+    selected.push_back(i < dates.size() ? dates[i] : categories[i - dates.size()]);
+    encoders.push_back(encoders_[i].get());
+  }
+  std::vector<bool> optional(selected.size(), fills || options_.missing == "skip");
+  // A value that is a key of a later row as well cannot be a question, unless there is something to put in its place.
+  spec_.questions = fills || std::none_of(value_columns_.begin(), value_columns_.end(),
+                                          [&](int c) { return contains(key_columns_, c); });
+  const bool apart = key_columns_ != value_columns_ || fills;
+  values_at_ = apart ? numbers : 0;
+  for (const auto& encoder : encoders_) values_at_ += apart ? static_cast<std::size_t>(encoder->width()) : 0;
+  if (apart) {
+    selected.insert(selected.end(), value_columns_.begin(), value_columns_.end());
+    optional.resize(selected.size(), spec_.questions);
+    encoders.resize(selected.size(), nullptr);
+  }
   raw_.resize(selected.size());
-  // A value that is a key of a later row as well cannot be a question.
-  std::vector<bool> optional(selected.size(), false);
-  spec_.questions = std::none_of(value_columns_.begin(), value_columns_.end(),
-                                 [&](int c) { return contains(key_columns_, c); });
-  if (spec_.questions) std::fill(optional.begin() + static_cast<std::ptrdiff_t>(key_columns_.size()), optional.end(), true);
-  source_->select(std::move(selected), std::move(optional));
+  for (const auto& encoder : encoders_) raw_.resize(raw_.size() + static_cast<std::size_t>(encoder->width()) - 1);
+  // A model may be asked later, without learning.
+  if (!options_.save.empty() || !options_.load.empty()) spec_.questions = true;
+  source_->select(std::move(selected), std::move(optional), std::move(encoders));
+  unknown_.assign(V_, nan);
 }
 
 void Stream::make_layers() {
@@ -123,6 +176,8 @@ void Stream::make_layers() {
     throw Error("the mix has no variance of its own, and --interval wants one of every layer; leave one of them out",
                 "--interval");
   forecasters_.emplace(spec);
+  options_.layers = spec.layers;  // as they are, for the model
+  if (spec.mix) options_.layers.emplace_back("mix");
   const std::int64_t window = options_.window > 0 ? options_.window : 1;
   const std::size_t most = options_.window > 0 ? 100000 : 8;
   for (std::size_t f = 0; f < forecasters_->count(); ++f) scores_.emplace_back(forecasters_->name(f), window, most);
@@ -192,7 +247,7 @@ void Stream::open_outputs() {
       throw Error(fmt::format("'{}' cannot hold an .npy array, whose header is written last; give a file or use CSV",
                               options_.out),
                   "--out");
-  } else if (live()) {
+  } else if (live() || (options_.predict && !options_.json)) {
     out_.emplace("-", "--out");
   }
   if (!options_.report.empty()) report_.emplace(options_.report, "--report");
@@ -207,10 +262,24 @@ void Stream::open_outputs() {
   out_->write(text + "\n");
 }
 
+// The numbers keys are made of: columns, encoded columns, the phase of the season, flags of what was missing.
+const double* Stream::make_x() {
+  const std::size_t numbers = key_columns_.size() + options_.with.size();
+  std::size_t at = numbers;
+  for (const auto& encoder : encoders_) at += static_cast<std::size_t>(encoder->width());
+  std::copy_n(raw_.data(), at, x_.data());
+  for (std::int64_t k = 1; k <= options_.fourier; ++k) {
+    const double phase = 2 * std::numbers::pi * static_cast<double>(k) * static_cast<double>(good_rows_ % options_.season) /
+                         static_cast<double>(options_.season);
+    x_[at++] = std::sin(phase), x_[at++] = std::cos(phase);
+  }
+  if (missing_) missing_->fill(x_.data(), x_.data() + at);
+  return x_.data();
+}
+
 bool Stream::read_block() {
   block_.rows = 0;
   rows_.clear();
-  const bool shared = key_columns_ == value_columns_;
   while (rows_.size() < block_limit_) {
     const RowSource::Read read = source_->next(raw_.data());
     if (read == RowSource::Read::end) return false;
@@ -224,20 +293,27 @@ bool Stream::read_block() {
       if (skipped_ % 4096 == 0 && interrupted() != 0) return false;
       continue;
     }
-    const double* x = raw_.data();
-    const double* y = shared ? x : x + key_columns_.size();
+    const double* const y = !has_values() ? unknown_.data() : raw_.data() + values_at_;
+    if (options_.missing == "skip" && std::any_of(raw_.data(), raw_.data() + key_columns_.size() + options_.with.size(),
+                                                  [](double number) { return std::isnan(number); })) {
+      if (skipped_++ == 0) first_bad_ = {fmt::format("row {} lacks a key", source_->rows_read()), ""};
+      continue;
+    }
+    const double* const x = make_x();
+    const double* const learned = options_.predict ? unknown_.data() : y;
     const std::size_t at = block_.rows * V_;
     std::copy_n(y, V_, actual_.data() + rows_.size() * V_);
-    const bool asks = pairs_->add(x, y, block_, naive_.data() + at);
+    const bool asks = pairs_->add(x, learned, block_, naive_.data() + at);
     if (options_.season > 0) {
       if (asks) std::copy_n(naive_.data() + at, V_, seasonal_.data() + at);
-      seasonal_value(y, asks ? seasonal_.data() + at : nullptr);
+      seasonal_value(learned, asks ? seasonal_.data() + at : nullptr);
     }
-    forecasters_->see(x, y);
+    if (!options_.predict) forecasters_->see(pairs_->key_numbers(), pairs_->value_numbers());
     rows_.push_back({source_->rows_read(), asks});
     ++good_rows_;
     if (std::any_of(y, y + V_, [](double number) { return std::isnan(number); })) ++questions_;
     if (forecasters_->must_end_block()) break;
+    if (options_.checkpoint_every > 0 && good_rows_ % options_.checkpoint_every == 0) break;
   }
   return interrupted() == 0;
 }
@@ -274,7 +350,7 @@ void Stream::process_block() {
 
 void Stream::arrived(std::int64_t row, const double* answer, const double* actual) {
   if (std::any_of(actual, actual + V_, [](double y) { return std::isnan(y); })) return;
-  forecasters_->update(answer, actual);
+  if (!options_.predict) forecasters_->update(answer, actual);
   if (arrived_++ < warmup()) {
     const std::size_t W = forecasters_->width();
     if (options_.warmup < 0) unscored_.push_back({row, {answer, answer + W}, {actual, actual + V_}});
@@ -355,6 +431,8 @@ void Stream::read_all() {
       more = read_block();
       const auto before = std::chrono::steady_clock::now();
       process_block();
+      file_rows_ = source_->rows_read();
+      if (options_.checkpoint_every > 0 && good_rows_ - saved_at_ >= options_.checkpoint_every) save_model();
       const auto took = std::chrono::steady_clock::now() - before;
       if (took < std::chrono::milliseconds(20)) block_limit_ = std::min(2 * block_limit_, block_.has_pair.size());
       if (took > std::chrono::milliseconds(100)) block_limit_ = std::max<std::size_t>(block_limit_ / 2, 1);
@@ -368,6 +446,7 @@ void Stream::read_all() {
   } catch (const ClosedPipe&) {
     closed_ = true;
   }
+  if (!options_.save.empty()) save_model();
   score_warmup();
   for (std::size_t f = 0; f < scores_.size(); ++f) {
     Score& s = scores_[f];
@@ -400,9 +479,21 @@ int Stream::run() {
                             : options_.header == "no" ? HeaderLine::no
                                                       : HeaderLine::automatic;
   source_ = open_rows(options_.file, header);
+  std::optional<Archive> model;
+  if (!options_.load.empty()) {
+    model.emplace(read_model(), options_.load);
+    archive_options(*model);
+  }
   choose_columns();
   make_layers();
+  if (model) {
+    archive_memory(*model);
+    model->finish();
+    saved_at_ = good_rows_;
+  }
   open_outputs();
+  if (options_.resume) skip_rows();
+  else file_rows_ = 0;
   read_all();
 
   const int signal = interrupted();
@@ -412,8 +503,8 @@ int Stream::run() {
                                              source_->input_name(), first_bad_.message)
                                : fmt::format("{} has a header but no row of data", source_->input_name()),
                   source_->input_name());
-    const std::int64_t needed = std::max<std::int64_t>(spec_.lags, 1) + spec_.horizon;
-    if (good_rows_ < needed)
+    const std::int64_t needed = std::max<std::int64_t>(spec_.lags, 1) + spec_.horizon + (spec_.differences ? 1 : 0);
+    if (good_rows_ < needed && options_.load.empty())
       throw Error(
           fmt::format("{} has {}, but {} needs at least {}", source_->input_name(), counted(good_rows_, "usable row"),
                       spec_.lags > 0 ? fmt::format("--lags {} with a horizon of {}", spec_.lags, spec_.horizon)
@@ -432,13 +523,14 @@ int Stream::run() {
   }
   if (closed_) return signal != 0 ? 128 + signal : 0;
   if (anything) {
+    const bool nothing_to_say = options_.predict && scores_[0].rows == 0;
     if (options_.json) print_out(json().dump(2) + "\n");
-    else if (predictions_on_stdout()) fmt::print(stderr, "\n{}", summary());
-    else print_out(summary());
+    else if (predictions_on_stdout() && !nothing_to_say) fmt::print(stderr, "\n{}", summary());
+    else if (!predictions_on_stdout()) print_out(summary());
   }
   if (signal != 0) {
     std::vector<std::string> kept;
-    for (const std::string& path : {options_.out, options_.report, options_.svg})
+    for (const std::string& path : {options_.out, options_.report, options_.svg, options_.save})
       if (anything && !path.empty() && path != "-") kept.push_back(path);
     fmt::print(stderr, "Interrupted by {} after {}. {}\n", signal_name(signal), counted(good_rows_, "row"),
                kept.empty() ? std::string("The numbers above are of these rows.")

@@ -28,7 +28,7 @@ namespace ttr::cli {
 
 class Stream {
  public:
-  explicit Stream(const RegressOptions& options) : options_(options) {}
+  explicit Stream(RegressOptions options) : options_(std::move(options)) {}
   int run();
 
  private:
@@ -37,6 +37,7 @@ class Stream {
   void open_outputs();
   void read_all();
   bool read_block();
+  const double* make_x();
   void process_block();
   void arrived(std::int64_t row, const double* answer, const double* actual);
   void score(std::int64_t row, const double* answer, const double* actual);
@@ -44,6 +45,12 @@ class Stream {
   void emit(std::int64_t row, const double* answer, const double* actual);
   void write_leftovers();
   void finish_files();
+  // A model has the options that decide what is learned, then what was learned.
+  void archive_options(Archive& a);
+  void archive_memory(Archive& a);
+  std::string read_model() const;
+  void save_model();
+  void skip_rows();
 
   Report make_report() const;
   Plot loss_plot() const;
@@ -68,15 +75,18 @@ class Stream {
 
   std::vector<std::string> header_row() const;
   bool live() const { return options_.file == "-" && options_.out.empty() && !options_.json; }
+  bool has_values() const { return !value_columns_.empty(); }
   bool predictions_on_stdout() const { return out_ && out_->is_standard_output(); }
   std::int64_t warmup() const;
   void seasonal_value(const double* y, double* forecast);
 
-  const RegressOptions& options_;
+  RegressOptions options_;
   std::unique_ptr<RowSource> source_;
   std::vector<int> key_columns_, value_columns_;
   std::vector<std::string> value_names_, key_names_, left_out_;
-  std::size_t V_ = 1;
+  std::size_t V_ = 1, values_at_ = 0;  // values_at_: place of the values in raw_
+  std::vector<std::unique_ptr<ColumnEncoder>> encoders_;  // of dates, then of categories
+  std::optional<MissingNumbers> missing_;
   PairSpec spec_;
   std::optional<PairBuilder> pairs_;
   std::optional<Forecasters> forecasters_;
@@ -93,17 +103,19 @@ class Stream {
     bool asks;
   };
   std::vector<BlockRow> rows_;
-  std::vector<double> raw_, actual_, naive_, seasonal_, answers_, losses_;
+  std::vector<double> raw_, x_, unknown_, actual_, naive_, seasonal_, answers_, losses_;
   std::vector<double> season_ring_;  // [lag, V]
   std::int64_t season_lag_ = 0;
   struct Waiting {
     std::int64_t row;
     std::vector<double> answer;
+    void archive(Archive& a) { a(row, answer); }
   };
   std::deque<Waiting> waiting_;  // answers whose value is not known yet
   struct Shown {
     std::int64_t row;
     std::vector<double> answer, actual;
+    void archive(Archive& a) { a(row, answer, actual); }
   };
   std::deque<Shown> shown_;
   std::vector<Shown> unscored_;  // of the warm-up, until there is a row after it
@@ -115,6 +127,7 @@ class Stream {
   std::int64_t good_rows_ = 0, skipped_ = 0, asked_ = 0, written_ = 0, questions_ = 0, arrived_ = 0;
   BadRow first_bad_;
   bool closed_ = false;
+  std::int64_t file_rows_ = 0, saved_at_ = 0;  // rows of this file so far, good and bad; good rows in the saved model
 };
 
 }  // namespace ttr::cli

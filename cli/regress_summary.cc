@@ -149,14 +149,14 @@ std::vector<std::string> Stream::notes() const {
   if (skipped_ > 0)
     list.push_back(fmt::format("Left out {}. The first: {}.", counted(skipped_, "bad row"), first_bad_.message));
   if (!left_out_.empty())
-    list.push_back(fmt::format("Left out {} {}, which {} text, not numbers.",
+    list.push_back(fmt::format("Left out {} {}, which {} text, not numbers; --dates and --categories make keys of {}.",
                                left_out_.size() == 1 ? "the column" : "the columns", join(left_out_),
-                               left_out_.size() == 1 ? "holds" : "hold"));
+                               left_out_.size() == 1 ? "holds" : "hold", left_out_.size() == 1 ? "it" : "them"));
   if (questions_ > 0)
     list.push_back(fmt::format("{} had no value: predicted, not scored and not learned.", counted(questions_, "row")));
   if (short_stream_)
     list.emplace_back("The stream ended within the warm-up, so all of its rows are scored.");
-  else if (scores_[0].rows == 0)
+  else if (scores_[0].rows == 0 && !options_.predict)
     list.push_back(fmt::format("No row was scored: the warm-up (--warmup) is {} long.", counted(warmup(), "row")));
   for (std::size_t l = 0; l < forecasters_->layer_count(); ++l)
     if (scores_[l].diverged_at > 0) list.push_back(remedy(l));

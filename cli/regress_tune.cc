@@ -34,8 +34,7 @@ bool runs(const std::string& text) { return why_not_on_a_stream(text).empty(); }
 }  // namespace
 
 std::vector<std::string> settings_to_try(const std::string& text) {
-  std::vector<std::string> out = {text};
-  if (text.find('/') != std::string::npos) return out;
+  if (text.find('/') != std::string::npos) return {text};
   const std::size_t colon = text.find(':');
   const std::string name = text.substr(0, colon);
   const LayerInfo& info = find_layer(name);
@@ -54,9 +53,8 @@ std::vector<std::string> settings_to_try(const std::string& text) {
       }
     grid = longer;
   }
-  for (const std::string& variant : grid)
-    if (variant != text && runs(variant)) out.push_back(variant);
-  return out;
+  std::erase_if(grid, [](const std::string& variant) { return !runs(variant); });
+  return grid.empty() ? std::vector{text} : grid;
 }
 
 }  // namespace ttr::cli

@@ -9,8 +9,8 @@
 
 namespace ttr::cli {
 
-/// The layer with other settings ("rls:ridge=0.1,decay=0.99", ...), the one given first. Settings that `text` gives stay as
-/// they are; a recipe, and a layer that has nothing to tune, comes back alone.
+/// The layer with a grid of settings ("rls:decay=0.98,ridge=0.1", ...), the defaults among them. Settings that `text` gives
+/// stay as they are; a recipe, and a layer that has nothing to tune, comes back alone.
 std::vector<std::string> settings_to_try(const std::string& text);
 
 }  // namespace ttr::cli

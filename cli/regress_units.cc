@@ -11,7 +11,7 @@ constexpr std::int64_t most_rows = 1024, most_numbers = 4'000'000;
 
 std::int64_t rows_of_last_update(const PairSpec& spec, bool standardize) {
   if (!standardize) return 0;
-  const std::int64_t numbers = std::max<std::int64_t>(spec.lags, 1) * spec.key_columns + spec.value_columns + 1;
+  const std::int64_t numbers = static_cast<std::int64_t>(spec.lag_count()) * spec.key_columns + spec.more_columns + spec.value_columns + 1;
   return static_cast<std::int64_t>(
       std::bit_floor(static_cast<std::uint64_t>(std::clamp<std::int64_t>(most_numbers / numbers, 1, most_rows))));
 }
@@ -38,10 +38,10 @@ double Moments::deviation(int column) const {
 Units::Units(const PairSpec& spec, bool standardize)
     : spec_(spec),
       last_(rows_of_last_update(spec, standardize)),
-      keys_(spec.key_columns),
+      keys_(spec.key_columns + spec.more_columns),
       values_(spec.value_columns),
-      key_shift_(spec.key_columns),
-      key_factor_(spec.key_columns, 1.0),
+      key_shift_(spec.key_columns + spec.more_columns),
+      key_factor_(spec.key_columns + spec.more_columns, 1.0),
       value_shift_(spec.value_columns),
       value_scale_(spec.value_columns, 1.0) {}
 
@@ -57,7 +57,7 @@ bool Units::due() const {
 
 void Units::update() {
   updated_ = rows_;
-  for (int c = 0; c < spec_.key_columns; ++c) {
+  for (int c = 0; c < spec_.key_columns + spec_.more_columns; ++c) {
     key_shift_[c] = keys_.mean(c);
     key_factor_[c] = 1 / keys_.deviation(c);
   }
@@ -85,11 +85,14 @@ void Units::remember(const Block& block) {
 }
 
 void Units::convert_keys(std::vector<double>& keys, std::size_t rows) const {
-  const std::size_t C = key_shift_.size(), lags = static_cast<std::size_t>(std::max<std::int64_t>(spec_.lags, 1));
+  const std::size_t all = key_shift_.size(), C = static_cast<std::size_t>(spec_.key_columns), lags = spec_.lag_count();
   double* key = keys.data();
-  for (std::size_t r = 0; r < rows; ++r, key += spec_.bias ? 1 : 0)
+  const auto convert_column = [&](std::size_t c) { *key = (*key - key_shift_[c]) * key_factor_[c], ++key; };
+  for (std::size_t r = 0; r < rows; ++r, key += spec_.bias ? 1 : 0) {
     for (std::size_t lag = 0; lag < lags; ++lag)
-      for (std::size_t c = 0; c < C; ++c, ++key) *key = (*key - key_shift_[c]) * key_factor_[c];
+      for (std::size_t c = 0; c < C; ++c) convert_column(c);
+    for (std::size_t c = C; c < all; ++c) convert_column(c);
+  }
 }
 
 Block& Units::convert(Block& block) {

@@ -28,6 +28,7 @@ class Moments {
   void add(const double* row);
   double mean(int column) const { return mean_[column]; }
   double deviation(int column) const;  // 1 while the column has not varied
+  void archive(Archive& a) { a(mean_, squares_, count_); }
 
  private:
   std::vector<double> mean_, squares_;
@@ -41,7 +42,7 @@ class Units {
   /// Without `standardize` the units are those of the file, for ever.
   Units(const PairSpec& spec, bool standardize);
 
-  /// A row of the file: its key columns and values.
+  /// The numbers of a row (PairBuilder::key_numbers, value_numbers).
   void see(const double* x, const double* y);
   /// Whether it is time to update(). Rows that come after this must wait for it.
   bool due() const;
@@ -56,6 +57,9 @@ class Units {
 
   double value_shift(std::size_t v) const { return value_shift_[v]; }
   double value_scale(std::size_t v) const { return value_scale_[v]; }
+  void archive(Archive& a) {
+    a(rows_, updated_, keys_, values_, key_shift_, key_factor_, value_shift_, value_scale_, past_);
+  }
 
  private:
   void convert_keys(std::vector<double>& keys, std::size_t rows) const;

