@@ -274,7 +274,7 @@ double CsvReader::share() const {
 }
 
 std::string csv_field(std::string_view text) {
-  if (text.find_first_of(",;\t\"\r\n") == text.npos) return std::string(text);
+  if (text.find_first_of(",;|\t\"\r\n#") == text.npos) return std::string(text);
   std::string out = "\"";
   for (char c : text) {
     if (c == '"') out += '"';

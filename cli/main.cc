@@ -361,6 +361,8 @@ int main(int argc, char** argv) {
       ->delimiter('\0');
   regress_command->add_flag("--tune", regress.tune,
                             "try several settings of every layer side by side, weighted by their past errors");
+  regress_command->add_flag("--coefficients", regress.coefficients,
+                            "show the coefficients of linear layers after the last row");
   regress_command->add_flag("--raw", regress.raw,
                             "keys and values as they are: no intercept, no scaling by mean and deviation");
   regress_command->add_flag("--bias", regress.bias, "with --raw: add a key that is always 1");

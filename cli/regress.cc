@@ -70,8 +70,6 @@ void check(const RegressOptions& o) {
           "--warmup");
   require(o.season >= 0 && o.season <= 1000000,
           fmt::format("--season {} is out of range; give the rows of a season, such as 12", o.season), "--season");
-  require(!o.tune || !o.interval,
-          "--tune and --interval do not go together: a mixture of settings has no variance of its own", "--tune");
   const std::size_t dot = o.out.rfind('.'), slash = o.out.rfind('/');
   const std::string ending =
       dot == std::string::npos || (slash != std::string::npos && dot < slash) ? "" : o.out.substr(dot);
@@ -116,8 +114,8 @@ void check(const RegressOptions& o) {
   if (o.file.empty()) {
     require(
         o.keys.empty() && o.values.empty() && o.with.empty() && o.dates.empty() && o.categories.empty() && !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0 && !o.raw &&
-            !o.tune && o.warmup < 0 && o.season == 0,
-        "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --warmup and --season are about a "
+            !o.tune && !o.coefficients && o.warmup < 0 && o.season == 0,
+        "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --coefficients, --warmup and --season are about a "
         "file of rows, and none was given; write `ttr regress data.csv ...`",
         "ttr regress");
     require(o.out.empty(),

@@ -17,6 +17,7 @@ struct RegressOptions {
   bool raw = false;                 // keys and values as they are: no intercept, no units (regress_units.h)
   bool bias = false;                // with raw: a further key that is always 1
   bool standardize = false;         // with raw: units
+  bool coefficients = false;        // of layers that are linear, in the end
   bool tune = false;                // several settings of every layer
   std::vector<std::string> with;        // further key columns, which are not lagged
   std::vector<std::string> dates;       // columns of dates, as calendar features

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "regress_tune.h"
+#include "ttr/status.h"
 
 namespace ttr::cli {
 
@@ -24,14 +25,12 @@ Forecasters::Forecasters(const ForecastSpec& spec)
     for (int n = 2; std::find(names_.begin(), names_.end(), label) != names_.end(); ++n)
       label = fmt::format("{} ({})", text, n);
     names_.push_back(label);
-    if (!spec.interval) continue;
-    const ErrorVariance& variance =
-        layers_.back().track_uncertainty(std::max<std::int64_t>(spec.pairs.horizon, 1));
-    intervals_.emplace_back(*spec.interval, static_cast<int>(V_), variance.forgetting(), variance.window());
+    if (spec.interval) bounds_.push_back(bounds_of(groups_.back()));
   }
   if (spec.mix) {
     names_.emplace_back("mix");
     mix_.emplace(groups_.size() + (spec.season > 0 ? 2 : 1), V_, true);
+    if (spec.interval) bounds_.push_back({{}, Conformal(*spec.interval, static_cast<int>(V_))});
   }
   names_.emplace_back("naive");
   if (spec.season > 0) names_.emplace_back("seasonal naive");
@@ -45,7 +44,22 @@ Forecasters::Forecasters(const ForecastSpec& spec)
   }
   if (mix_) mix_at_ = width_, width_ += mix_->width();
   half_begin_ = width_;
-  if (spec.interval) width_ = share_at(groups_.size());
+  if (spec.interval) width_ = share_at(naive_index());
+}
+
+Forecasters::Bounds Forecasters::bounds_of(const Group& group) {
+  Bounds bounds;
+  if (group.count == 1) {
+    try {
+      const ErrorVariance& variance =
+          layers_.back().track_uncertainty(std::max<std::int64_t>(spec_.pairs.horizon, 1));
+      bounds.exact.emplace(*spec_.interval, static_cast<int>(V_), variance.forgetting(), variance.window());
+      return bounds;
+    } catch (const Error&) {  // it gives no variance of its answers
+    }
+  }
+  bounds.conformal.emplace(*spec_.interval, static_cast<int>(V_));
+  return bounds;
 }
 
 std::size_t Forecasters::leader(const Group& group) const {
@@ -69,6 +83,14 @@ std::size_t Forecasters::state_bytes(std::size_t f) const {
   return sum;
 }
 
+std::vector<double> Forecasters::coefficients(std::size_t f) {
+  if (groups_[f].mix) return {};
+  StreamLayer& layer = layers_[groups_[f].first];
+  std::vector<double> map = layer.map();
+  if (!map.empty()) units_.to_file_units(map, layer.solves() ? Units::free_bias : 1);
+  return map;
+}
+
 double Forecasters::seconds(std::size_t f) const {
   double sum = 0;
   for (std::size_t l = 0; f < groups_.size() && l < groups_[f].count; ++l)
@@ -86,7 +108,7 @@ void Forecasters::run_layer(std::size_t l, Block& block, const double* naive, do
     for (std::size_t v = 0; v < V_; ++v)
       answer[at + v] = units_.value_shift(v) + units_.value_scale(v) * out_[r * V_ + v] +
                        (spec_.pairs.differences ? naive[r * V_ + v] : 0);
-    if (!spec_.interval) continue;
+    if (group.mix || bounds_.empty() || !bounds_[static_cast<std::size_t>(&group - groups_.data())].exact) continue;
     const std::size_t g = static_cast<std::size_t>(&group - groups_.data());
     // The noise is that of the values as they are in the file, so that other units leave it alone.
     std::fill_n(answer + deviation_at(g), V_, std::sqrt(uncertainties_[r].variance));
@@ -124,17 +146,21 @@ void Forecasters::finish(double* answer) {
     mix_->predict(experts.data(), answer + mix_at_);
     std::copy_n(answer + mix_at_, V_, answer + prediction_at(mix_index()));
   }
-  for (std::size_t l = 0; l < intervals_.size(); ++l)
-    intervals_[l].widths(answer + deviation_at(l), answer + half_at(l));
+  for (std::size_t l = 0; l < bounds_.size(); ++l) {
+    if (bounds_[l].exact) bounds_[l].exact->widths(answer + deviation_at(l), answer + half_at(l));
+    else bounds_[l].conformal->widths(answer + half_at(l));
+  }
 }
 
 void Forecasters::update(const double* answer, const double* actual) {
   for (Group& group : groups_)
     if (group.mix) group.mix->update(answer + group.mix_at, actual);
   if (mix_) mix_->update(answer + mix_at_, actual);
-  for (std::size_t l = 0; l < intervals_.size(); ++l)
-    intervals_[l].add(answer + prediction_at(l), answer + deviation_at(l), answer[share_at(l)], answer + half_at(l),
-                      actual);
+  for (std::size_t l = 0; l < bounds_.size(); ++l) {
+    const double *const prediction = answer + prediction_at(l), *const half = answer + half_at(l);
+    if (bounds_[l].exact) bounds_[l].exact->add(prediction, answer + deviation_at(l), answer[share_at(l)], half, actual);
+    else bounds_[l].conformal->add(prediction, half, actual);
+  }
 }
 
 void Forecasters::end_block(const Block& block) {

@@ -3,7 +3,9 @@
 // What is known of one answer stands in one row of numbers, so that it can wait for its value (--horizon):
 //   [F, V] predictions: the layers in the order given, `mix` if there is one, the naive forecast, and with --season the
 //          seasonal one;  then what each mixture wants to have again;  and with --interval
-//   half [L, V]: half of the interval's width;  deviation [L, V]: of the error, in units of the noise;  share [L]
+//   half [G, V]: half of the interval's width;  deviation [G, V]: of the error, in units of the noise;  share [G]
+// for the G forecasters with a memory: the layers and the mix. A layer that gives the variance of its answers has exact
+// intervals (interval.h), the others and every mixture conformal ones (conformal.h).
 // A layer under --tune is a mixture of the same layer with several settings (regress_tune.h).
 #pragma once
 
@@ -13,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "conformal.h"
 #include "interval.h"
 #include "regress_mix.h"
 #include "regress_pairs.h"
@@ -48,14 +51,16 @@ class Forecasters {
   double largest_weight(std::size_t f) const;
   std::vector<double> mix_weights() const { return mix_->weights(); }
   std::size_t state_bytes(std::size_t f) const;
+  /// Coefficients [K, V] of layer f now, the intercept last; empty if its answers are no linear map of the key.
+  std::vector<double> coefficients(std::size_t f);
   double seconds(std::size_t f) const;
 
   /// Numbers of an answer, and places in it.
   std::size_t width() const { return width_; }
   std::size_t prediction_at(std::size_t f) const { return f * V_; }
   std::size_t half_at(std::size_t l) const { return half_begin_ + l * V_; }
-  std::size_t deviation_at(std::size_t l) const { return half_begin_ + (groups_.size() + l) * V_; }
-  std::size_t share_at(std::size_t l) const { return half_begin_ + 2 * groups_.size() * V_ + l; }
+  std::size_t deviation_at(std::size_t l) const { return half_begin_ + (naive_index() + l) * V_; }
+  std::size_t share_at(std::size_t l) const { return half_begin_ + 2 * naive_index() * V_ + l; }
 
   /// The numbers of a row that has been read (PairBuilder::key_numbers, value_numbers).
   void see(const double* x, const double* y) { units_.see(x, y); }
@@ -71,12 +76,16 @@ class Forecasters {
   void end_block(const Block& block);
 
   void archive(Archive& a) {
-    a(units_, layers_, mix_, intervals_);
+    a(units_, layers_, mix_);
+    for (Bounds& bounds : bounds_) bounds.archive(a);
     for (Group& group : groups_) a(group.mix);
   }
 
-  const Intervals& intervals(std::size_t l) const { return intervals_[l]; }
-  bool has_intervals() const { return !intervals_.empty(); }
+  bool has_intervals() const { return !bounds_.empty(); }
+  bool has_exact_intervals(std::size_t l) const { return bounds_[l].exact.has_value(); }
+  const Coverage& coverage(std::size_t l) const {
+    return bounds_[l].exact ? bounds_[l].exact->coverage() : bounds_[l].conformal->coverage();
+  }
 
  private:
   struct Group {  // the settings of one layer
@@ -85,6 +94,8 @@ class Forecasters {
     std::size_t variants_at = 0, mix_at = 0;
   };
   std::size_t leader(const Group& group) const;
+  struct Bounds;
+  Bounds bounds_of(const Group& group);
   void run_layer(std::size_t l, Block& converted, const double* naive, double* answers, std::size_t at,
                  const Group& group);
 
@@ -95,7 +106,12 @@ class Forecasters {
   std::vector<Group> groups_;
   std::optional<Mix> mix_;
   std::vector<std::string> names_;
-  std::vector<Intervals> intervals_;  // one per group, if they are wanted
+  struct Bounds {  // one of the two
+    std::optional<Intervals> exact;
+    std::optional<Conformal> conformal;
+    void archive(Archive& a) { a(exact, conformal); }
+  };
+  std::vector<Bounds> bounds_;  // of layers and the mix, if they are wanted
   std::vector<double> out_;
   std::vector<Uncertainty> uncertainties_;
 };

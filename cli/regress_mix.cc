@@ -103,6 +103,9 @@ void Mix::update(const double* prediction, const double* actual) {
     column.high = column.seen ? std::max(column.high, actual[v]) : actual[v];
     column.seen = true;
     if (!std::isfinite(base)) continue;
+    // Where all say the same, as before the first value, nothing can be learned about them.
+    if (std::all_of(used, used + experts_, [&](double forecast) { return forecast == used[0] || std::isnan(forecast); }))
+      continue;
     column.base.update(used, base, actual[v]);
     if (column.stack.empty()) continue;
     std::copy_n(used, experts_, forecasts_.data());

@@ -229,6 +229,28 @@ void StreamLayer::archive(Archive& a) {
     a.refuse(fmt::format("holds a state of '{}' of another size than this program's", name_));
 }
 
+bool StreamLayer::is_linear() const {
+  if (stream_.as_layer) return false;
+  const Recipe recipe = parse_recipe(stream_.recipe);
+  const auto near = [](const Term& term) { return term.word == "near"; };
+  return recipe.memory.word == "linear" && recipe.memory.arguments.empty() && recipe.extras.empty() &&
+         std::none_of(recipe.weights.begin(), recipe.weights.end(), near);
+}
+
+std::vector<double> StreamLayer::map() {
+  const std::size_t K = last_key_.size(), V = last_value_.size();
+  if (lost_ || K == 0 || !is_linear()) return {};
+  std::vector<double> answers(K * V), query(K);
+  for (std::size_t k = 0; k < K; ++k) {
+    Outputs out;
+    out[plan_.outputs().front().name] = view(answers.data() + k * V, 1, 1, 1, static_cast<std::ptrdiff_t>(V));
+    query[k] = 1;
+    ask_again(query.data(), out, false);
+    query[k] = 0;
+  }
+  return lost_ ? std::vector<double>() : answers;
+}
+
 bool StreamLayer::solves() const {
   if (stream_.as_layer) return false;
   const Recipe recipe = parse_recipe(stream_.recipe);

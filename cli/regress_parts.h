@@ -89,6 +89,12 @@ class StreamLayer {
   /// What it has learned.
   void archive(Archive& a);
 
+  /// Whether its answers are a linear map of the query.
+  bool is_linear() const;
+  /// That map as it is now [K, V]; empty before the first pair, and if the state before the newest pair was not kept
+  /// (Block::may_be_asked_again).
+  std::vector<double> map();
+
   /// Empty, or the sentence that says why the layer cannot go on.
   const std::string& failure() const { return failure_; }
   /// Whether the answer solves a linear least-squares problem, which does not care how large a key is but for the ridge.

@@ -152,7 +152,7 @@ void Stream::choose_columns() {
   raw_.resize(selected.size());
   for (const auto& encoder : encoders_) raw_.resize(raw_.size() + static_cast<std::size_t>(encoder->width()) - 1);
   // A model may be asked later, without learning.
-  if (!options_.save.empty() || !options_.load.empty()) spec_.questions = true;
+  if (!options_.save.empty() || !options_.load.empty() || options_.coefficients) spec_.questions = true;
   source_->select(std::move(selected), std::move(optional), std::move(encoders));
   unknown_.assign(V_, nan);
 }
@@ -168,13 +168,9 @@ void Stream::make_layers() {
     else if (text != "naive") spec.layers.push_back(text);  // which is always there
   }
   if (spec.layers.empty() && (options_.layers.empty() || spec.mix)) {
-    spec.mix = spec.mix || !options_.interval;
-    spec.layers = options_.interval ? std::vector<std::string>{"rls", "kalman"}
-                                    : std::vector<std::string>(std::begin(default_layers), std::end(default_layers));
+    spec.mix = true;
+    spec.layers.assign(std::begin(default_layers), std::end(default_layers));
   }
-  if (spec.mix && options_.interval)
-    throw Error("the mix has no variance of its own, and --interval wants one of every layer; leave one of them out",
-                "--interval");
   forecasters_.emplace(spec);
   options_.layers = spec.layers;  // as they are, for the model
   if (spec.mix) options_.layers.emplace_back("mix");
@@ -182,7 +178,7 @@ void Stream::make_layers() {
   const std::size_t most = options_.window > 0 ? 100000 : 8;
   for (std::size_t f = 0; f < forecasters_->count(); ++f) scores_.emplace_back(forecasters_->name(f), window, most);
   if (options_.interval)
-    widths_.assign(forecasters_->layer_count(), std::vector<Windows>(V_, Windows(window, most)));
+    widths_.assign(forecasters_->naive_index(), std::vector<Windows>(V_, Windows(window, most)));
   comparisons_.emplace(forecasters_->count(), spec_.horizon);
   spread_.emplace(static_cast<int>(V_));
   if (options_.season > 0) {
@@ -231,7 +227,7 @@ std::vector<std::string> Stream::header_row() const {
     }
   };
   for (std::size_t f = 0; f < forecasters_->naive_index(); ++f)
-    add(scores_[f].name, options_.interval.has_value() && f < forecasters_->layer_count());
+    add(scores_[f].name, options_.interval.has_value());
   // A live prediction of a later row is printed long before its value is known.
   if (!live() || spec_.horizon == 0) add("actual", false);
   return names;
@@ -448,6 +444,8 @@ void Stream::read_all() {
   }
   if (!options_.save.empty()) save_model();
   score_warmup();
+  for (std::size_t l = 0; options_.coefficients && l < forecasters_->layer_count(); ++l)
+    coefficients_.push_back(forecasters_->coefficients(l));
   for (std::size_t f = 0; f < scores_.size(); ++f) {
     Score& s = scores_[f];
     s.us_per_row = asked_ > 0 ? 1e6 * forecasters_->seconds(f) / static_cast<double>(asked_) : nan;

@@ -55,8 +55,8 @@ class Stream {
   Report make_report() const;
   Plot loss_plot() const;
   Line line_of(std::size_t forecaster) const;
-  std::size_t best_layer() const;       // of least error, without the naive forecast
-  std::size_t best_forecaster() const;  // and with the mix
+  std::size_t best_with_memory() const;  // of least error, without the naive forecasts
+  std::size_t best_forecaster() const;   // and with them
   Plot prediction_plot(std::size_t value) const;
   std::string summary() const;
   std::vector<std::string> notes() const;
@@ -66,6 +66,10 @@ class Stream {
   std::vector<std::string> summary_header() const;
   std::vector<std::string> summary_cells(std::size_t forecaster) const;
   std::string shown_name(std::size_t forecaster) const;
+  // Names of the numbers of a key, and after the run the coefficients of the layers that have any.
+  std::vector<std::string> key_number_names() const;
+  std::vector<std::string> coefficient_header() const;
+  std::vector<std::vector<std::string>> coefficient_rows() const;
   std::vector<std::string> interval_header() const;
   std::vector<std::vector<std::string>> interval_rows() const;
   double last_width(std::size_t layer) const;  // mean over the values, in the last full window
@@ -94,6 +98,7 @@ class Stream {
   std::optional<Comparisons> comparisons_;
   std::vector<std::vector<Windows>> widths_;  // of the intervals: per layer and value, finite ones only
   std::optional<Spread> spread_;
+  std::vector<std::vector<double>> coefficients_;  // per layer [K, V]; empty: none
 
   Block block_;
   // Rows of the next block: more while layers are quick, so that Ctrl-C is always heard.

@@ -47,9 +47,9 @@ Plot Stream::loss_plot() const {
   return plot;
 }
 
-std::size_t Stream::best_layer() const {
+std::size_t Stream::best_with_memory() const {
   std::size_t best = 0;
-  for (std::size_t l = 1; l < forecasters_->layer_count(); ++l)
+  for (std::size_t l = 1; l < forecasters_->naive_index(); ++l)
     if (!(scores_[best].squared_error <= scores_[l].squared_error)) best = l;
   return best;
 }
@@ -82,7 +82,7 @@ Plot Stream::prediction_plot(std::size_t v) const {
   plot.lines.push_back(std::move(actual));
   if (!forecasters_->has_intervals()) return plot;
   // Of one layer alone: several bands over one another cannot be told apart.
-  const std::size_t best = best_layer();
+  const std::size_t best = best_with_memory();
   Band band;
   band.hue = line_of(best).hue;
   for (const Shown& s : shown_) {
@@ -172,17 +172,17 @@ double Stream::last_width(std::size_t l) const {
 std::vector<std::string> Stream::interval_header() const {
   std::int64_t rows = 1;
   for (const std::vector<Windows>& layer : widths_) rows = std::max(rows, layer[0].width());
-  return {"layer", "coverage", "width, last " + counted(rows, "row"), "rows", "rows without"};
+  return {"layer", "intervals", "coverage", "width, last " + counted(rows, "row"), "rows", "rows without"};
 }
 
 // A line per layer, and one per value where there are a few.
 std::vector<std::vector<std::string>> Stream::interval_rows() const {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t l = 0; l < widths_.size(); ++l) {
-    const Coverage& coverage = forecasters_->intervals(l).coverage();
+    const Coverage& coverage = forecasters_->coverage(l);
     const auto add = [&](const std::string& name, const Coverage::Tally& t, double width, std::size_t values) {
       const std::int64_t per_row = static_cast<std::int64_t>(values);  // values of a row are not independent
-      rows.push_back({name, coverage_text(t.share(), *options_.interval, t.finite / per_row), short_number(width),
+      rows.push_back({name, forecasters_->has_exact_intervals(l) ? "exact" : "conformal", coverage_text(t.share(), *options_.interval, t.finite / per_row), short_number(width),
                       fmt::format("{}", t.finite / per_row), fmt::format("{}", t.none / per_row)});
     };
     add(scores_[l].name, coverage.all(), last_width(l), V_);
@@ -193,7 +193,7 @@ std::vector<std::vector<std::string>> Stream::interval_rows() const {
 }
 
 Json Stream::interval_json(std::size_t layer) const {
-  const Coverage& coverage = forecasters_->intervals(layer).coverage();
+  const Coverage& coverage = forecasters_->coverage(layer);
   Json out = Json::object(), list = Json::array();
   coverage_fields(out, coverage.all());
   for (std::size_t v = 0; v < V_; ++v) {
@@ -201,7 +201,50 @@ Json Stream::interval_json(std::size_t layer) const {
     coverage_fields(one, coverage.values[v]);
     list.push(one.set("last_width", widths_[layer][v].last_full()));
   }
+  out.set("kind", forecasters_->has_exact_intervals(layer) ? "exact" : "conformal");
   return out.set("last_width", last_width(layer)).set("values", list);
+}
+
+std::vector<std::string> Stream::key_number_names() const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < spec_.lag_count(); ++i)
+    for (const std::string& name : key_names_) {
+      const std::int64_t lag = spec_.offsets.empty() ? static_cast<std::int64_t>(i) + 1 : spec_.offsets[i];
+      names.push_back(spec_.lags > 0 ? fmt::format("{}, lag {}", name, lag) : name);
+    }
+  for (const std::string& name : options_.with) names.push_back(name);
+  for (const std::string& name : options_.dates)
+    for (const char* what : {"years", "sin year", "cos year", "sin week", "cos week", "sin day", "cos day"})
+      names.push_back(fmt::format("{}, {}", name, what));
+  for (const std::string& name : options_.categories)
+    for (std::int64_t slot = 1; slot <= options_.category_slots; ++slot)
+      names.push_back(fmt::format("{}, slot {}", name, slot));
+  for (std::int64_t k = 1; k <= options_.fourier; ++k)
+    names.push_back(fmt::format("sin {} / season", k)), names.push_back(fmt::format("cos {} / season", k));
+  if (options_.missing == "indicator")
+    for (const auto* list : {&key_names_, &options_.with})
+      for (const std::string& name : *list) names.push_back(name + " is missing");
+  if (spec_.bias) names.emplace_back("intercept");
+  return names;
+}
+
+std::vector<std::string> Stream::coefficient_header() const {
+  std::vector<std::string> header = {"coefficient of"};
+  for (std::size_t l = 0; l < coefficients_.size(); ++l)
+    if (!coefficients_[l].empty()) header.push_back(scores_[l].name);
+  return header;
+}
+
+std::vector<std::vector<std::string>> Stream::coefficient_rows() const {
+  std::vector<std::vector<std::string>> rows;
+  const std::vector<std::string> names = key_number_names();
+  for (std::size_t v = 0; v < V_; ++v)
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      rows.push_back({V_ > 1 ? fmt::format("{}: {}", value_names_[v], names[k]) : names[k]});
+      for (const std::vector<double>& map : coefficients_)
+        if (!map.empty()) rows.back().push_back(fmt::format("{:.6g}", map[k * V_ + v]));
+    }
+  return rows;
 }
 
 std::string Stream::summary() const {
@@ -228,6 +271,11 @@ std::string Stream::summary() const {
     text += fmt::format("\nPrediction intervals of level {}; coverage and width of the finite ones:\n\n{}",
                         *options_.interval, coverage.text());
     if (V_ > most_values_listed) text += fmt::format("\n--json lists each of the {} values.\n", V_);
+  }
+  if (coefficient_header().size() > 1) {
+    TextTable table_of_keys(coefficient_header());
+    for (auto& row : coefficient_rows()) table_of_keys.row(std::move(row));
+    text += "\nAfter the last row, in the units of the file:\n\n" + table_of_keys.text();
   }
   for (const std::string& note : notes()) text += "\n" + note + "\n";
   return text;
@@ -282,6 +330,14 @@ Json Stream::forecaster_json(std::size_t f) const {
     for (const auto& [name, weight] : mix_parts()) weights.set(name, weight);
     out.set("weights", weights);
   }
+  if (f < coefficients_.size() && !coefficients_[f].empty()) {
+    Json of = Json::array();
+    const std::vector<std::string> names = key_number_names();
+    for (std::size_t v = 0; v < V_; ++v)
+      for (std::size_t k = 0; k < names.size(); ++k)
+        of.push(Json::object().set("value", value_names_[v]).set("key", names[k]).set("coefficient", coefficients_[f][k * V_ + v]));
+    out.set("coefficients", of);
+  }
   out.set("diverged_at", s.diverged_at > 0 ? Json(s.diverged_at) : Json());
   if (s.diverged_at > 0 && layer) out.set("remedy", remedy(f));
   if (f < widths_.size()) out.set("interval", interval_json(f));
@@ -329,6 +385,8 @@ Report Stream::make_report() const {
                      "because the keys have a part that was never seen or the noise is not known yet.",
                      *options_.interval),
          interval_header(), interval_rows()});
+  if (coefficient_header().size() > 1)
+    report.tables.push_back({"Coefficients after the last row, in the units of the file.", coefficient_header(), coefficient_rows()});
   report.figures.push_back(
       {loss_plot(), fmt::format("Squared error, averaged over {} at a time, on a log scale; lower is better.",
                                 counted(scores_[0].curve.width(), "row"))});
@@ -338,8 +396,8 @@ Report Stream::make_report() const {
          fmt::format("The last {} with both a prediction and a value.{}",
                      counted(static_cast<std::int64_t>(shown_.size()), "row"),
                      forecasters_->has_intervals()
-                         ? fmt::format(" Band: intervals of level {} of {}, the layer of least error.",
-                                       *options_.interval, scores_[best_layer()].name)
+                         ? fmt::format(" Band: intervals of level {} of {}, the line of least error.",
+                                       *options_.interval, scores_[best_with_memory()].name)
                          : "")});
   }
   if (V_ > 3) report.notes.push_back(fmt::format("The first 3 of {} values are drawn.", V_));

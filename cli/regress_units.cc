@@ -113,6 +113,20 @@ Block& Units::past() {
   return converted;
 }
 
+void Units::to_file_units(std::vector<double>& map, double bias) const {
+  const std::size_t V = value_shift_.size(), K = map.size() / V, C = static_cast<std::size_t>(spec_.key_columns);
+  const std::size_t lagged = C * spec_.lag_count(), keys = K - (spec_.bias ? 1 : 0);
+  for (std::size_t v = 0; v < V; ++v) {
+    double intercept = spec_.bias ? value_shift_[v] + value_scale_[v] * bias * map[(K - 1) * V + v] : 0;
+    for (std::size_t k = 0; k < keys; ++k) {
+      const std::size_t column = k < lagged ? k % C : C + k - lagged;
+      map[k * V + v] *= value_scale_[v] * key_factor_[column];
+      intercept -= map[k * V + v] * key_shift_[column];
+    }
+    if (spec_.bias) map[(K - 1) * V + v] = intercept;
+  }
+}
+
 void set_bias(Block& block, double number) {
   const std::size_t K = static_cast<std::size_t>(block.key_dim);
   for (std::size_t r = 0; r < block.rows; ++r) block.keys[r * K + K - 1] = block.queries[r * K + K - 1] = number;

@@ -55,6 +55,10 @@ class Units {
   /// A block in the units now; valid until the next call. With units of the file it is the block itself.
   Block& convert(Block& block);
 
+  /// The coefficients [K, V] of the keys in the units of the file, from those in the units now; `bias` is the number that
+  /// stood in the place of the 1 of the intercept, which comes last.
+  void to_file_units(std::vector<double>& map, double bias) const;
+
   double value_shift(std::size_t v) const { return value_shift_[v]; }
   double value_scale(std::size_t v) const { return value_scale_[v]; }
   void archive(Archive& a) {

@@ -197,7 +197,7 @@ check "intervals: rows without are counted" sh -c 'grep -A3 "\"name\": \"y\"" a.
 check "intervals: the level is in the JSON" test "$(field interval a.json)" = 0.8
 check "intervals: bands in the report" sh -c '[ "$(grep -c "class=\"band f" r.html)" = 4 ] && grep -q "intervals of level 0.8" r.html'
 "$ttr" regress noisy.csv --values y,z --interval 0.8 >a.txt 2>a.err
-check "intervals: the table; layers with a covariance by default" sh -c 'grep -qE "^rls +0\.[78][0-9]{3} [^ ]+ 0\.0073 .* 299[0-9] " a.txt && grep -qE "^kalman +0\." a.txt && grep -qE "^kalman: z +0\." a.txt && ! grep -q "^nlms" a.txt'
+check "intervals: the table; exact ones where a layer has a covariance" sh -c 'grep -qE "^rls +exact +0\.[78][0-9]{3} [^ ]+ 0\.0073 .* 299[0-9] " a.txt && grep -qE "^kalman +exact +0\." a.txt && grep -qE "^kalman: z +exact +0\." a.txt && grep -qE "^nlms +conformal +0\." a.txt && grep -qE "^mix +conformal +0\." a.txt'
 # In other units the intervals are the same in those units; standardised, coverage does not depend on units at all.
 awk -F, 'NR == 1 { print } NR > 1 { printf "%s,%s,%.6f,%s\n", $1, $2, 1000 * $3, $4 }' noisy.csv >scaled.csv
 for extra in "--raw --bias" ""; do
@@ -220,8 +220,9 @@ for level in 0 1 -0.5 1.5 90 nan inf; do
   refuses "interval of level $level" "--interval .* not a level between 0 and 1" noisy.csv --interval $level
 done
 refuses "interval of a word" "--interval" noisy.csv --interval wide
-refuses "interval of a layer without a covariance" "'nlms' has none: its kernel delta.* gives no variance of its answers.*rls, window-rls, mesanet and kalman" noisy.csv --layer rls --layer nlms --interval 0.9
-refuses "interval of a layer that normalises its answer" "gives no variance of its answers" noisy.csv --layer 'equal / linear / exact | normalise(unit)' --interval 0.9
+"$ttr" regress noisy.csv --values y,z --interval 0.9 --layer rls --layer nlms --layer 'equal / linear / exact | normalise(unit)' --layer mix --json >a.json 2>a.err
+check "intervals of layers without a covariance are conformal" sh -c '[ "$(grep -c "\"kind\": \"conformal\"" a.json)" = 3 ] && [ "$(grep -c "\"kind\": \"exact\"" a.json)" = 1 ]'
+for coverage in $(number_of coverage a.json); do check "and cover ($coverage)" near "$coverage" 0.9 0.012; done
 
 # --- every named layer predicts, or says why a stream is not for it; a list of pairs grows and then rolls over ---
 awk 'BEGIN { srand(5); for (i = 0; i < 1100; i++) { a = rand() - 0.5; b = rand() - 0.5
