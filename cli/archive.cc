@@ -34,7 +34,8 @@ Archive::Archive(std::string file, std::string name) : name_(std::move(name)), r
   const auto size = number_at<std::uint64_t>(file, sizeof magic + sizeof version);
   if (size != file.size() - std::min(file.size(), header_bytes + sizeof(std::uint64_t))) refuse("is cut off");
   bytes_ = file.substr(header_bytes, size);
-  if (checksum(bytes_) != number_at<std::uint64_t>(file, header_bytes + size)) refuse("is damaged: its checksum is wrong");
+  if (checksum(bytes_) != number_at<std::uint64_t>(file, header_bytes + size))
+    refuse("is damaged: its checksum is wrong");
 }
 
 std::string Archive::file() const {

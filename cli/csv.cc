@@ -88,8 +88,7 @@ void CsvReader::detect_separator() {
   if (separator_ != ',' || comma || !blank) return;
   const auto words = [&](std::size_t from, std::size_t to) {
     int count = 0;
-    for (std::size_t i = from; i < to; ++i)
-      count += buffer_[i] > ' ' && (i == from || buffer_[i - 1] == ' ');
+    for (std::size_t i = from; i < to; ++i) count += buffer_[i] > ' ' && (i == from || buffer_[i - 1] == ' ');
     return count;
   };
   const int first = words(begin_, end);
@@ -196,7 +195,8 @@ bool CsvReader::read_fields() {
 Parsed CsvReader::parse(std::string_view field, double& number) const {
   const Parsed parsed = parse_number(field, number);
   const std::size_t comma = field.find(',');
-  if (parsed != Parsed::text || separator_ == ',' || comma == field.npos || field.find('.') != field.npos) return parsed;
+  if (parsed != Parsed::text || separator_ == ',' || comma == field.npos || field.find('.') != field.npos)
+    return parsed;
   std::string with_point(field);
   with_point[comma] = '.';
   return parse_number(with_point, number);

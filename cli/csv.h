@@ -33,9 +33,9 @@ class CsvReader : public RowSource {
   char separator() const { return separator_; }
 
  private:
-  bool fill();         // more bytes behind the buffered ones; false at the end of the input
-  bool read_fields();  // the next line that is not empty into fields_; false at the end
-  bool split_line();   // one line into fields_
+  bool fill();           // more bytes behind the buffered ones; false at the end of the input
+  bool read_fields();    // the next line that is not empty into fields_; false at the end
+  bool split_line();     // one line into fields_
   void skip_comments();  // of which there may be several before the first line
   void detect_separator();
   std::size_t line_end(std::size_t from);  // the place of the next line end outside quotes

@@ -353,9 +353,10 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->allow_extra_args(false);
   regress_command
-      ->add_option("--layer", regress.layers,
-                   "layer name, name:setting=value,... or a recipe, or mix: an online aggregation of the others; repeat "
-                   "to compare several (default: a few layers and their mix)")
+      ->add_option(
+          "--layer", regress.layers,
+          "layer name, name:setting=value,... or a recipe, or mix: an online aggregation of the others; repeat "
+          "to compare several (default: a few layers and their mix)")
       ->take_all()
       ->allow_extra_args(false)
       ->delimiter('\0');
@@ -374,7 +375,8 @@ int main(int argc, char** argv) {
   columns("--with", regress.with, "further key columns, not lagged, beside --lags");
   columns("--dates", regress.dates, "columns of dates (ISO, or seconds since 1970): calendar keys");
   columns("--categories", regress.categories, "columns of words: a key per word, beyond the slots by a hash");
-  regress_command->add_option("--category-slots", regress.category_slots, "keys per column of words")->capture_default_str();
+  regress_command->add_option("--category-slots", regress.category_slots, "keys per column of words")
+      ->capture_default_str();
   regress_command->add_option("--missing", regress.missing, "missing keys: error, skip, last, mean or indicator")
       ->check(CLI::IsMember({"error", "skip", "last", "mean", "indicator"}));
   regress_command->add_option("--lags", regress.lags_text,
@@ -388,7 +390,8 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--season", regress.season,
                               "rows of a season, such as 12: compare with the value one season before");
-  regress_command->add_option("--fourier", regress.fourier, "with --season: so many sines and cosines of it are keys");
+  regress_command->add_option("--fourier", regress.fourier,
+                              "with --season: so many sines and cosines of it are keys");
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");
   regress_command->add_option("--out", regress.out, "write predictions, .csv or .npy");
   regress_command->add_option("--report", regress.report, "write a report, one self-contained HTML file");
@@ -417,7 +420,8 @@ int main(int argc, char** argv) {
 
   RegressOptions predict;
   predict.predict = true;
-  CLI::App* predict_command = app.add_subcommand("predict", "Predict rows with a model of `ttr regress --save`; learn nothing");
+  CLI::App* predict_command =
+      app.add_subcommand("predict", "Predict rows with a model of `ttr regress --save`; learn nothing");
   predict_command->add_option("model", predict.load, "a file that `ttr regress --save` has written")->required();
   predict_command->add_option("file", predict.file, "CSV or .npy file, or - for a live stream")->required();
   predict_command->add_option("--out", predict.out, "write predictions, .csv or .npy (default: standard output)");
@@ -499,9 +503,9 @@ int main(int argc, char** argv) {
     }
     return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
   } catch (const CLI::ExtrasError& error) {
-    return report_error(std::string(error.what()) + hint(app, argc, argv) +
-                            "; `ttr --help` and `ttr VERB --help` say what there is",
-                        "command line", json_wanted);
+    return report_error(
+        std::string(error.what()) + hint(app, argc, argv) + "; `ttr --help` and `ttr VERB --help` say what there is",
+        "command line", json_wanted);
   } catch (const CLI::ParseError& error) {
     return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
                         "command line", json_wanted);
@@ -516,11 +520,11 @@ int main(int argc, char** argv) {
     for (const char* name : {"--seeds", "--time", "--seed", "--covariance", "--order"})
       if (regress_command->count(name) > 0) regress.process_options.emplace_back(name);
     predict.command = regress.command;
-    const int code = *regress_command  ? run_regress(regress)
+    const int code = *regress_command   ? run_regress(regress)
                      : *predict_command ? run_regress(predict)
-                     : *layers_command ? run_layers(layers)
-                     : *derive_command ? run_derive(derive)
-                     : *bench.command  ? bench.run(regress.command)
+                     : *layers_command  ? run_layers(layers)
+                     : *derive_command  ? run_derive(derive)
+                     : *bench.command   ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
                      : *train.command      ? train.run(regress.command)
                      : trained.chosen()    ? trained.run()

@@ -322,7 +322,8 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return last_finite(plot.lines[a]) > last_finite(plot.lines[b]);
     });
-  const double pitch = plot.legend_below ? 20 : std::min(22.0, static_cast<double>(h) / std::max<std::size_t>(order.size(), 1));
+  const double pitch =
+      plot.legend_below ? 20 : std::min(22.0, static_cast<double>(h) / std::max<std::size_t>(order.size(), 1));
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Line& line = plot.lines[order[i]];
     const double y = (plot.legend_below ? top + h + 56 : top + 10) + pitch * static_cast<double>(i);
@@ -335,8 +336,7 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
       label = label.substr(0, cut) + "\u2026";
     }
     s += fmt::format("<path {} d=\"M{} {:.1f}h30\"/><text x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>\n",
-                     stroke(line), x, y, x + 36, y + 4, escape_markup(label),
-                     escape_markup(line.label));
+                     stroke(line), x, y, x + 36, y + 4, escape_markup(label), escape_markup(line.label));
   }
   return s + "</svg>\n";
 }

@@ -25,7 +25,8 @@ void read_lags(RegressOptions& o) {
     std::int64_t n = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), n);
     require(!word.empty() && error == std::errc() && end == word.data() + word.size() && n >= 0 && n <= 100000,
-            fmt::format("--lags '{}' is neither a number of rows, 1 to 100000, nor a list such as 1,12,13 or 1-3,12", text),
+            fmt::format("--lags '{}' is neither a number of rows, 1 to 100000, nor a list such as 1,12,13 or 1-3,12",
+                        text),
             "--lags");
     return n;
   };
@@ -37,8 +38,10 @@ void read_lags(RegressOptions& o) {
     const std::size_t to = std::min(text.find(',', from), text.size());
     const std::string_view word = std::string_view(text).substr(from, to - from);
     const std::size_t dash = word.find('-');
-    const std::int64_t first = number(word.substr(0, dash)), last = dash == word.npos ? first : number(word.substr(dash + 1));
-    require(first >= 1 && last >= first, fmt::format("--lags '{}': lags count from 1, and ranges upwards", text), "--lags");
+    const std::int64_t first = number(word.substr(0, dash)),
+                       last = dash == word.npos ? first : number(word.substr(dash + 1));
+    require(first >= 1 && last >= first, fmt::format("--lags '{}': lags count from 1, and ranges upwards", text),
+            "--lags");
     for (std::int64_t lag = first; lag <= last; ++lag) {
       require(std::find(o.lag_list.begin(), o.lag_list.end(), lag) == o.lag_list.end(),
               fmt::format("--lags '{}' names {} twice", text, lag), "--lags");
@@ -94,30 +97,36 @@ void check(const RegressOptions& o) {
     for (int b = a + 1; b < 4; ++b)
       require(outputs[a]->empty() || *outputs[a] != *outputs[b],
               fmt::format("two outputs would be written to '{}'; give each its own file", *outputs[a]), "--out");
-  require(o.checkpoint_every >= 0, fmt::format("--checkpoint-every {} is out of range; give a number of rows", o.checkpoint_every),
+  require(o.checkpoint_every >= 0,
+          fmt::format("--checkpoint-every {} is out of range; give a number of rows", o.checkpoint_every),
           "--checkpoint-every");
-  require(o.checkpoint_every == 0 || !o.save.empty(), "--checkpoint-every says how often to save; give --save model.ttr too",
-          "--checkpoint-every");
-  require(!o.resume || !o.load.empty(), "--resume goes on where a model stopped; give --load model.ttr too", "--resume");
+  require(o.checkpoint_every == 0 || !o.save.empty(),
+          "--checkpoint-every says how often to save; give --save model.ttr too", "--checkpoint-every");
+  require(!o.resume || !o.load.empty(), "--resume goes on where a model stopped; give --load model.ttr too",
+          "--resume");
   require(o.load.empty() || (o.keys.empty() && o.values.empty() && o.layers.empty() && o.lags == 0 && o.horizon < 0 &&
                              !o.raw && !o.bias && !o.standardize && !o.tune && !o.interval && o.season == 0 &&
-                             o.with.empty() && o.dates.empty() && o.categories.empty() && !o.differences && o.fourier == 0 &&
-                             o.warmup < 0 && o.window == 0),
-          fmt::format("'{}' has columns, layers and settings of its own; leave --keys, --values, --layer, --lags, --horizon, "
-                      "--with, --dates, --categories, --diff, --fourier, --raw, --bias, --standardize, --tune, --interval, --season, "
-                      "--warmup and --window out",
-                      o.load),
+                             o.with.empty() && o.dates.empty() && o.categories.empty() && !o.differences &&
+                             o.fourier == 0 && o.warmup < 0 && o.window == 0),
+          fmt::format(
+              "'{}' has columns, layers and settings of its own; leave --keys, --values, --layer, --lags, --horizon, "
+              "--with, --dates, --categories, --diff, --fourier, --raw, --bias, --standardize, --tune, --interval, "
+              "--season, "
+              "--warmup and --window out",
+              o.load),
           "--load");
-  require(!o.file.empty() || (o.save.empty() && o.load.empty()),
-          "--save and --load are about a file of rows, and none was given; write `ttr regress data.csv --save model.ttr`",
-          "--save");
+  require(
+      !o.file.empty() || (o.save.empty() && o.load.empty()),
+      "--save and --load are about a file of rows, and none was given; write `ttr regress data.csv --save model.ttr`",
+      "--save");
   if (o.file.empty()) {
-    require(
-        o.keys.empty() && o.values.empty() && o.with.empty() && o.dates.empty() && o.categories.empty() && !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0 && !o.raw &&
-            !o.tune && !o.coefficients && o.warmup < 0 && o.season == 0,
-        "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --coefficients, --warmup and --season are about a "
-        "file of rows, and none was given; write `ttr regress data.csv ...`",
-        "ttr regress");
+    require(o.keys.empty() && o.values.empty() && o.with.empty() && o.dates.empty() && o.categories.empty() &&
+                !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0 && !o.raw && !o.tune && !o.coefficients &&
+                o.warmup < 0 && o.season == 0,
+            "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --coefficients, --warmup and "
+            "--season are about a "
+            "file of rows, and none was given; write `ttr regress data.csv ...`",
+            "ttr regress");
     require(o.out.empty(),
             "--out is about a file of rows, and none was given; write `ttr regress data.csv --out preds.csv`",
             "--out");

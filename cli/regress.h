@@ -19,8 +19,8 @@ struct RegressOptions {
   bool standardize = false;         // with raw: units
   bool coefficients = false;        // of layers that are linear, in the end
   bool tune = false;                // several settings of every layer
-  std::vector<std::string> with;        // further key columns, which are not lagged
-  std::vector<std::string> dates;       // columns of dates, as calendar features
+  std::vector<std::string> with;    // further key columns, which are not lagged
+  std::vector<std::string> dates;   // columns of dates, as calendar features
   std::vector<std::string> categories;  // columns of words, as zeros and ones
   std::int64_t category_slots = 16;     // numbers per such column
   std::string missing = "error";        // keys that are missing: error, skip, last, mean, indicator
@@ -29,16 +29,16 @@ struct RegressOptions {
   std::vector<std::int64_t> lag_list;   // all of them; empty: 1 to lags
   bool differences = false;             // with lags: of rows, not rows
   std::int64_t fourier = 0;             // with season: so many sines and cosines of its phase are keys
-  std::int64_t horizon = -1;        // the value belongs to the row so many rows later; -1: 0, or 1 with lags
-  std::optional<double> interval;   // level of prediction intervals, in (0, 1)
-  std::int64_t warmup = -1;         // first rows that are not scored; -1: keys + 1
-  std::int64_t season = 0;          // rows of a season, for the seasonal naive forecast; 0: none
-  std::int64_t window = 0;          // rows per window of the windowed loss; 0: at most eight windows
-  std::string out;                  // predictions, .csv or .npy; "-": standard output
-  std::string report;               // HTML; the built-in process writes report.html if empty
-  std::string svg;                  // the plot of the losses alone
-  std::string on_bad = "error";     // or "skip"
-  std::string header = "auto";      // or "yes", "no"
+  std::int64_t horizon = -1;            // the value belongs to the row so many rows later; -1: 0, or 1 with lags
+  std::optional<double> interval;       // level of prediction intervals, in (0, 1)
+  std::int64_t warmup = -1;             // first rows that are not scored; -1: keys + 1
+  std::int64_t season = 0;              // rows of a season, for the seasonal naive forecast; 0: none
+  std::int64_t window = 0;              // rows per window of the windowed loss; 0: at most eight windows
+  std::string out;                      // predictions, .csv or .npy; "-": standard output
+  std::string report;                   // HTML; the built-in process writes report.html if empty
+  std::string svg;                      // the plot of the losses alone
+  std::string on_bad = "error";         // or "skip"
+  std::string header = "auto";          // or "yes", "no"
   bool json = false;
   std::string save;                   // a model: all that has been learned, and the options it was learned with
   std::string load;                   // goes on from one

@@ -89,7 +89,8 @@ bool parse_date(std::string_view text, double& seconds) {
   if (year < 0 || !skip(rest, "-/")) {  // seconds or, if that would be after the year 5138, milliseconds
     double number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (text.empty() || error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return false;
+    if (text.empty() || error != std::errc() || end != text.data() + text.size() || !std::isfinite(number))
+      return false;
     seconds = std::abs(number) > 1e11 ? number / 1000 : number;
     return true;
   }

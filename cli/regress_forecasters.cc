@@ -12,9 +12,7 @@
 namespace ttr::cli {
 
 Forecasters::Forecasters(const ForecastSpec& spec)
-    : spec_(spec),
-      V_(static_cast<std::size_t>(spec.pairs.value_columns)),
-      units_(spec.pairs, spec.standardize) {
+    : spec_(spec), V_(static_cast<std::size_t>(spec.pairs.value_columns)), units_(spec.pairs, spec.standardize) {
   const int K = PairBuilder(spec.pairs).key_dim();
   for (const std::string& text : spec.layers) {
     std::vector<std::string> variants = {text};
@@ -65,8 +63,10 @@ Forecasters::Bounds Forecasters::bounds_of(const Group& group) {
 std::size_t Forecasters::leader(const Group& group) const {
   if (!group.mix) return group.first;
   const std::vector<double> weights = group.mix->weights();
-  return group.first + static_cast<std::size_t>(std::max_element(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(group.count)) -
-                                                weights.begin());
+  return group.first +
+         static_cast<std::size_t>(
+             std::max_element(weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(group.count)) -
+             weights.begin());
 }
 
 const StreamLayer& Forecasters::layer(std::size_t f) const { return layers_[leader(groups_[f])]; }
@@ -122,13 +122,13 @@ void Forecasters::run(Block& block, const double* naive, const double* seasonal,
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     for (std::size_t i = 0; i < group.count; ++i)
-      run_layer(group.first + i, converted, naive, answers, group.mix ? group.variants_at + i * V_ : prediction_at(g), group);
+      run_layer(group.first + i, converted, naive, answers, group.mix ? group.variants_at + i * V_ : prediction_at(g),
+                group);
   }
   if (spec_.pairs.bias) set_bias(block, 1);
   for (std::size_t r = 0; r < block.rows; ++r) {
     std::copy_n(naive + r * V_, V_, answers + r * width_ + prediction_at(naive_index()));
-    if (spec_.season > 0)
-      std::copy_n(seasonal + r * V_, V_, answers + r * width_ + prediction_at(naive_index() + 1));
+    if (spec_.season > 0) std::copy_n(seasonal + r * V_, V_, answers + r * width_ + prediction_at(naive_index() + 1));
   }
 }
 
@@ -158,7 +158,8 @@ void Forecasters::update(const double* answer, const double* actual) {
   if (mix_) mix_->update(answer + mix_at_, actual);
   for (std::size_t l = 0; l < bounds_.size(); ++l) {
     const double *const prediction = answer + prediction_at(l), *const half = answer + half_at(l);
-    if (bounds_[l].exact) bounds_[l].exact->add(prediction, answer + deviation_at(l), answer[share_at(l)], half, actual);
+    if (bounds_[l].exact)
+      bounds_[l].exact->add(prediction, answer + deviation_at(l), answer[share_at(l)], half, actual);
     else bounds_[l].conformal->add(prediction, half, actual);
   }
 }

@@ -61,7 +61,8 @@ ByteSource::~ByteSource() {
 bool ByteSource::unpack(const char* program) {
   if (size_ < 0 || ::lseek(descriptor_, 0, SEEK_SET) != 0) return false;
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot unpack {}: {}", name_, std::strerror(errno)), name_);
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw Error(fmt::format("cannot unpack {}: {}", name_, std::strerror(errno)), name_);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, descriptor_, STDIN_FILENO);
@@ -178,8 +179,7 @@ bool means_missing(std::string_view field) {
   std::string lower;
   for (char c : field)
     if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower.empty() || lower == "na" || lower == "n/a" || lower == "null" || lower == "none" ||
-         lower == "?";
+  return lower.empty() || lower == "na" || lower == "n/a" || lower == "null" || lower == "none" || lower == "?";
 }
 
 std::string meant(std::string_view word, const std::vector<std::string>& names) {
@@ -192,7 +192,8 @@ std::string meant(std::string_view word, const std::vector<std::string>& names) 
   for (const std::string& name : names)
     if (lower(name) == wanted) return name;
   for (const std::string& name : names)
-    if (!wanted.empty() && !name.empty() && (lower(name).starts_with(wanted) || wanted.starts_with(lower(name)))) return name;
+    if (!wanted.empty() && !name.empty() && (lower(name).starts_with(wanted) || wanted.starts_with(lower(name))))
+      return name;
   return "";
 }
 
@@ -321,10 +322,11 @@ std::unique_ptr<RowSource> open_bytes(ByteSource bytes, const std::string& where
                          {"\xff\xfe", "UTF-16 text", "save it as UTF-8"},
                          {"\xfe\xff", "UTF-16 text", "save it as UTF-8"}};
   if (start.starts_with("{") || start.starts_with("[{"))
-    throw Error(fmt::format("{} is JSON; turn it into CSV first: jq -r '[.a, .b, .y] | @csv' FILE | ttr regress - (with "
-                            "the names of your fields)",
-                            bytes.name()),
-                where);
+    throw Error(
+        fmt::format("{} is JSON; turn it into CSV first: jq -r '[.a, .b, .y] | @csv' FILE | ttr regress - (with "
+                    "the names of your fields)",
+                    bytes.name()),
+        where);
   for (const Known& k : known)
     if (start.starts_with(k.magic)) throw Error(fmt::format("{} is {}; {}", bytes.name(), k.what, k.remedy), where);
   return std::make_unique<CsvReader>(std::move(bytes), header);

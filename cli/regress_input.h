@@ -44,9 +44,9 @@ class ByteSource {
  private:
   ByteSource() = default;
   int descriptor_ = -1;
-  int child_ = 0;             // the process that unpacks
+  int child_ = 0;              // the process that unpacks
   std::string unpacker_ = {};  // its name
-  std::string name_, text_;  // text_: bytes not yet handed out (peeked, or the whole of a from_text source)
+  std::string name_, text_;    // text_: bytes not yet handed out (peeked, or the whole of a from_text source)
   std::size_t text_begin_ = 0;
   std::int64_t size_ = -1, position_ = 0;
 };

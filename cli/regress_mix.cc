@@ -103,8 +103,9 @@ void Mix::update(const double* prediction, const double* actual) {
     column.high = column.seen ? std::max(column.high, actual[v]) : actual[v];
     column.seen = true;
     if (!std::isfinite(base)) continue;
-    // Where all say the same, as before the first value, nothing can be learned about them.
-    if (std::all_of(used, used + experts_, [&](double forecast) { return forecast == used[0] || std::isnan(forecast); }))
+    // Where all say the same but for rounding, as after the first value, nothing can be learned about them.
+    if (std::none_of(used, used + experts_,
+                     [&](double forecast) { return std::abs(forecast - base) > 1e-9 * std::abs(error); }))
       continue;
     column.base.update(used, base, actual[v]);
     if (column.stack.empty()) continue;

@@ -58,12 +58,12 @@ class Mix {
 
  private:
   struct Column {
-    Aggregation aggregation, base;  // base: without the stack, which starts from it
+    Aggregation aggregation, base;   // base: without the stack, which starts from it
     std::vector<StreamLayer> stack;  // one or none
     Block block;                     // one row: the pair that is known and not learned yet, and the query
     bool seen = false;
-    double low = 0, high = 0;          // of the values so far
-    double squares = 0, count = 0;     // of y - p
+    double low = 0, high = 0;       // of the values so far
+    double squares = 0, count = 0;  // of y - p
     void archive(Archive& a) { a(aggregation, base, stack, block, seen, low, high, squares, count); }
   };
   double clipped(const Column& column, double forecast) const;

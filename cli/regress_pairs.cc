@@ -42,7 +42,8 @@ void PairBuilder::make_key(const double* x) {
   if (!has_key_) return;
   for (std::size_t i = 0; i < spec_.lag_count(); ++i) {
     const std::int64_t lag = spec_.offsets.empty() ? static_cast<std::int64_t>(i) : spec_.offsets[i] - 1;
-    std::copy_n(history_.data() + (rows_ - lag) % spec_.lags * C, C, key_.data() + static_cast<std::ptrdiff_t>(i) * C);
+    std::copy_n(history_.data() + (rows_ - lag) % spec_.lags * C, C,
+                key_.data() + static_cast<std::ptrdiff_t>(i) * C);
   }
 }
 
@@ -79,8 +80,8 @@ bool PairBuilder::add(const double* x, const double* y, Block& block, double* la
   } else {
     const std::size_t K = static_cast<std::size_t>(key_dim_), V = last_.size();
     const bool known = keys_made_ >= spec_.horizon;
-    double* slot =
-        queue_.data() + static_cast<std::size_t>(keys_made_ % spec_.horizon) * (K + V);  // k_{t-h} and its base until now
+    double* slot = queue_.data() +
+                   static_cast<std::size_t>(keys_made_ % spec_.horizon) * (K + V);  // k_{t-h} and its base until now
     complete(known ? slot : nullptr, slot + K, y);
     if (has_key_) {
       ask(block, last_value);

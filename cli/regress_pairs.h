@@ -25,12 +25,14 @@ struct PairSpec {
   int key_columns = 0, value_columns = 1;
   int more_columns = 0;  // z
   bool bias = false;
-  bool questions = false;  // values may be NaN
+  bool questions = false;    // values may be NaN
   bool differences = false;  // with lags
   std::int64_t lags = 0, horizon = 0;
   std::vector<std::int64_t> offsets = {};  // the lags, the largest of them `lags`; empty: 1, 2, .. lags
 
-  std::size_t lag_count() const { return offsets.empty() ? static_cast<std::size_t>(lags > 1 ? lags : 1) : offsets.size(); }
+  std::size_t lag_count() const {
+    return offsets.empty() ? static_cast<std::size_t>(lags > 1 ? lags : 1) : offsets.size();
+  }
 };
 
 class PairBuilder {
@@ -49,14 +51,14 @@ class PairBuilder {
   }
 
  private:
-  void make_key(const double* x);                     // into key_; has_key_ says whether there is one
+  void make_key(const double* x);  // into key_; has_key_ says whether there is one
   // The pending pair; `base` [V] is what the value is a difference from.
   void complete(const double* key, const double* base, const double* y);
   void ask(Block& block, double* last_value);
 
   PairSpec spec_;
   int key_dim_;
-  std::vector<double> history_, key_, queue_;  // history_ [lags, key_columns], queue_ [horizon, K + V]: rings
+  std::vector<double> history_, key_, queue_;     // history_ [lags, key_columns], queue_ [horizon, K + V]: rings
   std::vector<double> row_, row_value_, before_;  // before_: x of the row before
   std::int64_t rows_ = 0, keys_made_ = 0;
   std::vector<double> pair_key_, pair_value_, last_;

@@ -56,14 +56,16 @@ StreamText affordable(StreamText stream, int key_dim) {
     return std::any_of(recipe.weights.begin(), recipe.weights.end(), [&](const Term& t) { return t.word == word; });
   };
   Term& solver = recipe.solver;
-  if (recipe.memory.word != "linear" || solver.word != "exact" || !solver.has("ridge") || !has("decay") || has("window"))
+  if (recipe.memory.word != "linear" || solver.word != "exact" || !solver.has("ridge") || !has("decay") ||
+      has("window"))
     return stream;
   for (const char* kind : {"relative", "frobenius", "fading"})
     if (solver.has(kind)) return stream;
   solver.arguments.push_back({"fading", {}, 0});
   stream.text = stream.recipe = to_string(recipe);
   stream.changes.push_back(fmt::format(
-      "the ridge fades with the pairs, because with {} keys one that stays would cost a factorisation per row", key_dim));
+      "the ridge fades with the pairs, because with {} keys one that stays would cost a factorisation per row",
+      key_dim));
   return stream;
 }
 
@@ -225,7 +227,8 @@ void StreamLayer::archive(Archive& a) {
     work_ = Buffer(plan_.footprint(capacity, Form::step).workspace), capacity_ = capacity;
   }
   a(state_, before_, last_key_, last_value_, lost_, failure_, variance_);
-  if (state_.size() != plan_.footprint(capacity_, Form::step).state || (before_.size() > 0 && before_.size() != state_.size()))
+  if (state_.size() != plan_.footprint(capacity_, Form::step).state ||
+      (before_.size() > 0 && before_.size() != state_.size()))
     a.refuse(fmt::format("holds a state of '{}' of another size than this program's", name_));
 }
 
@@ -254,8 +257,10 @@ std::vector<double> StreamLayer::map() {
 bool StreamLayer::solves() const {
   if (stream_.as_layer) return false;
   const Recipe recipe = parse_recipe(stream_.recipe);
-  const bool normed = std::any_of(recipe.extras.begin(), recipe.extras.end(), [](const Term& t) { return t.word == "keys"; });
-  return recipe.solver.word == "exact" && recipe.memory.word == "linear" && recipe.memory.arguments.empty() && !normed;
+  const bool normed =
+      std::any_of(recipe.extras.begin(), recipe.extras.end(), [](const Term& t) { return t.word == "keys"; });
+  return recipe.solver.word == "exact" && recipe.memory.word == "linear" && recipe.memory.arguments.empty() &&
+         !normed;
 }
 
 bool StreamLayer::enlarge(Buffer& old) {

@@ -38,7 +38,7 @@ double Windows::last_full() const {
 }
 
 Score::Score(std::string name_, std::int64_t window, std::size_t most)
-    : name(std::move(name_)), windows(window, most), curve(1, 160) {}
+    : name(std::move(name_)), windows(window, most), curve(1, 80) {}
 
 double Score::add(std::int64_t row, const double* prediction, const double* actual, int values) {
   double loss = 0;

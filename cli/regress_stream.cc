@@ -17,7 +17,7 @@
 namespace ttr::cli {
 namespace {
 
-constexpr std::size_t block_rows = 256, shown_rows = 200;
+constexpr std::size_t block_rows = 256, shown_rows = 120;
 constexpr std::int64_t longest_warmup = 1000;
 // A quick one, least squares with a small and a larger ridge, one that forgets, one that drifts: on most series one of them
 // is close to the best layer there is, and their errors differ enough for a mix to gain.
@@ -82,13 +82,13 @@ void Stream::choose_columns() {
     }
     if (options_.keys.empty())
       for (int c = 0; c < count; ++c)
-        if (!contains(value_columns_, c) && !(options_.values.empty() && c > value_columns_[0])) take(key_columns_, c);
+        if (!contains(value_columns_, c) && !(options_.values.empty() && c > value_columns_[0]))
+          take(key_columns_, c);
     if (key_columns_.empty() && !options_.bias && named.empty())
       throw Error(
           fmt::format("{} has {}, so nothing is left to predict it from; for a time series say --lags 8 (predict "
                       "each row from the 8 before it)",
-                      source_->input_name(),
-                      count == 1 ? "one column" : "no column of numbers besides the values"),
+                      source_->input_name(), count == 1 ? "one column" : "no column of numbers besides the values"),
           "--lags");
     if (spec_.horizon == 0)
       for (int c : key_columns_)
@@ -177,8 +177,7 @@ void Stream::make_layers() {
   const std::int64_t window = options_.window > 0 ? options_.window : 1;
   const std::size_t most = options_.window > 0 ? 100000 : 8;
   for (std::size_t f = 0; f < forecasters_->count(); ++f) scores_.emplace_back(forecasters_->name(f), window, most);
-  if (options_.interval)
-    widths_.assign(forecasters_->naive_index(), std::vector<Windows>(V_, Windows(window, most)));
+  if (options_.interval) widths_.assign(forecasters_->naive_index(), std::vector<Windows>(V_, Windows(window, most)));
   comparisons_.emplace(forecasters_->count(), spec_.horizon);
   spread_.emplace(static_cast<int>(V_));
   if (options_.season > 0) {
@@ -226,8 +225,7 @@ std::vector<std::string> Stream::header_row() const {
       names.push_back(column + ".lower"), names.push_back(column + ".upper");
     }
   };
-  for (std::size_t f = 0; f < forecasters_->naive_index(); ++f)
-    add(scores_[f].name, options_.interval.has_value());
+  for (std::size_t f = 0; f < forecasters_->naive_index(); ++f) add(scores_[f].name, options_.interval.has_value());
   // A live prediction of a later row is printed long before its value is known.
   if (!live() || spec_.horizon == 0) add("actual", false);
   return names;
@@ -265,8 +263,8 @@ const double* Stream::make_x() {
   for (const auto& encoder : encoders_) at += static_cast<std::size_t>(encoder->width());
   std::copy_n(raw_.data(), at, x_.data());
   for (std::int64_t k = 1; k <= options_.fourier; ++k) {
-    const double phase = 2 * std::numbers::pi * static_cast<double>(k) * static_cast<double>(good_rows_ % options_.season) /
-                         static_cast<double>(options_.season);
+    const double phase = 2 * std::numbers::pi * static_cast<double>(k) *
+                         static_cast<double>(good_rows_ % options_.season) / static_cast<double>(options_.season);
     x_[at++] = std::sin(phase), x_[at++] = std::cos(phase);
   }
   if (missing_) missing_->fill(x_.data(), x_.data() + at);
@@ -290,8 +288,9 @@ bool Stream::read_block() {
       continue;
     }
     const double* const y = !has_values() ? unknown_.data() : raw_.data() + values_at_;
-    if (options_.missing == "skip" && std::any_of(raw_.data(), raw_.data() + key_columns_.size() + options_.with.size(),
-                                                  [](double number) { return std::isnan(number); })) {
+    if (options_.missing == "skip" &&
+        std::any_of(raw_.data(), raw_.data() + key_columns_.size() + options_.with.size(),
+                    [](double number) { return std::isnan(number); })) {
       if (skipped_++ == 0) first_bad_ = {fmt::format("row {} lacks a key", source_->rows_read()), ""};
       continue;
     }

@@ -88,7 +88,7 @@ class Stream {
   std::unique_ptr<RowSource> source_;
   std::vector<int> key_columns_, value_columns_;
   std::vector<std::string> value_names_, key_names_, left_out_;
-  std::size_t V_ = 1, values_at_ = 0;  // values_at_: place of the values in raw_
+  std::size_t V_ = 1, values_at_ = 0;                     // values_at_: place of the values in raw_
   std::vector<std::unique_ptr<ColumnEncoder>> encoders_;  // of dates, then of categories
   std::optional<MissingNumbers> missing_;
   PairSpec spec_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -67,12 +68,18 @@ Plot Stream::prediction_plot(std::size_t v) const {
   plot.title = "Predictions: " + name;
   plot.x_label = "row", plot.y_label = name;
   plot.height = 360;
-  for (std::size_t f = 0; f < forecasters_->naive_index(); ++f) {
+  // The three of least error: more lines over one another cannot be told apart.
+  std::vector<std::size_t> order(forecasters_->naive_index());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return scores_[a].squared_error < scores_[b].squared_error;
+  });
+  order.resize(std::min<std::size_t>(order.size(), 3));
+  for (const std::size_t f : order) {
     Line line = line_of(f);
     line.width = 1.4;
     for (const Shown& s : shown_)
-      line.x.push_back(static_cast<double>(s.row)),
-          line.y.push_back(s.answer[forecasters_->prediction_at(f) + v]);
+      line.x.push_back(static_cast<double>(s.row)), line.y.push_back(s.answer[forecasters_->prediction_at(f) + v]);
     plot.lines.push_back(std::move(line));
   }
   // Last, so that nothing hides it.
@@ -104,8 +111,16 @@ std::string Stream::shown_name(std::size_t f) const {
 
 std::vector<std::string> Stream::summary_header() const {
   const std::int64_t window = scores_[0].windows.width();
-  return {"layer", "MSE",    "MAE",  "R2", "skill", "p", "first " + counted(window, "row"), "last " + counted(window, "row"),
-          "us/row", "state"};
+  return {"layer",
+          "MSE",
+          "MAE",
+          "R2",
+          "skill",
+          "p",
+          "first " + counted(window, "row"),
+          "last " + counted(window, "row"),
+          "us/row",
+          "state"};
 }
 
 std::vector<std::string> Stream::summary_cells(std::size_t f) const {
@@ -120,7 +135,9 @@ std::vector<std::string> Stream::summary_cells(std::size_t f) const {
           s.diverged_at > 0 ? "-" : short_number(s.mae(V)),
           share(s.diverged_at > 0 ? nan : spread_->r2(s.squared_error)),
           share(s.diverged_at > 0 || !(naive > 0) ? nan : 1 - s.mse(V) / naive),
-          f == best_forecaster() ? "best" : std::isfinite(p) ? fmt::format("{:.3f}", p) : "-",
+          f == best_forecaster() ? "best"
+          : std::isfinite(p)     ? fmt::format("{:.3f}", p)
+                                 : "-",
           s.windows.size() > 0 ? short_number(s.windows.mean(0)) : "-",
           short_number(s.windows.last_full()),
           s.us_per_row > 0 ? short_number(s.us_per_row) : "-",
@@ -134,7 +151,8 @@ std::string Stream::remedy(std::size_t l) const {
   const std::string& name = scores_[l].name;
   if (name.find('/') == std::string::npos)
     for (const SettingInfo& setting : find_layer(name.substr(0, name.find(':'))).settings)
-      for (const auto& [step, example] : {std::pair{"mu", "0.05"}, {"beta", "0.05"}, {"rate", "0.01"}, {"delta", "0.1"}})
+      for (const auto& [step, example] :
+           {std::pair{"mu", "0.05"}, {"beta", "0.05"}, {"rate", "0.01"}, {"delta", "0.1"}})
         if (setting.name == step) ways.push_back(fmt::format("a smaller step helps, such as {}={}", step, example));
   if (options_.raw && !options_.standardize)
     ways.emplace_back("without --raw layers see every column in units of its own deviation");
@@ -149,13 +167,14 @@ std::vector<std::string> Stream::notes() const {
   if (skipped_ > 0)
     list.push_back(fmt::format("Left out {}. The first: {}.", counted(skipped_, "bad row"), first_bad_.message));
   if (!left_out_.empty())
-    list.push_back(fmt::format("Left out {} {}, which {} text, not numbers; --dates and --categories make keys of {}.",
-                               left_out_.size() == 1 ? "the column" : "the columns", join(left_out_),
-                               left_out_.size() == 1 ? "holds" : "hold", left_out_.size() == 1 ? "it" : "them"));
+    list.push_back(
+        fmt::format("Left out {} {}, which {} text, not numbers; --dates and --categories make keys of {}.",
+                    left_out_.size() == 1 ? "the column" : "the columns", join(left_out_),
+                    left_out_.size() == 1 ? "holds" : "hold", left_out_.size() == 1 ? "it" : "them"));
   if (questions_ > 0)
-    list.push_back(fmt::format("{} had no value: predicted, not scored and not learned.", counted(questions_, "row")));
-  if (short_stream_)
-    list.emplace_back("The stream ended within the warm-up, so all of its rows are scored.");
+    list.push_back(
+        fmt::format("{} had no value: predicted, not scored and not learned.", counted(questions_, "row")));
+  if (short_stream_) list.emplace_back("The stream ended within the warm-up, so all of its rows are scored.");
   else if (scores_[0].rows == 0 && !options_.predict)
     list.push_back(fmt::format("No row was scored: the warm-up (--warmup) is {} long.", counted(warmup(), "row")));
   for (std::size_t l = 0; l < forecasters_->layer_count(); ++l)
@@ -182,7 +201,8 @@ std::vector<std::vector<std::string>> Stream::interval_rows() const {
     const Coverage& coverage = forecasters_->coverage(l);
     const auto add = [&](const std::string& name, const Coverage::Tally& t, double width, std::size_t values) {
       const std::int64_t per_row = static_cast<std::int64_t>(values);  // values of a row are not independent
-      rows.push_back({name, forecasters_->has_exact_intervals(l) ? "exact" : "conformal", coverage_text(t.share(), *options_.interval, t.finite / per_row), short_number(width),
+      rows.push_back({name, forecasters_->has_exact_intervals(l) ? "exact" : "conformal",
+                      coverage_text(t.share(), *options_.interval, t.finite / per_row), short_number(width),
                       fmt::format("{}", t.finite / per_row), fmt::format("{}", t.none / per_row)});
     };
     add(scores_[l].name, coverage.all(), last_width(l), V_);
@@ -304,9 +324,11 @@ Json Stream::forecaster_json(std::size_t f) const {
   for (std::size_t i = 0; i < s.windows.size(); ++i) windows.push(s.windows.mean(i));
   const double mse = s.rows > 0 ? s.mse(V) : nan, naive = scores_[forecasters_->naive_index()].mse(V);
   const bool layer = f < forecasters_->layer_count();
-  out.set("name", s.name).set("recipe", layer ? s.recipe : f == forecasters_->naive_index() ? "the last value seen"
-                                                  : f > forecasters_->naive_index() ? "the value a season ago"
-                                                                                    : "an online aggregation of the others");
+  out.set("name", s.name)
+      .set("recipe", layer                              ? s.recipe
+                     : f == forecasters_->naive_index() ? "the last value seen"
+                     : f > forecasters_->naive_index()  ? "the value a season ago"
+                                                        : "an online aggregation of the others");
   out.set("mse", mse).set("rmse", std::sqrt(mse)).set("mae", s.rows > 0 ? s.mae(V) : nan);
   out.set("r2", spread_->r2(s.squared_error)).set("skill", naive > 0 ? 1 - mse / naive : nan);
   if (options_.season > 0) {
@@ -335,7 +357,10 @@ Json Stream::forecaster_json(std::size_t f) const {
     const std::vector<std::string> names = key_number_names();
     for (std::size_t v = 0; v < V_; ++v)
       for (std::size_t k = 0; k < names.size(); ++k)
-        of.push(Json::object().set("value", value_names_[v]).set("key", names[k]).set("coefficient", coefficients_[f][k * V_ + v]));
+        of.push(Json::object()
+                    .set("value", value_names_[v])
+                    .set("key", names[k])
+                    .set("coefficient", coefficients_[f][k * V_ + v]));
     out.set("coefficients", of);
   }
   out.set("diverged_at", s.diverged_at > 0 ? Json(s.diverged_at) : Json());
@@ -373,8 +398,10 @@ Report Stream::make_report() const {
   for (std::size_t f = 0; f < scores_.size(); ++f) table.rows.push_back(summary_cells(f));
   table.emphasised = static_cast<int>(best_forecaster());
   table.caption = fmt::format(
-      "MSE, MAE: mean squared and absolute error over rows and values{}. R2: share of the variance of the values that is "
-      "explained. skill: share of the naive forecast's squared error that is saved. p: how likely a difference to the best "
+      "MSE, MAE: mean squared and absolute error over rows and values{}. R2: share of the variance of the values "
+      "that is "
+      "explained. skill: share of the naive forecast's squared error that is saved. p: how likely a difference to "
+      "the best "
       "as large as this one would be between equals (Diebold-Mariano). us/row: time of the layer alone.",
       warmup() > 0 && !short_stream_ ? fmt::format(", after the first {}", warmup()) : "");
   report.tables.push_back(std::move(table));
@@ -386,14 +413,15 @@ Report Stream::make_report() const {
                      *options_.interval),
          interval_header(), interval_rows()});
   if (coefficient_header().size() > 1)
-    report.tables.push_back({"Coefficients after the last row, in the units of the file.", coefficient_header(), coefficient_rows()});
+    report.tables.push_back(
+        {"Coefficients after the last row, in the units of the file.", coefficient_header(), coefficient_rows()});
   report.figures.push_back(
       {loss_plot(), fmt::format("Squared error, averaged over {} at a time, on a log scale; lower is better.",
                                 counted(scores_[0].curve.width(), "row"))});
   for (std::size_t v = 0; v < std::min<std::size_t>(V_, 3); ++v) {
     report.figures.push_back(
         {prediction_plot(v),
-         fmt::format("The last {} with both a prediction and a value.{}",
+         fmt::format("The last {} with both a prediction and a value; the lines of least error.{}",
                      counted(static_cast<std::int64_t>(shown_.size()), "row"),
                      forecasters_->has_intervals()
                          ? fmt::format(" Band: intervals of level {} of {}, the line of least error.",
@@ -408,9 +436,9 @@ Report Stream::make_report() const {
   for (std::size_t f = 0; f < forecasters_->layer_count(); ++f) {
     const Score& s = scores_[f];
     if (forecasters_->settings_tried(f) > 1)
-      report.facts.emplace_back(s.name, fmt::format("{} settings; the largest weight, {:.2f}, has {}",
-                                                    forecasters_->settings_tried(f), forecasters_->largest_weight(f),
-                                                    forecasters_->layer(f).name()));
+      report.facts.emplace_back(
+          s.name, fmt::format("{} settings; the largest weight, {:.2f}, has {}", forecasters_->settings_tried(f),
+                              forecasters_->largest_weight(f), forecasters_->layer(f).name()));
     else report.facts.emplace_back(s.name == s.recipe ? "recipe" : s.name, s.ran.empty() ? s.recipe : s.ran);
   }
   if (forecasters_->has_mix()) report.facts.emplace_back("mix", mix_text());

@@ -11,7 +11,8 @@ constexpr std::int64_t most_rows = 1024, most_numbers = 4'000'000;
 
 std::int64_t rows_of_last_update(const PairSpec& spec, bool standardize) {
   if (!standardize) return 0;
-  const std::int64_t numbers = static_cast<std::int64_t>(spec.lag_count()) * spec.key_columns + spec.more_columns + spec.value_columns + 1;
+  const std::int64_t numbers =
+      static_cast<std::int64_t>(spec.lag_count()) * spec.key_columns + spec.more_columns + spec.value_columns + 1;
   return static_cast<std::int64_t>(
       std::bit_floor(static_cast<std::uint64_t>(std::clamp<std::int64_t>(most_numbers / numbers, 1, most_rows))));
 }
@@ -85,7 +86,8 @@ void Units::remember(const Block& block) {
 }
 
 void Units::convert_keys(std::vector<double>& keys, std::size_t rows) const {
-  const std::size_t all = key_shift_.size(), C = static_cast<std::size_t>(spec_.key_columns), lags = spec_.lag_count();
+  const std::size_t all = key_shift_.size(), C = static_cast<std::size_t>(spec_.key_columns),
+                    lags = spec_.lag_count();
   double* key = keys.data();
   const auto convert_column = [&](std::size_t c) { *key = (*key - key_shift_[c]) * key_factor_[c], ++key; };
   for (std::size_t r = 0; r < rows; ++r, key += spec_.bias ? 1 : 0) {

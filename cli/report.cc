@@ -52,9 +52,9 @@ std::string report_html(const Report& report) {
   int number = 0;
   for (const Report::Figure& figure : report.figures) {
     number += 2;
-    s += "<figure>\n<div class=\"wide\">" + plot_svg(figure.plot, false, number - 1) + "</div>\n<div class=\"narrow\">" +
-         plot_svg(narrow(figure.plot), false, number) + "</div>\n<figcaption>" + escape_markup(figure.caption) +
-         "</figcaption>\n</figure>\n";
+    s += "<figure>\n<div class=\"wide\">" + plot_svg(figure.plot, false, number - 1) +
+         "</div>\n<div class=\"narrow\">" + plot_svg(narrow(figure.plot), false, number) + "</div>\n<figcaption>" +
+         escape_markup(figure.caption) + "</figcaption>\n</figure>\n";
   }
   for (const Report::Text& text : report.texts)
     s += "<h2>" + escape_markup(text.title) + "</h2>\n<p class=\"caption\">" + escape_markup(text.caption) +

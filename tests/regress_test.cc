@@ -136,7 +136,8 @@ std::vector<double> answers_to(const ForecastSpec& spec, const std::vector<std::
     }
     if (asks) {
       forecasters.finish(answer.data());
-      answers.insert(answers.end(), answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(forecasters.count()));
+      answers.insert(answers.end(), answer.begin(),
+                     answer.begin() + static_cast<std::ptrdiff_t>(forecasters.count()));
       if (horizon == 0) forecasters.update(answer.data(), &y);
       else waiting.push_back(answer);
     }
@@ -199,7 +200,8 @@ TEST(RegressForecasters, TheInterceptIsFree) {
   spec.layers = {"rls", "rls:decay=0.99"};
   spec.pairs = {.key_columns = 1, .value_columns = 1, .bias = true};
   const std::vector<double> plain = answers_to(spec, rows), other = answers_to(spec, shifted);
-  for (std::size_t i = 3 * 20; i < plain.size(); ++i) EXPECT_NEAR(other[i] - 500, plain[i], i % 3 == 2 ? 1e-9 : 2e-2) << i;
+  for (std::size_t i = 3 * 20; i < plain.size(); ++i)
+    EXPECT_NEAR(other[i] - 500, plain[i], i % 3 == 2 ? 1e-9 : 2e-2) << i;
 }
 
 TEST(RegressMix, IsCloseToTheBestExpert) {
@@ -273,7 +275,8 @@ TEST(RegressColumns, Dates) {
     EXPECT_TRUE(parse_date(text, seconds)) << text;
     EXPECT_EQ(seconds, expected) << text;
   }
-  for (const char* text : {"", "monday", "2024-02-30", "2024-13-01", "2024-3-1", "2024-03-01T25:00", "2024-03-01x", "nan"}) {
+  for (const char* text :
+       {"", "monday", "2024-02-30", "2024-13-01", "2024-3-1", "2024-03-01T25:00", "2024-03-01x", "nan"}) {
     double seconds;
     EXPECT_FALSE(parse_date(text, seconds)) << text;
   }

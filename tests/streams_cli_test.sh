@@ -218,6 +218,14 @@ for options in "--lags 1,12 --diff" "--lags 3 --dates month --missing last" "--l
   check "saved and loaded: the same bits with $options" sh -c '[ '$?' -eq 0 ] && [ -s part.csv ] && tail -n 400 all.csv | cut -d, -f2- | cmp -s - part.tail' _ "$(tail -n 400 part.csv | cut -d, -f2- >part.tail)"
 done
 
+# --- coefficients ---
+awk 'BEGIN { srand(2); print "a,b,y"; for (t = 0; t < 400; t++) { a = 50 + 10 * rand(); b = rand(); printf "%.6f,%.6f,%.6f\n", a, b, 7 + 2 * a - 3 * b } }' >exact.csv
+run exact.csv --layer rls:ridge=1e-9 --layer kalman --layer softmax-attention --coefficients
+check "coefficients are those of the file's units" sh -c 'grep -A1 "\"coefficient\"" a.json | tr -d " ,\n" | grep -q . && awk "/\"coefficients\"/ { n++ } END { exit n != 2 }" a.json'
+check "a, b and the intercept" sh -c 'awk -F: "/\"coefficient\":/ { c[n++] = \$2 + 0 } END { exit !(c[0] > 1.9999 && c[0] < 2.0001 && c[1] > -3.0001 && c[1] < -2.9999 && c[2] > 6.99 && c[2] < 7.01) }" a.json'
+"$ttr" regress "$data/nile.csv" --values nile --keys nile --lags 1,3 --layer rls --coefficients >a.txt 2>a.err
+check "coefficients of lags" sh -c 'grep -q "^nile, lag 1 " a.txt && grep -q "^nile, lag 3 " a.txt && grep -q "^intercept " a.txt'
+
 # --- a model outlives the program ---
 whole() { cut -d, -f2- "$1" | tail -n "$2"; }  # the last lines without their row numbers
 for options in "--lags 13" "--lags 5 --tune --layer rls --layer nlms --layer mix" "--lags 3 --horizon 4 --layer rls --layer kalman --interval 0.9" \
