@@ -74,7 +74,9 @@ int run_sweep(const SweepOptions& options) {
   else
     fmt::print("{}\n{} runs, {:.0f} s of them in all; {}/results.json, table.md{}\n", table.text(), runs.size(),
                seconds, options.out, spec.x.empty() ? "" : ", plot.svg");
-  return 0;
+  const std::vector<std::string> unmet = unmet_claims(spec, groups);
+  for (const std::string& sentence : unmet) fmt::print(stderr, "ttr: {}\n", sentence);
+  return unmet.empty() ? 0 : 1;
 }
 
 }  // namespace ttr::cli

@@ -57,6 +57,11 @@ struct SweepGroup {
 };
 std::vector<SweepGroup> reduce(const SweepSpec&, const std::vector<SweepResult>&);
 
+/// The labels of what tells the lines of the table apart: "GLA, 64".
+std::string group_name(const SweepSpec&, const SweepGroup&);
+/// A sentence for every statement of SweepSpec::expect that does not hold. Throws Error for one that says nothing.
+std::vector<std::string> unmet_claims(const SweepSpec&, const std::vector<SweepGroup>&);
+
 struct SweepTable {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;

@@ -104,6 +104,13 @@ std::vector<SweepGroup> reduce(const SweepSpec& spec, const std::vector<SweepRes
   return groups;
 }
 
+std::string group_name(const SweepSpec& spec, const SweepGroup& group) {
+  std::string name;
+  for (std::size_t i = 0; i < spec.axes.size(); ++i)
+    if (varies(spec, i) && !reduced(spec, i)) name += (name.empty() ? "" : ", ") + label(spec, group, i);
+  return name;
+}
+
 SweepTable sweep_table(const SweepSpec& spec, const std::vector<SweepGroup>& groups) {
   SweepTable table;
   std::vector<std::size_t> rows_by, chosen_by;
