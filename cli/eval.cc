@@ -169,10 +169,7 @@ class Eval {
     for (const Row& row : rows) {
       Json one = Json::object().set("time", row.time).set("loss", row.score.loss);
       if (!text_.empty()) one.set("bits_per_byte", row.score.bits());
-      if (!squared())
-        one.set("accuracy", row.score.accuracy)
-            .set("scaled_accuracy", row.score.scaled(chance()))
-            .set("sequence_accuracy", row.score.sequence_accuracy);
+      if (!squared()) row.score.write(one, chance());
       list.push(one.set("positions", row.score.counted).set("sequences", row.score.sequences));
     }
     fmt::print("{}\n", Json::object()

@@ -44,6 +44,10 @@ Json& Json::push(const Json& value) {
   value_->json.push_back(value.value_->json);
   return *this;
 }
+Json& Json::remove(std::string_view key) {
+  value_->json.erase(std::string(key));
+  return *this;
+}
 std::string Json::dump(int indent) const {
   return value_->json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -31,6 +31,7 @@ class Json {
 
   Json& set(std::string_view key, const Json& value);  // returns *this, to chain
   Json& push(const Json& value);
+  Json& remove(std::string_view key);
   std::string dump(int indent = 2) const;
 
   /// Reads text; throws ttr::Error that names `where`.

@@ -21,15 +21,13 @@ void fill(model::Examples& examples, int batch) {
   }
 }
 
-void finish(Score& score, double correct, double whole) {
-  const auto counted = static_cast<double>(std::max<std::int64_t>(1, score.counted));
-  score.loss /= counted, score.accuracy = correct / counted;
-  score.sequence_accuracy = whole / static_cast<double>(std::max<std::int64_t>(1, score.sequences));
-}
-
 }  // namespace
 
 double Score::bits() const { return loss / std::log(2.0); }
+void Score::write(Json& to, double chance) const {
+  to.set("accuracy", accuracy).set("scaled_accuracy", scaled(chance)).set("sequence_accuracy", sequence_accuracy);
+  to.set("example_accuracy", example_accuracy).set("class_accuracy", class_accuracy);
+}
 
 Judge::Judge(const model::Model<float>& model, int batch, int time, int threads)
     : batch_(batch), session_(model, batch, time, threads) {}
@@ -39,30 +37,27 @@ void Judge::add(model::Examples& examples, int real, Score& score) {
   const model::Measure m = session_.forward(examples.batch());
   score.loss += m.loss * static_cast<double>(m.counted);
   score.counted += m.counted, score.sequences += real;
-  correct_ += static_cast<double>(m.correct);
-  if (examples.labels.empty()) return;
-  const std::span<const std::int32_t> predicted = session_.predicted();
-  for (int i = 0; i < real; ++i) {
-    bool right = true;
-    for (std::size_t at = static_cast<std::size_t>(i * examples.time), t = 0;
-         t < static_cast<std::size_t>(examples.time); ++t)
-      right = right && (examples.labels[at + t] < 0 || examples.labels[at + t] == predicted[at + t]);
-    whole_ += right;
-  }
+  if (!examples.labels.empty()) right_.add(examples, session_.predicted());  // what fills a batch has no label
+}
+
+void Judge::finish(Score& score) const {
+  score.loss /= static_cast<double>(std::max<std::int64_t>(1, score.counted));
+  score.accuracy = right_.tokens(), score.sequence_accuracy = right_.sequences();
+  score.example_accuracy = right_.examples(), score.class_accuracy = right_.classes();
 }
 
 Score Judge::of(const model::Task& task, std::int64_t sequences, std::uint64_t seed, const Advance& advance) {
   model::Random random(seed, "test");
   model::Examples examples;
   Score score;
-  correct_ = whole_ = 0;
+  right_ = {};
   for (std::int64_t done = 0; done < sequences; done += batch_) {
     const int real = static_cast<int>(std::min<std::int64_t>(batch_, sequences - done));
     task.draw(random, real, true, examples);
     add(examples, real, score);
     if (advance && !advance(done + real, sequences)) break;
   }
-  finish(score, correct_, whole_);
+  finish(score);
   return score;
 }
 
@@ -71,7 +66,7 @@ Score Judge::of_text(std::span<const unsigned char> text, int time, std::int64_t
   std::int64_t windows = text.empty() ? 0 : static_cast<std::int64_t>((text.size() - 1) / length);
   if (most > 0) windows = std::min(windows, most);
   Score score;
-  correct_ = whole_ = 0;
+  right_ = {};
   for (std::int64_t done = 0; done < windows; done += batch_) {
     model::Examples examples;
     examples.time = time;
@@ -83,7 +78,7 @@ Score Judge::of_text(std::span<const unsigned char> text, int time, std::int64_t
     add(examples, real, score);
     if (advance && !advance(done + real, windows)) break;
   }
-  finish(score, correct_, whole_);
+  finish(score);
   return score;
 }
 

@@ -1,10 +1,11 @@
-// How good a model is: loss, and shares of tokens and of whole sequences that are right.
+// How good a model is: loss, and what is right by the four means of model::Score.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <span>
 
+#include "json.h"
 #include "ttr/tasks.h"
 
 namespace ttr::cli {
@@ -13,10 +14,14 @@ struct Score {
   double loss = 0;               // mean over what counts; natural logarithm, or squared
   double accuracy = 0;           // share of counted positions that are right; cross-entropy alone, as the next
   double sequence_accuracy = 0;  // share of sequences without a mistake
+  double example_accuracy = 0;   // mean over sequences of the share of their positions
+  double class_accuracy = 0;     // mean over labels of the share of their positions
   std::int64_t counted = 0, sequences = 0;
 
   double scaled(double chance) const { return (accuracy - chance) / (1 - chance); }
   double bits() const;  // per position
+  /// All accuracies, by their names.
+  void write(Json&, double chance) const;
 };
 
 class Judge {
@@ -33,10 +38,11 @@ class Judge {
 
  private:
   void add(model::Examples&, int real, Score&);
+  void finish(Score&) const;
 
   int batch_;
   model::Session<float> session_;
-  double correct_ = 0, whole_ = 0;
+  model::Score right_;
 };
 
 }  // namespace ttr::cli

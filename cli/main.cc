@@ -16,6 +16,7 @@
 #include "regress.h"
 #ifdef TTR_WITH_MODEL
 #include "sweep.h"
+#include "tasks.h"
 #include "train.h"
 #include "trained_verbs.h"
 #endif
@@ -31,6 +32,7 @@ constexpr const char* examples = R"(Examples:
   ttr check                                                every property of every layer
   ttr bench gla gated-deltanet                             tokens per second, and the share of the machine's limits
   ttr bench rls-stability                                  the least-squares solvers over 100,000 tokens
+  ttr tasks 'mqar(time=64)' --count 1000 --out mqar.npz    data for other programs; `ttr tasks` lists them
   ttr train parity --layer 'deltanet(range.beta=2)'        train a model of one layer; `ttr train` lists the tasks
   ttr train book.txt --out book                            train a model of the bytes of a text
   ttr generate book --prompt 'It was'                      let it go on after a prompt; `ttr eval book` judges it
@@ -165,9 +167,41 @@ struct SweepVerb {
     command->add_option("--variant", options.variant, "a variant of the file, such as quick");
     command->add_option("--out", options.out, "folder for runs, results.json, table.md and plot.svg")
         ->capture_default_str();
+    command->add_option("--name", options.name, "of the files: NAME.json, NAME.md, NAME.svg");
     command->add_option("--jobs", options.jobs, "runs at a time; 0: one on each core")->capture_default_str();
     command->add_flag("--list", options.list, "print the runs as commands, and run none");
     command->add_flag("--json", options.json, "print results.json");
+  }
+};
+
+struct DataVerbs {
+  ttr::cli::TasksOptions tasks;
+  ttr::cli::NgramOptions ngram;
+  CLI::App *tasks_command = nullptr, *ngram_command = nullptr;
+
+  void declare(CLI::App& app) {
+    tasks_command = app.add_subcommand("tasks", "The data models are trained on: a list, samples, files");
+    tasks_command->add_option("task", tasks.task, "NAME or NAME(setting=value, ..): explain it and show samples");
+    tasks_command->add_option("--count", tasks.count, "sequences; 0: a few to look at")->capture_default_str();
+    tasks_command->add_option("--seed", tasks.seed, "of the data")->capture_default_str();
+    tasks_command
+        ->add_option("--step", tasks.step, "of training, where a curriculum depends on it; -1: after its end")
+        ->capture_default_str();
+    tasks_command->add_flag("--test", tasks.test, "what the task is judged by instead of training data");
+    tasks_command->add_option("--out", tasks.out,
+                              "write them to a file: .jsonl, .csv, .npz or .npy; - is JSON lines");
+    tasks_command->add_flag("--json", tasks.json, "print JSON");
+
+    ngram_command =
+        app.add_subcommand("ngram", "Bits per byte of a text by counting: the baseline of a language model");
+    ngram_command->add_option("file", ngram.file, "a text; any bytes")->required();
+    ngram_command->add_option("--order", ngram.order, "longest context, 0 to 7 bytes")->capture_default_str();
+    ngram_command->add_option("--held", ngram.held, "share at the end of the file that is held for the test")
+        ->capture_default_str();
+    ngram_command->add_option("--held-bytes", ngram.held_bytes, "the same in bytes; 0: by the share")
+        ->capture_default_str();
+    ngram_command->add_flag("--compressors", ngram.compressors, "also gzip and xz, where they are installed");
+    ngram_command->add_flag("--json", ngram.json, "print JSON");
   }
 };
 #endif
@@ -384,6 +418,8 @@ int main(int argc, char** argv) {
   trained.declare(app);
   SweepVerb sweep;
   sweep.declare(app);
+  DataVerbs data;
+  data.declare(app);
 #endif
   BenchVerb bench;
   bench.declare(app);
@@ -416,9 +452,11 @@ int main(int argc, char** argv) {
                      : *derive_command ? run_derive(derive)
                      : *bench.command  ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
-                     : *train.command   ? train.run(regress.command)
-                     : trained.chosen() ? trained.run()
-                     : *sweep.command   ? run_sweep(sweep.options)
+                     : *train.command      ? train.run(regress.command)
+                     : trained.chosen()    ? trained.run()
+                     : *sweep.command      ? run_sweep(sweep.options)
+                     : *data.tasks_command ? run_tasks(data.tasks)
+                     : *data.ngram_command ? run_ngram(data.ngram)
 #endif
                      : check.long_run ? run_check_long(check)
                      : *recipes       ? run_check_recipes(check)

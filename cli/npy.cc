@@ -167,9 +167,13 @@ NpyReader::Read NpyReader::next(double* out) {
 }
 
 std::string npy_header(std::int64_t rows, std::int64_t columns) {
-  // 19 digits hold every 64-bit count.
   std::string dict = fmt::format("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
-  const std::size_t longest = dict.size() - std::to_string(rows).size() + 19;
+  const std::size_t longest = dict.size() - std::to_string(rows).size() + 19;  // 19 digits hold every 64-bit count
+  return npy_header(std::move(dict), longest);
+}
+
+std::string npy_header(std::string dict, std::size_t longest) {
+  longest = std::max(longest, dict.size());
   const std::size_t total = (10 + longest + 1 + 63) / 64 * 64;
   dict.resize(total - 10 - 1, ' ');
   dict += '\n';

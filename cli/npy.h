@@ -43,6 +43,8 @@ class NpyReader : public RowSource {
   BadRow bad_;
 };
 
+/// The header with this Python dict and room for `longest` characters of it.
+std::string npy_header(std::string dict, std::size_t longest = 0);
 /// The header of a C-order float64 array of `rows` x `columns`; its length does not depend on `rows`.
 std::string npy_header(std::int64_t rows, std::int64_t columns);
 

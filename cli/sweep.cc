@@ -51,13 +51,17 @@ int run_sweep(const SweepOptions& options) {
   }
   const std::vector<SweepGroup> groups = reduce(spec, results);
   const SweepTable table = sweep_table(spec, groups);
+  const std::vector<std::string> broken = broken_expectations(spec, groups);
   Json all = Json::object().set("title", spec.title).set("command", options.command).set("date", now_text());
   all.set("version", TTR_VERSION).set("variant", options.variant).set("text", text);
   double seconds = 0;
   Json list = Json::array(), summary = Json::array();
+  const bool curves = spec.x.starts_with("curve") || spec.y.starts_with("curve");
   for (const SweepResult& one : results) {
     seconds += one.saved.at("seconds").number();
-    list.push(one.saved);
+    Json saved = one.saved;
+    if (!curves && !one.result.is_null()) saved.set("result", Json(one.result).remove("curve"));  // most of the bytes
+    list.push(saved);
   }
   for (const std::vector<std::string>& row : table.rows) {
     Json cells = Json::object();
@@ -67,16 +71,18 @@ int run_sweep(const SweepOptions& options) {
   all.set("seconds_of_all_runs", seconds).set("table", summary).set("runs", list);
   const std::string page = fmt::format("# {}\n\n    {}\n\n{}", spec.title.empty() ? "Sweep" : spec.title,
                                        options.command, table.markdown());
-  write_file(options.out + "/results.json", "--out", all.dump() + "\n");
-  write_file(options.out + "/table.md", "--out", page);
-  if (!spec.x.empty()) write_file(options.out + "/plot.svg", "--out", plot_svg(sweep_plot(spec, groups), true));
+  const auto file = [&](const char* usual, const char* ending) {
+    return options.out + "/" + (options.name.empty() ? usual : options.name) + ending;
+  };
+  write_file(file("results", ".json"), "--out", all.dump(1) + "\n");
+  write_file(file("table", ".md"), "--out", page);
+  if (!spec.x.empty()) write_file(file("plot", ".svg"), "--out", plot_svg(sweep_plot(spec, groups), true));
   if (options.json) fmt::print("{}\n", all.dump());
   else
-    fmt::print("{}\n{} runs, {:.0f} s of them in all; {}/results.json, table.md{}\n", table.text(), runs.size(),
-               seconds, options.out, spec.x.empty() ? "" : ", plot.svg");
-  const std::vector<std::string> unmet = unmet_claims(spec, groups);
-  for (const std::string& sentence : unmet) fmt::print(stderr, "ttr: {}\n", sentence);
-  return unmet.empty() ? 0 : 1;
+    fmt::print("{}\n{} runs, {:.0f} s of them in all; {}, {}{}\n", table.text(), runs.size(), seconds,
+               file("results", ".json"), file("table", ".md"), spec.x.empty() ? "" : ", " + file("plot", ".svg"));
+  for (const std::string& one : broken) fmt::print(stderr, "ttr: not as expected: {}\n", one);
+  return broken.empty() ? 0 : 1;
 }
 
 }  // namespace ttr::cli

@@ -3,7 +3,7 @@
 //   FOLDER/runs/KEY.json    one run: settings, command, date and the result of `ttr train --json`; written whole or not
 //                           at all, so that a sweep which was killed goes on where it was
 //   FOLDER/results.json     command, date, text of the sweep and every run
-//   FOLDER/table.md, plot.svg
+//   FOLDER/table.md, plot.svg        (with --name X: X.json, X.md, X.svg)
 //
 // A run that diverges is a result ("diverged"); any other error ends the sweep with the child's sentence.
 #pragma once
@@ -20,7 +20,8 @@ namespace ttr::cli {
 struct SweepOptions {
   std::vector<std::string> what;  // a file, then name=value; or name=value alone
   std::string variant, out = "sweep";
-  int jobs = 0;  // runs at a time; 0: one for each core
+  std::string name;  // of the files: NAME.json, NAME.md, NAME.svg
+  int jobs = 0;      // runs at a time; 0: one for each core
   bool json = false, list = false;
   std::string command;
 };
@@ -57,16 +58,15 @@ struct SweepGroup {
 };
 std::vector<SweepGroup> reduce(const SweepSpec&, const std::vector<SweepResult>&);
 
-/// The labels of what tells the lines of the table apart: "GLA, 64".
-std::string group_name(const SweepSpec&, const SweepGroup&);
-/// A sentence for every statement of SweepSpec::expect that does not hold. Throws Error for one that says nothing.
-std::vector<std::string> unmet_claims(const SweepSpec&, const std::vector<SweepGroup>&);
-
 struct SweepTable {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
   std::string text() const, markdown() const;
 };
+/// "deltanet, 64": the choices that tell a group from the others.
+std::string group_label(const SweepSpec&, const SweepGroup&);
+/// A sentence for every expectation that does not hold. Throws Error for one that cannot be read.
+std::vector<std::string> broken_expectations(const SweepSpec&, const std::vector<SweepGroup>&);
 SweepTable sweep_table(const SweepSpec&, const std::vector<SweepGroup>&);
 Plot sweep_plot(const SweepSpec&, const std::vector<SweepGroup>&);
 

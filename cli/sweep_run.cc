@@ -150,6 +150,7 @@ class Children {
       if (why.empty())
         why = WIFSIGNALED(status) ? fmt::format("it was ended by signal {}", WTERMSIG(status))
                                   : fmt::format("it ended with the code {}", WEXITSTATUS(status));
+      clean(run);
       if (!where.starts_with("step"))
         throw Error(fmt::format("{} (of the run `{}`)", why, command_text(train_words(runs_[run].settings))), where);
       result.failed = why;

@@ -8,6 +8,7 @@
 #include "ttr/status.h"
 
 namespace ttr::cli {
+namespace {
 
 std::string trimmed(std::string_view text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
@@ -15,8 +16,6 @@ std::string trimmed(std::string_view text) {
   while (!text.empty() && blank(text.back())) text.remove_suffix(1);
   return std::string(text);
 }
-
-namespace {
 
 // Pieces of the text between marks that stand in no bracket.
 std::vector<std::string> split(std::string_view text, char mark) {
@@ -90,7 +89,7 @@ bool take_word(SweepSpec& spec, const Line& line) {
   else if (line.name == "log-x") spec.log_x = flag();
   else if (line.name == "log-y") spec.log_y = flag();
   else if (line.name == "eval") spec.eval = value;
-  else if (line.name == "expect") spec.expect = value;
+  else if (line.name == "expect") spec.expect = split(value, ';');
   else if (line.name == "score") {
     const std::size_t blank = value.find(' ');
     const std::string first = value.substr(0, blank);

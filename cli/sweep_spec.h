@@ -10,7 +10,7 @@
 //   best  = rate                       # of these settings the best counts,
 //   mean  = seed                       # over these mean and standard deviation are taken
 //   score = accuracy
-//   expect = deltanet, 64 > GLA, 64 + 0.1; GLA, 32 < 0.5    # otherwise the exit code is 1
+//   expect = deltanet, 64 > GLA, 64 + 0.1; deltanet, 64 > 0.5
 //
 //   [quick]                            # a variant: what it says replaces what stands above
 //   steps = 50
@@ -51,14 +51,11 @@ struct SweepSpec {
   std::string x, y, lines;              // of the plot: an axis, a number, or a list of the result (rows.step)
   std::string x_label, y_label;
   bool log_x = false, log_y = false;
-  std::string expect;  // what must come out, sweep_expect.cc
-  std::string eval;  // words for `ttr eval` after each run; its answer is `eval` of the result
+  std::vector<std::string> expect;  // "deltanet > gla + 0.1", "gla > 0.9": what the scores must satisfy
+  std::string eval;                 // words for `ttr eval` after each run; its answer is `eval` of the result
 
   const SweepAxis* axis(std::string_view name) const;
 };
-
-/// Without blanks at its ends.
-std::string trimmed(std::string_view);
 
 /// Throws Error with the number of the line. `overrides` are lines too, and come last.
 SweepSpec parse_sweep(std::string_view text, const std::string& variant, const std::vector<std::string>& overrides);

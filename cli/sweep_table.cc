@@ -7,6 +7,7 @@
 
 #include "sweep.h"
 #include "text_table.h"
+#include "ttr/status.h"
 
 namespace ttr::cli {
 namespace {
@@ -104,11 +105,44 @@ std::vector<SweepGroup> reduce(const SweepSpec& spec, const std::vector<SweepRes
   return groups;
 }
 
-std::string group_name(const SweepSpec& spec, const SweepGroup& group) {
-  std::string name;
+std::string group_label(const SweepSpec& spec, const SweepGroup& group) {
+  std::string text;
   for (std::size_t i = 0; i < spec.axes.size(); ++i)
-    if (varies(spec, i) && !reduced(spec, i)) name += (name.empty() ? "" : ", ") + label(spec, group, i);
-  return name;
+    if (varies(spec, i) && !reduced(spec, i)) text += (text.empty() ? "" : ", ") + label(spec, group, i);
+  return text;
+}
+
+std::vector<std::string> broken_expectations(const SweepSpec& spec, const std::vector<SweepGroup>& groups) {
+  const auto whole_number = [](const std::string& text, double& number) {
+    char* end = nullptr;
+    number = std::strtod(text.c_str(), &end);
+    return !text.empty() && *end == 0;
+  };
+  const auto value = [&](std::string text) {
+    double number = 0;
+    if (whole_number(text, number)) return number;
+    double more = 0;
+    const std::size_t plus = text.rfind(" + ");
+    if (plus != std::string::npos && whole_number(text.substr(plus + 3), more)) text.resize(plus);
+    std::vector<std::string> names;
+    for (const SweepGroup& group : groups) {
+      names.push_back(group_label(spec, group));
+      if (names.back() == text) return group.score + more;
+    }
+    throw Error(fmt::format("expect speaks of '{}'; the table has {}", text, fmt::join(names, "; ")), "expect");
+  };
+  std::vector<std::string> broken;
+  for (const std::string& one : spec.expect) {
+    std::size_t mark = one.find(" > ");
+    const bool above = mark != std::string::npos;
+    if (!above) mark = one.find(" < ");
+    if (mark == std::string::npos)
+      throw Error(fmt::format("expect has '{}'; write one > other, one > other + number or one < number", one),
+                  "expect");
+    const double a = value(one.substr(0, mark)), b = value(one.substr(mark + 3));
+    if (!(above ? a > b : a < b)) broken.push_back(fmt::format("{}: {:.4f} and {:.4f}", one, a, b));
+  }
+  return broken;
 }
 
 SweepTable sweep_table(const SweepSpec& spec, const std::vector<SweepGroup>& groups) {

@@ -19,6 +19,7 @@
 #include "judge.h"
 #include "progress.h"
 #include "run_folder.h"
+#include "tasks.h"
 #include "train_output.h"
 #include "train_record.h"
 #include "trained.h"
@@ -31,16 +32,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-int list_tasks(bool json) {
-  Json all = Json::array();
-  for (const model::TaskInfo& task : model::tasks()) {
-    if (json) all.push(Json::object().set("name", task.name).set("settings", task.settings).set("about", task.about));
-    else fmt::print("{:<21} {}\n{:<21} {}\n", task.name, task.about, "", task.settings);
-  }
-  if (json) fmt::print("{}\n", Json::object().set("tasks", all).dump());
-  return 0;
-}
 
 // A recipe without braces, or settings as other verbs take them, as a stack: "rls:ridge=1e-3" -> "rls(ridge=1e-3)".
 std::string stack_text(const std::string& layer) {
@@ -202,7 +193,7 @@ class Run {
     const std::int64_t point = std::max<std::int64_t>(1, steps_ / 200);
     while (record_.step < end_ && !interrupted()) {
       const Clock::time_point began = Clock::now();
-      task_->draw(data_, o.batch, false, examples);
+      task_->draw(data_, o.batch, false, examples, record_.step);
       const model::Measure measure = session_->gradient(examples.batch());
       const double length =
           std::isfinite(measure.loss) ? optimiser_->step(model_->values(), session_->gradients()) : measure.loss;

@@ -52,17 +52,24 @@ void run_settings(Visit&& visit, auto& o) {
   visit("--mlp-width", c.mlp_width, "hidden units; 0: by the width");
   visit("--embedding-scale", c.embedding_scale, "standard deviation; 0: 1/sqrt(width)");
   visit("--tied", c.tied, "the head is the embedding");
-  visit("--optimiser", how.method, "adamw, sgd, muon or soap");
+  visit("--optimiser", how.method, "adamw, sgd, muon, soap or shampoo");
   visit("--rate", how.rate, "largest learning rate");
   visit("--schedule", how.schedule, "cosine, linear or constant");
   visit("--warmup", how.warmup, "steps; -1: a twentieth of all, at most 100");
   visit("--last", how.last, "share of the rate that is left at the end");
   visit("--decay", how.decay, "weight decay of matrices");
-  visit("--beta1", how.beta1, "of adamw, and of what muon and soap leave to it");
+  visit("--beta1", how.beta1, "of adamw, and of what muon, soap and shampoo leave to it");
   visit("--beta2", how.beta2, "the same");
   visit("--clip", how.clip, "largest length of the gradient; 0: any");
   visit("--momentum", how.momentum, "of sgd and muon");
   visit("--nesterov", how.nesterov, "sgd looks ahead");
+  visit("--statistics", how.statistics, "of soap and shampoo: what L and R keep at every step");
+  visit("--refresh", how.every, "of soap and shampoo: steps between two looks at the eigenvectors or roots");
+  visit("--longest-side", how.longest, "of soap and shampoo: sides of matrices above this are left alone");
+  visit("--damping", how.damping, "of shampoo: this share of the mean eigenvalue is added");
+  visit("--graft", how.graft, "of shampoo: whose step's length it takes: adam, sgd or none");
+  visit("--groups", how.groups,
+        "rates (factors) and decays of some parameters: 'embedding: rate=0.1; *.norm: decay=0'");
   visit("--ema", how.ema,
         "factor of a running mean of the parameters, which is then what is tested and kept; 0: none");
   visit("--batch", o.batch, "sequences of a step");

@@ -66,14 +66,17 @@ class LineReader {
 }  // namespace
 
 std::map<std::string, std::string> TrainRecord::notes() const {
-  std::string tests, points;
-  for (const TrainRow& r : rows)
+  std::string tests, points, more;
+  for (const TrainRow& r : rows) {
+    more += line(r.score.example_accuracy, r.score.class_accuracy);
     tests += line(r.step, r.rate, r.train_loss, r.score.loss, r.score.accuracy, r.score.sequence_accuracy,
                   r.score.counted, r.score.sequences, r.seconds, r.tokens);
+  }
   for (const Point& p : curve) points += line(p.step, p.loss);
   return {{"task", options.task},
           {"run", line(options.batch, options.seed, options.every, options.judged)},
           {"rows", tests},
+          {"accuracies", more},
           {"curve", points},
           {"sums", line(since_test.sum, since_test.count, since_point.sum, since_point.count)},
           {"clock", line(seconds, train_seconds, tokens)}};
@@ -93,6 +96,10 @@ void TrainRecord::read(const std::map<std::string, std::string>& notes, const st
     tests.take(r.step, r.rate, r.train_loss, r.score.loss, r.score.accuracy, r.score.sequence_accuracy,
                r.score.counted, r.score.sequences, r.seconds, r.tokens);
     rows.push_back(r);
+  }
+  if (notes.count("accuracies")) {  // earlier versions wrote none
+    LineReader more(notes, "accuracies", file);
+    for (TrainRow& r : rows) more.next(), more.take(r.score.example_accuracy, r.score.class_accuracy);
   }
   while (points.next()) {
     Point p{};
@@ -128,10 +135,7 @@ Json to_json(const TrainRow& row, const TrainRecord& of) {
   Json one = Json::object().set("step", row.step).set("rate", row.rate).set("train_loss", row.train_loss);
   one.set("test_loss", row.score.loss);
   if (of.text) one.set("bits_per_byte", row.score.bits());
-  if (!of.squared)
-    one.set("accuracy", row.score.accuracy)
-        .set("scaled_accuracy", row.score.scaled(of.chance))
-        .set("sequence_accuracy", row.score.sequence_accuracy);
+  if (!of.squared) row.score.write(one, of.chance);
   return one.set("seconds", row.seconds).set("tokens", static_cast<std::int64_t>(row.tokens));
 }
 
@@ -148,13 +152,12 @@ Json to_json(const TrainRecord& r) {
         top.step = row.step, top.score.loss = row.score.loss;
       top.score.accuracy = std::max(top.score.accuracy, row.score.accuracy);
       top.score.sequence_accuracy = std::max(top.score.sequence_accuracy, row.score.sequence_accuracy);
+      top.score.example_accuracy = std::max(top.score.example_accuracy, row.score.example_accuracy);
+      top.score.class_accuracy = std::max(top.score.class_accuracy, row.score.class_accuracy);
     }
     best = Json::object().set("step", top.step).set("test_loss", top.score.loss);
     if (r.text) best.set("bits_per_byte", top.score.bits());
-    if (!r.squared)
-      best.set("accuracy", top.score.accuracy)
-          .set("scaled_accuracy", top.score.scaled(r.chance))
-          .set("sequence_accuracy", top.score.sequence_accuracy);
+    if (!r.squared) top.score.write(best, r.chance);
   }
   return Json::object()
       .set("version", TTR_VERSION)

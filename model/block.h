@@ -111,16 +111,32 @@ class Norm {
   Call<T> call_;
 };
 
+/// What mixes tokens in a block.
 template <class T>
-class MixerBlock {
+class TokenMixer {
+ public:
+  virtual ~TokenMixer() = default;
+  virtual void forward(T* r) = 0;
+  virtual void backward(T* dr) = 0;
+  // Where states are carried:
+  virtual void reset() = 0;  // no token seen
+  virtual std::size_t state_bytes() const = 0;
+  virtual bool grows() const = 0;
+  virtual std::string why_not_token_by_token() const = 0;  // empty: it can be
+};
+
+/// A plan and what surrounds it.
+template <class T>
+class MixerBlock final : public TokenMixer<T> {
  public:
   MixerBlock(const Mixer&, const Config&, Shared<T>&);
-  void forward(T* r);
-  void backward(T* dr);
+  void forward(T* r) override;
+  void backward(T* dr) override;
   const Plan& plan() const { return main_.plan(); }
-  void reset();  // where states are carried: no token seen
-  std::size_t state_bytes() const;
-  bool grows() const { return main_.grows(); }
+  void reset() override;
+  std::size_t state_bytes() const override;
+  bool grows() const override { return main_.grows(); }
+  std::string why_not_token_by_token() const override;
 
  private:
   struct Place {

@@ -197,6 +197,7 @@ void fields(Visit&& visit, auto& c) {
   visit("mlp", c.mlp);
   visit("mlp_width", c.mlp_width);
   visit("tied", c.tied);
+  visit("read_out", c.read_out);
   visit("time", c.time);
   visit("embedding_scale", c.embedding_scale);
   visit("norm_eps", c.norm_eps);

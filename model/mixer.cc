@@ -460,6 +460,11 @@ class Builder {
 }  // namespace
 
 Mixer make_mixer(const BlockText& block, const Config& config, int index, int count, Registry& registry) {
+  if (block.mixer == "slstm") {
+    Mixer mixer;
+    mixer.text = block.mixer, mixer.slstm = make_slstm(block, config, index, count, registry);
+    return mixer;
+  }
   return Builder(block, config, index, count, registry).build();
 }
 

@@ -12,6 +12,7 @@
 // says otherwise.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,13 @@ struct Constant {
   Step step;
 };
 
+/// The parameters of a block that no plan runs (slstm.h).
+struct Slstm {
+  int heads = 1, dim = 1, taps = 4;
+  int norm = -1, taps_weight = -1, gates = -1, cells = -1, gate_bias = -1, cell_bias = -1;
+  int gate_recurrence = -1, cell_recurrence = -1, out_norm = -1, out = -1;
+};
+
 struct Mixer {
   std::string text;  // for plan()
   Shape shape;       // of one sequence
@@ -79,10 +87,14 @@ struct Mixer {
   bool gate_first = false, whole_norm = false;
   bool residual = true;  // r += the answer; else r = the answer
   int gate_slot = -1;
+  std::optional<Slstm> slstm;  // then nothing above but the text
 };
 
 /// Of block `index` of `count`, with its parameters. Throws Error.
 Mixer make_mixer(const BlockText&, const Config&, int index, int count, Registry&);
+
+/// Of a block `slstm`. Settings: heads, value_dim, conv, out. Throws Error.
+Slstm make_slstm(const BlockText&, const Config&, int index, int count, Registry&);
 
 /// Settings that a layer was published with: "conv=4, out_norm=head, out_gate=silu".
 std::string published_settings(std::string_view layer);

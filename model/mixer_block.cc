@@ -96,6 +96,12 @@ void MixerBlock<T>::reset() {
   std::fill_n(last_.data(), last_.size(), T(0));
 }
 template <class T>
+std::string MixerBlock<T>::why_not_token_by_token() const {
+  const std::span<const Form> forms = plan().forms();
+  if (std::find(forms.begin(), forms.end(), Form::step) != forms.end()) return {};
+  return "'" + plan().name() + "' cannot be run token by token: " + std::string(plan().why_absent(Form::step));
+}
+template <class T>
 std::size_t MixerBlock<T>::state_bytes() const {
   std::size_t bytes = main_.state_bytes() + static_cast<std::size_t>(last_.size()) * sizeof(T);
   if (convolution_) bytes += convolution_->state_bytes();

@@ -8,10 +8,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "model/block.h"
+#include "model/read_last.h"
+#include "model/slstm.h"
 #include "model/text.h"
 #include "threads/pool.h"
+#include "ttr/axes.h"
 
 namespace ttr::model {
 namespace {
@@ -33,6 +37,7 @@ void check(const Config& c) {
     refuse("loss", "is '" + c.loss + "'; it is cross-entropy or squared");
   if (c.mlp != "swiglu" && c.mlp != "gelu" && c.mlp != "none")
     refuse("mlp", "is '" + c.mlp + "'; it is swiglu, gelu or none");
+  if (c.read_out != "each" && c.read_out != "last") refuse("read_out", "is '" + c.read_out + "'; it is each or last");
   if (c.output_dim == 0 && c.vocabulary == 0) refuse("output_dim", "is 0 without a vocabulary; say how many outputs");
   if (c.tied && c.vocabulary == 0) refuse("tied", "is yes without a vocabulary; there is no embedding to share");
   if (c.tied && c.output_dim != 0 && c.output_dim != c.vocabulary)
@@ -49,6 +54,7 @@ struct Model<T>::Body {
   Registry registry;
   std::vector<Mixer> mixers;
   std::vector<Mlp> mlps;
+  std::optional<ReadLast> read_last;
   int embedding = -1, read_in = -1, read_bias = -1, norm = -1, head = -1;
   int outputs = 0;
   Buffer<T> values;
@@ -90,6 +96,7 @@ Model<T>::Model(const Config& config, std::uint64_t seed) : body_(std::make_uniq
                              {Start::Kind::normal, 1 / std::sqrt(2.0 * count * mlp.hidden), 0}, true);
     b.mlps.push_back(mlp);
   }
+  if (config.read_out == "last") b.read_last = make_read_last(config, b.registry);
   b.norm = b.registry.add("norm", {width}, {Start::Kind::constant, 1, 0});
   if (!config.tied) {
     b.head = b.registry.add("head", {width, b.outputs}, {Start::Kind::normal, deep, 0}, true);
@@ -137,9 +144,18 @@ template <class T>
 std::int64_t Model<T>::state_numbers(int time) const {
   std::int64_t all = 0;
   for (const Mixer& mixer : body_->mixers) {
+    if (mixer.slstm) {
+      all += static_cast<std::int64_t>(4) * mixer.slstm->heads * mixer.slstm->dim +
+             static_cast<std::int64_t>(body_->config.width) * std::max(0, mixer.slstm->taps - 1);
+      continue;
+    }
     const Plan made = plan(mixer.text, mixer.shape, mixer.options);
+    std::int64_t pairs = time;  // that are kept, where a state has the letter N
+    for (const Term& word : made.recipe().weights)
+      if (word.word == "window" && !word.arguments.empty() && word.arguments[0].is_number())
+        pairs = std::min(pairs, static_cast<std::int64_t>(word.arguments[0].number()));
     for (const StateInfo& part : made.states()) {
-      std::int64_t numbers = 1;
+      std::int64_t numbers = Axes(part.shape).has_any("N") ? pairs : 1;
       for (const std::ptrdiff_t n : made.extents(part.shape, time)) numbers *= n;
       all += numbers;
     }
@@ -160,9 +176,12 @@ struct Session<T>::Body {
     const Size rows = shared.most_rows(), width = c.width;
     if (threads > 1) threads::prepare(threads);
     for (std::size_t i = 0; i < model.mixers.size(); ++i) {
-      mixers.push_back(std::make_unique<MixerBlock<T>>(model.mixers[i], c, shared));
+      const Mixer& mixer = model.mixers[i];
+      if (mixer.slstm) mixers.push_back(std::make_unique<SlstmBlock<T>>(*mixer.slstm, c, shared));
+      else mixers.push_back(std::make_unique<MixerBlock<T>>(mixer, c, shared));
       if (i < model.mlps.size()) mlps.push_back(std::make_unique<MlpBlock<T>>(shared, model.mlps[i], c));
     }
+    if (model.read_last) read_last = std::make_unique<ReadLastBlock<T>>(*model.read_last, c, shared);
     norm = std::make_unique<Norm<T>>(shared, c.width, model.norm, c.norm_eps);
     r = Buffer<T>(rows * width), normed = Buffer<T>(rows * width);
     shared.gemm.reserve(width, model.outputs), shared.gemm.reserve(model.outputs, width);
@@ -197,8 +216,9 @@ struct Session<T>::Body {
   const typename Model<T>::Body& model;
   Buffer<T> gradients;
   Shared<T> shared;
-  std::vector<std::unique_ptr<MixerBlock<T>>> mixers;
+  std::vector<std::unique_ptr<TokenMixer<T>>> mixers;
   std::vector<std::unique_ptr<MlpBlock<T>>> mlps;
+  std::unique_ptr<ReadLastBlock<T>> read_last;
   std::unique_ptr<Norm<T>> norm;
   Buffer<T> r, normed, dr, d_normed, outputs, d_outputs, logits, picked, d_picked;
   Buffer<std::int32_t> places, labels, predicted;
@@ -325,6 +345,7 @@ void Session<T>::Body::through(const Batch<T>& batch) {
     mixers[i]->forward(r.data());
     if (i < mlps.size()) mlps[i]->forward(r.data());
   }
+  if (read_last) read_last->forward(r.data());
   norm->forward(r.data(), normed.data());
 }
 
@@ -338,6 +359,7 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
   if (!backward) return measure;
   std::fill_n(dr.data(), rows * width, T(0));
   norm->backward(r.data(), d_normed.data(), dr.data());
+  if (read_last) read_last->backward(dr.data());
   for (std::size_t i = mixers.size(); i-- > 0;) {
     if (i < mlps.size()) mlps[i]->backward(dr.data());
     mixers[i]->backward(dr.data());
@@ -410,13 +432,12 @@ struct Decoder<T>::Body {
         tokens(session.shared.most_rows()),
         rows(session.shared.most_rows() * model.config().input_dim),
         capacity(most) {
+    if (model.config().read_out == "last")
+      throw Error("read_out is last: such a model answers for a whole sequence and has no next token", "read_out");
     for (const auto& mixer : session.mixers) {
       grows = grows || mixer->grows();
-      const std::span<const Form> forms = mixer->plan().forms();
-      if (std::find(forms.begin(), forms.end(), Form::step) == forms.end())
-        throw Error("'" + mixer->plan().name() +
-                        "' cannot be run token by token: " + std::string(mixer->plan().why_absent(Form::step)),
-                    "stack");
+      const std::string why = mixer->why_not_token_by_token();
+      if (!why.empty()) throw Error(why, "stack");
     }
   }
   static constexpr int piece = 256;  // tokens that go through the blocks together

@@ -129,6 +129,7 @@ TEST(ModelDecoder, EveryLayer) {
 TEST(ModelDecoder, FloatHybridsAndRecipes) {
   expect_same<float>(config_of("gated-deltanet*2, softmax(window=8)"), 1e-4);
   expect_same<float>(config_of("rwkv-7, {gate / linear / sgd(beta)}(conv=2), softmax(rotary=yes)"), 1e-4);
+  expect_same<double>(config_of("slstm, gated-deltanet, slstm(conv=0)"), 1e-12);
   Config c = config_of("mamba-2, gla");
   c.mlp = "swiglu";
   expect_same<float>(c, 1e-4);
@@ -163,6 +164,8 @@ TEST(ModelDecoder, Promises) {
   // Per sequence: heads K V and three rows of the convolution of q, k and v, as floats.
   EXPECT_EQ(fixed.state_numbers(100), 2 * 6 * 6 + 3 * (3 * 12));
   EXPECT_EQ(pairs.state_numbers(10), 10 * (12 + 12));
+  EXPECT_EQ(Model<float>(config_of("softmax(window=4)")).state_numbers(10), 4 * (12 + 12));
+  EXPECT_EQ(Model<float>(config_of("rwkv-7(shift=yes)")).state_numbers(10), 2 * 6 * 6 + 12);
   EXPECT_NE(error_of([&] { call(small, 0); }).find("at least one token"), std::string::npos);
   EXPECT_NE(error_of([&] { small.advance({.batch = 2, .time = 1, .tokens = tokens.data()}); }).find("2 sequences"),
             std::string::npos);

@@ -58,6 +58,13 @@ check "--json prints the results" test "$("$ttr" sweep sweep.txt --out second --
 check "--list runs nothing" test "$("$ttr" sweep sweep.txt --out third --list | grep -c '^ttr train ')" -eq 8
 check "and makes no folder" test ! -e third
 
+# What the scores must satisfy decides the exit code; files have the names that are asked for.
+"$ttr" sweep sweep.txt 'expect=deltanet > -1; GLA > deltanet + 2' --out second --name other >/dev/null 2>second.err
+check "an expectation that fails" test $? -eq 1
+check "is named" grep -q 'not as expected: GLA > deltanet + 2: ' second.err
+check "the others are not" test "$(wc -l <second.err)" -eq 1
+check "files by name" test -s second/other.json -a -s second/other.md -a -s second/other.svg
+
 # A run that diverges is a result; the others go on.
 "$ttr" sweep sweep.txt 'rate=1e-3|1e30' clip=0 best=seed mean=rate steps=30 --out wild >wild.txt 2>wild.err
 check "a run may diverge: $(head -c 300 wild.err)" test $? -eq 0
@@ -97,6 +104,7 @@ refused "no task" "names no task" "$ttr" sweep rate=1 --out empty
 refused "an option that ttr train has not" "--colour" "$ttr" sweep sweep.txt colour=red --out empty
 refused "an unknown layer" "no layer named 'deltanat'|deltanat" "$ttr" sweep sweep.txt layer=deltanat --out empty
 refused "a folder that is a file" "'sweep.txt/runs' cannot be made" "$ttr" sweep sweep.txt --out sweep.txt
+refused "an expectation of nobody" "'mlstm'; the table has" "$ttr" sweep sweep.txt 'expect=mlstm > 1' --out first
 refused "no jobs" "--jobs is -1" "$ttr" sweep sweep.txt --jobs -1 --out empty
 [ $failures -eq 0 ] || { echo "$failures failed"; exit 1; }
 echo "all passed"

@@ -8,6 +8,9 @@
 //   ttr::model::Session<float> session(model, 8, 128);       // buffers for 8 sequences of up to 128 tokens each
 //   ttr::model::Batch<float> batch{.batch = 8, .time = 128, .tokens = tokens, .labels = labels};
 //   ttr::model::Measure m = session.gradient(batch);         // m.loss; session.gradients() in the order of model.values()
+//   ttr::model::Decoder<float> decoder(model, 1, 512);       // one sequence, token by token, with states that are carried
+//   std::span<const float> scores = decoder.advance({.batch = 1, .time = 3, .tokens = prompt});
+//   scores = decoder.advance({.batch = 1, .time = 1, .tokens = &next});      // of what comes after `next`
 //
 // A block knows from the plan's table of inputs (Plan::inputs) which projections, convolutions, norms and gates its
 // mixer needs, so that a layer which is added to the library can be trained without a change here. Gradients are
@@ -52,7 +55,9 @@ struct Config {
   std::string mlp = "swiglu";  // swiglu, gelu or none
   int mlp_width = 0;           // hidden units; 0: 8/3 of the width for swiglu, 4 times for gelu, in steps of 16
   bool tied = false;           // the head is the embedding
-  int time = 256;              // longest sequence: what layers with a table of positions are made for
+  std::string read_out =
+      "each";      // or last: every token's outputs are made from the last token's state and its own place
+  int time = 256;  // longest sequence: what layers with a table of positions are made for
   double embedding_scale = 0;  // standard deviation of the embedding; 0: 1/sqrt(width)
   double norm_eps = 1e-6;
 };
@@ -139,10 +144,6 @@ class Session {
 /// The model one call after another, each going on where the last one ended: a prompt in one call, then a token at a time.
 /// A token costs the same however many came before, unless a layer keeps its pairs. After the constructor nothing is
 /// allocated (Plan::kernel() "oracle" aside). The model must outlive it and keep its place.
-///
-///   ttr::model::Decoder<float> decoder(model, 1, 512);                            // one sequence of up to 512 tokens
-///   std::span<const float> scores = decoder.advance({.batch = 1, .time = 3, .tokens = prompt});
-///   scores = decoder.advance({.batch = 1, .time = 1, .tokens = &next});           // of the token after `next`
 template <class T>
 class Decoder {
  public:
