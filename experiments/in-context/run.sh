@@ -4,3 +4,6 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=../common/sweep.sh.inc
 source "$here/../common/sweep.sh.inc"
+sweep piecewise
+[ -n "$quick" ] || sweep linear
+[ -n "$quick" ] || sweep recall
