@@ -6,4 +6,5 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../common/sweep.sh.inc"
 sweep parity
 sweep groups
+[ -n "$quick" ] || sweep s5
 [ -n "$quick" ] || sweep modular
