@@ -5,3 +5,4 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=../common/sweep.sh.inc
 source "$here/../common/sweep.sh.inc"
 sweep solvers
+[ -n "$quick" ] || sweep descent
