@@ -17,12 +17,13 @@ Options options_of(Options options, int threads) {
 }  // namespace
 
 template <class T>
-Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& shared)
+Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& shared, Parts parts)
     : plan_([&] {
         shape.batch = static_cast<int>(shared.batch);
         return ttr::plan(text, shape, options_of<T>(std::move(options), shared.threads));
       }()),
-      shared_(shared) {
+      shared_(shared),
+      parts_(parts) {
   const Footprint bytes = plan_.footprint(shared.time);
   shared.reserve_work(std::max(bytes.workspace, bytes.backward));
   state_ = Buffer<std::byte>(static_cast<Size>(bytes.state));
@@ -32,6 +33,7 @@ Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& sh
 
 template <class T>
 void Call<T>::forward(const Inputs& in, const Outputs& out) {
+  const Stopwatch::Part part(&shared_.watch, parts_.forward);
   const State state{state_.data(), static_cast<std::size_t>(state_.size())};
   const Workspace work{shared_.work.data(), shared_.work_bytes};
   plan_.reset(state);
@@ -44,6 +46,7 @@ void Call<T>::forward(const Inputs& in, const Outputs& out) {
 
 template <class T>
 void Call<T>::backward(const Inputs& in, const Inputs& d_outputs, const Outputs& d_inputs) {
+  const Stopwatch::Part part(&shared_.watch, parts_.backward);
   const ConstState fresh(fresh_.data(), static_cast<std::size_t>(fresh_.size()));
   const Status status =
       plan_.backward(in, fresh, d_outputs, {}, d_inputs, {}, {shared_.work.data(), shared_.work_bytes});
@@ -113,7 +116,10 @@ void MlpBlock<T>::forward(T* r) {
   norm_.forward(input_.data(), normed_.data());
   shared_.gemm.nn(rows, units_, width_, normed_.data(), width_, shared_.value(in_), units_, 0, before_.data(),
                   units_);
-  hidden_forward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), after_.data());
+  {
+    const Stopwatch::Part part(&shared_.watch, &Times::activation);
+    hidden_forward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), after_.data());
+  }
   shared_.gemm.nn(rows, width_, hidden_, after_.data(), hidden_, shared_.value(out_), width_, 1, r, width_);
 }
 
@@ -126,7 +132,10 @@ void MlpBlock<T>::backward(T* dr) {
   Gemm<T>& gemm = shared_.gemm;
   gemm.tn(hidden_, width_, rows, after_.data(), hidden_, dr, width_, 0, shared_.gradient(out_), width_);
   gemm.nt(rows, hidden_, width_, dr, width_, shared_.value(out_), width_, 0, d_after, hidden_);
-  hidden_backward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), d_after, d_before);
+  {
+    const Stopwatch::Part part(&shared_.watch, &Times::activation);
+    hidden_backward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), d_after, d_before);
+  }
   gemm.tn(width_, units_, rows, normed_.data(), width_, d_before, units_, 0, shared_.gradient(in_), units_);
   gemm.nt(rows, width_, units_, d_before, units_, shared_.value(in_), units_, 0, d_normed, width_);
   norm_.backward(input_.data(), d_normed, dr);

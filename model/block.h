@@ -29,7 +29,7 @@ class Shared {
         time(longest),
         now(longest),
         threads(thread_count),
-        gemm(thread_count) {}
+        gemm(thread_count, &watch) {}
 
   enum Scratch {
     out_gradient,
@@ -60,6 +60,7 @@ class Shared {
   T* gradients;
   Size batch, time, now;  // now: tokens of the call at hand
   int threads;
+  Stopwatch watch;
   Gemm<T> gemm;
   Buffer<std::byte> work;
   std::size_t work_bytes = 0;
@@ -74,7 +75,12 @@ class Shared {
 template <class T>
 class Call {
  public:
-  Call(std::string_view text, Shape shape, Options options, Shared<T>& shared);
+  /// The parts of the session's time that the calls belong to.
+  struct Parts {
+    Stopwatch::Seconds forward, backward;
+  };
+  Call(std::string_view text, Shape shape, Options options, Shared<T>& shared,
+       Parts parts = {&Times::norm, &Times::norm});
   void forward(const Inputs&, const Outputs&);
   void backward(const Inputs&, const Inputs& d_outputs, const Outputs& d_inputs);
   const Plan& plan() const { return plan_; }
@@ -82,6 +88,7 @@ class Call {
  private:
   Plan plan_;
   Shared<T>& shared_;
+  Parts parts_;
   Buffer<std::byte> state_, fresh_;
 };
 

@@ -8,8 +8,8 @@
 namespace ttr::model {
 
 template <class T>
-Gemm<T>::Gemm(int threads)
-    : simd_(ttr::simd<T>("")), threads_(threads), wide_(2 * static_cast<Size>(ttr::simd<T>("").lanes)) {
+Gemm<T>::Gemm(int threads, Stopwatch* watch)
+    : simd_(ttr::simd<T>("")), threads_(threads), watch_(watch), wide_(2 * static_cast<Size>(ttr::simd<T>("").lanes)) {
   reserve(sum_block, wide_);
 }
 
@@ -22,6 +22,7 @@ void Gemm<T>::reserve(Size K, Size N) {
 // Panel j of B is [K, wide] from panels_ + j K wide; the last one has fewer columns and the same leading dimension.
 template <class T>
 void Gemm<T>::nn(Size M, Size N, Size K, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  const Stopwatch::Part part(watch_, &Times::product_forward);
   reserve(K, N);
   const Size panels = (N + wide_ - 1) / wide_;
   threads::for_each(threads_, static_cast<int>(panels), [&](int j, int) {
@@ -34,6 +35,7 @@ void Gemm<T>::nn(Size M, Size N, Size K, const T* A, Size lda, const T* B, Size 
 
 template <class T>
 void Gemm<T>::nt(Size M, Size N, Size K, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  const Stopwatch::Part part(watch_, &Times::product_input);
   reserve(K, N);
   const Size panels = (N + wide_ - 1) / wide_;
   threads::for_each(threads_, static_cast<int>(panels), [&](int j, int) {
@@ -61,6 +63,7 @@ void Gemm<T>::rows(Size M, Size N, Size K, const T* A, Size lda, T beta, T* C, S
 
 template <class T>
 void Gemm<T>::tn(Size M, Size N, Size K, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc) {
+  const Stopwatch::Part part(watch_, &Times::product_weight);
   reserve(sum_block, wide_);
   const Size panels = (N + wide_ - 1) / wide_, strip = 128, strips = (M + strip - 1) / strip;
   threads::for_each(threads_, static_cast<int>(panels * strips), [&](int task, int worker) {

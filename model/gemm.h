@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "model/stopwatch.h"
 #include "simd/simd.h"
 
 namespace ttr::model {
@@ -21,7 +22,8 @@ template <class T>
 class Gemm {
  public:
   using Size = std::ptrdiff_t;
-  explicit Gemm(int threads);
+  /// `watch`: told how long the products take, unless null.
+  explicit Gemm(int threads, Stopwatch* watch = nullptr);
 
   /// Room for products whose B is at most K x N; without it a call may allocate.
   void reserve(Size K, Size N);
@@ -37,6 +39,7 @@ class Gemm {
 
   const Simd<T>& simd_;
   int threads_;
+  Stopwatch* watch_;
   Size wide_;              // columns of a panel
   std::vector<T> panels_;  // B of nn and nt; sum_block x panel for every thread of tn
 };

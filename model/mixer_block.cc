@@ -12,7 +12,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
       shared_(shared),
       width_(config.width),
       norm_(shared, config.width, mixer.norm, config.norm_eps),
-      main_(mixer.text, mixer.shape, mixer.options, shared) {
+      main_(mixer.text, mixer.shape, mixer.options, shared, {&Times::mixer_forward, &Times::mixer_backward}) {
   const Size rows = shared.most_rows(), all = mixer.all_width, out = mixer.out_width;
   answer_dim_ = plan().extents(plan().outputs()[0].shape, 1).back();
   input_ = Buffer<T>(rows * width_), normed_ = Buffer<T>(rows * width_);
@@ -59,7 +59,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
         Options{.settings = {{"width", std::to_string(mixer.taps)},
                              {"activation", mixer.activation},
                              {"bias", mixer.taps_bias >= 0 ? "input" : "none"}}},
-        shared);
+        shared, typename Call<T>::Parts{&Times::convolution, &Times::convolution});
   for (std::size_t i = 0; i < mixer.added.size(); ++i) added_.emplace_back(rows * out);
   const bool gated = mixer.gate != Mixer::Gate::none;
   if (mixer.out_norm >= 0) {
@@ -141,6 +141,7 @@ void MixerBlock<T>::run_steps(int s) {
     const Place from = value(s, static_cast<int>(i)), to = value(s, static_cast<int>(i) + 1);
     if (step.kind == Step::Kind::convolution) continue;
     if (step.kind == Step::Kind::map) {
+      const Stopwatch::Part part(&shared_.watch, &Times::activation);
       map_forward(shared_.threads, shared_.gemm.simd(), map_call(step), shared_.rows(), Size(slot.width), from.data,
                   from.stride, to.data, to.stride);
     } else if (step.kind == Step::Kind::copy) {
@@ -165,6 +166,7 @@ void MixerBlock<T>::undo_steps(int s) {
     const Place dy = gradient(s, static_cast<int>(i) + 1);
     if (step.kind == Step::Kind::convolution) continue;
     if (step.kind == Step::Kind::map) {
+      const Stopwatch::Part part(&shared_.watch, &Times::activation);
       map_backward(shared_.threads, shared_.gemm.simd(), map_call(step), shared_.rows(), Size(slot.width), x.data,
                    x.stride, dy.data, dy.stride, dx.data, dx.stride,
                    step.bias < 0 ? nullptr : shared_.gradient(step.bias),
@@ -362,6 +364,7 @@ void MixerBlock<T>::finish_forward() {
   for (const Buffer<T>& one : added_) add_rows(shared_.threads, rows, out_width, one.data(), finished_.data());
   if (gated_.size()) {
     const Place z = value(mixer_.gate_slot, 0);
+    const Stopwatch::Part part(&shared_.watch, &Times::activation);
     const T* const from = finished_.size() ? finished_.data() : answer_.data();
     gate_forward(shared_.threads, shared_.gemm.simd(), mixer_.gate, rows, out_width, from, z.data, z.stride,
                  gated_.data());
@@ -374,6 +377,7 @@ const T* MixerBlock<T>::finish_backward(const T* d_out) {
   const Size rows = shared_.rows(), out_width = mixer_.out_width;
   if (gated_.size()) {
     const Place z = value(mixer_.gate_slot, 0), dz = gradient(mixer_.gate_slot, 0);
+    const Stopwatch::Part part(&shared_.watch, &Times::activation);
     const T* const from = finished_.size() ? finished_.data() : answer_.data();
     T* const dx = shared_.scratch(Shared<T>::added_gradient);
     gate_backward(shared_.threads, shared_.gemm.simd(), mixer_.gate, rows, out_width, from, z.data, z.stride, d_out,

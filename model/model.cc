@@ -7,6 +7,7 @@
 #include "ttr/model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "model/block.h"
@@ -164,6 +165,13 @@ struct Session<T>::Body {
     shared.allocate();
   }
 
+  Measure timed(const Batch<T>& given, bool backward) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Measure measure = run(given, backward);
+    shared.watch.times.all += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return measure;
+  }
+
   void check(const Batch<T>&) const;
   Measure run(const Batch<T>&, bool backward);
   Measure labelled(const Batch<T>&, bool backward);
@@ -304,7 +312,10 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
     if (i < mlps.size()) mlps[i]->forward(r.data());
   }
   norm->forward(r.data(), normed.data());
-  const Measure measure = c.loss == "squared" ? squared(batch, backward) : labelled(batch, backward);
+  const Measure measure = [&] {
+    const Stopwatch::Part part(&shared.watch, &Times::head);
+    return c.loss == "squared" ? squared(batch, backward) : labelled(batch, backward);
+  }();
   if (!backward) return measure;
   std::fill_n(dr.data(), rows * width, T(0));
   norm->backward(r.data(), d_normed.data(), dr.data());
@@ -346,11 +357,11 @@ template <class T>
 Session<T>::Session(Session&&) noexcept = default;
 template <class T>
 Measure Session<T>::forward(const Batch<T>& batch) {
-  return body_->run(batch, false);
+  return body_->timed(batch, false);
 }
 template <class T>
 Measure Session<T>::gradient(const Batch<T>& batch) {
-  return body_->run(batch, true);
+  return body_->timed(batch, true);
 }
 template <class T>
 std::span<T> Session<T>::gradients() noexcept {
@@ -364,6 +375,10 @@ template <class T>
 std::span<const T> Session<T>::outputs() const noexcept {
   if (body_->outputs.size() == 0) return {};
   return {body_->outputs.data(), static_cast<std::size_t>(body_->shared.rows() * body_->model.outputs)};
+}
+template <class T>
+const Times& Session<T>::times() const noexcept {
+  return body_->shared.watch.times;
 }
 
 template class Model<float>;

@@ -85,6 +85,15 @@ struct Measure {
   std::int64_t correct = 0;  // of them, where the largest output is the label's
 };
 
+/// Seconds that the calls of a session took, by what was done.
+struct Times {
+  double all = 0;  // the parts below, and what none of them is: embedding, copies
+  double mixer_forward = 0, mixer_backward = 0;
+  double product_forward = 0, product_input = 0, product_weight = 0;  // y = x W, dx = dy W', dW = x' dy
+  double convolution = 0, norm = 0, activation = 0;                   // forwards and backwards
+  double head = 0;                                                    // products and loss
+};
+
 /// Parameters and what is made of them. Sessions read the values; an optimiser changes them between calls.
 template <class T>
 class Model {
@@ -123,6 +132,8 @@ class Session {
   std::span<const std::int32_t> predicted() const noexcept;
   /// Of the last call with a squared loss: [B, T, output_dim].
   std::span<const T> outputs() const noexcept;
+  /// Of all calls so far.
+  const Times& times() const noexcept;
 
   struct Body;
 
