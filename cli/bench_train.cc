@@ -38,6 +38,7 @@ struct Trained {
   int threads = 1;
   std::size_t parameters = 0;
   double error = 0;                         // of the gradient, relative to the longest tensor
+  double first_loss = 0;
   double step_s = 0, flops = 0, peak = 0;  // flops per token; NaN: no count
   std::vector<Share> shares;               // seconds per step
   double tokens = 0;
@@ -132,10 +133,11 @@ Trained measure(const TrainBenchOptions& o, const std::string& layer, int thread
     if (run == 0) before = session.times();
     const double peak = fma_gflops(Type::f32, threads, 0.005);
     const auto begin = Clock::now();
-    session.gradient(data.batch<float>(o.batch, o.time));
+    const model::Measure measured = session.gradient(data.batch<float>(o.batch, o.time));
     const auto middle = Clock::now();
     optimiser.step(model.values(), session.gradients());
     const double taken = since(begin);
+    if (run == -2) result.first_loss = measured.loss;
     if (run < 0) continue;
     peaks.push_back(peak), steps.push_back(taken);
     stepping += since(middle), all += taken;
@@ -169,7 +171,7 @@ Json json_of(const TrainBenchOptions& o, const Trained& r) {
   j.set("batch", o.batch).set("vocabulary", o.vocabulary).set("threads", r.threads).set("parameters", r.parameters);
   j.set("tokens_per_s", r.tokens_per_s()).set("step_s", r.step_s).set("flops_per_token", r.flops);
   j.set("gflops", r.gflops()).set("f32_gflops", r.peak).set("percent_peak", r.percent());
-  return j.set("gradient_error", r.error).set("shares", shares);
+  return j.set("first_loss", r.first_loss).set("gradient_error", r.error).set("shares", shares);
 }
 
 void print(const TrainBenchOptions& o, const std::vector<Trained>& results) {

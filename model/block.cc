@@ -98,29 +98,27 @@ MlpBlock<T>::MlpBlock(Shared<T>& shared, const Mlp& mlp, const Config& config)
       in_(mlp.in),
       out_(mlp.out),
       norm_(shared, config.width, mlp.norm, config.norm_eps),
-      input_(shared.most_rows() * width_),
+      output_(shared.most_rows() * width_),
       normed_(shared.most_rows() * width_),
       before_(shared.most_rows() * units_),
       after_(shared.most_rows() * hidden_) {
   shared.reserve(Shared<T>::answer_gradient, shared.most_rows() * hidden_);
   shared.reserve(Shared<T>::out_gradient, shared.most_rows() * units_);
   shared.reserve(Shared<T>::normed_gradient, shared.most_rows() * width_);
-  shared.gemm.reserve(width_, units_), shared.gemm.reserve(units_, width_);
-  shared.gemm.reserve(width_, hidden_), shared.gemm.reserve(hidden_, width_);
 }
 
 template <class T>
-void MlpBlock<T>::forward(T* r) {
+const T* MlpBlock<T>::forward(const T* r) {
   const Size rows = shared_.rows();
-  copy_rows(shared_.threads, rows, width_, r, width_, input_.data(), width_);
-  norm_.forward(input_.data(), normed_.data());
-  shared_.gemm.nn(rows, units_, width_, normed_.data(), width_, shared_.value(in_), units_, 0, before_.data(),
-                  units_);
+  input_ = r;
+  norm_.forward(r, normed_.data());
+  shared_.product(in_, rows, normed_.data(), width_, nullptr, 0, before_.data(), units_);
   {
     const Stopwatch::Part part(&shared_.watch, &Times::activation);
     hidden_forward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), after_.data());
   }
-  shared_.gemm.nn(rows, width_, hidden_, after_.data(), hidden_, shared_.value(out_), width_, 1, r, width_);
+  shared_.product(out_, rows, after_.data(), hidden_, r, width_, output_.data(), width_);
+  return output_.data();
 }
 
 template <class T>
@@ -129,16 +127,15 @@ void MlpBlock<T>::backward(T* dr) {
   T* const d_after = shared_.scratch(Shared<T>::answer_gradient);
   T* const d_before = shared_.scratch(Shared<T>::out_gradient);
   T* const d_normed = shared_.scratch(Shared<T>::normed_gradient);
-  Gemm<T>& gemm = shared_.gemm;
-  gemm.tn(hidden_, width_, rows, after_.data(), hidden_, dr, width_, 0, shared_.gradient(out_), width_);
-  gemm.nt(rows, hidden_, width_, dr, width_, shared_.value(out_), width_, 0, d_after, hidden_);
+  shared_.product_weight(out_, rows, after_.data(), hidden_, dr, width_);
+  shared_.product_input(out_, rows, dr, width_, false, d_after, hidden_);
   {
     const Stopwatch::Part part(&shared_.watch, &Times::activation);
     hidden_backward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), d_after, d_before);
   }
-  gemm.tn(width_, units_, rows, normed_.data(), width_, d_before, units_, 0, shared_.gradient(in_), units_);
-  gemm.nt(rows, width_, units_, d_before, units_, shared_.value(in_), units_, 0, d_normed, width_);
-  norm_.backward(input_.data(), d_normed, dr);
+  shared_.product_weight(in_, rows, normed_.data(), width_, d_before, units_);
+  shared_.product_input(in_, rows, d_before, units_, false, d_normed, width_);
+  norm_.backward(input_, d_normed, dr);
 }
 
 template class Shared<float>;

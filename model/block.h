@@ -3,8 +3,12 @@
 //   mixer   r += gate(norm(plan(slots(RMSNorm(r) W_in)))) W_out           (mixer.h)
 //   mlp     r += hidden(RMSNorm(r) W_1) W_2
 //
-// forward(r) adds to r [N, width], N = batch time rows, and keeps what backward reads; backward(dr) turns the gradient of
-// what r became into that of what it was. Gradients of parameters are written, not added: each has one place of use.
+// forward(r) returns what r [N, width] becomes, N = batch time rows, and keeps what backward reads, r among it; backward(dr)
+// turns the gradient of what r became into that of what it was.
+//
+// A session takes the sequences of a batch a few at a time, forwards and backwards, so that what backward reads is still
+// in the caches. Gradients of matrices are added up by their products; other parameters have a gradient of the sequences
+// at hand, `gradient`, which is written, not added (each has one place of use), and then added to the `total`.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +25,20 @@ namespace ttr::model {
 template <class T>
 class Shared {
  public:
-  Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size longest, int thread_count)
+  /// `sequences` at a time, `rounds` times.
+  Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size rounds, Size longest,
+         int thread_count)
       : registry(of),
         values(all_values),
-        gradients(all_gradients),
+        totals(all_gradients),
         batch(sequences),
         time(longest),
         now(longest),
         threads(thread_count),
-        gemm(thread_count, &watch) {}
+        gemm(thread_count, &watch),
+        parts_(rounds > 1 ? static_cast<Size>(of.total()) : 0),
+        packed_(2 * of.parameters().size()),
+        added_(of.parameters().size(), false) {}
 
   enum Scratch {
     out_gradient,
@@ -51,14 +60,59 @@ class Shared {
   }
   T* scratch(int which) const { return scratch_[which].data(); }
   const T* value(int parameter) const { return values + registry[parameter].offset; }
-  T* gradient(int parameter) const { return gradients + registry[parameter].offset; }
+  T* total(int parameter) const { return totals + registry[parameter].offset; }
+  T* gradient(int parameter) const {
+    return (parts_.size() ? parts_.data() : totals) + registry[parameter].offset;
+  }
+
+  /// A call begins: weights may have changed.
+  void begin() {
+    for (Packed& one : packed_) one.now = false;
+    first = true;
+  }
+  /// The sequences at hand are done: their gradients are added up.
+  void end_round(bool backward) {
+    if (backward && parts_.size())
+      for (std::size_t p = 0; p < added_.size(); ++p) {
+        const int parameter = static_cast<int>(p);
+        if (added_[p] || !registry[parameter].trained) continue;
+        const auto size = static_cast<Size>(registry[parameter].size);
+        if (first) std::copy_n(gradient(parameter), size, total(parameter));
+        else
+          for (Size i = 0; i < size; ++i) total(parameter)[i] += gradient(parameter)[i];
+      }
+    first = false;
+  }
+  /// The gradient of this parameter is added to its total where it is made.
+  void adds(int parameter) { added_[static_cast<std::size_t>(parameter)] = true; }
+
+  /// y [M,N] = x W + F for a parameter W [K,N]; F = null: none; F may be y.
+  void product(int parameter, Size M, const T* x, Size ldx, const T* F, Size ldf, T* y, Size ldy) {
+    const Stopwatch::Part part(&watch, &Times::product_forward);
+    gemm.rows(M, x, ldx, packed(parameter, false), F, ldf, y, ldy);
+  }
+  /// dx [M,K] = dy W', or plus that.
+  void product_input(int parameter, Size M, const T* dy, Size lddy, bool add, T* dx, Size lddx) {
+    const Stopwatch::Part part(&watch, &Times::product_input);
+    gemm.rows(M, dy, lddy, packed(parameter, true), add ? dx : nullptr, lddx, dx, lddx);
+  }
+  /// The total of W = x' dy over the M rows, or plus that.
+  void product_weight(int parameter, Size M, const T* x, Size ldx, const T* dy, Size lddy, bool add) {
+    const std::vector<std::ptrdiff_t>& extent = registry[parameter].extent;
+    adds(parameter);
+    gemm.tn(extent[0], extent[1], M, x, ldx, dy, lddy, add ? T(1) : T(0), total(parameter), extent[1]);
+  }
+  void product_weight(int parameter, Size M, const T* x, Size ldx, const T* dy, Size lddy) {
+    product_weight(parameter, M, x, ldx, dy, lddy, !first);
+  }
   Size rows() const { return batch * now; }
   Size most_rows() const { return batch * time; }
 
   const Registry& registry;
   const T* values;
-  T* gradients;
-  Size batch, time, now;  // now: tokens of the call at hand
+  T* totals;
+  Size batch, time, now;  // sequences at a time; now: tokens of the call at hand
+  bool first = true;      // no sequences of the call before those at hand
   int threads;
   Stopwatch watch;
   Gemm<T> gemm;
@@ -67,8 +121,24 @@ class Shared {
   Buffer<double> sums;
 
  private:
+  struct Packed {
+    Panels<T> panels;
+    bool now = false;  // packed since the call began
+  };
+  const Panels<T>& packed(int parameter, bool transposed) {
+    Packed& one = packed_[2 * static_cast<std::size_t>(parameter) + (transposed ? 1 : 0)];
+    const std::vector<std::ptrdiff_t>& extent = registry[parameter].extent;
+    if (!one.now)
+      gemm.pack(extent[transposed ? 1 : 0], extent[transposed ? 0 : 1], value(parameter), extent[1], transposed,
+                one.panels);
+    one.now = true;
+    return one.panels;
+  }
+
   Size sizes_[count] = {}, sums_size_ = 0;
-  Buffer<T> scratch_[count];
+  Buffer<T> scratch_[count], parts_;
+  std::vector<Packed> packed_;  // every parameter, and transposed
+  std::vector<bool> added_;     // by parameter
 };
 
 /// A plan of the library, run from a fresh state. Throws Error with the plan's own sentence where a call fails.
@@ -111,7 +181,7 @@ template <class T>
 class MixerBlock {
  public:
   MixerBlock(const Mixer&, const Config&, Shared<T>&);
-  void forward(T* r);
+  const T* forward(const T* r);
   void backward(T* dr);
   const Plan& plan() const { return main_.plan(); }
 
@@ -146,7 +216,8 @@ class MixerBlock {
   std::vector<std::vector<Size>> inner_;  // of every slot: extents of its input after the time
   std::unique_ptr<Call<T>> convolution_, out_norm_;
   std::vector<std::vector<std::unique_ptr<Call<T>>>> steps_;  // of every slot, where a step is a plan
-  Buffer<T> input_, normed_, shifted_, answer_, finished_, gated_;
+  const T* input_ = nullptr;
+  Buffer<T> output_, normed_, shifted_, answer_, finished_, gated_;
   std::vector<Buffer<T>> levels_, added_, apart_, d_apart_, constants_, d_constants_;
   std::vector<bool> begun_;  // slots whose gradient has been written
   bool fused_gate_ = false;
@@ -161,7 +232,7 @@ template <class T>
 class MlpBlock {
  public:
   MlpBlock(Shared<T>&, const Mlp&, const Config&);
-  void forward(T* r);
+  const T* forward(const T* r);
   void backward(T* dr);
 
  private:
@@ -170,7 +241,8 @@ class MlpBlock {
   bool swiglu_;
   int in_, out_;
   Norm<T> norm_;
-  Buffer<T> input_, normed_, before_, after_;
+  const T* input_ = nullptr;
+  Buffer<T> output_, normed_, before_, after_;
 };
 
 }  // namespace ttr::model
