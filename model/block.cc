@@ -2,8 +2,10 @@
 #include "model/block.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "model/text.h"
+#include "threads/pool.h"
 
 namespace ttr::model {
 namespace {
@@ -19,39 +21,98 @@ Options options_of(Options options, int threads) {
 template <class T>
 Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& shared, Parts parts)
     : plan_([&] {
-        shape.batch = static_cast<int>(shared.batch);
-        return ttr::plan(text, shape, options_of<T>(std::move(options), shared.threads));
+        shape.batch = 1;
+        return ttr::plan(text, shape, options_of<T>(std::move(options), shared.batch > 1 ? 1 : shared.threads));
       }()),
       shared_(shared),
-      parts_(parts) {
+      parts_(parts),
+      status_(static_cast<std::size_t>(shared.batch)) {
   const Footprint bytes = plan_.footprint(shared.time);
   shared.reserve_work(std::max(bytes.workspace, bytes.backward));
-  state_ = Buffer<std::byte>(static_cast<Size>(bytes.state));
-  fresh_ = Buffer<std::byte>(static_cast<Size>(bytes.state));
-  plan_.reset({fresh_.data(), bytes.state});
+  state_bytes_ = (bytes.state + 63) / 64 * 64;
+  states_ = Buffer<std::byte>(static_cast<Size>(state_bytes_) * shared.threads);
+  fresh_ = Buffer<std::byte>(static_cast<Size>(state_bytes_));
+  plan_.reset({fresh_.data(), state_bytes_});
+}
+
+template <class T>
+bool Call<T>::common(std::string_view name, bool outputs) const {
+  for (const InputInfo& info : outputs ? plan_.outputs() : plan_.inputs())
+    if (info.name == name) return !Axes(info.shape).has_any("B");
+  return true;
+}
+
+template <class T>
+template <class AnyTensor>
+NamedTensors<AnyTensor> Call<T>::of_sequence(const NamedTensors<AnyTensor>& all, Size i, bool outputs) const {
+  NamedTensors<AnyTensor> own = all;
+  for (const std::string_view name : all.names()) {
+    AnyTensor& tensor = own[name];
+    if (!tensor.data || common(name, outputs)) continue;
+    using Number = std::conditional_t<std::is_same_v<AnyTensor, Tensor>, T, const T>;
+    tensor.data = static_cast<Number*>(tensor.data) + i * tensor.stride[0];
+    tensor.extent[0] = 1;
+  }
+  return own;
 }
 
 template <class T>
 void Call<T>::forward(const Inputs& in, const Outputs& out) {
   const Stopwatch::Part part(&shared_.watch, parts_.forward);
-  const State state{state_.data(), static_cast<std::size_t>(state_.size())};
-  const Workspace work{shared_.work.data(), shared_.work_bytes};
-  plan_.reset(state);
-  const Status status = plan_.forward(in, state, out, work);
-  if (status == Status::ok) return;
-  plan_.reset(state);
-  const std::string why = plan_.diagnose(in, state, out, work);
-  throw Error(plan_.name() + ": " + (why.empty() ? std::string(to_string(status)) : why), plan_.name());
+  threads::for_each(shared_.batch > 1 ? shared_.threads : 1, static_cast<int>(shared_.batch), [&](int i, int worker) {
+    const State state{states_.data() + static_cast<std::size_t>(worker) * state_bytes_, state_bytes_};
+    plan_.reset(state);
+    status_[static_cast<std::size_t>(i)] =
+        plan_.forward(of_sequence(in, i, false), state, of_sequence(out, i, true), shared_.workspace(worker));
+  });
+  for (Size i = 0; i < shared_.batch; ++i) {
+    const Status status = status_[static_cast<std::size_t>(i)];
+    if (status == Status::ok) continue;
+    const State state{states_.data(), state_bytes_};
+    plan_.reset(state);
+    const std::string why =
+        plan_.diagnose(of_sequence(in, i, false), state, of_sequence(out, i, true), shared_.workspace(0));
+    throw Error(plan_.name() + ": " + (why.empty() ? std::string(to_string(status)) : why), plan_.name());
+  }
 }
 
 template <class T>
 void Call<T>::backward(const Inputs& in, const Inputs& d_outputs, const Outputs& d_inputs) {
   const Stopwatch::Part part(&shared_.watch, parts_.backward);
-  const ConstState fresh(fresh_.data(), static_cast<std::size_t>(fresh_.size()));
-  const Status status =
-      plan_.backward(in, fresh, d_outputs, {}, d_inputs, {}, {shared_.work.data(), shared_.work_bytes});
-  if (status != Status::ok)
-    throw Error(plan_.name() + ", backwards: " + std::string(to_string(status)), plan_.name());
+  const auto size_of = [](const Tensor& tensor) {
+    Size size = 1;
+    for (int d = 0; d < tensor.rank; ++d) size *= tensor.extent[static_cast<std::size_t>(d)];
+    return size;
+  };
+  Size own = 0;  // numbers of the common gradients of a sequence
+  for (const std::string_view name : d_inputs.names())
+    if (common(name, false)) own += size_of(*d_inputs.find(name));
+  if (sums_.size() < own * shared_.batch) sums_ = Buffer<T>(own * shared_.batch);
+  const ConstState fresh(fresh_.data(), state_bytes_);
+  threads::for_each(shared_.batch > 1 ? shared_.threads : 1, static_cast<int>(shared_.batch), [&](int i, int worker) {
+    Outputs d_own = of_sequence(d_inputs, i, false);
+    T* at = sums_.data() + i * own;
+    for (const std::string_view name : d_own.names())
+      if (common(name, false)) d_own[name].data = at, at += size_of(d_own[name]);
+    status_[static_cast<std::size_t>(i)] =
+        plan_.backward(of_sequence(in, i, false), fresh, of_sequence(d_outputs, i, true), {}, d_own, {},
+                       shared_.workspace(worker));
+  });
+  Size at = 0;
+  for (const std::string_view name : d_inputs.names()) {
+    if (!common(name, false)) continue;
+    const Tensor& total = *d_inputs.find(name);
+    const Size size = size_of(total);
+    for (Size j = 0; j < size; ++j) {
+      double sum = 0;
+      for (Size i = 0; i < shared_.batch; ++i) sum += static_cast<double>(sums_.data()[i * own + at + j]);
+      static_cast<T*>(total.data)[j] = static_cast<T>(sum);
+    }
+    at += size;
+  }
+  for (const Status status : status_)
+    if (status != Status::ok)
+      throw Error(plan_.name() + ", backwards: " + std::string(to_string(status)), plan_.name());
 }
 
 template <class T>
@@ -75,8 +136,8 @@ void Norm<T>::forward(const T* x, T* y) {
 }
 
 template <class T>
-void Norm<T>::backward(const T* x, const T* dy, T* dr) {
-  T* const dx = shared_.scratch(Shared<T>::row_gradient);
+void Norm<T>::backward(const T* x, const T* dy, bool add, T* dr) {
+  T* const dx = add ? shared_.scratch(Shared<T>::row_gradient) : dr;
   Inputs in, d_out;
   in["x"] = view(x, shared_.batch, shared_.now, 1, width_);
   in["w"] = view(shared_.value(weight_), width_);
@@ -85,7 +146,7 @@ void Norm<T>::backward(const T* x, const T* dy, T* dr) {
   d_in["x"] = view(dx, shared_.batch, shared_.now, 1, width_);
   d_in["w"] = view(shared_.gradient(weight_), width_);
   call_.backward(in, d_out, d_in);
-  add_rows(shared_.threads, shared_.rows(), Size(width_), dx, dr);
+  if (add) add_rows(shared_.threads, shared_.rows(), Size(width_), dx, dr);
 }
 
 template <class T>
@@ -135,7 +196,7 @@ void MlpBlock<T>::backward(T* dr) {
   }
   shared_.product_weight(in_, rows, normed_.data(), width_, d_before, units_);
   shared_.product_input(in_, rows, d_before, units_, false, d_normed, width_);
-  norm_.backward(input_, d_normed, dr);
+  norm_.backward(input_, d_normed, true, dr);
 }
 
 template class Shared<float>;

@@ -55,8 +55,12 @@ class Shared {
   void reserve_sums(Size numbers) { sums_size_ = std::max(sums_size_, numbers); }
   void allocate() {
     for (int i = 0; i < count; ++i) scratch_[i] = Buffer<T>(sizes_[i]);
-    work = Buffer<std::byte>(static_cast<Size>(work_bytes));
+    work_bytes = (work_bytes + 63) / 64 * 64;
+    work = Buffer<std::byte>(static_cast<Size>(work_bytes) * threads);
     sums = Buffer<double>(sums_size_);
+  }
+  Workspace workspace(int worker) const {
+    return {work.data() + static_cast<std::size_t>(worker) * work_bytes, work_bytes};
   }
   T* scratch(int which) const { return scratch_[which].data(); }
   const T* value(int parameter) const { return values + registry[parameter].offset; }
@@ -116,7 +120,7 @@ class Shared {
   int threads;
   Stopwatch watch;
   Gemm<T> gemm;
-  Buffer<std::byte> work;
+  Buffer<std::byte> work;  // work_bytes for every thread
   std::size_t work_bytes = 0;
   Buffer<double> sums;
 
@@ -141,7 +145,9 @@ class Shared {
   std::vector<bool> added_;     // by parameter
 };
 
-/// A plan of the library, run from a fresh state. Throws Error with the plan's own sentence where a call fails.
+/// A plan of the library, run from a fresh state on the sequences at hand. Every sequence is a task of its own, whatever
+/// the number of threads: gradients of inputs that the sequences share are added in their order. A single sequence is
+/// left to the plan's own threads. Throws Error with the plan's own sentence where a call fails.
 template <class T>
 class Call {
  public:
@@ -156,10 +162,18 @@ class Call {
   const Plan& plan() const { return plan_; }
 
  private:
+  /// The tensors of sequence i; those without a batch are common to all.
+  template <class AnyTensor>
+  NamedTensors<AnyTensor> of_sequence(const NamedTensors<AnyTensor>&, Size i, bool outputs) const;
+  bool common(std::string_view name, bool outputs) const;
+
   Plan plan_;
   Shared<T>& shared_;
   Parts parts_;
-  Buffer<std::byte> state_, fresh_;
+  std::size_t state_bytes_;
+  Buffer<std::byte> states_, fresh_;  // of every thread, and as a state begins
+  Buffer<T> sums_;                    // gradients of common inputs, by sequence
+  std::vector<Status> status_;        // by sequence
 };
 
 /// RMSNorm over rows of `width`.
@@ -168,8 +182,8 @@ class Norm {
  public:
   Norm(Shared<T>& shared, int width, int weight, double eps);
   void forward(const T* x, T* y);
-  /// dr += the gradient with respect to x.
-  void backward(const T* x, const T* dy, T* dr);
+  /// dr becomes the gradient with respect to x, or that is added to it.
+  void backward(const T* x, const T* dy, bool add, T* dr);
 
  private:
   Shared<T>& shared_;

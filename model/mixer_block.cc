@@ -453,7 +453,7 @@ void MixerBlock<T>::backward(T* dr) {
   undo_convolve();
   T* const dn = shared_.scratch(Shared<T>::normed_gradient);
   undo_project(dn);
-  norm_.backward(input_, dn, dr);
+  norm_.backward(input_, dn, true, dr);
 }
 
 template class MixerBlock<float>;

@@ -17,17 +17,16 @@
 namespace ttr::model {
 namespace {
 
-constexpr Size label_group = 256;
+// Rows whose outputs are computed at a time: a million outputs, where that is at least 256 rows.
+Size label_group(Size classes) { return std::clamp<Size>((Size{1} << 20) / classes, 256, 1024); }
 
 // Sequences that go through the model at a time: few, so that what backward reads is still in the caches; enough rows for
-// the products and enough heads for threads. It follows from the model and the batch alone, because it is the order in
+// the products and enough sequences for threads. It follows from the model and the batch alone, because it is the order in
 // which gradients are added. A divisor of the batch: the plans are made for a number of sequences.
 int sequences_at_a_time(const Config& c, int batch) {
-  constexpr int rows = 1024, heads = 4;
-  int sequences = 1;
-  while (sequences < batch && (batch % sequences != 0 || static_cast<Size>(sequences) * c.time < rows ||
-                               sequences * c.heads < heads || sequences < 2))
-    ++sequences;
+  constexpr int rows = 1024, tasks = 8;
+  int sequences = std::min(tasks, batch);
+  while (batch % sequences != 0 || (sequences < batch && static_cast<Size>(sequences) * c.time < rows)) ++sequences;
   return sequences;
 }
 
@@ -167,9 +166,9 @@ struct Session<T>::Body {
     if (c.loss == "squared") {
       outputs = Buffer<T>(all * model.outputs), d_outputs = Buffer<T>(rows * model.outputs);
     } else {
-      logits = Buffer<T>(label_group * model.outputs);
-      picked = Buffer<T>(label_group * width), d_picked = Buffer<T>(label_group * width);
-      places = Buffer<std::int32_t>(rows), labels = Buffer<std::int32_t>(rows);
+      const Size group = label_group(model.outputs);
+      logits = Buffer<T>(group * model.outputs), picked = Buffer<T>(group * width), d_picked = Buffer<T>(group * width);
+      places = Buffer<std::int32_t>(rows), labels = Buffer<std::int32_t>(rows), largest = Buffer<std::int32_t>(group);
     }
     losses = Buffer<double>(rows);
     predicted = Buffer<std::int32_t>(all);
@@ -202,7 +201,7 @@ struct Session<T>::Body {
   std::vector<std::unique_ptr<MlpBlock<T>>> mlps;
   std::unique_ptr<Norm<T>> norm;
   Buffer<T> read, normed, dr, d_normed, outputs, d_outputs, logits, picked, d_picked;
-  Buffer<std::int32_t> places, labels, predicted;
+  Buffer<std::int32_t> places, labels, largest, predicted;
   Buffer<double> losses;
 };
 
@@ -259,23 +258,23 @@ void Session<T>::Body::labelled(const std::int32_t* label, std::int32_t* best, b
   std::fill_n(best, rows, -1);
   for (Size i = 0; i < rows; ++i)
     if (label[i] >= 0) places.data()[count] = static_cast<std::int32_t>(i), labels.data()[count++] = label[i];
-  if (backward) std::fill_n(d_normed.data(), rows * width, T(0));
+  if (backward && count < rows) std::fill_n(d_normed.data(), rows * width, T(0));
   const T weight = measure.counted ? 1 / static_cast<T>(measure.counted) : T(0);
-  for (Size begin = 0; begin < count; begin += label_group) {
-    const Size group = std::min(label_group, count - begin);
+  const Size most = label_group(classes);
+  for (Size begin = 0; begin < count; begin += most) {
+    const Size group = std::min(most, count - begin);
     const std::int32_t* const at = places.data() + begin;
-    for (Size i = 0; i < group; ++i) std::copy_n(normed.data() + at[i] * width, width, picked.data() + i * width);
+    embed_forward(shared.threads, group, width, at, normed.data(), picked.data());
     head_forward(group, picked.data(), logits.data());
-    std::int32_t largest[label_group];
     cross_entropy(shared.threads, shared.gemm.simd(), group, classes, logits.data(), labels.data() + begin, weight,
-                  losses.data() + begin, largest);
+                  losses.data() + begin, largest.data());
     for (Size i = 0; i < group; ++i) {
-      best[at[i]] = largest[i];
-      measure.correct += largest[i] == labels.data()[begin + i];
+      best[at[i]] = largest.data()[i];
+      measure.correct += largest.data()[i] == labels.data()[begin + i];
     }
     if (!backward) continue;
     head_backward(group, picked.data(), logits.data(), d_picked.data());
-    for (Size i = 0; i < group; ++i) std::copy_n(d_picked.data() + i * width, width, d_normed.data() + at[i] * width);
+    scatter_rows(shared.threads, group, width, at, d_picked.data(), d_normed.data());
   }
   for (Size i = 0; i < count; ++i) measure.loss += losses.data()[i] / static_cast<double>(measure.counted);
 }
@@ -324,8 +323,7 @@ void Session<T>::Body::round(const Batch<T>& batch, Size row, bool backward, Mea
     else labelled(batch.labels + row, predicted.data() + row, backward, measure);
   }
   if (!backward) return;
-  std::fill_n(dr.data(), rows * width, T(0));
-  norm->backward(r, d_normed.data(), dr.data());
+  norm->backward(r, d_normed.data(), false, dr.data());
   for (std::size_t i = mixers.size(); i-- > 0;) {
     if (i < mlps.size()) mlps[i]->backward(dr.data());
     mixers[i]->backward(dr.data());

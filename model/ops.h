@@ -62,6 +62,10 @@ void shift_forward(int threads, Size batch, Size time, Size width, const T* x, T
 template <class T>
 void shift_backward(int threads, Size batch, Size time, Size width, const T* dd, T* dx);
 
+/// Row number_i of y = row i of x; no number twice.
+template <class T>
+void scatter_rows(int threads, Size rows, Size width, const std::int32_t* numbers, const T* x, T* y);
+
 /// r_i = E[token_i], and dE[token_i] += dr_i.
 template <class T>
 void embed_forward(int threads, Size rows, Size width, const std::int32_t* tokens, const T* table, T* r);
