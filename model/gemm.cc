@@ -11,7 +11,10 @@ namespace {
 
 template <class T>
 void copy(const T* from, Size count, T* to) {
-  std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  if (bytes == 128) std::memcpy(to, from, 128);  // a length that is known is no call
+  else if (bytes == 64) std::memcpy(to, from, 64);
+  else std::memcpy(to, from, bytes);
 }
 
 }  // namespace
@@ -21,8 +24,7 @@ Gemm<T>::Gemm(int threads, Stopwatch* watch)
     : simd_(ttr::simd<T>("")),
       threads_(threads),
       watch_(watch),
-      wide_(2 * static_cast<Size>(ttr::simd<T>("").lanes)),
-      copied_(threads * row_block * depth) {}
+      wide_(2 * static_cast<Size>(ttr::simd<T>("").lanes)) {}
 
 template <class T>
 void Gemm<T>::resize(Buffer<T>& buffer, Size size) const {
@@ -59,34 +61,21 @@ void Gemm<T>::rows(Size M, const T* A, Size lda, const Panels<T>& B, const T* F,
   const Size K = B.K_, N = B.N_, count = panels(N), blocks = (M + row_block - 1) / row_block;
   // Few rows: their columns are tasks too.
   const Size cuts = std::clamp<Size>(8 / std::max<Size>(blocks, 1), 1, std::max<Size>(1, count / 4));
-  const bool apart = lda * static_cast<Size>(sizeof(T)) > near_bytes && N > 2 * wide_;
-  threads::for_each(threads_, static_cast<int>(blocks * cuts), [&](int task, int worker) {
+  threads::for_each(threads_, static_cast<int>(blocks * cuts), [&](int task, int) {
     const Size m0 = task / cuts * row_block, m = std::min(row_block, M - m0);
     const Size first = count * (task % cuts) / cuts, last = count * (task % cuts + 1) / cuts;
-    T* const near = copied_.data() + worker * row_block * depth;
-    Size begin = 0;
-    do {  // once for K = 0, which clears C
-      const Size end = std::min(begin + depth, K);
-      for (Size k0 = begin; apart && k0 < end; k0 += sum_block) {
-        const Size k = std::min(sum_block, end - k0);
-        for (Size i = 0; i < m; ++i) copy(A + (m0 + i) * lda + k0, k, near + (k0 - begin) * row_block + i * k);
-      }
-      for (Size j = first; j < last; ++j) {
-        const Size n = std::min(wide_, N - j * wide_);
-        T* const to = C + m0 * ldc + j * wide_;
-        Size k0 = begin;
-        do {
-          const Size k = std::min(sum_block, end - k0);
-          const T* const a = apart ? near + (k0 - begin) * row_block : A + m0 * lda + k0;
-          const T* const b = B.data_.data() + (k0 * count + j * k) * wide_;
-          const T* const onto = k0 > 0 ? to : F ? F + m0 * ldf + j * wide_ : nullptr;
-          simd_.gemm_nn_onto(m, n, k, nullptr, a, apart ? k : lda, b, wide_, T(1), onto, k0 > 0 ? ldc : ldf, to, ldc,
-                             nullptr);
-          k0 += sum_block;
-        } while (k0 < end);
-      }
-      begin = end;
-    } while (begin < K);
+    for (Size j = first; j < last; ++j) {
+      const Size n = std::min(wide_, N - j * wide_);
+      T* const to = C + m0 * ldc + j * wide_;
+      Size k0 = 0;
+      do {  // once for K = 0, which clears C
+        const Size k = std::min(sum_block, K - k0);
+        const T* const onto = k0 > 0 ? to : F ? F + m0 * ldf + j * wide_ : nullptr;
+        simd_.gemm_nn_onto(m, n, k, nullptr, A + m0 * lda + k0, lda, B.data_.data() + (k0 * count + j * k) * wide_,
+                           wide_, T(1), onto, k0 > 0 ? ldc : ldf, to, ldc, nullptr);
+        k0 += sum_block;
+      } while (k0 < K);
+    }
   });
 }
 

@@ -9,7 +9,7 @@
 //
 //   B goes into panels as wide as a tile, cut into blocks of `sum_block` rows: a block of a panel lies in the first
 //   cache, whatever the leading dimension is. A matrix of weights that serves many products is packed once (Panels).
-//   Rows of A are copied side by side, `row_block` of them and `sum_block` numbers each, where they lie far apart.
+//   A is read where it lies: its rows are used up from left to right.
 //   tn packs both sides, `depth` rows at a time: A in strips of 16 columns, a cache line of floats, B in panels.
 //
 // Every number of C is the sum over blocks of `sum_block` in their order, so its bits depend neither on the threads nor on
@@ -64,17 +64,15 @@ class Gemm {
 
  private:
   static constexpr Size sum_block = 128, row_block = 64, depth = 8 * sum_block;
-  static constexpr Size strip = 16;         // columns of A side by side in tn
-  static constexpr Size near_bytes = 1024;  // rows of A that lie closer together are left where they are
+  static constexpr Size strip = 16;  // columns of A side by side in tn
   Size panels(Size N) const { return (N + wide_ - 1) / wide_; }
   void resize(Buffer<T>& buffer, Size size) const;
 
   const Simd<T>& simd_;
   int threads_;
   Stopwatch* watch_;
-  Size wide_;             // columns of a panel
-  Panels<T> own_;         // B of nn and nt
-  Buffer<T> copied_;      // rows: row_block x depth for every thread
+  Size wide_;               // columns of a panel
+  Panels<T> own_;           // B of nn and nt
   Buffer<T> left_, right_;  // tn
 };
 
