@@ -54,7 +54,8 @@ std::vector<Library> libraries() {
                    else if (p.right) gemm.nt(p.M, p.N, p.K, A, p.lda(), B, p.ldb(), 0, C, p.N);
                    else gemm.nn(p.M, p.N, p.K, A, p.lda(), B, p.ldb(), 0, C, p.N);
                  }});
-  using Cblas = void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
+  using Cblas =
+      void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
   const auto blas = [&](const char* name, void* library, const char* set_threads) {
     if (!library) return;
     const auto gemm = symbol<Cblas>(library, "cblas_sgemm");
@@ -68,7 +69,8 @@ std::vector<Library> libraries() {
                    }});
   };
   blas("OpenBLAS", open_first({"libopenblas.so.0", "openblas-pthread/libopenblas.so.0"}), "openblas_set_num_threads");
-  blas("BLIS", open_first({"libblis.so.4", "libblis.so.3", "blis-openmp/libblis.so.4"}), "bli_thread_set_num_threads");
+  blas("BLIS", open_first({"libblis.so.4", "libblis.so.3", "blis-openmp/libblis.so.4"}),
+       "bli_thread_set_num_threads");
   if (void* const dnnl = open_first({"libdnnl.so.2", "libdnnl.so.3"})) {
     using Sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t,
                           const float*, std::int64_t, float, float*, std::int64_t);
@@ -109,7 +111,8 @@ int main(int count, char** arguments) {
 
   std::printf("%s%-5s %s %5s %s %5s %s %5s", markdown ? "| " : "", "kind", markdown ? "|" : "", "rows",
               markdown ? "|" : "", "in", markdown ? "|" : "", "out");
-  for (const Library& library : all) std::printf(" %s %8s, 1  %s 2  ", markdown ? "|" : "", library.name.c_str(), markdown ? "|" : "");
+  for (const Library& library : all)
+    std::printf(" %s %8s, 1  %s 2  ", markdown ? "|" : "", library.name.c_str(), markdown ? "|" : "");
   std::printf("%s\n", markdown ? "|" : "");
   if (markdown) {
     std::printf("|");

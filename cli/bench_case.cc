@@ -486,12 +486,12 @@ double network_flops(const std::string& name, const Plan& plan) {
 
 double recurrence_flops(const std::string& layer, double key_dim, double value_dim, double heads, double time) {
   // The plain recurrence; multiples of K V per token and head.
-  static const std::map<std::string, double> counts = {{"gla", 5},     {"hgrn-2", 5},
-                                                       {"rwkv-6", 5},  {"simple-gla", 5},
-                                                       {"retnet", 5},  {"lightning-attention", 5},
-                                                       {"mamba-2", 5}, {"mlstm", 5},
+  static const std::map<std::string, double> counts = {{"gla", 5},      {"hgrn-2", 5},
+                                                       {"rwkv-6", 5},   {"simple-gla", 5},
+                                                       {"retnet", 5},   {"lightning-attention", 5},
+                                                       {"mamba-2", 5},  {"mlstm", 5},
                                                        {"deltanet", 6}, {"gated-deltanet", 7},
-                                                       {"kda", 7},     {"rwkv-7", 9},
+                                                       {"kda", 7},      {"rwkv-7", 9},
                                                        {"dplr", 9}};
   if (layer == "softmax-attention") return 2 * (key_dim + value_dim) * (time + 1) / 2 * heads;
   const auto found = counts.find(layer);

@@ -37,7 +37,7 @@ struct Trained {
   std::string layer;
   int threads = 1;
   std::size_t parameters = 0;
-  double error = 0;                         // of the gradient, relative to the longest tensor
+  double error = 0;  // of the gradient, relative to the longest tensor
   double first_loss = 0;
   double step_s = 0, flops = 0, peak = 0;  // flops per token; NaN: no count
   std::vector<Share> shares;               // seconds per step
@@ -57,7 +57,8 @@ struct Data {
     model::Random random(1, "bench train");
     const auto draw = [&](std::vector<std::int32_t>& to) {
       to.resize(static_cast<std::size_t>(o.batch) * static_cast<std::size_t>(o.time));
-      for (std::int32_t& token : to) token = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(o.vocabulary)));
+      for (std::int32_t& token : to)
+        token = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(o.vocabulary)));
     };
     draw(tokens), draw(labels);
   }
@@ -177,9 +178,9 @@ Json json_of(const TrainBenchOptions& o, const Trained& r) {
 void print(const TrainBenchOptions& o, const std::vector<Trained>& results) {
   TextTable speed({"layer", "threads", "parameters", "tokens/s", "ms/step", "MFLOP/token", "GFLOP/s", "% peak"});
   for (const Trained& r : results)
-    speed.row({r.layer, std::to_string(r.threads), std::to_string(r.parameters), fmt::format("{:.0f}", r.tokens_per_s()),
-               short_number(1e3 * r.step_s), short_number(1e-6 * r.flops), short_number(r.gflops()),
-               short_number(r.percent())});
+    speed.row({r.layer, std::to_string(r.threads), std::to_string(r.parameters),
+               fmt::format("{:.0f}", r.tokens_per_s()), short_number(1e3 * r.step_s), short_number(1e-6 * r.flops),
+               short_number(r.gflops()), short_number(r.percent())});
   std::vector<std::string> header = {"percent of the time", "threads"};
   for (const Share& share : results.front().shares) header.push_back(share.name);
   TextTable shares(header);
@@ -190,10 +191,11 @@ void print(const TrainBenchOptions& o, const std::vector<Trained>& results) {
     for (const Share& share : r.shares) cells.push_back(fmt::format("{:.1f}", 100 * share.seconds / all));
     shares.row(cells);
   }
-  fmt::print("{} blocks of width {} with {} heads, vocabulary {}, {} sequences of {} tokens, AdamW; median of {} steps.\n"
-             "Peak of {} in the same run: {} GFLOP/s.\n\n{}\n{}",
-             o.blocks, o.width, o.heads, o.vocabulary, o.batch, o.time, o.runs, vector_unit(),
-             short_number(results.back().peak), speed.text(), shares.text());
+  fmt::print(
+      "{} blocks of width {} with {} heads, vocabulary {}, {} sequences of {} tokens, AdamW; median of {} steps.\n"
+      "Peak of {} in the same run: {} GFLOP/s.\n\n{}\n{}",
+      o.blocks, o.width, o.heads, o.vocabulary, o.batch, o.time, o.runs, vector_unit(),
+      short_number(results.back().peak), speed.text(), shares.text());
 }
 
 }  // namespace
@@ -205,13 +207,15 @@ int run_bench_train(const TrainBenchOptions& given) {
     o.runs = std::min(o.runs, 2), o.vocabulary = std::min(o.vocabulary, 64);
   }
   const auto check = [](const char* option, int value, int most) {
-    if (value < 1 || value > most) throw Error(fmt::format("{} is {}; it can be 1 to {}", option, value, most), option);
+    if (value < 1 || value > most)
+      throw Error(fmt::format("{} is {}; it can be 1 to {}", option, value, most), option);
   };
   check("--blocks", o.blocks, 256), check("--width", o.width, 8192), check("--heads", o.heads, o.width);
   check("--time", o.time, 65536), check("--batch", o.batch, 65536), check("--vocabulary", o.vocabulary, 1 << 20);
   check("--runs", o.runs, 1000);
   if (o.batch < 2 || o.vocabulary < 2)
-    throw Error("a step has at least two sequences (--batch) and two tokens to choose from (--vocabulary)", "--batch");
+    throw Error("a step has at least two sequences (--batch) and two tokens to choose from (--vocabulary)",
+                "--batch");
   if (o.threads.empty()) o.threads = {static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
   for (const int threads : o.threads) check("--threads", threads, 256);
   for (const std::string& layer : o.layers) model::Model<float>(config_of(o, layer));  // before anything is measured

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runner.h"
 #include "ttr/ttr.h"
 
 namespace ttr::cli {
@@ -31,5 +32,15 @@ struct Case {
 std::string name_of(const Case&);
 Case parse_case(const std::string& text);
 std::vector<Case> standard_cases();
+
+/// Whether an input is the log of a factor, or a rate that a step multiplies.
+bool is_gate(const InputInfo&);
+/// Gates that leave something of the first token to the last: what old tokens give and get is not lost in rounding.
+void open_gates(const Plan&, NamedNumbers& inputs);
+/// Gates that close within a few tokens, and values of a size at which a product with the inverse of what they close to is
+/// no float any more.
+void make_strong(const Plan&, std::uint64_t seed, NamedNumbers& inputs);
+/// Gates of -15 to -20, rates that a step in (0, 1) multiplies of -20 to -40; the names of both.
+std::vector<std::string> close_gates(const Plan&, NamedNumbers& inputs);
 
 }  // namespace ttr::cli

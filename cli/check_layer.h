@@ -18,8 +18,6 @@ struct Undetermined {
 /// The plan that a case checks, of one sequence.
 Plan plan_of_case(const LayerInfo&, const std::string& settings, const Case&);
 
-/// Whether an input is a gate, whose log a case may close.
-bool is_gate(const InputInfo&);
 /// A solve without a ridge that stays: of all answers that fit as well, that of least norm.
 bool has_least_norm(const Recipe&);
 /// A plan that is not causal has neither steps nor a recurrent form.

@@ -44,9 +44,36 @@ Json& Json::push(const Json& value) {
   value_->json.push_back(value.value_->json);
   return *this;
 }
+Json& Json::remove(std::string_view key) {
+  value_->json.erase(std::string(key));
+  return *this;
+}
 std::string Json::dump(int indent) const {
   return value_->json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
+
+Json Json::parse(std::string_view text, const std::string& where) {
+  Json j;
+  j.value_->json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (j.value_->json.is_discarded()) throw Error(where + " is not JSON", where);
+  return j;
+}
+Json Json::at(std::string_view key) const {
+  Json j;
+  if (!value_->json.is_object()) return j;
+  const auto found = value_->json.find(std::string(key));
+  if (found != value_->json.end()) j.value_->json = *found;
+  return j;
+}
+Json Json::at(std::size_t index) const {
+  Json j;
+  if (value_->json.is_array() && index < value_->json.size()) j.value_->json = value_->json[index];
+  return j;
+}
+std::size_t Json::size() const { return value_->json.is_structured() ? value_->json.size() : 0; }
+bool Json::is_null() const { return value_->json.is_null(); }
+double Json::number() const { return value_->json.is_number() ? value_->json.get<double>() : std::nan(""); }
+std::string Json::text() const { return value_->json.is_string() ? value_->json.get<std::string>() : ""; }
 
 Header parse_safetensors_header(std::string_view text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

@@ -31,7 +31,17 @@ class Json {
 
   Json& set(std::string_view key, const Json& value);  // returns *this, to chain
   Json& push(const Json& value);
+  Json& remove(std::string_view key);
   std::string dump(int indent = 2) const;
+
+  /// Reads text; throws ttr::Error that names `where`.
+  static Json parse(std::string_view text, const std::string& where);
+  Json at(std::string_view key) const;  // of an object; null if there is none
+  Json at(std::size_t index) const;     // of an array
+  std::size_t size() const;             // of an object or array, else 0
+  bool is_null() const;
+  double number() const;     // NaN if it is none
+  std::string text() const;  // empty if it is none
 
  private:
   struct Value;

@@ -239,6 +239,11 @@ int run_layers(const LayersOptions& options) {
     write_file(*options.map, "--map", map_svg(layer_map(layers())));
     return 0;
   }
+  if (options.name == "slstm")
+    throw Error(
+        "'slstm' is no regression and so no layer here; as a baseline it is a block of a model: "
+        "ttr train TASK --stack slstm (docs/model.md)",
+        "slstm");
   if (!options.name.empty()) {
     const bool is_recipe = options.name.find('/') != std::string::npos;
     const LayerInfo info = is_recipe ? info_of_recipe(options.name)

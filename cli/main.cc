@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,8 +15,12 @@
 #include "commands.h"
 #include "json.h"
 #include "regress.h"
+#include "regress_input.h"
 #ifdef TTR_WITH_MODEL
+#include "sweep.h"
+#include "tasks.h"
 #include "train.h"
+#include "trained_verbs.h"
 #endif
 #include "ttr/version.h"
 
@@ -29,10 +34,13 @@ constexpr const char* examples = R"(Examples:
   ttr check                                                every property of every layer
   ttr bench gla gated-deltanet                             tokens per second, and the share of the machine's limits
   ttr bench rls-stability                                  the least-squares solvers over 100,000 tokens
-  ttr train parity --stack 'deltanet(range.beta=2)'        train a model of one layer; `ttr train` lists the tasks
+  ttr tasks 'mqar(time=64)' --count 1000 --out mqar.npz    data for other programs; `ttr tasks` lists them
+  ttr train parity --layer 'deltanet(range.beta=2)'        train a model of one layer; `ttr train` lists the tasks
+  ttr train book.txt --out book                            train a model of the bytes of a text
+  ttr generate book --prompt 'It was'                      let it go on after a prompt; `ttr eval book` judges it
 )";
 
-// Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted.
+// Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted by Ctrl-C, 143 by SIGTERM.
 int report_error(const std::string& message, const std::string& where, bool json) {
   if (json) {
     const ttr::cli::Json error = ttr::cli::Json::object().set("message", message).set("where", where);
@@ -64,44 +72,138 @@ struct TrainVerb {
   CLI::App* command = nullptr;
 
   void declare(CLI::App& app) {
-    command = app.add_subcommand("train", "Train a model of any stack of layers on a task");
-    ttr::model::Config& c = options.config;
-    ttr::model::OptimiserConfig& how = options.optimiser;
+    command = app.add_subcommand("train", "Train a model of any stack of layers on a task or a text file");
     const auto option = [&](const char* name, auto& value, const char* meaning) {
       return command->add_option(name, value, meaning)->capture_default_str();
     };
-    CLI::Option* const task =
-        command->add_option("task", options.task, "NAME or NAME(setting=value, ..); none: list them");
-    option("--stack", c.stack, "layers and recipes: 'gated-deltanet*3, softmax(window=128)'");
-    option("--width", c.width, "of the residual stream");
-    option("--heads", c.heads, "heads of every layer");
-    option("--key-dim", c.key_dim, "0: width / heads");
-    option("--value-dim", c.value_dim, "0: width / heads");
-    option("--mlp", c.mlp, "swiglu, gelu or none");
-    option("--mlp-width", c.mlp_width, "hidden units; 0: by the width");
-    option("--embedding-scale", c.embedding_scale, "standard deviation; 0: 1/sqrt(width)");
-    command->add_flag("--tied", c.tied, "the head is the embedding");
-    option("--optimiser", how.method, "adamw, sgd, muon or soap");
-    option("--rate", how.rate, "largest learning rate");
-    option("--schedule", how.schedule, "cosine, linear or constant");
-    option("--warmup", how.warmup, "steps");
-    option("--steps", how.steps, "steps of the schedule");
-    option("--decay", how.decay, "weight decay of matrices");
-    option("--clip", how.clip, "largest length of the gradient; 0: any");
-    option("--momentum", how.momentum, "of sgd and muon");
-    option("--ema", how.ema, "factor of a running mean of the parameters; 0: none");
-    option("--batch", options.batch, "sequences of a step");
-    option("--until", options.until, "stop after this many steps; 0: all");
-    option("--every", options.every, "steps between two tests; 0: a tenth of all");
-    option("--test", options.judged, "sequences of a test");
-    CLI::Option* const seed = option("--seed", options.seed, "of parameters and data");
+    command->add_option(
+        "task", options.task,
+        "a task with settings (NAME or NAME(setting=value, ..)), or a text file; none: list the tasks");
+    command->add_option("--out", options.out, "folder for checkpoints, the log and, at the end, model.safetensors");
+    command->add_flag("--resume", options.resume,
+                      "go on with the run in that folder, with its settings; begin it if there is none");
+    option("--time", options.time, "bytes of a sequence, of a text file");
+    option("--held", options.held, "share at the end of a text file that is held out for the tests");
+    ttr::cli::run_settings(
+        [&](const char* name, auto& value, const char* meaning) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) command->add_flag(name, value, meaning);
+          else option(name, value, meaning);
+        },
+        options);
     option("--threads", options.threads, "0: all cores");
-    command->add_option("--checkpoint", options.checkpoint, "write a .safetensors file at every test and at Ctrl-C");
-    command->add_option("--resume", options.resume, "go on from such a file, with the settings it has")
-        ->excludes(task)
-        ->excludes(seed);
+    option("--until", options.until, "stop after this many steps; 0: all");
+    option("--checkpoint-every", options.checkpoint_every, "steps; 0: at every test and every minute");
+    command->add_option("--report", options.report, "write a report, one self-contained HTML file");
     command->add_flag("--json", options.json, "print JSON");
     command->add_flag("--quiet", options.quiet, "print the tests only");
+  }
+  int run(const std::string& text) {
+    options.command = text;
+    for (const CLI::Option* one : command->get_options())
+      if (one->count() > 0) options.given.insert(one->get_name());
+    return run_train(options);
+  }
+};
+
+struct TrainedVerbs {
+  ttr::cli::EvalOptions eval;
+  ttr::cli::GenerateOptions generate;
+  ttr::cli::InspectOptions inspect;
+  CLI::App *eval_command = nullptr, *generate_command = nullptr, *inspect_command = nullptr;
+
+  void declare(CLI::App& app) {
+    eval_command =
+        app.add_subcommand("eval", "Judge a trained model: loss, accuracy, bits per byte, at several lengths");
+    eval_command->add_option("model", eval.model, "the folder of a run, or a .safetensors file of one")->required();
+    eval_command->add_option("data", eval.data, "a task or a text file; none: the test data it was trained for");
+    eval_command->add_option("--time", eval.times, "lengths, for example 64,128,256; none: that of the task")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    eval_command->add_option("--test", eval.sequences, "sequences; 0: 256 of a task, all of a text")
+        ->capture_default_str();
+    eval_command->add_option("--batch", eval.batch, "sequences at a time")->capture_default_str();
+    eval_command->add_option("--seed", eval.seed,
+                             "of the test data; none: that of the run, whose tests were the same");
+    eval_command->add_option("--threads", eval.threads, "0: all cores")->capture_default_str();
+    eval_command->add_flag("--json", eval.json, "print JSON");
+
+    generate_command = app.add_subcommand("generate", "Let a trained model go on after a prompt");
+    generate_command->add_option("model", generate.model, "the folder of a run, or a .safetensors file of one")
+        ->required();
+    generate_command->add_option("--prompt", generate.prompt, "text to go on after; other tasks: numbers of tokens");
+    generate_command->add_option("--tokens", generate.tokens, "how many to make")->capture_default_str();
+    generate_command->add_option("--seed", generate.seed, "of the draws")->capture_default_str();
+    generate_command
+        ->add_option("--temperature", generate.sampling.temperature,
+                     "below 1: more of the likely; 0: the likeliest alone")
+        ->capture_default_str();
+    generate_command
+        ->add_option("--top-p", generate.sampling.top_p,
+                     "draw from the likeliest tokens that have this share together")
+        ->capture_default_str();
+    generate_command->add_option("--threads", generate.threads, "0: all cores")->capture_default_str();
+    generate_command->add_flag("--json", generate.json, "print JSON");
+
+    inspect_command = app.add_subcommand("inspect", "What is in a checkpoint or any other .safetensors file");
+    inspect_command->add_option("model", inspect.file, "a .safetensors file, or the folder of a run")->required();
+    inspect_command->add_flag("--json", inspect.json, "print JSON");
+  }
+  bool chosen() const { return *eval_command || *generate_command || *inspect_command; }
+  int run() const {
+    return *eval_command ? run_eval(eval) : *generate_command ? run_generate(generate) : run_inspect(inspect);
+  }
+};
+
+struct SweepVerb {
+  ttr::cli::SweepOptions options;
+  CLI::App* command = nullptr;
+
+  void declare(CLI::App& app) {
+    command =
+        app.add_subcommand("sweep", "Train many models: layers x learning rates x sizes x seeds, a table, a plot");
+    command
+        ->add_option("what", options.what,
+                     "the file of a sweep (docs/model.md) and 'name=value', or 'name=value' alone")
+        ->required()
+        ->delimiter('\0');
+    command->add_option("--variant", options.variant, "a variant of the file, such as quick");
+    command->add_option("--out", options.out, "folder for runs, results.json, table.md and plot.svg")
+        ->capture_default_str();
+    command->add_option("--name", options.name, "of the files: NAME.json, NAME.md, NAME.svg");
+    command->add_option("--jobs", options.jobs, "runs at a time; 0: one on each core")->capture_default_str();
+    command->add_flag("--list", options.list, "print the runs as commands, and run none");
+    command->add_flag("--json", options.json, "print results.json");
+  }
+};
+
+struct DataVerbs {
+  ttr::cli::TasksOptions tasks;
+  ttr::cli::NgramOptions ngram;
+  CLI::App *tasks_command = nullptr, *ngram_command = nullptr;
+
+  void declare(CLI::App& app) {
+    tasks_command = app.add_subcommand("tasks", "The data models are trained on: a list, samples, files");
+    tasks_command->add_option("task", tasks.task, "NAME or NAME(setting=value, ..): explain it and show samples");
+    tasks_command->add_option("--count", tasks.count, "sequences; 0: a few to look at")->capture_default_str();
+    tasks_command->add_option("--seed", tasks.seed, "of the data")->capture_default_str();
+    tasks_command
+        ->add_option("--step", tasks.step, "of training, where a curriculum depends on it; -1: after its end")
+        ->capture_default_str();
+    tasks_command->add_flag("--test", tasks.test, "what the task is judged by instead of training data");
+    tasks_command->add_option("--out", tasks.out,
+                              "write them to a file: .jsonl, .csv, .npz or .npy; - is JSON lines");
+    tasks_command->add_flag("--json", tasks.json, "print JSON");
+
+    ngram_command =
+        app.add_subcommand("ngram", "Bits per byte of a text by counting: the baseline of a language model");
+    ngram_command->add_option("file", ngram.file, "a text; any bytes")->required();
+    ngram_command->add_option("--order", ngram.order, "longest context, 0 to 7 bytes")->capture_default_str();
+    ngram_command->add_option("--held", ngram.held, "share at the end of the file that is held for the test")
+        ->capture_default_str();
+    ngram_command->add_option("--held-bytes", ngram.held_bytes, "the same in bytes; 0: by the share")
+        ->capture_default_str();
+    ngram_command->add_flag("--compressors", ngram.compressors, "also gzip and xz, where they are installed");
+    ngram_command->add_flag("--json", ngram.json, "print JSON");
   }
 };
 #endif
@@ -113,6 +215,22 @@ std::string verbs(CLI::App& app) {
   for (std::size_t i = 0; i < all.size(); ++i)
     text += (i == 0 ? "" : i + 1 == all.size() ? " and " : ", ") + all[i]->get_name();
   return text;
+}
+
+// ", did you mean --lags?" for the first option that the verb does not have.
+std::string hint(CLI::App& app, int argc, char** argv) {
+  const auto used = app.get_subcommands();
+  if (used.empty()) return "";
+  std::vector<std::string> names;
+  for (const CLI::Option* option : used.front()->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (int i = 2; i < argc; ++i) {
+    const std::string word(argv[i], std::strcspn(argv[i], "="));
+    if (!word.starts_with("--") || std::find(names.begin(), names.end(), word) != names.end()) continue;
+    const std::string name = ttr::cli::meant(word, names);
+    return name.empty() ? "" : ", did you mean " + name + "?";
+  }
+  return "";
 }
 
 // `ttr bench` and what can be measured besides layers.
@@ -209,7 +327,8 @@ struct BenchVerb {
 
  private:
   void declare_train() {
-    train_command = command->add_subcommand("train", "Training a small model: tokens per second, and where the time goes");
+    train_command =
+        command->add_subcommand("train", "Training a small model: tokens per second, and where the time goes");
     const auto number = [&](const char* name, int& value, const char* meaning) {
       train_command->add_option(name, value, meaning)->capture_default_str();
     };
@@ -257,22 +376,51 @@ int main(int argc, char** argv) {
                               "CSV or .npy file, or - for a live stream; none: the built-in process");
   regress_command
       ->add_option("--keys", regress.keys, "key columns, by name or number from 1 (default: all but the values)")
-      ->delimiter(',');
-  regress_command->add_option("--values", regress.values, "value columns (default: the last one)")->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  regress_command->add_option("--values", regress.values, "value columns (default: the last one)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   regress_command
-      ->add_option("--layer", regress.layers,
-                   "layer name, name:setting=value,... or a recipe; repeat to compare several")
+      ->add_option(
+          "--layer", regress.layers,
+          "layer name, name:setting=value,... or a recipe, or mix: an online aggregation of the others; repeat "
+          "to compare several (default: a few layers and their mix)")
       ->take_all()
-      ->expected(1)
+      ->allow_extra_args(false)
       ->delimiter('\0');
-  regress_command->add_flag("--bias", regress.bias, "add a key that is always 1");
+  regress_command->add_flag("--tune", regress.tune,
+                            "try several settings of every layer side by side, weighted by their past errors");
+  regress_command->add_flag("--coefficients", regress.coefficients,
+                            "show the coefficients of linear layers after the last row");
+  regress_command->add_flag("--raw", regress.raw,
+                            "keys and values as they are: no intercept, no scaling by mean and deviation");
+  regress_command->add_flag("--bias", regress.bias, "with --raw: add a key that is always 1");
   regress_command->add_flag("--standardize", regress.standardize,
-                            "shift and scale by running mean and deviation; no information from later rows");
-  regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
+                            "with --raw: shift and scale by the mean and deviation of earlier rows");
+  const auto columns = [&](const char* name, std::vector<std::string>& list, const char* meaning) {
+    regress_command->add_option(name, list, meaning)->delimiter(',')->allow_extra_args(false);
+  };
+  columns("--with", regress.with, "further key columns, not lagged, beside --lags");
+  columns("--dates", regress.dates, "columns of dates (ISO, or seconds since 1970): calendar keys");
+  columns("--categories", regress.categories, "columns of words: a key per word, beyond the slots by a hash");
+  regress_command->add_option("--category-slots", regress.category_slots, "keys per column of words")
+      ->capture_default_str();
+  regress_command->add_option("--missing", regress.missing, "missing keys: error, skip, last, mean or indicator")
+      ->check(CLI::IsMember({"error", "skip", "last", "mean", "indicator"}));
+  regress_command->add_option("--lags", regress.lags_text,
+                              "keys = the last N rows, or these (1,12,13 or 1-3,12); value = the next row");
+  regress_command->add_flag("--diff", regress.differences, "with --lags: learn differences of rows");
   regress_command->add_option("--horizon", regress.horizon, "predict the value this many rows later")
       ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--interval", regress.interval,
                               "prediction intervals of this level, such as 0.9, for layers with a covariance");
+  regress_command->add_option("--warmup", regress.warmup, "first rows that are not scored (default: keys + 1)")
+      ->check(CLI::NonNegativeNumber);
+  regress_command->add_option("--season", regress.season,
+                              "rows of a season, such as 12: compare with the value one season before");
+  regress_command->add_option("--fourier", regress.fourier,
+                              "with --season: so many sines and cosines of it are keys");
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");
   regress_command->add_option("--out", regress.out, "write predictions, .csv or .npy");
   regress_command->add_option("--report", regress.report, "write a report, one self-contained HTML file");
@@ -281,6 +429,11 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"error", "skip"}));
   regress_command->add_option("--header", regress.header, "auto, yes or no: whether the first line names the columns")
       ->check(CLI::IsMember({"auto", "yes", "no"}));
+  regress_command->add_option("--save", regress.save, "write all that was learned to this file, a model");
+  regress_command->add_option("--load", regress.load, "go on from a model, with the options it was made with");
+  regress_command->add_option("--checkpoint-every", regress.checkpoint_every, "with --save: save every so many rows");
+  regress_command->add_flag("--resume", regress.resume,
+                            "with --load: the file is the same; go on after the rows that the model has seen");
   regress_command->add_flag("--json", regress.json, "print the summary as JSON");
   regress_command->add_option("--seeds", regress.seeds, "built-in process: number of runs")->capture_default_str();
   regress_command->add_option("--time", regress.time, "built-in process: length of a run")->capture_default_str();
@@ -293,6 +446,20 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"paper", "slides"}))
       ->capture_default_str();
   regress_command->add_option("--threads", regress.threads, "built-in process: threads; 0 = all cores");
+
+  RegressOptions predict;
+  predict.predict = true;
+  CLI::App* predict_command =
+      app.add_subcommand("predict", "Predict rows with a model of `ttr regress --save`; learn nothing");
+  predict_command->add_option("model", predict.load, "a file that `ttr regress --save` has written")->required();
+  predict_command->add_option("file", predict.file, "CSV or .npy file, or - for a live stream")->required();
+  predict_command->add_option("--out", predict.out, "write predictions, .csv or .npy (default: standard output)");
+  predict_command->add_option("--report", predict.report, "write a report, one self-contained HTML file");
+  predict_command->add_option("--on-bad", predict.on_bad, "error or skip: what to do with a bad row")
+      ->check(CLI::IsMember({"error", "skip"}));
+  predict_command->add_option("--header", predict.header, "auto, yes or no: whether the first line names the columns")
+      ->check(CLI::IsMember({"auto", "yes", "no"}));
+  predict_command->add_flag("--json", predict.json, "print the summary as JSON");
 
   LayersOptions layers;
   CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one, or a recipe");
@@ -342,6 +509,12 @@ int main(int argc, char** argv) {
 #ifdef TTR_WITH_MODEL
   TrainVerb train;
   train.declare(app);
+  TrainedVerbs trained;
+  trained.declare(app);
+  SweepVerb sweep;
+  sweep.declare(app);
+  DataVerbs data;
+  data.declare(app);
 #endif
   BenchVerb bench;
   bench.declare(app);
@@ -358,19 +531,35 @@ int main(int argc, char** argv) {
                 "; the verbs are " + verbs(app);
     }
     return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
+  } catch (const CLI::ExtrasError& error) {
+    return report_error(
+        std::string(error.what()) + hint(app, argc, argv) + "; `ttr --help` and `ttr VERB --help` say what there is",
+        "command line", json_wanted);
   } catch (const CLI::ParseError& error) {
     return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
                         "command line", json_wanted);
   }
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
+  std::signal(SIGXFSZ, SIG_IGN);  // as is a limit on the size of files
   try {
     regress.command = command_line(argc, argv);
-    const int code = *regress_command  ? run_regress(regress)
-                     : *layers_command ? run_layers(layers)
-                     : *derive_command ? run_derive(derive)
-                     : *bench.command  ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
-                     : *train.command ? run_train(train.options)
+    sweep.options.command = regress.command;
+#endif
+    for (const char* name : {"--seeds", "--time", "--seed", "--covariance", "--order"})
+      if (regress_command->count(name) > 0) regress.process_options.emplace_back(name);
+    predict.command = regress.command;
+    const int code = *regress_command   ? run_regress(regress)
+                     : *predict_command ? run_regress(predict)
+                     : *layers_command  ? run_layers(layers)
+                     : *derive_command  ? run_derive(derive)
+                     : *bench.command   ? bench.run(regress.command)
+#ifdef TTR_WITH_MODEL
+                     : *train.command      ? train.run(regress.command)
+                     : trained.chosen()    ? trained.run()
+                     : *sweep.command      ? run_sweep(sweep.options)
+                     : *data.tasks_command ? run_tasks(data.tasks)
+                     : *data.ngram_command ? run_ngram(data.ngram)
 #endif
                      : check.long_run ? run_check_long(check)
                      : *recipes       ? run_check_recipes(check)

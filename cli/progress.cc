@@ -24,12 +24,12 @@ extern "C" void on_signal(int signal) {
   [[maybe_unused]] const ssize_t n = write(g_pipe[1], &byte, 1);
 }
 
+}  // namespace
+
 int terminal_width() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
 }
-
-}  // namespace
 
 InterruptGuard::InterruptGuard() {
   g_signal = 0;
@@ -93,12 +93,17 @@ void Progress::update(double done, double total, std::string_view note) {
   std::fflush(stderr);
 }
 
-void Progress::finish() {
+void Progress::wipe() {
   if (drawn_) {
     fmt::print(stderr, "\r\x1b[K");
     std::fflush(stderr);
   }
-  drawn_ = active_ = false;
+  drawn_ = false;
+}
+
+void Progress::finish() {
+  wipe();
+  active_ = false;
 }
 
 }  // namespace ttr::cli

@@ -44,7 +44,9 @@ class Progress {
 
   /// Cheap enough to call often: looks at the clock, draws at most five times a second.
   void update(double done, double total, std::string_view note = {});
-  /// Wipes the line.
+  /// Wipes the line, so that something else can be printed; the next update draws it again.
+  void wipe();
+  /// Wipes it for good.
   void finish();
 
  private:
@@ -53,6 +55,9 @@ class Progress {
   bool active_ = false, drawn_ = false;
   Clock::time_point start_, last_;
 };
+
+/// Columns of the terminal on standard error; 80 if that is none.
+int terminal_width();
 
 /// The text of the bar, without control characters; `width` columns at most.
 std::string progress_line(std::string_view what, double done, double total, double seconds, std::string_view note,

@@ -23,6 +23,10 @@ struct Report {
     std::string caption;
   };
   std::vector<Figure> figures;
+  struct Text {
+    std::string title, caption, body;  // the body keeps its lines
+  };
+  std::vector<Text> texts;
   std::vector<std::string> notes;
   std::vector<std::pair<std::string, std::string>> facts;  // "command" -> "ttr regress ..."
 };

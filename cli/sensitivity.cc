@@ -129,4 +129,41 @@ double condition_of_features(const Plan& literal, const Recipe& recipe, const Na
   return most;
 }
 
+double longest_before_norm(const Runner& literal, const NamedNumbers& inputs) {
+  const Plan& plan = literal.plan();
+  if (plan.recipe().memory.word != "layernorm" || plan.recipe().memory.has("bias")) return 1;
+  const Shape& shape = plan.shape();
+  const std::size_t H = static_cast<std::size_t>(shape.heads), B = static_cast<std::size_t>(shape.batch),
+                    K = static_cast<std::size_t>(shape.key_dim), V = static_cast<std::size_t>(shape.value_dim);
+  const std::int64_t T = literal.time();
+  double most = 1;
+  for (std::int64_t t = 1; t <= T; ++t) {
+    NamedNumbers prefix;
+    for (const InputInfo& info : plan.inputs())
+      prefix[info.name] = tokens_of(plan, inputs.at(info.name), info.shape, T, 0, t);
+    const NamedNumbers state = Runner(plan, t).forward(prefix, {}, Form::recurrent).state;
+    const auto found = state.find("W0");
+    if (found == state.end()) return 1;
+    for (const auto& [name, at] : {std::pair("q", t - 1), std::pair("k", t)}) {
+      const auto rows = inputs.find(name);
+      if (rows == inputs.end() || at >= T) continue;
+      const std::size_t heads = rows->second.size() / (B * static_cast<std::size_t>(T) * K);
+      for (std::size_t bh = 0; bh < B * H; ++bh) {
+        const double* const S = found->second.data() + bh * K * V;
+        const std::size_t token = bh / H * static_cast<std::size_t>(T) + static_cast<std::size_t>(at);
+        const double* const x = rows->second.data() + (token * heads + bh % H / (H / heads)) * K;
+        Numbers answer(V);
+        for (std::size_t i = 0; i < K; ++i)
+          for (std::size_t j = 0; j < V; ++j) answer[j] += x[i] * S[i * V + j];
+        const double mean = std::accumulate(answer.begin(), answer.end(), 0.0) / static_cast<double>(V);
+        double left = 0;
+        for (const double y : answer) left += (y - mean) * (y - mean);
+        const double sizes = std::inner_product(S, S + K * V, S, 0.0) * std::inner_product(x, x + K, x, 0.0);
+        if (left > 0) most = std::max(most, std::sqrt(sizes / left));
+      }
+    }
+  }
+  return most;
+}
+
 }  // namespace ttr::cli

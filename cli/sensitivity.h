@@ -31,4 +31,10 @@ Sensitivity measure_sensitivity(const Runner& literal, const SolvedCall&, double
 double condition_of_features(const Plan& literal, const Recipe& recipe, const NamedNumbers& inputs,
                              std::int64_t pairs, std::int64_t most_pairs, double ridge);
 
+/// layernorm(linear): |S| |x| over the length that S'x has less its mean, the worst of all queries and next keys x, else 1.
+/// A norm divides by that length, and rounding has the size of the terms of S'x. Moved inputs do not show it where S has
+/// one direction alone (closed gates): a norm of its answers does not depend on them then, and its gradient is what is
+/// left of terms that cancel.
+double longest_before_norm(const Runner& literal, const NamedNumbers& inputs);
+
 }  // namespace ttr::cli

@@ -1,207 +1,327 @@
 // `ttr train`: draw, gradient, step; now and then a test on sequences that are the same every time, and a checkpoint.
 //
 // A run that is taken up again has the bits of one that was not interrupted: the checkpoint has the state of the data's
-// generator, and nothing else depends on what went before. `--until` stops early without another schedule.
+// generator and every sum that is under way, and nothing else depends on what went before. `--until` stops early without
+// another schedule.
 #include "train.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <memory>
+#include <optional>
 
-#include "json.h"
+#include "atomic_file.h"
+#include "judge.h"
 #include "progress.h"
+#include "run_folder.h"
+#include "tasks.h"
+#include "train_output.h"
+#include "train_record.h"
+#include "trained.h"
 #include "ttr/checkpoint.h"
 #include "ttr/tasks.h"
+#include "ttr/version.h"
 
 namespace ttr::cli {
 namespace {
 
-struct Row {
-  std::int64_t step = 0;
-  double train_loss = 0, test_loss = 0, accuracy = 0, scaled = 0, rate = 0;
-};
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-int list_tasks(bool json) {
-  Json all = Json::array();
-  for (const model::TaskInfo& task : model::tasks()) {
-    if (json) all.push(Json::object().set("name", task.name).set("settings", task.settings).set("about", task.about));
-    else fmt::print("{:<21} {}\n{:<21} {}\n", task.name, task.about, "", task.settings);
-  }
-  if (json) fmt::print("{}\n", Json::object().set("tasks", all).dump());
-  return 0;
+// A recipe without braces, or settings as other verbs take them, as a stack: "rls:ridge=1e-3" -> "rls(ridge=1e-3)".
+std::string stack_text(const std::string& layer) {
+  if (layer.find('/') != std::string::npos && layer.find('{') == std::string::npos) return "{" + layer + "}";
+  const std::size_t colon = layer.find(':');
+  if (colon != std::string::npos && layer.find_first_of("({,*") > colon)
+    return layer.substr(0, colon) + "(" + layer.substr(colon + 1) + ")";
+  return layer;
 }
 
 class Run {
  public:
-  explicit Run(TrainOptions options) : o_(std::move(options)) {
-    if (o_.resume.empty()) {
-      task_ = model::make_task(o_.task);
-      task_->apply(o_.config);
-      model_ = std::make_unique<model::Model<float>>(o_.config, static_cast<std::uint64_t>(o_.seed));
-      data_ = std::make_unique<model::Random>(static_cast<std::uint64_t>(o_.seed), "train");
-    } else {
-      take_up();
-    }
-    if (o_.batch < 1) throw Error("--batch is " + std::to_string(o_.batch) + "; it is at least 1", "--batch");
-    if (o_.judged < 1) throw Error("--test is " + std::to_string(o_.judged) + "; it is at least 1", "--test");
-    if (o_.every < 0) throw Error("--every is " + std::to_string(o_.every) + "; it is at least 0", "--every");
-    if (!optimiser_)
-      optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o_.optimiser, o_.threads);
-    steps_ = o_.optimiser.steps;
-    end_ = o_.until > 0 ? std::min<std::int64_t>(o_.until, steps_) : steps_;
-    judge_batch_ = std::min(o_.judged, o_.batch);
-    session_ = std::make_unique<model::Session<float>>(*model_, o_.batch, task_->time, o_.threads);
-    judge_ = std::make_unique<model::Session<float>>(*model_, judge_batch_, task_->test_time, o_.threads);
+  explicit Run(TrainOptions options) {
+    record_.options = std::move(options);
+    TrainOptions& o = record_.options;
+    if (!o.report.empty() && same_file(o.report, o.task))
+      throw Error("--report would overwrite the text '" + o.task + "'", "--report");
+    if (!o.out.empty()) folder_.emplace(o.out, o.resume);
+    if (o.resume && o.out.empty())
+      throw Error("--resume goes on with the run in a folder; name it with --out", "--resume");
+    if (folder_ && !folder_->found().empty()) take_up();
+    else begin();
+    describe();
+    session_ = std::make_unique<model::Session<float>>(*model_, o.batch, task_->time, o.threads);
+    if (o.optimiser.ema > 0) mean_ = std::make_unique<model::Model<float>>(o.config);
+    judge_ =
+        std::make_unique<Judge>(mean_ ? *mean_ : *model_, std::min(o.judged, o.batch), task_->test_time, o.threads);
+    steps_ = o.optimiser.steps;
+    end_ = o.until > 0 ? std::min<std::int64_t>(o.until, steps_) : steps_;
+    if (o.every == 0) o.every = static_cast<int>(std::max<std::int64_t>(1, steps_ / 10));
   }
 
   int go() {
     const InterruptGuard guard;
-    const auto start = std::chrono::steady_clock::now();
-    const std::int64_t every = o_.every ? o_.every : std::max<std::int64_t>(1, steps_ / 10);
-    if (!o_.json && !o_.quiet) {
-      fmt::print("{}: {}\n{} parameters, {} steps of {} sequences\n", task_->name, o_.config.stack, count(), steps_,
-                 o_.batch);
-      fmt::print("{:>8} {:>11} {:>11} {:>9}{}\n", "step", "train loss", "test loss", task_->squared ? "" : "accuracy",
-                 task_->chance > 0 ? "   scaled" : "");
+    const TrainOptions& o = record_.options;
+    if (folder_) {
+      folder_->open();
+      if (record_.step == 0) save();  // a disk that is full says so before the work
+      std::vector<std::string> lines;
+      for (const TrainRow& row : record_.rows) lines.push_back(to_json(row, record_).dump(-1));
+      folder_->begin_log(lines);
     }
-    Progress bar("train", !o_.json && !o_.quiet);
-    model::Examples examples;
-    double sum = 0, tokens = 0;
-    std::int64_t since = 0;
-    for (; step_ < end_ && !interrupted(); ++step_) {
-      task_->draw(*data_, o_.batch, false, examples);
-      const model::Measure measure = session_->gradient(examples.batch());
-      const double length = optimiser_->step(model_->values(), session_->gradients());
-      if (!std::isfinite(length) || !std::isfinite(measure.loss))
-        throw Error(
-            fmt::format(
-                "the loss is {} and its gradient has the length {} at step {}; try a smaller --rate, or --clip 1",
-                measure.loss, length, step_),
-            "step " + std::to_string(step_));
-      sum += measure.loss, ++since;
-      tokens += static_cast<double>(examples.sequences) * examples.time;
-      bar.update(static_cast<double>(step_ + 1), static_cast<double>(end_), fmt::format("loss {:.4f}", measure.loss));
-      if ((step_ + 1) % every != 0 && step_ + 1 != end_) continue;
-      bar.finish();
-      Row row = test(step_ + 1);
-      row.train_loss = sum / static_cast<double>(since), row.rate = model::rate_at(o_.optimiser, step_);
-      sum = 0, since = 0;
-      rows_.push_back(row);
-      if (!o_.json) print(row);
-      if (!o_.checkpoint.empty()) save(step_ + 1);
+    if (talks()) {
+      fmt::print("{}", train_heading(record_));
+      if (record_.step > 0) fmt::print("from step {} on\n", record_.step);
+      std::fflush(stdout);
     }
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    const int signal = interrupted();
-    if (signal && !o_.checkpoint.empty()) save(step_);
-    if (o_.json) print_json(seconds.count(), tokens);
-    else if (!o_.quiet)
-      fmt::print("{:.1f} s, {:.0f} tokens per second{}\n", seconds.count(), tokens / std::max(1e-9, seconds.count()),
-                 o_.checkpoint.empty() ? "" : "; checkpoint " + o_.checkpoint);
-    return signal ? 130 : 0;
+    if (record_.step < end_) train();
+    if (record_.status == "finished" && record_.step < steps_)
+      record_.status = interrupted() && record_.step < end_ ? "interrupted" : "stopped";
+    if (record_.status == "finished") finish();
+    if (o.json) fmt::print("{}\n", to_json(record_).dump());
+    else if (talks()) {
+      if (isatty(STDOUT_FILENO)) fmt::print("{}", train_curve(record_, std::min(100, terminal_width())));
+      fmt::print("{}", train_closing(record_));
+    }
+    if (!o.report.empty()) {
+      if (record_.text) add_sample();
+      write_file(o.report, "--report", train_report(record_));
+    }
+    if (!diverged_.empty()) throw Error(diverged_, "step " + std::to_string(record_.step));
+    return record_.status == "interrupted" ? 128 + interrupted() : 0;
   }
 
  private:
-  void take_up() {
-    const model::Checkpoint saved = model::read_checkpoint(o_.resume);
-    const auto note = [&](const char* key) {
-      const auto found = saved.progress.notes.find(key);
-      if (found == saved.progress.notes.end())
-        throw Error(o_.resume + ": it was not written by ttr train: there is no note of the " + key, "--resume");
-      return found->second;
+  bool talks() const { return !record_.options.json && !record_.options.quiet; }
+
+  void begin() {
+    TrainOptions& o = record_.options;
+    if (o.task.empty())
+      throw Error(
+          fmt::format("'{}' has no checkpoint to go on from; name the task as well, and the run begins", o.out),
+          "task");
+    o.task = task_text(o.task, o.time, o.held);
+    o.config.stack = stack_text(o.config.stack);
+    if (o.optimiser.warmup == -1) o.optimiser.warmup = std::min(100, o.optimiser.steps / 20);
+    const auto at_least = [](const char* option, std::int64_t value, std::int64_t low) {
+      if (value < low) throw Error(fmt::format("{} is {}; it is at least {}", option, value, low), option);
     };
-    o_.task = note("task"), o_.batch = std::stoi(note("batch")), o_.seed = std::stoll(note("seed"));
-    o_.config = saved.config, o_.optimiser = saved.optimiser;
-    if (o_.checkpoint.empty()) o_.checkpoint = o_.resume;
-    task_ = model::make_task(o_.task);
-    model_ = std::make_unique<model::Model<float>>(o_.config);
-    optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o_.optimiser, o_.threads);
+    at_least("--steps", o.optimiser.steps, 1), at_least("--batch", o.batch, 1), at_least("--test", o.judged, 1);
+    at_least("--every", o.every, 0), at_least("--until", o.until, 0);
+    at_least("--checkpoint-every", o.checkpoint_every, 0);
+    task_ = model::make_task(o.task);
+    task_->apply(o.config);
+    model_ = std::make_unique<model::Model<float>>(o.config, static_cast<std::uint64_t>(o.seed));
+    optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o.optimiser, o.threads);
+    data_ = model::Random(static_cast<std::uint64_t>(o.seed), "train");
+  }
+
+  void take_up() {
+    TrainOptions& o = record_.options;
+    const TrainOptions told = o;
+    const std::string path = folder_->found();
+    const model::Checkpoint saved = model::read_checkpoint(path);
+    if (!saved.has_optimiser)
+      throw Error(path + ": it has no state of an optimiser; there is nothing to go on from", path);
+    record_.read(saved.progress.notes, path);
+    o.config = saved.config, o.optimiser = saved.optimiser;
+    refuse_other_settings(told);
+    task_ = model::make_task(o.task);
+    const auto data = saved.progress.notes.find("data");
+    if (data == saved.progress.notes.end() || data->second != fingerprint(*task_))
+      throw Error(
+          fmt::format("the text of the run in '{}' has changed since it began; go on with the file as it was, or "
+                      "begin in another folder",
+                      o.out),
+          "--resume");
+    model_ = std::make_unique<model::Model<float>>(o.config);
+    optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o.optimiser, o.threads);
     saved.load(*model_), saved.load(*optimiser_);
-    data_ = std::make_unique<model::Random>(0);
-    data_->restore(saved.progress.random);
-    step_ = saved.progress.step;
+    data_.restore(saved.progress.random);
+    record_.step = saved_step_ = saved.progress.step;
   }
 
-  std::size_t count() const {
-    std::size_t all = 0;
-    for (const model::Parameter& p : model_->parameters()) all += p.size;
-    return all;
+  // What the command line says must be what the run has.
+  void refuse_other_settings(const TrainOptions& told) const {
+    const TrainOptions& o = record_.options;
+    const auto differ = [&](const std::string& what, const std::string& here, const std::string& there) {
+      throw Error(
+          fmt::format("the run in '{}' has {} {} and the command line says {}; leave that out to go on, or name "
+                      "another folder",
+                      o.out, what, there, here),
+          what);
+    };
+    if (!told.task.empty())
+      if (const std::string text = task_text(told.task, told.time, told.held); text != o.task)
+        differ("the task", text, o.task);
+    TrainOptions mine = told;
+    mine.config.stack = stack_text(told.config.stack);
+    const auto here = settings_text(mine), there = settings_text(o);
+    std::size_t i = 0;
+    run_settings(
+        [&](const std::string& option, const auto&, const char*) {
+          const std::string name = option.substr(0, option.find(','));
+          const bool same = here[i].second == there[i].second || (name == "--warmup" && here[i].second == "-1") ||
+                            (name == "--every" && here[i].second == "0");
+          if (!same && told.given.count(name)) differ(name, here[i].second, there[i].second);
+          ++i;
+        },
+        o);
   }
 
-  // The same sequences every time.
-  Row test(std::int64_t step) {
-    model::Random random(static_cast<std::uint64_t>(o_.seed), "test");
+  void describe() {
+    record_.task_name = task_->name, record_.squared = task_->squared, record_.chance = task_->chance;
+    record_.text = !task_->text(true).empty();
+    record_.parameters = 0;
+    for (const model::Parameter& p : model_->parameters()) record_.parameters += p.size;
+    record_.state_numbers = model_->state_numbers(task_->test_time);
+  }
+
+  void train() {
+    TrainOptions& o = record_.options;
+    Progress bar("train", talks());
     model::Examples examples;
-    Row row;
-    row.step = step;
-    double counted = 0, correct = 0;
-    for (int done = 0; done < o_.judged; done += judge_batch_) {
-      task_->draw(random, judge_batch_, true, examples);
-      const model::Measure m = judge_->forward(examples.batch());
-      row.test_loss += m.loss * static_cast<double>(m.counted);
-      counted += static_cast<double>(m.counted), correct += static_cast<double>(m.correct);
+    const Clock::time_point start = Clock::now();
+    Clock::time_point saved = start;
+    const double seconds_before = record_.seconds;
+    const std::int64_t first = record_.step;
+    const std::int64_t point = std::max<std::int64_t>(1, steps_ / 200);
+    while (record_.step < end_ && !interrupted()) {
+      const Clock::time_point began = Clock::now();
+      task_->draw(data_, o.batch, false, examples, record_.step);
+      const model::Measure measure = session_->gradient(examples.batch());
+      const double length =
+          std::isfinite(measure.loss) ? optimiser_->step(model_->values(), session_->gradients()) : measure.loss;
+      if (!std::isfinite(length)) return diverge(measure.loss);
+      ++record_.step;
+      record_.since_test.add(measure.loss), record_.since_point.add(measure.loss);
+      record_.tokens += static_cast<double>(examples.sequences) * examples.time;
+      record_.train_seconds += seconds_since(began), record_.seconds = seconds_before + seconds_since(start);
+      const std::int64_t step = record_.step;
+      if (step % point == 0) record_.curve.push_back({step, record_.since_point.take()});
+      bar.update(static_cast<double>(step - first), static_cast<double>(end_ - first),
+                 live_note(record_, end_, measure.loss,
+                           static_cast<double>(measure.correct) /
+                               static_cast<double>(std::max<std::int64_t>(1, measure.counted)),
+                           record_.tokens_per_second()));
+      const bool test_now = step % o.every == 0 || step == end_;
+      if (test_now) {
+        test(bar);
+        record_.seconds = seconds_before + seconds_since(start);
+      }
+      if (!folder_) continue;
+      const bool due =
+          o.checkpoint_every > 0 ? step % o.checkpoint_every == 0 : test_now || seconds_since(saved) > 60;
+      if (due || step == end_) save(), saved = Clock::now();
     }
-    row.test_loss /= counted, row.accuracy = correct / counted;
-    row.scaled = (row.accuracy - task_->chance) / (1 - task_->chance);
-    return row;
+    bar.finish();
+    record_.seconds = seconds_before + seconds_since(start);
+    if (interrupted() && folder_ && record_.step < end_) save();
   }
 
-  void print(const Row& row) const {
-    fmt::print("{:>8} {:>11.5f} {:>11.5f}", row.step, row.train_loss, row.test_loss);
-    if (!task_->squared) fmt::print(" {:>9.4f}", row.accuracy);
-    if (task_->chance > 0) fmt::print(" {:>8.4f}", row.scaled);
-    fmt::print("\n");
+  void diverge(double loss) {
+    record_.status = "diverged";
+    diverged_ = fmt::format("{} at step {}; try a smaller --rate than {}, a longer --warmup or --clip 1",
+                            std::isfinite(loss) ? "the gradient is not finite" : fmt::format("the loss is {}", loss),
+                            record_.step, record_.options.optimiser.rate);
+    if (folder_) diverged_ += fmt::format("; the last good checkpoint is {}", folder_->checkpoint());
+  }
+
+  void test(Progress& bar) {
+    const TrainOptions& o = record_.options;
+    if (mean_) std::copy(optimiser_->mean().begin(), optimiser_->mean().end(), mean_->values().begin());
+    TrainRow row;
+    row.step = record_.step;
+    row.rate = model::rate_at(o.optimiser, record_.step - 1);
+    row.train_loss = record_.since_test.take();
+    row.score = judge_->of(*task_, o.judged, static_cast<std::uint64_t>(o.seed));
+    row.seconds = record_.seconds, row.tokens = record_.tokens;
+    record_.rows.push_back(row);
+    if (folder_) folder_->append_to_log(to_json(row, record_).dump(-1));
+    if (o.json) return;
+    bar.wipe();
+    fmt::print("{}", train_line(row, record_));
     std::fflush(stdout);
   }
 
-  void print_json(double seconds, double tokens) const {
-    Json list = Json::array();
-    for (const Row& row : rows_) {
-      Json one = Json::object().set("step", row.step).set("rate", row.rate).set("train_loss", row.train_loss);
-      one.set("test_loss", row.test_loss);
-      if (!task_->squared) one.set("accuracy", row.accuracy).set("scaled_accuracy", row.scaled);
-      list.push(one);
+  // What the model makes of the beginning of a line that it was not trained on.
+  void add_sample() {
+    const std::span<const unsigned char> held = task_->text(true);
+    std::size_t begin = 0, end = 0;
+    while (begin < held.size() && begin < 4096 && held[begin] != '\n') ++begin;
+    while (begin < held.size() && (held[begin] == '\n' || held[begin] == ' ' || held[begin] == '\r')) ++begin;
+    if (begin >= held.size() || held[begin] < 0x20) begin = 0;
+    for (std::size_t i = begin; i < held.size() && i < begin + 40; ++i)
+      if (held[i] == ' ' || i + 1 == begin + 40) end = i;
+    for (std::size_t i = begin; i < end; ++i) record_.prompt += static_cast<char>(held[i]);
+    std::vector<std::int32_t> prompt(held.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     held.begin() + static_cast<std::ptrdiff_t>(end));
+    if (prompt.empty()) prompt.push_back('\n');
+    record_.sample = record_.prompt;
+    try {
+      generate(mean_ ? *mean_ : *model_, prompt, 800, {}, static_cast<std::uint64_t>(record_.options.seed), 1,
+               [&](std::int32_t token) { return record_.sample += static_cast<char>(token), true; });
+    } catch (const Error& error) {  // a layer that cannot be run token by token
+      record_.sample = error.what();
     }
-    fmt::print("{}\n", Json::object()
-                           .set("task", o_.task)
-                           .set("stack", o_.config.stack)
-                           .set("config", model::to_string(o_.config))
-                           .set("optimiser", model::to_string(o_.optimiser))
-                           .set("parameters", count())
-                           .set("seed", o_.seed)
-                           .set("batch", o_.batch)
-                           .set("steps", step_)
-                           .set("rows", list)
-                           .set("seconds", seconds)
-                           .set("tokens_per_second", tokens / std::max(1e-9, seconds))
-                           .dump());
   }
 
-  void save(std::int64_t step) {
-    model::save_checkpoint(
-        o_.checkpoint, *model_, optimiser_.get(),
-        {.step = step,
-         .random = data_->state(),
-         .notes = {{"task", o_.task}, {"batch", std::to_string(o_.batch)}, {"seed", std::to_string(o_.seed)}}});
+  void save() {
+    model::Progress progress{.step = record_.step, .random = data_.state(), .notes = record_.notes()};
+    progress.notes["data"] = fingerprint(*task_);
+    progress.notes["version"] = TTR_VERSION;
+    try {
+      model::save_checkpoint(folder_->checkpoint(), *model_, optimiser_.get(), progress);
+    } catch (const Error& error) {
+      if (saved_step_ < 0) throw;
+      throw Error(fmt::format("{}; the checkpoint of step {} is still there: make room and go on with --resume",
+                              error.what(), saved_step_),
+                  error.where());
+    }
+    saved_step_ = record_.step;
   }
 
-  TrainOptions o_;
+  // The weights alone; nothing in it depends on when or how often the run was stopped.
+  void finish() {
+    if (!folder_) return;
+    if (mean_) std::copy(optimiser_->mean().begin(), optimiser_->mean().end(), mean_->values().begin());
+    const model::Progress progress{.step = record_.step,
+                                   .random = data_.state(),
+                                   .notes = {{"task", record_.options.task},
+                                             {"seed", std::to_string(record_.options.seed)},
+                                             {"batch", std::to_string(record_.options.batch)},
+                                             {"optimiser", model::to_string(record_.options.optimiser)},
+                                             {"weights", mean_ ? "mean of the parameters (ema)" : "as trained"},
+                                             {"version", TTR_VERSION}}};
+    model::save_checkpoint<float>(folder_->model(), mean_ ? *mean_ : *model_, nullptr, progress);
+  }
+
+  TrainRecord record_;
+  std::optional<RunFolder> folder_;
   std::unique_ptr<model::Task> task_;
-  std::unique_ptr<model::Model<float>> model_;
+  std::unique_ptr<model::Model<float>> model_, mean_;
   std::unique_ptr<model::Optimiser<float>> optimiser_;
-  std::unique_ptr<model::Session<float>> session_, judge_;
-  std::unique_ptr<model::Random> data_;
-  std::int64_t step_ = 0, steps_ = 0, end_ = 0;
-  int judge_batch_ = 1;
-  std::vector<Row> rows_;
+  std::unique_ptr<model::Session<float>> session_;
+  std::unique_ptr<Judge> judge_;
+  model::Random data_{0};
+  std::int64_t steps_ = 0, end_ = 0;
+  std::int64_t saved_step_ = -1;  // of the checkpoint on the disk
+  std::string diverged_;
 };
 
 }  // namespace
 
 int run_train(const TrainOptions& options) {
-  if (options.task.empty() && options.resume.empty()) return list_tasks(options.json);
+  if (options.task.empty() && !options.resume) {
+    if (!options.given.empty() && !(options.given.size() == 1 && options.json))
+      throw Error("a task or a text file is missing; `ttr train` alone lists the tasks", "task");
+    return list_tasks(options.json);
+  }
   return Run(options).go();
 }
 

@@ -27,12 +27,22 @@ Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& sh
       shared_(shared),
       parts_(parts),
       status_(static_cast<std::size_t>(shared.batch)) {
-  const Footprint bytes = plan_.footprint(shared.time);
-  shared.reserve_work(std::max(bytes.workspace, bytes.backward));
-  state_bytes_ = (bytes.state + 63) / 64 * 64;
-  states_ = Buffer<std::byte>(static_cast<Size>(state_bytes_) * shared.threads);
-  fresh_ = Buffer<std::byte>(static_cast<Size>(state_bytes_));
-  plan_.reset({fresh_.data(), state_bytes_});
+  const Footprint bytes = plan_.footprint(shared.carried ? shared.carried : shared.time);
+  shared.reserve_work(shared.carried ? bytes.workspace : std::max(bytes.workspace, bytes.backward));
+  own_bytes_ = bytes.state, step_bytes_ = (bytes.state + 63) / 64 * 64;
+  states_ =
+      Buffer<std::byte>(static_cast<Size>(step_bytes_) * (shared.carried ? shared.batch : Size{shared.threads}));
+  if (shared.carried) {
+    reset();
+    return;
+  }
+  fresh_ = Buffer<std::byte>(static_cast<Size>(own_bytes_));
+  plan_.reset({fresh_.data(), own_bytes_});
+}
+
+template <class T>
+void Call<T>::reset() {
+  for (Size i = 0; i < shared_.batch; ++i) plan_.reset(state_of(i));
 }
 
 template <class T>
@@ -60,16 +70,16 @@ template <class T>
 void Call<T>::forward(const Inputs& in, const Outputs& out) {
   const Stopwatch::Part part(&shared_.watch, parts_.forward);
   threads::for_each(shared_.batch > 1 ? shared_.threads : 1, static_cast<int>(shared_.batch), [&](int i, int worker) {
-    const State state{states_.data() + static_cast<std::size_t>(worker) * state_bytes_, state_bytes_};
-    plan_.reset(state);
+    const State state = state_of(shared_.carried ? i : worker);
+    if (!shared_.carried) plan_.reset(state);
     status_[static_cast<std::size_t>(i)] =
         plan_.forward(of_sequence(in, i, false), state, of_sequence(out, i, true), shared_.workspace(worker));
   });
   for (Size i = 0; i < shared_.batch; ++i) {
     const Status status = status_[static_cast<std::size_t>(i)];
     if (status == Status::ok) continue;
-    const State state{states_.data(), state_bytes_};
-    plan_.reset(state);
+    const State state = state_of(shared_.carried ? i : 0);
+    if (!shared_.carried) plan_.reset(state);
     const std::string why =
         plan_.diagnose(of_sequence(in, i, false), state, of_sequence(out, i, true), shared_.workspace(0));
     throw Error(plan_.name() + ": " + (why.empty() ? std::string(to_string(status)) : why), plan_.name());
@@ -88,15 +98,14 @@ void Call<T>::backward(const Inputs& in, const Inputs& d_outputs, const Outputs&
   for (const std::string_view name : d_inputs.names())
     if (common(name, false)) own += size_of(*d_inputs.find(name));
   if (sums_.size() < own * shared_.batch) sums_ = Buffer<T>(own * shared_.batch);
-  const ConstState fresh(fresh_.data(), state_bytes_);
+  const ConstState fresh(fresh_.data(), own_bytes_);
   threads::for_each(shared_.batch > 1 ? shared_.threads : 1, static_cast<int>(shared_.batch), [&](int i, int worker) {
     Outputs d_own = of_sequence(d_inputs, i, false);
     T* at = sums_.data() + i * own;
     for (const std::string_view name : d_own.names())
       if (common(name, false)) d_own[name].data = at, at += size_of(d_own[name]);
-    status_[static_cast<std::size_t>(i)] =
-        plan_.backward(of_sequence(in, i, false), fresh, of_sequence(d_outputs, i, true), {}, d_own, {},
-                       shared_.workspace(worker));
+    status_[static_cast<std::size_t>(i)] = plan_.backward(
+        of_sequence(in, i, false), fresh, of_sequence(d_outputs, i, true), {}, d_own, {}, shared_.workspace(worker));
   });
   Size at = 0;
   for (const std::string_view name : d_inputs.names()) {
@@ -136,8 +145,8 @@ void Norm<T>::forward(const T* x, T* y) {
 }
 
 template <class T>
-void Norm<T>::backward(const T* x, const T* dy, bool add, T* dr) {
-  T* const dx = add ? shared_.scratch(Shared<T>::row_gradient) : dr;
+void Norm<T>::backward(const T* x, const T* dy, T* dr) {
+  T* const dx = shared_.scratch(Shared<T>::row_gradient);
   Inputs in, d_out;
   in["x"] = view(x, shared_.batch, shared_.now, 1, width_);
   in["w"] = view(shared_.value(weight_), width_);
@@ -146,7 +155,7 @@ void Norm<T>::backward(const T* x, const T* dy, bool add, T* dr) {
   d_in["x"] = view(dx, shared_.batch, shared_.now, 1, width_);
   d_in["w"] = view(shared_.gradient(weight_), width_);
   call_.backward(in, d_out, d_in);
-  if (add) add_rows(shared_.threads, shared_.rows(), Size(width_), dx, dr);
+  add_rows(shared_.threads, shared_.rows(), Size(width_), dx, dr);
 }
 
 template <class T>
@@ -159,7 +168,7 @@ MlpBlock<T>::MlpBlock(Shared<T>& shared, const Mlp& mlp, const Config& config)
       in_(mlp.in),
       out_(mlp.out),
       norm_(shared, config.width, mlp.norm, config.norm_eps),
-      output_(shared.most_rows() * width_),
+      input_(shared.most_rows() * width_),
       normed_(shared.most_rows() * width_),
       before_(shared.most_rows() * units_),
       after_(shared.most_rows() * hidden_) {
@@ -169,17 +178,16 @@ MlpBlock<T>::MlpBlock(Shared<T>& shared, const Mlp& mlp, const Config& config)
 }
 
 template <class T>
-const T* MlpBlock<T>::forward(const T* r) {
+void MlpBlock<T>::forward(T* r) {
   const Size rows = shared_.rows();
-  input_ = r;
-  norm_.forward(r, normed_.data());
+  copy_rows(shared_.threads, rows, width_, r, width_, input_.data(), width_);
+  norm_.forward(input_.data(), normed_.data());
   shared_.product(in_, rows, normed_.data(), width_, nullptr, 0, before_.data(), units_);
   {
     const Stopwatch::Part part(&shared_.watch, &Times::activation);
     hidden_forward(shared_.threads, shared_.gemm.simd(), swiglu_, rows, hidden_, before_.data(), after_.data());
   }
-  shared_.product(out_, rows, after_.data(), hidden_, r, width_, output_.data(), width_);
-  return output_.data();
+  shared_.product(out_, rows, after_.data(), hidden_, r, width_, r, width_);
 }
 
 template <class T>
@@ -196,7 +204,7 @@ void MlpBlock<T>::backward(T* dr) {
   }
   shared_.product_weight(in_, rows, normed_.data(), width_, d_before, units_);
   shared_.product_input(in_, rows, d_before, units_, false, d_normed, width_);
-  norm_.backward(input_, d_normed, true, dr);
+  norm_.backward(input_.data(), d_normed, dr);
 }
 
 template class Shared<float>;

@@ -3,8 +3,8 @@
 //   mixer   r += gate(norm(plan(slots(RMSNorm(r) W_in)))) W_out           (mixer.h)
 //   mlp     r += hidden(RMSNorm(r) W_1) W_2
 //
-// forward(r) returns what r [N, width] becomes, N = batch time rows, and keeps what backward reads, r among it; backward(dr)
-// turns the gradient of what r became into that of what it was.
+// forward(r) adds to r [N, width], N = batch time rows, and keeps what backward reads; backward(dr) turns the gradient of
+// what r became into that of what it was.
 //
 // A session takes the sequences of a batch a few at a time, forwards and backwards, so that what backward reads is still
 // in the caches. Gradients of matrices are added up by their products; other parameters have a gradient of the sequences
@@ -25,15 +25,17 @@ namespace ttr::model {
 template <class T>
 class Shared {
  public:
-  /// `sequences` at a time, `rounds` times.
+  /// `sequences` at a time, `rounds` times. `all`: tokens of a sequence over all calls, where states are carried from call
+  /// to call; 0: every call begins anew.
   Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size rounds, Size longest,
-         int thread_count)
+         Size all, int thread_count)
       : registry(of),
         values(all_values),
         totals(all_gradients),
         batch(sequences),
         time(longest),
         now(longest),
+        carried(all),
         threads(thread_count),
         gemm(thread_count, &watch),
         parts_(rounds > 1 ? static_cast<Size>(of.total()) : 0),
@@ -50,7 +52,9 @@ class Shared {
     levels,
     count = levels + 6
   };
-  void reserve(int which, Size size) { sizes_[which] = std::max(sizes_[which], size); }
+  void reserve(int which, Size size) {
+    if (which == weights || !carried) sizes_[which] = std::max(sizes_[which], size);  // the others are gradients
+  }
   void reserve_work(std::size_t bytes) { work_bytes = std::max(work_bytes, bytes); }
   void reserve_sums(Size numbers) { sums_size_ = std::max(sums_size_, numbers); }
   void allocate() {
@@ -65,9 +69,7 @@ class Shared {
   T* scratch(int which) const { return scratch_[which].data(); }
   const T* value(int parameter) const { return values + registry[parameter].offset; }
   T* total(int parameter) const { return totals + registry[parameter].offset; }
-  T* gradient(int parameter) const {
-    return (parts_.size() ? parts_.data() : totals) + registry[parameter].offset;
-  }
+  T* gradient(int parameter) const { return (parts_.size() ? parts_.data() : totals) + registry[parameter].offset; }
 
   /// A call begins: weights may have changed.
   void begin() {
@@ -117,6 +119,7 @@ class Shared {
   T* totals;
   Size batch, time, now;  // sequences at a time; now: tokens of the call at hand
   bool first = true;      // no sequences of the call before those at hand
+  Size carried;
   int threads;
   Stopwatch watch;
   Gemm<T> gemm;
@@ -145,7 +148,7 @@ class Shared {
   std::vector<bool> added_;     // by parameter
 };
 
-/// A plan of the library, run from a fresh state on the sequences at hand. Every sequence is a task of its own, whatever
+/// A plan of the library, run from a fresh state, or from where the last call ended, on the sequences at hand. Every sequence is a task of its own, whatever
 /// the number of threads: gradients of inputs that the sequences share are added in their order. A single sequence is
 /// left to the plan's own threads. Throws Error with the plan's own sentence where a call fails.
 template <class T>
@@ -159,21 +162,28 @@ class Call {
        Parts parts = {&Times::norm, &Times::norm});
   void forward(const Inputs&, const Outputs&);
   void backward(const Inputs&, const Inputs& d_outputs, const Outputs& d_inputs);
+  void reset();
   const Plan& plan() const { return plan_; }
+  std::size_t state_bytes() const { return own_bytes_ * static_cast<std::size_t>(shared_.batch); }
+  /// Whether the state has a place for every token.
+  bool grows() const { return plan_.tokens_kept(state_of(0)) >= 0; }
 
  private:
   /// The tensors of sequence i; those without a batch are common to all.
   template <class AnyTensor>
   NamedTensors<AnyTensor> of_sequence(const NamedTensors<AnyTensor>&, Size i, bool outputs) const;
   bool common(std::string_view name, bool outputs) const;
+  State state_of(Size place) const {
+    return {states_.data() + static_cast<std::size_t>(place) * step_bytes_, own_bytes_};
+  }
 
   Plan plan_;
   Shared<T>& shared_;
   Parts parts_;
-  std::size_t state_bytes_;
-  Buffer<std::byte> states_, fresh_;  // of every thread, and as a state begins
-  Buffer<T> sums_;                    // gradients of common inputs, by sequence
-  std::vector<Status> status_;        // by sequence
+  std::size_t own_bytes_ = 0, step_bytes_ = 0;  // of the state of a sequence, and from one to the next
+  Buffer<std::byte> states_, fresh_;            // of every thread (carried: of every sequence), and as a state begins
+  Buffer<T> sums_;                              // gradients of common inputs, by sequence
+  std::vector<Status> status_;                  // by sequence
 };
 
 /// RMSNorm over rows of `width`.
@@ -182,8 +192,8 @@ class Norm {
  public:
   Norm(Shared<T>& shared, int width, int weight, double eps);
   void forward(const T* x, T* y);
-  /// dr becomes the gradient with respect to x, or that is added to it.
-  void backward(const T* x, const T* dy, bool add, T* dr);
+  /// dr += the gradient with respect to x.
+  void backward(const T* x, const T* dy, T* dr);
 
  private:
   Shared<T>& shared_;
@@ -191,13 +201,34 @@ class Norm {
   Call<T> call_;
 };
 
+/// What mixes tokens in a block.
 template <class T>
-class MixerBlock {
+class TokenMixer {
+ public:
+  virtual ~TokenMixer() = default;
+  virtual void forward(T* r) = 0;
+  virtual void backward(T* dr) = 0;
+  virtual double logit_bound() const { return 0; }  // of the last forward: Session::logit_bound
+  // Where states are carried:
+  virtual void reset() = 0;  // no token seen
+  virtual std::size_t state_bytes() const = 0;
+  virtual bool grows() const = 0;
+  virtual std::string why_not_token_by_token() const = 0;  // empty: it can be
+};
+
+/// A plan and what surrounds it.
+template <class T>
+class MixerBlock final : public TokenMixer<T> {
  public:
   MixerBlock(const Mixer&, const Config&, Shared<T>&);
-  const T* forward(const T* r);
-  void backward(T* dr);
+  void forward(T* r) override;
+  void backward(T* dr) override;
   const Plan& plan() const { return main_.plan(); }
+  void reset() override;
+  std::size_t state_bytes() const override;
+  bool grows() const override { return main_.grows(); }
+  double logit_bound() const override;
+  std::string why_not_token_by_token() const override;
 
  private:
   struct Place {
@@ -230,8 +261,8 @@ class MixerBlock {
   std::vector<std::vector<Size>> inner_;  // of every slot: extents of its input after the time
   std::unique_ptr<Call<T>> convolution_, out_norm_;
   std::vector<std::vector<std::unique_ptr<Call<T>>>> steps_;  // of every slot, where a step is a plan
-  const T* input_ = nullptr;
-  Buffer<T> output_, normed_, shifted_, answer_, finished_, gated_;
+  Buffer<T> input_, normed_, shifted_, answer_, finished_, gated_;
+  Buffer<T> last_;  // of every sequence the row that the next one's token shift reads
   std::vector<Buffer<T>> levels_, added_, apart_, d_apart_, constants_, d_constants_;
   std::vector<bool> begun_;  // slots whose gradient has been written
   bool fused_gate_ = false;
@@ -246,7 +277,7 @@ template <class T>
 class MlpBlock {
  public:
   MlpBlock(Shared<T>&, const Mlp&, const Config&);
-  const T* forward(const T* r);
+  void forward(T* r);
   void backward(T* dr);
 
  private:
@@ -255,8 +286,7 @@ class MlpBlock {
   bool swiglu_;
   int in_, out_;
   Norm<T> norm_;
-  const T* input_ = nullptr;
-  Buffer<T> output_, normed_, before_, after_;
+  Buffer<T> input_, normed_, before_, after_;
 };
 
 }  // namespace ttr::model

@@ -137,11 +137,21 @@ void Checkpoint::load(Optimiser<T>& to) const {
   to.set_steps_taken(optimiser_steps);
 }
 
+template <class T>
+bool Checkpoint::load_mean(Model<T>& model) const {
+  if (!file.find("optimiser.mean")) return false;
+  take(*this, "optimiser.mean", {static_cast<std::int64_t>(model.values().size())}, model.values().data(),
+       model.values().size());
+  return true;
+}
+
 template void save_checkpoint<float>(const std::string&, const Model<float>&, Optimiser<float>*, const Progress&);
 template void save_checkpoint<double>(const std::string&, const Model<double>&, Optimiser<double>*, const Progress&);
 template void Checkpoint::load<float>(Model<float>&) const;
 template void Checkpoint::load<double>(Model<double>&) const;
 template void Checkpoint::load<float>(Optimiser<float>&) const;
 template void Checkpoint::load<double>(Optimiser<double>&) const;
+template bool Checkpoint::load_mean<float>(Model<float>&) const;
+template bool Checkpoint::load_mean<double>(Model<double>&) const;
 
 }  // namespace ttr::model

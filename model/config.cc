@@ -45,6 +45,26 @@ bool yes_or_no(std::string_view key, const std::string& text) {
   throw Error(std::string(key) + " is '" + text + "'; it is yes or no", std::string(key));
 }
 
+namespace {
+
+// One past the quote that closes the one at `begin`; \" and \\ stand for themselves.
+std::size_t after_quotes(std::string_view text, std::size_t begin) {
+  for (std::size_t i = begin + 1; i < text.size(); ++i) {
+    if (text[i] == '\\') ++i;
+    else if (text[i] == '"') return i + 1;
+  }
+  throw Error("'" + std::string(text) + "' has a quote that is not closed", "settings");
+}
+
+std::string without_quotes(const std::string& value) {
+  if (value.size() < 2 || value[0] != '"' || after_quotes(value, 0) != value.size()) return value;
+  std::string result;
+  for (std::size_t i = 1; i + 1 < value.size(); ++i) result += value[i] == '\\' ? value[++i] : value[i];
+  return result;
+}
+
+}  // namespace
+
 std::map<std::string, std::string> parse_settings(std::string_view text, std::string_view where) {
   std::map<std::string, std::string> settings;
   int depth = 0;
@@ -57,10 +77,17 @@ std::map<std::string, std::string> parse_settings(std::string_view text, std::st
     if (equals == std::string::npos || equals == 0)
       throw Error("'" + one + "' in " + std::string(where) + " is no setting; write name=value", std::string(where));
     const std::string key = trimmed(one.substr(0, equals));
-    if (!settings.emplace(key, trimmed(one.substr(equals + 1))).second)
+    if (!settings.emplace(key, without_quotes(trimmed(one.substr(equals + 1)))).second)
       throw Error("the setting '" + key + "' is given twice in " + std::string(where), std::string(where));
   };
-  for (const char c : text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      const std::size_t end = after_quotes(text, i);
+      piece += text.substr(i, end - i);
+      i = end - 1;
+      continue;
+    }
     depth += c == '(' ? 1 : c == ')' ? -1 : 0;
     if (c == ',' && depth == 0) add();
     else piece += c;
@@ -75,6 +102,8 @@ namespace {
 std::size_t closing(std::string_view text, std::size_t begin, char open, char close) {
   int depth = 1;
   for (std::size_t i = begin; i < text.size(); ++i) {
+    while (i < text.size() && text[i] == '"') i = after_quotes(text, i);
+    if (i == text.size()) break;
     depth += text[i] == open ? 1 : text[i] == close ? -1 : 0;
     if (depth == 0) return i;
   }
@@ -135,6 +164,22 @@ std::vector<BlockText> parse_stack(std::string_view text) {
   return blocks;
 }
 
+std::string to_string(const BlockText& block) {
+  const bool recipe = block.mixer.find('/') != std::string::npos;
+  std::string text = recipe ? "{" + block.mixer + "}" : block.mixer, list;
+  for (const auto& [key, value] : block.settings) {
+    list += (list.empty() ? "" : ", ") + key + "=";
+    if (!value.empty() && trimmed(value) == value && value.find_first_of(",()\"\\") == std::string::npos) {
+      list += value;
+      continue;
+    }
+    list += '"';
+    for (const char c : value) (list += c == '"' || c == '\\' ? "\\" : "") += c;
+    list += '"';
+  }
+  return list.empty() ? text : text + "(" + list + ")";
+}
+
 namespace {
 
 // Every field once: what writes and what reads cannot disagree.
@@ -152,6 +197,7 @@ void fields(Visit&& visit, auto& c) {
   visit("mlp", c.mlp);
   visit("mlp_width", c.mlp_width);
   visit("tied", c.tied);
+  visit("read_out", c.read_out);
   visit("time", c.time);
   visit("embedding_scale", c.embedding_scale);
   visit("norm_eps", c.norm_eps);

@@ -51,9 +51,9 @@ class BlockSettings {
 };
 
 // Words of the block itself and marks of settings for one input; everything else belongs to the layer.
-constexpr const char* block_words[] = {"heads",     "key_heads", "key_dim",  "value_dim", "conv",
-                                       "conv_bias", "conv_on",   "conv_act", "act",       "rotary",
-                                       "shift",     "out_norm",  "out_gate", "out_rank",  "gate_first"};
+constexpr const char* block_words[] = {"heads",    "key_heads", "key_dim",    "value_dim", "conv",    "conv_bias",
+                                       "conv_on",  "conv_act",  "act",        "rotary",    "shift",   "out_norm",
+                                       "out_gate", "out_rank",  "gate_first", "start",     "residual"};
 constexpr const char* input_words[] = {"map.", "rank.", "inner.", "bias.", "from.", "range."};
 bool of_block(const std::string& key) {
   for (const char* word : block_words)
@@ -240,6 +240,8 @@ class Builder {
   Mixer build() {
     const Plan made = plan(mixer_.text, mixer_.shape, mixer_.options);
     mixer_.norm = registry_.add(prefix_ + "norm", {config_.width}, {Start::Kind::constant, 1, 0});
+    mixer_.residual = settings_->flag("residual", true);
+    constructed_ = settings_->word("start", "random", {"random", "shift"}) == "shift";
     read_output(made);
     const std::span<const InputInfo> inputs = made.inputs();
     const int taps = settings_->number("conv", 0, 0);
@@ -395,8 +397,9 @@ class Builder {
     }
     mixer_.all_width = mixer_.in_width;
     const double deep = 1 / std::sqrt(static_cast<double>(config_.width));
-    mixer_.in = registry_.add(prefix_ + "in", {config_.width, mixer_.in_width}, {Start::Kind::normal, deep, 0}, true,
-                              columns);
+    mixer_.in = registry_.add(
+        prefix_ + "in", {config_.width, mixer_.in_width},
+        constructed_ ? Start{Start::Kind::identities, 1, deep} : Start{Start::Kind::normal, deep, 0}, true, columns);
     if (settings_->flag("shift"))
       mixer_.shift =
           registry_.add(prefix_ + "shift", {static_cast<std::ptrdiff_t>(mixer_.slots.size()), config_.width},
@@ -428,13 +431,18 @@ class Builder {
     }
     if (mixer_.convolved > 0) {
       mixer_.taps = taps;
+      if (constructed_ && taps < 2)
+        throw Error("start=shift needs conv=2 or more, to reach the token before", "stack");
       mixer_.taps_weight = registry_.add(prefix_ + "taps", {mixer_.convolved, taps},
-                                         {Start::Kind::normal, 1 / std::sqrt(static_cast<double>(taps)), 0});
+                                         constructed_ ? Start{Start::Kind::previous, 1, 0}
+                                                      : Start{Start::Kind::normal, 1 / std::sqrt(double(taps)), 0});
       if (conv_bias)
         mixer_.taps_bias = registry_.add(prefix_ + "taps_bias", {mixer_.convolved}, {Start::Kind::constant, 0, 0});
     }
-    mixer_.out = registry_.add(prefix_ + "out", {mixer_.out_width, config_.width},
-                               {Start::Kind::normal, out_scale(mixer_.out_width), 0}, true);
+    const double out = out_scale(mixer_.out_width);
+    mixer_.out = registry_.add(
+        prefix_ + "out", {mixer_.out_width, config_.width},
+        constructed_ ? Start{Start::Kind::identities, 1, out} : Start{Start::Kind::normal, out, 0}, true);
   }
   double out_scale(int fan) const {
     const double blocks = static_cast<double>(parse_stack(config_.stack).size());
@@ -446,12 +454,18 @@ class Builder {
   std::string prefix_;
   Mixer mixer_;
   std::unique_ptr<BlockSettings> settings_;
+  bool constructed_ = false;  // projections begin as the identity, taps as a shift by one token
   std::vector<std::pair<std::string, std::string>> sources_;  // a slot and the one it reads
 };
 
 }  // namespace
 
 Mixer make_mixer(const BlockText& block, const Config& config, int index, int count, Registry& registry) {
+  if (block.mixer == "slstm") {
+    Mixer mixer;
+    mixer.text = block.mixer, mixer.slstm = make_slstm(block, config, index, count, registry);
+    return mixer;
+  }
   return Builder(block, config, index, count, registry).build();
 }
 

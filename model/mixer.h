@@ -1,6 +1,7 @@
 // What surrounds a mixer in its block, worked out from the table of inputs of its plan:
 //
 //   n = RMSNorm(r) ;  u = n W_in ;  inputs = maps(convolutions(u)) ;  y = plan(inputs) ;  r += gate(norm(y)) W_out
+//   (residual=no: r = gate(norm(y)) W_out)
 //
 // Every input that has a time axis is a slot: some columns of u (all slots of n are one product), or of a second product
 // that reads another slot (low-rank gates; B, C and delta of Mamba-1 read the convolved u), and a chain of steps. The
@@ -11,6 +12,7 @@
 // says otherwise.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,13 @@ struct Constant {
   Step step;
 };
 
+/// The parameters of a block that no plan runs (slstm.h).
+struct Slstm {
+  int heads = 1, dim = 1, taps = 4;
+  int norm = -1, taps_weight = -1, gates = -1, cells = -1, gate_bias = -1, cell_bias = -1;
+  int gate_recurrence = -1, cell_recurrence = -1, out_norm = -1, out = -1;
+};
+
 struct Mixer {
   std::string text;  // for plan()
   Shape shape;       // of one sequence
@@ -76,11 +85,16 @@ struct Mixer {
   enum class Gate { none, silu, sigmoid };
   Gate gate = Gate::none;
   bool gate_first = false, whole_norm = false;
+  bool residual = true;  // r += the answer; else r = the answer
   int gate_slot = -1;
+  std::optional<Slstm> slstm;  // then nothing above but the text
 };
 
 /// Of block `index` of `count`, with its parameters. Throws Error.
 Mixer make_mixer(const BlockText&, const Config&, int index, int count, Registry&);
+
+/// Of a block `slstm`. Settings: heads, value_dim, conv, out. Throws Error.
+Slstm make_slstm(const BlockText&, const Config&, int index, int count, Registry&);
 
 /// Settings that a layer was published with: "conv=4, out_norm=head, out_gate=silu".
 std::string published_settings(std::string_view layer);

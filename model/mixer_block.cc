@@ -1,5 +1,6 @@
 // The block of a mixer (block.h): products, chains of steps, the plan, norm and gate of its answer; and back.
 #include <algorithm>
+#include <cmath>
 
 #include "model/block.h"
 #include "model/text.h"
@@ -15,7 +16,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
       main_(mixer.text, mixer.shape, mixer.options, shared, {&Times::mixer_forward, &Times::mixer_backward}) {
   const Size rows = shared.most_rows(), all = mixer.all_width, out = mixer.out_width;
   answer_dim_ = plan().extents(plan().outputs()[0].shape, 1).back();
-  output_ = Buffer<T>(rows * width_), normed_ = Buffer<T>(rows * width_);
+  input_ = Buffer<T>(rows * width_), normed_ = Buffer<T>(rows * width_);
   answer_ = Buffer<T>(rows * out);
   for (int level = 0; level < mixer.levels; ++level) {
     levels_.emplace_back(rows * all);
@@ -72,11 +73,37 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
   if (gated && !fused_gate_) gated_ = Buffer<T>(rows * out);
   if (mixer.shift >= 0) {
     shifted_ = Buffer<T>(rows * width_);
+    if (shared.carried) last_ = Buffer<T>(shared.batch * width_);
     shared.reserve(Shared<T>::weights, 2 * width_ * mixer.in_width);
   }
   shared.reserve(Shared<T>::out_gradient, rows * out), shared.reserve(Shared<T>::answer_gradient, rows * out);
   shared.reserve(Shared<T>::added_gradient, rows * out),
       shared.reserve(Shared<T>::normed_gradient, 2 * rows * width_);
+}
+
+template <class T>
+void MixerBlock<T>::reset() {
+  main_.reset();
+  if (convolution_) convolution_->reset();
+  for (const auto& slot : steps_)
+    for (const auto& step : slot)
+      if (step) step->reset();
+  std::fill_n(last_.data(), last_.size(), T(0));
+}
+template <class T>
+std::string MixerBlock<T>::why_not_token_by_token() const {
+  const std::span<const Form> forms = plan().forms();
+  if (std::find(forms.begin(), forms.end(), Form::step) != forms.end()) return {};
+  return "'" + plan().name() + "' cannot be run token by token: " + std::string(plan().why_absent(Form::step));
+}
+template <class T>
+std::size_t MixerBlock<T>::state_bytes() const {
+  std::size_t bytes = main_.state_bytes() + static_cast<std::size_t>(last_.size()) * sizeof(T);
+  if (convolution_) bytes += convolution_->state_bytes();
+  for (const auto& slot : steps_)
+    for (const auto& step : slot)
+      if (step) bytes += step->state_bytes();
+  return bytes;
 }
 
 // Where step `level` of a slot has its values, and their gradients.
@@ -248,6 +275,11 @@ void MixerBlock<T>::project() {
       for (Size j = 0, at = i * in + mixer_.slots[s].column; j < mixer_.slots[s].width; ++j, ++at)
         mixed[at] = m[static_cast<Size>(s) * width_ + i] * W[at];
   shift_forward(shared_.threads, shared_.batch, shared_.now, width_, normed_.data(), shifted_.data());
+  for (Size b = 0; last_.size() > 0 && b < shared_.batch; ++b) {
+    T* const before = last_.data() + b * width_;
+    for (Size i = 0; i < width_; ++i) shifted_.data()[b * shared_.now * width_ + i] += before[i];
+    std::copy_n(normed_.data() + ((b + 1) * shared_.now - 1) * width_, width_, before);
+  }
   shared_.gemm.nn(rows, in, width_, shifted_.data(), width_, mixed, in, 1, levels_[0].data(), all);
 }
 
@@ -304,10 +336,10 @@ void MixerBlock<T>::bind(Inputs& in) const {
 }
 
 template <class T>
-const T* MixerBlock<T>::forward(const T* r) {
+void MixerBlock<T>::forward(T* r) {
   const Size rows = shared_.rows();
-  input_ = r;
-  norm_.forward(r, normed_.data());
+  copy_rows(shared_.threads, rows, width_, r, width_, input_.data(), width_);
+  norm_.forward(input_.data(), normed_.data());
   project();
   convolve();
   for (int s = 0; s < static_cast<int>(mixer_.slots.size()); ++s) {
@@ -332,8 +364,7 @@ const T* MixerBlock<T>::forward(const T* r) {
   main_.forward(in, out);
   finish_forward();
   const Buffer<T>& last = gated_.size() ? gated_ : finished_.size() ? finished_ : answer_;
-  shared_.product(mixer_.out, rows, last.data(), mixer_.out_width, r, width_, output_.data(), width_);
-  return output_.data();
+  shared_.product(mixer_.out, rows, last.data(), mixer_.out_width, mixer_.residual ? r : nullptr, width_, r, width_);
 }
 
 template <class T>
@@ -453,7 +484,37 @@ void MixerBlock<T>::backward(T* dr) {
   undo_convolve();
   T* const dn = shared_.scratch(Shared<T>::normed_gradient);
   undo_project(dn);
-  norm_.backward(input_, dn, true, dr);
+  if (!mixer_.residual) std::fill_n(dr, rows * width_, T(0));
+  norm_.backward(input_.data(), dn, dr);
+}
+
+template <class T>
+double MixerBlock<T>::logit_bound() const {
+  double bound = 0;
+  std::vector<double> lengths[2];  // the largest of every head, of queries and keys
+  Size dim = 1;
+  for (std::size_t s = 0; s < mixer_.slots.size(); ++s) {
+    const Slot& slot = mixer_.slots[s];
+    const int which = slot.name == "q" ? 0 : slot.name == "k" ? 1 : -1;
+    if (which < 0 || slot.pairs > 1) continue;
+    const Place at = value(static_cast<int>(s), static_cast<int>(slot.steps.size()));
+    dim = slot.dim;
+    lengths[which].assign(static_cast<std::size_t>(slot.heads), 0);
+    for (Size row = 0; row < shared_.rows(); ++row)
+      for (int head = 0; head < slot.heads; ++head) {
+        double sum = 0;
+        for (Size i = 0; i < dim; ++i) {
+          const auto x = static_cast<double>(at.data[row * at.stride + head * dim + i]);
+          sum += x * x;
+        }
+        double& largest = lengths[which][static_cast<std::size_t>(head)];
+        largest = std::max(largest, sum);
+      }
+  }
+  if (lengths[0].empty() || lengths[1].empty()) return 0;
+  for (std::size_t head = 0; head < lengths[0].size(); ++head)  // keys may have fewer heads, in groups
+    bound = std::max(bound, std::sqrt(lengths[0][head] * lengths[1][head * lengths[1].size() / lengths[0].size()]));
+  return bound / std::sqrt(static_cast<double>(dim));
 }
 
 template class MixerBlock<float>;

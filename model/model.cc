@@ -9,10 +9,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "model/block.h"
+#include "model/read_last.h"
+#include "model/slstm.h"
 #include "model/text.h"
 #include "threads/pool.h"
+#include "ttr/axes.h"
 
 namespace ttr::model {
 namespace {
@@ -45,6 +49,7 @@ void check(const Config& c) {
     refuse("loss", "is '" + c.loss + "'; it is cross-entropy or squared");
   if (c.mlp != "swiglu" && c.mlp != "gelu" && c.mlp != "none")
     refuse("mlp", "is '" + c.mlp + "'; it is swiglu, gelu or none");
+  if (c.read_out != "each" && c.read_out != "last") refuse("read_out", "is '" + c.read_out + "'; it is each or last");
   if (c.output_dim == 0 && c.vocabulary == 0) refuse("output_dim", "is 0 without a vocabulary; say how many outputs");
   if (c.tied && c.vocabulary == 0) refuse("tied", "is yes without a vocabulary; there is no embedding to share");
   if (c.tied && c.output_dim != 0 && c.output_dim != c.vocabulary)
@@ -61,6 +66,7 @@ struct Model<T>::Body {
   Registry registry;
   std::vector<Mixer> mixers;
   std::vector<Mlp> mlps;
+  std::optional<ReadLast> read_last;
   int embedding = -1, read_in = -1, read_bias = -1, norm = -1, head = -1;
   int outputs = 0;
   Buffer<T> values;
@@ -102,6 +108,7 @@ Model<T>::Model(const Config& config, std::uint64_t seed) : body_(std::make_uniq
                              {Start::Kind::normal, 1 / std::sqrt(2.0 * count * mlp.hidden), 0}, true);
     b.mlps.push_back(mlp);
   }
+  if (config.read_out == "last") b.read_last = make_read_last(config, b.registry);
   b.norm = b.registry.add("norm", {width}, {Start::Kind::constant, 1, 0});
   if (!config.tied) {
     b.head = b.registry.add("head", {width, b.outputs}, {Start::Kind::normal, deep, 0}, true);
@@ -146,28 +153,64 @@ std::string Model<T>::describe() const {
 }
 
 template <class T>
+std::int64_t Model<T>::state_numbers(int time) const {
+  std::int64_t all = 0;
+  for (const Mixer& mixer : body_->mixers) {
+    if (mixer.slstm) {
+      all += static_cast<std::int64_t>(4) * mixer.slstm->heads * mixer.slstm->dim +
+             static_cast<std::int64_t>(body_->config.width) * std::max(0, mixer.slstm->taps - 1);
+      continue;
+    }
+    const Plan made = plan(mixer.text, mixer.shape, mixer.options);
+    std::int64_t pairs = time;  // that are kept, where a state has the letter N
+    for (const Term& word : made.recipe().weights)
+      if (word.word == "window" && !word.arguments.empty() && word.arguments[0].is_number())
+        pairs = std::min(pairs, static_cast<std::int64_t>(word.arguments[0].number()));
+    for (const StateInfo& part : made.states()) {
+      std::int64_t numbers = Axes(part.shape).has_any("N") ? pairs : 1;
+      for (const std::ptrdiff_t n : made.extents(part.shape, time)) numbers *= n;
+      all += numbers;
+    }
+    all += static_cast<std::int64_t>(mixer.convolved) * std::max(0, mixer.taps - 1);
+    if (mixer.shift >= 0) all += body_->config.width;
+  }
+  return all;
+}
+
+template <class T>
 struct Session<T>::Body {
-  Body(const Model<T>& of, int batch, int time, int threads)
+  /// `carried` as in Shared; a session with it has no gradients and no losses.
+  Body(const Model<T>& of, int batch, int time, int threads, int carried = 0)
       : model(of.body()),
         sequences(batch),
-        at_a_time(sequences_at_a_time(model.config, batch)),
-        gradients(static_cast<Size>(model.registry.total())),
-        shared(model.registry, model.values.data(), gradients.data(), at_a_time, batch / at_a_time, time, threads) {
+        at_a_time(carried ? batch : sequences_at_a_time(model.config, batch)),
+        gradients(carried ? 0 : static_cast<Size>(model.registry.total())),
+        shared(model.registry, model.values.data(), gradients.data(), at_a_time, batch / at_a_time, time, carried,
+               threads) {
     const Config& c = model.config;
     const Size rows = shared.most_rows(), width = c.width, all = static_cast<Size>(batch) * time;
     if (threads > 1) threads::prepare(threads);
     for (std::size_t i = 0; i < model.mixers.size(); ++i) {
-      mixers.push_back(std::make_unique<MixerBlock<T>>(model.mixers[i], c, shared));
+      const Mixer& mixer = model.mixers[i];
+      if (mixer.slstm) mixers.push_back(std::make_unique<SlstmBlock<T>>(*mixer.slstm, c, shared));
+      else mixers.push_back(std::make_unique<MixerBlock<T>>(mixer, c, shared));
       if (i < model.mlps.size()) mlps.push_back(std::make_unique<MlpBlock<T>>(shared, model.mlps[i], c));
     }
+    if (model.read_last) read_last = std::make_unique<ReadLastBlock<T>>(*model.read_last, c, shared);
     norm = std::make_unique<Norm<T>>(shared, c.width, model.norm, c.norm_eps);
-    read = Buffer<T>(rows * width), normed = Buffer<T>(rows * width), dr = Buffer<T>(rows * width);
-    d_normed = Buffer<T>(rows * width);
+    r = Buffer<T>(rows * width), normed = Buffer<T>(rows * width);
+    if (carried) {
+      picked = Buffer<T>(batch * width), outputs = Buffer<T>(batch * model.outputs);
+      shared.allocate();
+      return;
+    }
+    dr = Buffer<T>(rows * width), d_normed = Buffer<T>(rows * width);
     if (c.loss == "squared") {
       outputs = Buffer<T>(all * model.outputs), d_outputs = Buffer<T>(rows * model.outputs);
     } else {
       const Size group = label_group(model.outputs);
-      logits = Buffer<T>(group * model.outputs), picked = Buffer<T>(group * width), d_picked = Buffer<T>(group * width);
+      logits = Buffer<T>(group * model.outputs), picked = Buffer<T>(group * width),
+      d_picked = Buffer<T>(group * width);
       places = Buffer<std::int32_t>(rows), labels = Buffer<std::int32_t>(rows), largest = Buffer<std::int32_t>(group);
     }
     losses = Buffer<double>(rows);
@@ -185,7 +228,8 @@ struct Session<T>::Body {
     return measure;
   }
 
-  void check(const Batch<T>&) const;
+  void check(const Batch<T>&, bool judged, Size longest) const;
+  void through(const std::int32_t* tokens, const T* given);  // from tokens or rows to `normed`
   Measure run(const Batch<T>&, bool backward);
   void round(const Batch<T>&, Size row, bool backward, Measure&);  // the sequences from `row` on
   void labelled(const std::int32_t* label, std::int32_t* best, bool backward, Measure&);
@@ -197,27 +241,28 @@ struct Session<T>::Body {
   int sequences, at_a_time;
   Buffer<T> gradients;
   Shared<T> shared;
-  std::vector<std::unique_ptr<MixerBlock<T>>> mixers;
+  std::vector<std::unique_ptr<TokenMixer<T>>> mixers;
   std::vector<std::unique_ptr<MlpBlock<T>>> mlps;
+  std::unique_ptr<ReadLastBlock<T>> read_last;
   std::unique_ptr<Norm<T>> norm;
-  Buffer<T> read, normed, dr, d_normed, outputs, d_outputs, logits, picked, d_picked;
+  Buffer<T> r, normed, dr, d_normed, outputs, d_outputs, logits, picked, d_picked;
   Buffer<std::int32_t> places, labels, largest, predicted;
   Buffer<double> losses;
 };
 
 template <class T>
-void Session<T>::Body::check(const Batch<T>& batch) const {
+void Session<T>::Body::check(const Batch<T>& batch, bool judged, Size longest) const {
   const Config& c = model.config;
   const auto refuse = [](const std::string& why) { throw Error(why, "batch"); };
   if (batch.batch != sequences)
     refuse("the batch has " + std::to_string(batch.batch) + " sequences; the session was made for " +
            std::to_string(sequences));
-  if (batch.time < 1 || batch.time > shared.time)
+  if (batch.time < 1 || batch.time > longest)
     refuse("the batch has " + std::to_string(batch.time) + " tokens per sequence; the session was made for 1 to " +
-           std::to_string(shared.time));
+           std::to_string(longest));
   if (c.vocabulary > 0 ? !batch.tokens : !batch.rows)
     refuse(c.vocabulary > 0 ? "the batch has no tokens" : "the batch has no rows");
-  if (c.loss == "squared" ? !batch.targets : !batch.labels)
+  if (judged && (c.loss == "squared" ? !batch.targets : !batch.labels))
     refuse(c.loss == "squared" ? "the batch has no targets for the squared loss" : "the batch has no labels");
   const Size rows = static_cast<Size>(sequences) * batch.time;
   const auto in_range = [&](const std::int32_t* numbers, int limit, bool negative, const char* what) {
@@ -228,7 +273,7 @@ void Session<T>::Body::check(const Batch<T>& batch) const {
                std::to_string(limit));
   };
   if (c.vocabulary > 0) in_range(batch.tokens, c.vocabulary, false, "the token");
-  if (c.loss != "squared") in_range(batch.labels, model.outputs, true, "the label");
+  if (judged && c.loss != "squared") in_range(batch.labels, model.outputs, true, "the label");
 }
 
 template <class T>
@@ -299,31 +344,40 @@ void Session<T>::Body::squared(const Batch<T>& batch, Size row, bool backward, M
 }
 
 template <class T>
+void Session<T>::Body::through(const std::int32_t* tokens, const T* given) {
+  const Config& c = model.config;
+  const Size rows = shared.rows(), width = c.width;
+  if (model.embedding >= 0) {
+    embed_forward(shared.threads, rows, width, tokens, shared.value(model.embedding), r.data());
+  } else {
+    MapCall<T> add{Map::none, 1, shared.value(model.read_bias), nullptr, 1};
+    shared.product(model.read_in, rows, given, c.input_dim, nullptr, 0, r.data(), width);
+    map_forward(shared.threads, shared.gemm.simd(), add, rows, width, r.data(), width, r.data(), width);
+  }
+  for (std::size_t i = 0; i < mixers.size(); ++i) {
+    mixers[i]->forward(r.data());
+    if (i < mlps.size()) mlps[i]->forward(r.data());
+  }
+  if (read_last) read_last->forward(r.data());
+  norm->forward(r.data(), normed.data());
+}
+
+template <class T>
 void Session<T>::Body::round(const Batch<T>& batch, Size row, bool backward, Measure& measure) {
   const Config& c = model.config;
   const Size rows = shared.rows(), width = c.width;
   const std::int32_t* const tokens = batch.tokens ? batch.tokens + row : nullptr;
   const T* const given = batch.rows ? batch.rows + row * c.input_dim : nullptr;
-  const T* r = read.data();
-  if (model.embedding >= 0) {
-    embed_forward(shared.threads, rows, width, tokens, shared.value(model.embedding), read.data());
-  } else {
-    MapCall<T> add{Map::none, 1, shared.value(model.read_bias), nullptr, 1};
-    shared.product(model.read_in, rows, given, c.input_dim, nullptr, 0, read.data(), width);
-    map_forward(shared.threads, shared.gemm.simd(), add, rows, width, r, width, read.data(), width);
-  }
-  for (std::size_t i = 0; i < mixers.size(); ++i) {
-    r = mixers[i]->forward(r);
-    if (i < mlps.size()) r = mlps[i]->forward(r);
-  }
-  norm->forward(r, normed.data());
+  through(tokens, given);
   {
     const Stopwatch::Part part(&shared.watch, &Times::head);
     if (c.loss == "squared") squared(batch, row, backward, measure);
     else labelled(batch.labels + row, predicted.data() + row, backward, measure);
   }
   if (!backward) return;
-  norm->backward(r, d_normed.data(), false, dr.data());
+  std::fill_n(dr.data(), rows * width, T(0));
+  norm->backward(r.data(), d_normed.data(), dr.data());
+  if (read_last) read_last->backward(dr.data());
   for (std::size_t i = mixers.size(); i-- > 0;) {
     if (i < mlps.size()) mlps[i]->backward(dr.data());
     mixers[i]->backward(dr.data());
@@ -332,21 +386,21 @@ void Session<T>::Body::round(const Batch<T>& batch, Size row, bool backward, Mea
     embed_backward(shared.threads, rows, width, tokens, dr.data(), shared.total(model.embedding));
   } else {
     shared.product_weight(model.read_in, rows, given, c.input_dim, dr.data(), width);
-    map_backward<T>(shared.threads, shared.gemm.simd(), {}, rows, width, read.data(), width, dr.data(), width,
-                    dr.data(), width, shared.gradient(model.read_bias), nullptr, shared.sums.data());
+    map_backward<T>(shared.threads, shared.gemm.simd(), {}, rows, width, r.data(), width, dr.data(), width, dr.data(),
+                    width, shared.gradient(model.read_bias), nullptr, shared.sums.data());
   }
 }
 
 template <class T>
 Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
-  check(batch);
+  check(batch, true, shared.time);
   shared.now = batch.time;
   shared.begin();
   const Size all = static_cast<Size>(sequences) * batch.time;
   Measure measure;
   for (Size i = 0; i < all; ++i)
-    measure.counted += batch.labels && model.config.loss != "squared" ? batch.labels[i] >= 0
-                                                                      : !batch.counted || batch.counted[i];
+    measure.counted +=
+        batch.labels && model.config.loss != "squared" ? batch.labels[i] >= 0 : !batch.counted || batch.counted[i];
   for (const int table : {model.head, model.embedding})  // rounds, groups of labels and tokens add to them
     if (backward && table >= 0) {
       shared.adds(table);
@@ -359,19 +413,25 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
   return measure;
 }
 
-template <class T>
-Session<T>::Session(const Model<T>& model, int batch, int time, int threads) {
+namespace {
+void check_sizes(int batch, int time, int threads) {
   if (batch < 1 || time < 1)
     throw Error("a session needs at least one sequence of one token; it was asked for " + std::to_string(batch) +
                     " of " + std::to_string(time),
                 "batch");
+  if (threads < 0 || threads > threads::most)
+    throw Error("threads is " + std::to_string(threads) + "; it is 0 (all cores) to " + std::to_string(threads::most),
+                "threads");
+}
+}  // namespace
+
+template <class T>
+Session<T>::Session(const Model<T>& model, int batch, int time, int threads) {
+  check_sizes(batch, time, threads);
   if (time > model.config().time)
     throw Error("a session of " + std::to_string(time) + " tokens is longer than the model's time " +
                     std::to_string(model.config().time) + "; raise Config::time",
                 "time");
-  if (threads < 0 || threads > threads::most)
-    throw Error("threads is " + std::to_string(threads) + "; it is 0 (all cores) to " + std::to_string(threads::most),
-                "threads");
   body_ = std::make_unique<Body>(model, batch, time, threads == 0 ? threads::available() : threads);
 }
 template <class T>
@@ -395,18 +455,110 @@ std::span<const std::int32_t> Session<T>::predicted() const noexcept {
   return {body_->predicted.data(), static_cast<std::size_t>(body_->sequences * body_->shared.now)};
 }
 template <class T>
+double Session<T>::logit_bound() const {
+  double bound = 0;
+  for (const auto& mixer : body_->mixers) bound = std::max(bound, mixer->logit_bound());
+  return bound;
+}
+template <class T>
 std::span<const T> Session<T>::outputs() const noexcept {
   if (body_->outputs.size() == 0) return {};
-  return {body_->outputs.data(), static_cast<std::size_t>(body_->sequences * body_->shared.now * body_->model.outputs)};
+  return {body_->outputs.data(),
+          static_cast<std::size_t>(body_->sequences * body_->shared.now * body_->model.outputs)};
 }
 template <class T>
 const Times& Session<T>::times() const noexcept {
   return body_->shared.watch.times;
 }
 
+// A session that carries its states, in pieces of a prompt.
+template <class T>
+struct Decoder<T>::Body {
+  Body(const Model<T>& model, int batch, int most, int threads)
+      : session(model, batch, std::min(piece, most), threads, most),
+        tokens(session.shared.most_rows()),
+        rows(session.shared.most_rows() * model.config().input_dim),
+        capacity(most) {
+    if (model.config().read_out == "last")
+      throw Error("read_out is last: such a model answers for a whole sequence and has no next token", "read_out");
+    for (const auto& mixer : session.mixers) {
+      grows = grows || mixer->grows();
+      const std::string why = mixer->why_not_token_by_token();
+      if (!why.empty()) throw Error(why, "stack");
+    }
+  }
+  static constexpr int piece = 256;  // tokens that go through the blocks together
+  typename Session<T>::Body session;
+  Buffer<std::int32_t> tokens;  // of a piece
+  Buffer<T> rows;
+  std::int64_t capacity, seen = 0;
+  bool grows = false;
+};
+
+template <class T>
+Decoder<T>::Decoder(const Model<T>& model, int batch, int capacity, int threads) {
+  check_sizes(batch, capacity, threads);
+  body_ = std::make_unique<Body>(model, batch, capacity, threads == 0 ? threads::available() : threads);
+}
+template <class T>
+Decoder<T>::~Decoder() = default;
+template <class T>
+Decoder<T>::Decoder(Decoder&&) noexcept = default;
+
+template <class T>
+void Decoder<T>::reset() {
+  body_->seen = 0;
+  for (const auto& mixer : body_->session.mixers) mixer->reset();
+}
+template <class T>
+std::int64_t Decoder<T>::tokens() const noexcept {
+  return body_->seen;
+}
+template <class T>
+bool Decoder<T>::grows() const noexcept {
+  return body_->grows;
+}
+template <class T>
+std::size_t Decoder<T>::state_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const auto& mixer : body_->session.mixers) bytes += mixer->state_bytes();
+  return bytes;
+}
+
+template <class T>
+std::span<const T> Decoder<T>::advance(const Batch<T>& batch) {
+  Body& b = *body_;
+  typename Session<T>::Body& s = b.session;
+  if (batch.time < 1)
+    throw Error("a call has at least one token per sequence; this one has " + std::to_string(batch.time), "batch");
+  if (b.grows && b.seen + batch.time > b.capacity)
+    throw Error("the decoder was made for " + std::to_string(b.capacity) + " tokens and has seen " +
+                    std::to_string(b.seen) + "; a layer of this model keeps them all: give it a larger capacity",
+                "batch");
+  const Size width = s.model.config.width, longest = s.shared.time, input = s.model.config.input_dim;
+  s.check(batch, false, batch.time);
+  s.shared.begin();
+  for (Size begin = 0; begin < batch.time; begin += longest) {
+    const Size now = std::min(longest, batch.time - begin);
+    for (Size i = 0; i < s.shared.batch; ++i)
+      if (input)
+        std::copy_n(batch.rows + (i * batch.time + begin) * input, now * input, b.rows.data() + i * now * input);
+      else std::copy_n(batch.tokens + i * batch.time + begin, now, b.tokens.data() + i * now);
+    s.shared.now = now;
+    s.through(b.tokens.data(), b.rows.data());
+    b.seen += now;
+  }
+  for (Size i = 0; i < s.shared.batch; ++i)
+    std::copy_n(s.normed.data() + ((i + 1) * s.shared.now - 1) * width, width, s.picked.data() + i * width);
+  s.head_forward(s.shared.batch, s.picked.data(), s.outputs.data());
+  return {s.outputs.data(), static_cast<std::size_t>(s.outputs.size())};
+}
+
 template class Model<float>;
 template class Model<double>;
 template class Session<float>;
 template class Session<double>;
+template class Decoder<float>;
+template class Decoder<double>;
 
 }  // namespace ttr::model

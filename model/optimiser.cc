@@ -26,6 +26,9 @@ void optimiser_fields(Visit&& visit, auto& c) {
   visit("statistics", c.statistics);
   visit("every", c.every);
   visit("longest", c.longest);
+  visit("damping", c.damping);
+  visit("graft", c.graft);
+  visit("groups", c.groups);
   visit("schedule", c.schedule);
   visit("warmup", c.warmup);
   visit("steps", c.steps);
@@ -38,8 +41,11 @@ void check_optimiser(const OptimiserConfig& c) {
   const auto need = [](bool holds, const char* key, double value, const char* range) {
     if (!holds) throw Error(std::string(key) + " is " + number_text(value) + "; it is " + range, key);
   };
-  if (c.method != "adamw" && c.method != "sgd" && c.method != "muon" && c.method != "soap")
-    throw Error("method is '" + c.method + "'; it is adamw, sgd, muon or soap", "method");
+  const bool shampoo = c.method == "shampoo";
+  if (c.method != "adamw" && c.method != "sgd" && c.method != "muon" && c.method != "soap" && !shampoo)
+    throw Error("method is '" + c.method + "'; it is adamw, sgd, muon, soap or shampoo", "method");
+  if (c.graft != "adam" && c.graft != "sgd" && c.graft != "none")
+    throw Error("graft is '" + c.graft + "'; it is adam, sgd or none", "graft");
   if (c.schedule != "cosine" && c.schedule != "linear" && c.schedule != "constant")
     throw Error("schedule is '" + c.schedule + "'; it is cosine, linear or constant", "schedule");
   need(c.rate > 0, "rate", c.rate, "above 0");
@@ -48,7 +54,9 @@ void check_optimiser(const OptimiserConfig& c) {
   need(c.beta2 >= 0 && c.beta2 < 1, "beta2", c.beta2, "at least 0 and below 1");
   need(c.eps > 0, "eps", c.eps, "above 0");
   need(c.momentum >= 0 && c.momentum < 1, "momentum", c.momentum, "at least 0 and below 1");
-  need(c.statistics >= 0 && c.statistics < 1, "statistics", c.statistics, "at least 0 and below 1");
+  need(c.statistics >= 0 && (c.statistics < 1 || (shampoo && c.statistics == 1)), "statistics", c.statistics,
+       shampoo ? "from 0 to 1" : "at least 0 and below 1");
+  need(c.damping > 0, "damping", c.damping, "above 0");
   need(c.every >= 1, "every", c.every, "at least 1");
   need(c.longest >= 1, "longest", c.longest, "at least 1");
   need(c.warmup >= 0, "warmup", c.warmup, "at least 0");
@@ -81,11 +89,58 @@ double rate_at(const OptimiserConfig& c, std::int64_t step) {
   return c.rate * (c.last + (1 - c.last) * share);
 }
 
+// What the groups say about one parameter.
+struct Pace {
+  double rate = 1, decay = 0;
+};
+
+namespace {
+
+bool fits(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (name.substr(0, star) != pattern.substr(0, star)) return false;
+  for (std::size_t skip = star; skip <= name.size(); ++skip)
+    if (fits(pattern.substr(star + 1), name.substr(skip))) return true;
+  return false;
+}
+
+struct Group {
+  std::string pattern;
+  double rate = 1, decay = -1;  // a decay below 0: not given
+};
+std::vector<Group> parse_groups(std::string_view text) {
+  std::vector<Group> groups;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(';'), text.size());
+    const std::string one = trimmed(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (one.empty()) continue;
+    const std::size_t colon = one.find(':');
+    if (colon == std::string::npos || colon == 0)
+      throw Error("the group '" + one + "' has no pattern; write pattern: rate=0.1, decay=0", "groups");
+    Group group;
+    group.pattern = trimmed(one.substr(0, colon));
+    for (const auto& [key, value] : parse_settings(one.substr(colon + 1), "groups")) {
+      const double number = real_number(key, value);
+      if (key != "rate" && key != "decay")
+        throw Error("the group '" + group.pattern + "' has no '" + key + "'; it has rate and decay", "groups");
+      if (number < 0)
+        throw Error(key + " of the group '" + group.pattern + "' is " + value + "; it is at least 0", "groups");
+      (key == "rate" ? group.rate : group.decay) = number;
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+}  // namespace
+
 // One matrix of a parameter: columns `column` .. of a tensor with `stride` columns.
 struct MatrixPart {
   std::size_t offset;
   Size rows, columns, stride;
-  Size at = 0;  // where its own state begins
+  Pace pace;
 };
 
 template <class T>
@@ -94,34 +149,49 @@ struct Optimiser<T>::Body {
   int threads;
   std::int64_t taken = 0;
   std::size_t total = 0;
-  std::vector<Parameter> elementwise;  // adamw or sgd
-  std::vector<Parameter> parameters;   // all that are trained
-  std::vector<MatrixPart> matrices;    // muon or soap
-  std::vector<bool> decays;
-  Buffer<T> first, second;  // moments, or momentum; in the order of the parameters
-  Buffer<T> left, right;    // soap: L and R of all matrices
-  Buffer<T> q_left, q_right;
+  struct Paced {
+    Parameter parameter;
+    Pace pace;
+  };
+  std::vector<Paced> elementwise;    // adamw or sgd
+  std::vector<Paced> parameters;     // all that are trained
+  std::vector<MatrixPart> matrices;  // muon, soap or shampoo
+  Buffer<T> first, second;           // moments, or momentum; in the order of the parameters
+  Buffer<T> left, right;             // soap, shampoo: L and R of all matrices
+  Buffer<T> q_left, q_right;         // soap: their eigenvectors; shampoo: their inverse roots
   Buffer<T> mean;
   Buffer<T> work;
   Gemm<T> gemm;
-  std::vector<double> exact;  // eigenvectors are found in double
+  Gemm<double> exact_gemm;
+  std::vector<double> exact;  // eigenvectors and roots are found in double
 
   Body(std::span<const Parameter> all, const OptimiserConfig& how, int thread_count)
-      : config(how), threads(thread_count == 0 ? threads::available() : thread_count), gemm(threads) {
-    const bool matrix_method = how.method == "muon" || how.method == "soap";
+      : config(how),
+        threads(thread_count == 0 ? threads::available() : thread_count),
+        gemm(threads),
+        exact_gemm(threads) {
+    const bool matrix_method = how.method == "muon" || how.method == "soap" || how.method == "shampoo";
+    const std::vector<Group> groups = parse_groups(how.groups);
+    std::vector<bool> used(groups.size());
     Size left_size = 0, right_size = 0, largest = 0;
     for (const Parameter& p : all) {
       total = std::max(total, p.offset + (p.size + 15) / 16 * 16);
       if (!p.trained) continue;
-      parameters.push_back(p);
+      Pace pace{1, p.matrix ? how.decay : 0};
+      for (std::size_t i = 0; i < groups.size(); ++i)
+        if (fits(groups[i].pattern, p.name)) {
+          used[i] = true, pace.rate = groups[i].rate;
+          if (groups[i].decay >= 0) pace.decay = groups[i].decay;
+        }
+      parameters.push_back({p, pace});
       if (!matrix_method || !p.matrix || p.extent.size() != 2 || (how.method == "muon" && p.embedding)) {
-        elementwise.push_back(p);
+        elementwise.push_back({p, pace});
         continue;
       }
       const Size rows = p.extent[0], stride = p.extent[1];
       Size column = 0;
       for (const int width : p.columns.empty() ? std::vector<int>{static_cast<int>(stride)} : p.columns) {
-        MatrixPart part{p.offset + static_cast<std::size_t>(column), rows, width, stride};
+        MatrixPart part{p.offset + static_cast<std::size_t>(column), rows, width, stride, pace};
         matrices.push_back(part);
         column += width;
         largest = std::max(largest, rows * width);
@@ -132,9 +202,16 @@ struct Optimiser<T>::Body {
         gemm.reserve(rows, std::max<Size>(rows, width)), gemm.reserve(width, std::max<Size>(rows, width));
       }
     }
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      if (!used[i]) {
+        std::string names;
+        for (const Paced& one : parameters) (names += names.empty() ? "" : ", ") += one.parameter.name;
+        throw Error("the pattern '" + groups[i].pattern + "' of the groups fits no parameter; there are " + names,
+                    "groups");
+      }
     first = Buffer<T>(static_cast<Size>(total));
     if (how.method != "sgd") second = Buffer<T>(static_cast<Size>(total));
-    if (how.method == "soap") {
+    if (how.method == "soap" || how.method == "shampoo") {
       left = Buffer<T>(left_size), right = Buffer<T>(right_size);
       q_left = Buffer<T>(left_size), q_right = Buffer<T>(right_size);
     }
@@ -142,22 +219,25 @@ struct Optimiser<T>::Body {
     if (how.ema > 0) mean = Buffer<T>(static_cast<Size>(total));
   }
 
-  bool turns(Size side) const { return config.method == "soap" && side <= config.longest; }
+  bool turns(Size side) const {
+    return (config.method == "soap" || config.method == "shampoo") && side <= config.longest;
+  }
 
-  // body(begin, end, decay) on pieces of the parameters that are stepped element by element.
+  // body(begin, end, pace) on pieces of the parameters that are stepped element by element.
   template <class Piece>
-  void over(const std::vector<Parameter>& list, Piece&& piece) {
+  void over(const std::vector<Paced>& list, Piece&& piece) {
     constexpr std::size_t length = 1 << 14;
-    for (const Parameter& p : list)
-      threads::for_each(threads, static_cast<int>((p.size + length - 1) / length), [&](int i, int) {
-        const std::size_t begin = p.offset + static_cast<std::size_t>(i) * length;
-        piece(begin, std::min(begin + length, p.offset + p.size), p.matrix);
-      });
+    for (const auto& [p, pace] : list)
+      threads::for_each(threads, static_cast<int>((p.size + length - 1) / length),
+                        [&, &p = p, &pace = pace](int i, int) {
+                          const std::size_t begin = p.offset + static_cast<std::size_t>(i) * length;
+                          piece(begin, std::min(begin + length, p.offset + p.size), pace);
+                        });
   }
 
   double length_of(const T* g) const {
     double all = 0;
-    for (const Parameter& p : parameters) {
+    for (const auto& [p, pace] : parameters) {
       double sum = 0;
       for (std::size_t i = p.offset; i < p.offset + p.size; ++i)
         sum += static_cast<double>(g[i]) * static_cast<double>(g[i]);
@@ -170,9 +250,8 @@ struct Optimiser<T>::Body {
     const T b1 = static_cast<T>(config.beta1), b2 = static_cast<T>(config.beta2), eps = static_cast<T>(config.eps);
     const T c1 = static_cast<T>(1 / (1 - std::pow(config.beta1, t))),
             c2 = static_cast<T>(1 / (1 - std::pow(config.beta2, t)));
-    const T e = static_cast<T>(rate);
-    over(elementwise, [&](std::size_t begin, std::size_t end, bool matrix) {
-      const T d = matrix ? static_cast<T>(config.decay) : T(0);
+    over(elementwise, [&](std::size_t begin, std::size_t end, const Pace& pace) {
+      const T e = static_cast<T>(rate * pace.rate), d = static_cast<T>(pace.decay);
       T *const m = first.data(), *const v = second.data();
       for (std::size_t i = begin; i < end; ++i) {
         const T x = factor * g[i];
@@ -184,9 +263,9 @@ struct Optimiser<T>::Body {
   }
 
   void sgd(T* w, const T* g, T factor, double rate) {
-    const T mu = static_cast<T>(config.momentum), e = static_cast<T>(rate);
-    over(elementwise, [&](std::size_t begin, std::size_t end, bool matrix) {
-      const T d = matrix ? static_cast<T>(config.decay) : T(0);
+    const T mu = static_cast<T>(config.momentum);
+    over(elementwise, [&](std::size_t begin, std::size_t end, const Pace& pace) {
+      const T e = static_cast<T>(rate * pace.rate), d = static_cast<T>(pace.decay);
       T* const u = first.data();
       for (std::size_t i = begin; i < end; ++i) {
         const T x = factor * g[i] + d * w[i];
@@ -197,8 +276,9 @@ struct Optimiser<T>::Body {
   }
 
   void muon(T* w, const T* g, T factor, double rate) {
-    const T mu = static_cast<T>(config.momentum), e = static_cast<T>(rate), d = static_cast<T>(config.decay);
+    const T mu = static_cast<T>(config.momentum);
     for (const MatrixPart& p : matrices) {
+      const T e = static_cast<T>(rate * p.pace.rate), d = static_cast<T>(p.pace.decay);
       T* const x = work.data();
       double sum = 0;
       for (Size i = 0; i < p.rows; ++i)
@@ -221,6 +301,24 @@ struct Optimiser<T>::Body {
     }
   }
 
+  // What soap and shampoo keep of one matrix: whether its sides count, L and R, and what was made of them.
+  struct Sides {
+    bool lefts, rights;
+    T *L, *R, *of_L, *of_R;
+  };
+  // body(part, rate, decay, sides) for every matrix.
+  template <class Each>
+  void over_matrices(double rate, Each&& each) {
+    Size left_at = 0, right_at = 0;
+    for (const MatrixPart& p : matrices) {
+      const bool lefts = turns(p.rows), rights = turns(p.columns);
+      each(p, static_cast<T>(rate * p.pace.rate), static_cast<T>(p.pace.decay),
+           Sides{lefts, rights, left.data() + left_at, right.data() + right_at, q_left.data() + left_at,
+                 q_right.data() + right_at});
+      left_at += lefts ? p.rows * p.rows : 0, right_at += rights ? p.columns * p.columns : 0;
+    }
+  }
+
   // to [rows, columns] = Q_L' from Q_R, or with `back` Q_L from Q_R'; sides that do not turn are left as they are.
   void turn(const MatrixPart& p, const T* ql, const T* qr, bool back, const T* from, T* middle, T* to) {
     const Size r = p.rows, c = p.columns;
@@ -233,17 +331,13 @@ struct Optimiser<T>::Body {
   }
 
   void soap(T* w, const T* g, T factor, double rate, std::int64_t t) {
-    const T b = static_cast<T>(config.statistics), e = static_cast<T>(rate), d = static_cast<T>(config.decay);
+    const T b = static_cast<T>(config.statistics);
     const T b1 = static_cast<T>(config.beta1), b2 = static_cast<T>(config.beta2), eps = static_cast<T>(config.eps);
     const T c1 = static_cast<T>(1 / (1 - std::pow(config.beta1, t))),
             c2 = static_cast<T>(1 / (1 - std::pow(config.beta2, t)));
-    Size left_at = 0, right_at = 0;
-    for (const MatrixPart& p : matrices) {
+    over_matrices(rate, [&](const MatrixPart& p, T e, T d, const Sides& sides) {
+      const auto& [lefts, rights, L, R, QL, QR] = sides;
       const Size r = p.rows, c = p.columns, size = r * c;
-      const bool lefts = turns(r), rights = turns(c);
-      T *const L = left.data() + left_at, *const QL = q_left.data() + left_at;
-      T *const R = right.data() + right_at, *const QR = q_right.data() + right_at;
-      left_at += lefts ? r * r : 0, right_at += rights ? c * c : 0;
       T *const x = work.data(), *const y = x + size, *const z = y + size, *const n = z + size;
       for (Size i = 0; i < r; ++i)
         for (Size j = 0; j < c; ++j) x[i * c + j] = factor * g[p.offset + static_cast<std::size_t>(i * p.stride + j)];
@@ -279,7 +373,55 @@ struct Optimiser<T>::Body {
         if (t == 0) eigenvectors(c, R, QR, exact);
         else if (now) iterate(c, R, QR, exact);
       }
-    }
+    });
+  }
+
+  // t from 1.
+  void shampoo(T* w, const T* g, T factor, double rate, std::int64_t t) {
+    const double b = config.statistics;
+    const T keep = static_cast<T>(b), fresh = b < 1 ? static_cast<T>(1 - b) : T(1);
+    const double mass = b < 1 ? 1 - std::pow(b, t) : 1;  // of the weights of L and R
+    const T b1 = static_cast<T>(config.beta1), b2 = static_cast<T>(config.beta2), eps = static_cast<T>(config.eps);
+    const T c1 = static_cast<T>(1 / (1 - std::pow(config.beta1, t))),
+            c2 = static_cast<T>(1 / (1 - std::pow(config.beta2, t)));
+    const bool now = (t - 1) % config.every == 0;
+    over_matrices(rate, [&](const MatrixPart& p, T e, T d, const Sides& sides) {
+      const auto& [lefts, rights, L, R, L_root, R_root] = sides;
+      const Size r = p.rows, c = p.columns, size = r * c;
+      T *const x = work.data(), *const y = x + size, *const z = y + size;
+      const auto at = [&](Size i, Size j) { return p.offset + static_cast<std::size_t>(i * p.stride + j); };
+      double grafted = 0, own = 0;
+      for (Size i = 0; i < r; ++i)
+        for (Size j = 0; j < c; ++j) {
+          const T now_g = factor * g[at(i, j)];
+          T &m = first.data()[at(i, j)], &v = second.data()[at(i, j)];
+          m = b1 * m + (1 - b1) * now_g, v = b2 * v + (1 - b2) * now_g * now_g;
+          x[i * c + j] = now_g, y[i * c + j] = fresh * now_g;
+          const T step = config.graft == "adam" ? m * c1 / (std::sqrt(v * c2) + eps) : m * c1;
+          grafted += static_cast<double>(step) * static_cast<double>(step);
+        }
+      const int order = lefts && rights ? 4 : 2;
+      if (lefts) {
+        for (Size i = 0; i < r * r; ++i) L[i] *= keep;
+        gemm.nt(r, r, c, y, c, x, c, 1, L, r);
+        if (now) inverse_root(exact_gemm, r, order, mass, config.damping, L, L_root, exact);
+      }
+      if (rights) {
+        for (Size i = 0; i < c * c; ++i) R[i] *= keep;
+        gemm.tn(c, c, r, y, c, x, c, 1, R, c);
+        if (now) inverse_root(exact_gemm, c, order, mass, config.damping, R, R_root, exact);
+      }
+      for (Size i = 0; i < r; ++i)
+        for (Size j = 0; j < c; ++j) x[i * c + j] = first.data()[at(i, j)] * c1;
+      turn(p, L_root, R_root, false, x, y, z);  // the roots are symmetric
+      for (Size i = 0; i < size; ++i) own += static_cast<double>(z[i]) * static_cast<double>(z[i]);
+      const double scale = config.graft == "none" ? 1 : own > 0 ? std::sqrt(grafted / own) : 0;
+      for (Size i = 0; i < r; ++i)
+        for (Size j = 0; j < c; ++j) {
+          T& value = w[at(i, j)];
+          value -= e * (static_cast<T>(scale) * z[i * c + j] + d * value);
+        }
+    });
   }
 };
 
@@ -311,11 +453,12 @@ double Optimiser<T>::step(std::span<T> values, std::span<const T> gradients) {
   else b.adamw(w, g, factor, rate, b.taken + 1);
   if (b.config.method == "muon") b.muon(w, g, factor, rate);
   if (b.config.method == "soap") b.soap(w, g, factor, rate, b.taken);
+  if (b.config.method == "shampoo") b.shampoo(w, g, factor, rate, b.taken + 1);
   ++b.taken;
   if (b.mean.size()) {
     const T keep = static_cast<T>(b.config.ema);
     T* const mean = b.mean.data();
-    b.over(b.parameters, [&](std::size_t begin, std::size_t end, bool) {
+    b.over(b.parameters, [&](std::size_t begin, std::size_t end, const Pace&) {
       for (std::size_t i = begin; i < end; ++i) mean[i] = keep * mean[i] + (1 - keep) * w[i];
     });
   }

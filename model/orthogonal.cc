@@ -104,11 +104,53 @@ void iterate(std::ptrdiff_t n, const T* A, T* Q, std::vector<double>& work) {
     for (std::ptrdiff_t k = 0; k < n; ++k) Q[k * n + j] = static_cast<T>(rows[j * n + k]);
 }
 
+template <class T>
+void inverse_root(Gemm<double>& gemm, std::ptrdiff_t n, int order, double mass, double damping, const T* A, T* root,
+                  std::vector<double>& work) {
+  const std::ptrdiff_t size = n * n;
+  work.resize(static_cast<std::size_t>(4 * size));
+  double *M = work.data(), *X = M + size, *Y = X + size, *other = Y + size;
+  double trace = 0, length = 0;
+  for (std::ptrdiff_t i = 0; i < size; ++i) M[i] = static_cast<double>(A[i]) / mass;
+  for (std::ptrdiff_t i = 0; i < n; ++i) trace += M[i * n + i];
+  if (!(trace > 0)) {
+    for (std::ptrdiff_t i = 0; i < size; ++i) root[i] = i % (n + 1) == 0 ? T(1) : T(0);
+    return;
+  }
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    M[i * n + i] += damping * trace / static_cast<double>(n);
+    for (std::ptrdiff_t j = 0; j < i; ++j) M[i * n + j] = M[j * n + i] = (M[i * n + j] + M[j * n + i]) / 2;
+  }
+  for (std::ptrdiff_t i = 0; i < size; ++i) length += M[i] * M[i];
+  const double s = (order + 1) / (2 * std::sqrt(length));
+  for (std::ptrdiff_t i = 0; i < size; ++i) M[i] *= s, X[i] = i % (n + 1) == 0 ? std::pow(s, 1.0 / order) : 0;
+  double far = 0;
+  for (int step = 0; step < 100; ++step) {
+    double now = 0;
+    for (std::ptrdiff_t i = 0; i < size; ++i) {
+      const double one = i % (n + 1) == 0 ? 1 : 0;
+      now = std::max(now, std::abs(M[i] - one));
+      Y[i] = ((order + 1) * one - M[i]) / order;
+    }
+    if (now < 1e-13 || (step > 0 && now < 1e-6 && now >= far)) break;  // there, or as near as rounding lets it be
+    far = now;
+    gemm.nn(n, n, n, X, n, Y, n, 0, other, n), std::swap(X, other);
+    for (int power = order; power > 1; power /= 2) gemm.nn(n, n, n, Y, n, Y, n, 0, other, n), std::swap(Y, other);
+    gemm.nn(n, n, n, Y, n, M, n, 0, other, n), std::swap(M, other);
+  }
+  for (std::ptrdiff_t i = 0; i < n; ++i)
+    for (std::ptrdiff_t j = 0; j < n; ++j) root[i * n + j] = static_cast<T>((X[i * n + j] + X[j * n + i]) / 2);
+}
+
 template void orthogonalise<float>(Gemm<float>&, std::ptrdiff_t, std::ptrdiff_t, float, float*, float*);
 template void orthogonalise<double>(Gemm<double>&, std::ptrdiff_t, std::ptrdiff_t, double, double*, double*);
 template void eigenvectors<float>(std::ptrdiff_t, const float*, float*, std::vector<double>&);
 template void eigenvectors<double>(std::ptrdiff_t, const double*, double*, std::vector<double>&);
 template void iterate<float>(std::ptrdiff_t, const float*, float*, std::vector<double>&);
 template void iterate<double>(std::ptrdiff_t, const double*, double*, std::vector<double>&);
+template void inverse_root<float>(Gemm<double>&, std::ptrdiff_t, int, double, double, const float*, float*,
+                                  std::vector<double>&);
+template void inverse_root<double>(Gemm<double>&, std::ptrdiff_t, int, double, double, const double*, double*,
+                                   std::vector<double>&);
 
 }  // namespace ttr::model

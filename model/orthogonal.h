@@ -1,4 +1,5 @@
-// Orthogonal matrices for optimisers: Newton-Schulz (muon), eigenvectors and orthogonal iteration (soap).
+// Functions of matrices for optimisers: Newton-Schulz (muon), eigenvectors and orthogonal iteration (soap), inverse roots
+// (shampoo).
 #pragma once
 
 #include <vector>
@@ -20,5 +21,13 @@ void eigenvectors(std::ptrdiff_t n, const T* A, T* Q, std::vector<double>& work)
 /// Q <- the orthogonal factor of A Q, by Gram-Schmidt, twice, in double; its triangle has a positive diagonal.
 template <class T>
 void iterate(std::ptrdiff_t n, const T* A, T* Q, std::vector<double>& work);
+
+/// root [n, n] = (A / mass + damping trace(A / mass) / n I)^(-1/order), order 2 or 4, of the symmetric A without negative
+/// eigenvalues; the identity if A is 0. In double by the coupled Newton iteration
+///   M = s A, X = s^(1/order) I ;  Y = ((order + 1) I - M) / order, X = X Y, M = Y^order M    until M = I,
+/// which keeps M = X^order A and therefore does not lose digits (Guo, Higham 2006).
+template <class T>
+void inverse_root(Gemm<double>&, std::ptrdiff_t n, int order, double mass, double damping, const T* A, T* root,
+                  std::vector<double>& work);
 
 }  // namespace ttr::model

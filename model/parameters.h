@@ -22,6 +22,8 @@ struct Start {
     ramp,        // from a to b along the last axis
     share,       // logit of U(a, b)
     harmonic,    // 1 / (1 + index)
+    identities,  // matrices side by side (columns): a I if square, else b N(0, 1)
+    previous,    // a at the tap that meets the token before, else 0
   };
   Kind kind = Kind::normal;
   double a = 1, b = 1;
@@ -91,6 +93,17 @@ class Registry {
         }
         case Start::Kind::harmonic:
           x = 1 / static_cast<double>(1 + column);
+          break;
+        case Start::Kind::identities: {
+          std::size_t within = column, part = 0;
+          while (part < p.columns.size() && within >= static_cast<std::size_t>(p.columns[part]))
+            within -= static_cast<std::size_t>(p.columns[part++]);
+          const std::size_t wide = part < p.columns.size() ? static_cast<std::size_t>(p.columns[part]) : last;
+          x = wide != rows ? start.b * random.normal() : within == i / last ? start.a : 0;
+          break;
+        }
+        case Start::Kind::previous:
+          x = column + 2 == last ? start.a : 0;
           break;
       }
       values[p.offset + i] = static_cast<T>(x);

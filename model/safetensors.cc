@@ -20,10 +20,10 @@ namespace ttr::model {
 namespace {
 
 std::size_t bytes_of(std::string_view dtype) {
-  if (dtype == "F64" || dtype == "I64") return 8;
-  if (dtype == "F32" || dtype == "I32") return 4;
-  if (dtype == "F16" || dtype == "BF16" || dtype == "I16") return 2;
-  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL") return 1;
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL" || dtype == "F8_E4M3" || dtype == "F8_E5M2") return 1;
   return 0;
 }
 
@@ -231,6 +231,13 @@ const StoredTensor* TensorFile::find(std::string_view name) const {
 }
 
 TensorFile read_safetensors(const std::string& path) {
+  TensorFile result;
+  result.metadata = scan_safetensors(path, [&](StoredTensor&& one) { result.tensors.push_back(std::move(one)); });
+  return result;
+}
+
+std::map<std::string, std::string> scan_safetensors(const std::string& path,
+                                                    const std::function<void(StoredTensor&&)>& visit) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) refuse(path, "it cannot be opened");
   struct stat about {};
@@ -259,8 +266,6 @@ TensorFile read_safetensors(const std::string& path) {
   read_all(text.data(), text.size());
   Header header(text, path);
   header.parse();
-  TensorFile result;
-  result.metadata = std::move(header.metadata);
   std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
     return (a.second.offsets.empty() ? 0 : a.second.offsets[0]) <
            (b.second.offsets.empty() ? 0 : b.second.offsets[0]);
@@ -289,13 +294,13 @@ TensorFile read_safetensors(const std::string& path) {
     tensor.name = name, tensor.dtype = std::move(entry.dtype), tensor.shape = std::move(entry.shape);
     tensor.bytes.resize(static_cast<std::size_t>(bytes));
     read_all(tensor.bytes.data(), tensor.bytes.size());
-    result.tensors.push_back(std::move(tensor));
+    visit(std::move(tensor));
     at += bytes;
   }
   if (at != data)
     throw Error(path + ": " + std::to_string(data - at) + " bytes follow the last tensor, which belong to none",
                 path);
-  return result;
+  return std::move(header.metadata);
 }
 
 void write_safetensors(const std::string& path, const TensorFile& file) {

@@ -2,7 +2,8 @@
 """The grid of recipes: every weight with every memory and every solver, through the program.
 
     scripts/design-space.py build/ttr              which are valid, which run on a kernel, why the others are refused
-    scripts/design-space.py build/ttr --check      and each valid one through `ttr check --quiet`
+    scripts/design-space.py build/ttr --check      and each valid one through `ttr check --quiet`, all of its cases (hours)
+    scripts/design-space.py build/ttr --check=small      the same with the small cases below (20 CPU minutes)
     scripts/design-space.py build/ttr --regress    and each valid one over a stream of 60 rows
 
 A recipe is valid, or is refused with a sentence and exit code 2; anything else (a crash, a failed check, no sentence) is
@@ -31,6 +32,13 @@ SOLVERS = ["gd(1)", "gd(1, step)", "gd(3)", "gd(8, step=auto)", "descend(1, step
            "exact(ridge)", "cg(4, ridge=0.1)", "chebyshev(4, ridge=0.1)", "apa(3, mu=0.5, eps=0.1)",
            "kalman(process=0.01, noise=0.1)", "given"]
 
+# As those of `ttr check` (cli/check_case.cc), with keys and times that are small enough for a solve of wide features.
+SMALL_CASES = ["B2-T7-H1-K3-V5-f64-seed1", "B1-T12-H4-G2-K3-V3-C5-f64-seed2", "B1-T1-H2-K4-V4-f64-seed3",
+               "B2-T33-H2-G1-K3-V4-C16-f64-seed4", "B1-T40-H1-K1-V1-f64-seed5", "B1-T66-H2-K2-V3-C32-f64-seed6",
+               "B2-T7-H1-K3-V5-f32-seed7", "B2-T31-H4-G2-K3-V4-C8-f32-seed9", "B1-T60-H2-K3-V5-C64-f32-strong-seed10",
+               "B1-T150-H2-K3-V3-C16-f64-alone-seed11", "B1-T21-H2-K3-V4-C8-f64-closed-seed15",
+               "B2-T21-H2-K3-V4-C8-f32-closed-seed16"]
+
 
 def run(*command):
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -58,7 +66,8 @@ def stream(path):
 def main():
     parser = argparse.ArgumentParser(description="The grid of recipes through the program.")
     parser.add_argument("program", help="the program, build/ttr")
-    parser.add_argument("--check", action="store_true", help="run `ttr check` on every valid recipe")
+    parser.add_argument("--check", nargs="?", const="all", choices=["all", "small"],
+                        help="run `ttr check` on every valid recipe, all of its cases or the small ones of this script")
     parser.add_argument("--regress", action="store_true", help="run every valid recipe over a stream of 60 rows")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every N-th recipe from the I-th on")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -83,9 +92,10 @@ def main():
                 continue
             families[json.loads(done.stdout)["family"]] += 1
             if options.check:
-                done = run(options.program, "check", recipe, "--quiet")
+                what = [recipe] if options.check == "all" else [f"{recipe}:{case}" for case in SMALL_CASES]
+                done = run(options.program, "check", *what, "--quiet")
                 if done.returncode != 0:
-                    faults.append((recipe, "check", (done.stdout + done.stderr).strip()[-200:]))
+                    faults.append((recipe, "check", (done.stdout + done.stderr).strip()[-1500:]))
                 shortened += "fewer tokens were compared" in done.stdout
             if options.regress:
                 done = run(options.program, "regress", data, "--keys", "a,b,c", "--values", "x,y", "--layer", recipe,

@@ -21,6 +21,7 @@ STABILISED = "src/families/linear/stabilised/stabilised.cc"
 LOG_LINEAR = "src/families/linear/log_linear/log_linear.cc"
 PROJECTION = "src/families/linear/projection/projection.cc"
 OJA = "src/families/linear/oja/oja.cc"
+SQUARES = "src/families/linear/squares/squares.cc"
 TOKEN = "src/families/linear/momentum/token.h"
 SCALAR = "src/families/linear/scalar/recurrent.h"
 SCALAR_CHUNK = "src/families/linear/scalar/chunk.h"
@@ -41,8 +42,10 @@ CARRY = "src/families/elementwise/carry/carry.cc"
 MEAN = "src/families/elementwise/weighted_mean/weighted_mean.cc"
 CONVOLUTION = "src/families/elementwise/convolution/short_convolution.cc"
 DIAGONAL = "src/families/elementwise/diagonal/diagonal.cc"
+ROTATING = "src/families/elementwise/diagonal/rotating.h"
 SELECTIVE = "src/families/elementwise/diagonal/selective.cc"
 ROTARY = "src/prepare/rotary.cc"
+PRODUCTS = "src/simd/squares.h"
 ARITHMETIC = "src/prepare/arithmetic.cc"
 FEATURES = "src/prepare/feature_maps.cc"
 PARTITION = "src/run/partition.cc"
@@ -90,6 +93,11 @@ MUTATIONS = [
      "its gradient goes to the wrong pair", ["check affine-projection"]),
     ("oja-map-writes", OJA, "p.linear.k = {};\n    std::fill_n(A, V * V, T(0));", "std::fill_n(A, V * V, T(0));",
      "scan: the map of a segment writes keys as well", ["check gated-oja"]),
+    ("squares-memory-of-group", SQUARES, "++head, memory += group * size)", "++head, memory += size)",
+     "sums of squares: the second key head goes on in the memory of the first's second head", ["check rebased"]),
+    ("squares-gradient-of-later", PRODUCTS, "sum += d[D + pair_index(j, i, D)] * x(j);",
+     "sum += d[D + pair_index(j, j + 1, D)] * x(j);", "gradient of a product x_j x_i, j < i: of another pair",
+     ["check rebased"]),
     ("momentum-gate-gradient", TOKEN, "+= mu * s.dot(n, dZ, old[1]);", "+= s.dot(n, dZ, old[1]);",
      "gradient of the momentum's gate without the gate itself", ["check momentum-deltanet"]),
     ("step-heads-state", SCALAR, "S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);",
@@ -169,8 +177,14 @@ MUTATIONS = [
      "gradient of a cache that outlives a short call: to its last row", ["check short-convolution"]),
     ("diagonal-scan-phase", DIAGONAL, "e.turn(D, A, A + D, spare, spare_im);", "e.decay(D, A, spare), e.decay(D, A, spare_im);",
      "scan of complex states: the start of a segment does not turn", ["check lru"]),
-    ("diagonal-phase-gradient", DIAGONAL, "d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);",
+    ("diagonal-phase-gradient", ROTATING, "d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);",
      "d_theta[n] = s.dot(V, old_re, im) + s.dot(V, old_im, re);", "gradient of a phase: a sign", ["check gateloop"]),
+    ("diagonal-power", DIAGONAL, "if (tokens % 2 == 1) multiply(square, square + D, A);",
+     "if (tokens == 1) multiply(square, square + D, A);",
+     "scan with constant gates: a power of a number of tokens that is no power of two", ["check lru"]),
+    ("rotating-map-order", ROTATING, "put(i, r.k, A);\n        e.turn(K, a_re, a_im, A, A + K);",
+     "e.turn(K, a_re, a_im, A, A + K);\n        put(i, r.k, A);",
+     "scan of complex gates: what a token writes is turned by its own gate", ["check gateloop"]),
     ("selective-border", SELECTIVE, "for (Size i = 0; i + 1 < count; ++i) {\n      std::copy_n(borders + i * size",
      "for (Size i = 0; i + 1 < count; ++i) {\n      std::copy_n(borders + std::min<Size>(i, 8) * size",
      "backward: from the tenth segment on all start from the ninth", ["check mamba-1"]),

@@ -77,7 +77,8 @@ std::vector<std::string> claimed_recipes() {
       for (const char* text :
            {"gate(key, complex) / linear / gd(1)", "gate(complex) / linear / gd(1)",
             "gate(complex, beta) / linear(elu1) / gd(1)", "gate(key, complex, beta=0.5) / linear / gd(1)",
-            "gate(signed) / linear / gd(1)", "gate(signed, beta) * decay(0.9) / linear(hedgehog) / gd(1, step=0.5)",
+            "gate(signed) / linear / gd(1)", "gate(signed, beta) / linear(rebased) / gd(1)",
+            "gate(signed, beta) * decay(0.9) / linear(hedgehog) / gd(1, step=0.5)",
             "gate(key, signed) / linear / gd(1)", "gate(value, signed) / linear(elu1) / gd(1)",
             "gate(key, value, signed, beta) / linear / gd(1)", "gate * levels(5) / linear / gd(1)",
             "equal * levels(5) / linear / gd(1)", "gate(beta) * levels(6) / linear(elu1) / gd(1)",

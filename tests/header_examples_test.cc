@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "header_examples.h"
 #include "ttr/ttr.h"
 
 namespace {
@@ -124,41 +125,10 @@ TEST(HeaderExamples, Readme) {
   EXPECT_EQ(printed, "3\n5\n8\n");
 }
 
-std::string read(const std::string& name) {
-  std::ifstream file(TTR_SOURCE_DIR "/" + name);
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_FALSE(text.str().empty()) << name << " cannot be read";
-  return text.str();
-}
-
-std::string without_blanks(const std::string& text) {
-  std::string result;
-  for (char c : text)
-    if (!std::isspace(static_cast<unsigned char>(c))) result += c;
-  return result;
-}
-
-// The statements of a line of C++, without blanks and its comment; those that say `...` are left out.
-std::vector<std::string> statements(std::string line) {
-  if (const std::size_t comment = line.find("//"); comment != std::string::npos) line.resize(comment);
-  std::vector<std::string> result;
-  std::stringstream parts(line);
-  for (std::string part; std::getline(parts, part, ';');)
-    if (part.find("...") == std::string::npos && !without_blanks(part).empty())
-      result.push_back(without_blanks(part));
-  return result;
-}
-
-// Lines `//   code` of the comment at the top of a header.
-std::vector<std::string> header_example(const std::string& name) {
-  std::vector<std::string> found;
-  std::stringstream text(read(name));
-  for (std::string line; std::getline(text, line) && line.starts_with("//");)
-    if (line.starts_with("//   ") && line.find(';') != std::string::npos)
-      for (const std::string& statement : statements(line.substr(2))) found.push_back(statement);
-  return found;
-}
+// What the headers say.
+using ttr::examples::header_example;
+using ttr::examples::read;
+using ttr::examples::statements;
 
 // The block of README.md that is fenced as cpp.
 std::vector<std::string> readme_statements() {
@@ -174,14 +144,7 @@ std::vector<std::string> readme_statements() {
 }
 
 void expect_here(const std::vector<std::string>& examples, std::size_t at_least) {
-  // Only the code before this point counts, without its comments.
-  std::stringstream text(read("tests/header_examples_test.cc"));
-  std::string code;
-  for (std::string line; std::getline(text, line) && !line.starts_with("std::string read(");)
-    code += without_blanks(line.substr(0, line.find("//")));
-  EXPECT_GE(examples.size(), at_least);
-  for (const std::string& statement : examples)
-    EXPECT_NE(code.find(statement), std::string::npos) << "not compiled by this test: " << statement;
+  ttr::examples::expect_in("tests/header_examples_test.cc", examples, at_least);
 }
 
 TEST(HeaderExamples, AreTheOnesInTheHeaders) {

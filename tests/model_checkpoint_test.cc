@@ -10,6 +10,7 @@
 #include <functional>
 #include <iterator>
 
+#include "error_of.h"
 #include "ttr/checkpoint.h"
 #include "ttr/random.h"
 
@@ -53,14 +54,6 @@ void train(Session<float>& session, Model<float>& model, Optimiser<float>& optim
   }
 }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ttr::Error& error) {
-    return error.what();
-  }
-  return "";
-}
 std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -109,7 +109,14 @@ TEST(ModelGradient, RecipesAndHybrids) {
   expect_gradient(small(
       "{equal / linear / gd(2)}, {near(exp) * gate / constant / exact}, {equal / linear / gd(1) | normalise(unit)}"));
   expect_gradient(small("gated-deltanet(heads=1, key_heads=1)*2, softmax(window=3, rotary=no), gla(rank.gk=3)"));
+  expect_gradient(small("gla, rls(ridge=input, start=shift, residual=no, conv=2, conv_on=k, conv_act=none)"));
   expect_gradient(small("deltanet(range.beta=2, act=silu, conv=0, out_gate=sigmoid, out_rank=2), rwkv-6(shift=no)"));
+}
+
+TEST(ModelGradient, Slstm) {
+  expect_gradient(small("slstm"));
+  expect_gradient(small("slstm(conv=0, heads=3, value_dim=2, out=no)*2"));
+  expect_gradient(small("gated-deltanet, slstm(heads=1, value_dim=5, conv=2)"));
 }
 
 TEST(ModelGradient, HeadsLossesAndPerceptrons) {
@@ -118,6 +125,11 @@ TEST(ModelGradient, HeadsLossesAndPerceptrons) {
   expect_gradient(c);
   c.tied = true;
   expect_gradient(c);
+  c.read_out = "last";
+  expect_gradient(c);
+  c.width = 5, c.heads = 1;
+  expect_gradient(c);
+  c.width = 6, c.heads = 2, c.read_out = "each";
   c.mlp = "gelu", c.mlp_width = 5, c.tied = false, c.output_dim = 3;
   expect_gradient(c);
   c.vocabulary = 0, c.input_dim = 4, c.loss = "squared";

@@ -355,9 +355,19 @@ TEST(Tasks, SeedsAndErrors) {
   EXPECT_NE(error_of([] { make_task("parity(colour=red)"); }).find("it has longest, test, labels"),
             std::string::npos);
   EXPECT_NE(error_of([] { make_task("mqar(time=64, pairs=17)"); }).find("four times"), std::string::npos);
-  EXPECT_NE(error_of([] { make_task("mqar(vocabulary=16)"); }).find("18 at least"), std::string::npos);
+  EXPECT_NE(error_of([] { make_task("mqar(vocabulary=8)"); }).find("10 at least"), std::string::npos);
   EXPECT_NE(error_of([] { make_task("modular(longest=20)"); }).find("odd"), std::string::npos);
   EXPECT_NE(error_of([] { make_task("word-problem(group=M11)"); }).find("S3, S4"), std::string::npos);
+  EXPECT_NE(error_of([] { make_task("word-problem(group=S7)"); }).find("S2 .. S6"), std::string::npos);
+  EXPECT_NE(error_of([] { make_task("word-problem(group=S6xZ2)"); }).find("720"), std::string::npos);
+  EXPECT_NE(error_of([] { make_task("word-problem(group=A3xx)"); }).find("A3xx"), std::string::npos);
+  EXPECT_NE(error_of([] { make_task("word-problem(group=Z60, moves=swaps)"); }).find("moves so few"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { make_task("mqar-forgetting(updates=9)"); }).find("at most the pairs, 8"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { make_task("linear-regression(function=sparse, dim=2)"); }).find("at most dim, 2"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { make_task("mad-recall(time=13)"); }).find("even"), std::string::npos);
   EXPECT_NE(error_of([] { make_task("parity, parity"); }).find("2 tasks"), std::string::npos);
 }
 

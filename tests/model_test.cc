@@ -1,5 +1,6 @@
 // The outer model: text of stacks and configurations, threads, sessions, errors, and that it learns.
 #include "ttr/model.h"
+#include "error_of.h"
 
 #include <gtest/gtest.h>
 
@@ -16,15 +17,6 @@ namespace {
 
 using namespace ttr::model;
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ttr::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(ModelStack, Text) {
   const std::vector<BlockText> blocks =
       parse_stack("gated-deltanet*2, softmax(window=128, heads=4) , {equal / linear / gd(1)}(conv=0)*1");
@@ -39,6 +31,32 @@ TEST(ModelStack, Text) {
   // A recipe may hold every character that means something in a stack.
   EXPECT_EQ(parse_stack("{near(exp) * gate / constant / exact | blend, squared}*2")[1].mixer,
             "near(exp) * gate / constant / exact | blend, squared");
+}
+
+// start=shift is the construction of arXiv 2501.12352, Eq. 57: of two pairs the second value is recalled exactly.
+TEST(ModelStack, StartsAtTheConstruction) {
+  Config c;
+  c.stack = "linear-attention(start=shift, residual=no, conv=2, conv_on=k, conv_act=none, out_norm=none)";
+  c.vocabulary = 16, c.width = 64, c.mlp = "none", c.tied = true, c.embedding_scale = 1, c.time = 5;
+  Model<float> model(c, 3);
+  Session<float> session(model, 1, 5);
+  const std::int32_t tokens[] = {1, 2, 3, 4, 3}, labels[] = {-1, -1, -1, -1, 4};
+  EXPECT_EQ(session.forward({.batch = 1, .time = 5, .tokens = tokens, .labels = labels}).correct, 1);
+  for (const Parameter& p : model.parameters())
+    if (p.name == "blocks.0.mixer.in") {
+      EXPECT_EQ(model.values()[p.offset], 1);
+      EXPECT_EQ(model.values()[p.offset + 1], 0);
+      EXPECT_EQ(model.values()[p.offset + 192 + 1], 1);  // row 1 of the first of three
+      EXPECT_EQ(model.values()[p.offset + 64], 1);       // row 0 of the second
+    } else if (p.name == "blocks.0.mixer.taps") {
+      EXPECT_EQ(model.values()[p.offset], 1);
+      EXPECT_EQ(model.values()[p.offset + 1], 0);
+    }
+  EXPECT_NE(error_of([&] {
+              c.stack = "linear-attention(start=shift, conv=1)";
+              Model<float> wrong(c, 3);
+            }).find("conv=2"),
+            std::string::npos);
 }
 
 TEST(ModelStack, Errors) {
@@ -171,7 +189,8 @@ TEST(ModelSession, RoundsAddUp) {
     Model<double> model(c, 2);
     const int whole = 32, half = 16, time = 130;  // rounds of 8
     Tokens t = copy_task(whole, time, 11, 1);
-    for (std::size_t i = 0; i < 10 * static_cast<std::size_t>(time); ++i) t.labels[i] = -1;  // nothing counts in the first
+    for (std::size_t i = 0; i < 10 * static_cast<std::size_t>(time); ++i)
+      t.labels[i] = -1;  // nothing counts in the first
     Session<double> one(model, whole, time), more(model, whole, time, 3), part(model, half, time);
     const Measure m = one.gradient(t.batch<double>(whole, time));
     EXPECT_EQ(more.gradient(t.batch<double>(whole, time)).loss, m.loss);
@@ -227,7 +246,8 @@ TEST(ModelPublished, NamesLayers) {
 template <class T>
 void expect_products() {
   ttr::model::Random random(4);
-  for (const auto& [M, N, K] : {std::tuple{1, 1, 1}, {3, 70, 5}, {130, 33, 600}, {300, 64, 17}, {65, 5, 0}, {37, 75, 1300}}) {
+  for (const auto& [M, N, K] :
+       {std::tuple{1, 1, 1}, {3, 70, 5}, {130, 33, 600}, {300, 64, 17}, {65, 5, 0}, {37, 75, 1300}}) {
     const auto draw = [&](int size) {
       std::vector<T> x(static_cast<std::size_t>(size));
       for (T& one : x) one = static_cast<T>(random.normal());

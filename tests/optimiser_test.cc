@@ -48,14 +48,14 @@ struct Literal {
   OptimiserConfig c;
   std::map<std::size_t, double> m, v;
   int t = 0;
-  double adam(std::size_t i, double w, double g, double rate, bool matrix) {
+  double adam(std::size_t i, double w, double g, double rate, double decay) {
     m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
     v[i] = c.beta2 * v[i] + (1 - c.beta2) * g * g;
     const double mh = m[i] / (1 - std::pow(c.beta1, t)), vh = v[i] / (1 - std::pow(c.beta2, t));
-    return w - rate * mh / (std::sqrt(vh) + c.eps) - rate * (matrix ? c.decay : 0) * w;
+    return w - rate * mh / (std::sqrt(vh) + c.eps) - rate * decay * w;
   }
-  double sgd(std::size_t i, double w, double g, double rate, bool matrix) {
-    const double x = g + (matrix ? c.decay : 0) * w;
+  double sgd(std::size_t i, double w, double g, double rate, double decay) {
+    const double x = g + decay * w;
     m[i] = c.momentum * m[i] + x;
     return w - rate * (c.nesterov ? x + c.momentum * m[i] : m[i]);
   }
@@ -120,12 +120,53 @@ void put(std::vector<double>& x, const Parameter& p, std::size_t column, const M
     for (std::size_t j = 0; j < a[0].size(); ++j) x[p.offset + i * stride + column + j] = a[i][j];
 }
 
+Matrix inverse(Matrix a) {  // Gauss and Jordan; of positive definite matrices, so without a search for pivots
+  const std::size_t n = a.size();
+  Matrix x(n, std::vector<double>(n));
+  for (std::size_t i = 0; i < n; ++i) x[i][i] = 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double pivot = a[i][i];
+    for (std::size_t j = 0; j < n; ++j) a[i][j] /= pivot, x[i][j] /= pivot;
+    for (std::size_t k = 0; k < n; ++k) {
+      if (k == i) continue;
+      const double factor = a[k][i];
+      for (std::size_t j = 0; j < n; ++j) a[k][j] -= factor * a[i][j], x[k][j] -= factor * x[i][j];
+    }
+  }
+  return x;
+}
+// a^(1/2) and a^(-1/2) (Denman and Beavers).
+std::pair<Matrix, Matrix> square_roots(const Matrix& a) {
+  Matrix y = a, z = combined(0, a, 0, a);
+  for (std::size_t i = 0; i < a.size(); ++i) z[i][i] = 1;
+  for (int step = 0; step < 40; ++step) {
+    const Matrix next = combined(0.5, y, 0.5, inverse(z));
+    z = combined(0.5, z, 0.5, inverse(y)), y = next;
+  }
+  return {y, z};
+}
+Matrix inverse_root_of(Matrix a, double mass, double damping, int order) {
+  double trace = 0;
+  const auto n = static_cast<double>(a.size());
+  a = combined(1 / mass, a, 0, a);
+  for (std::size_t i = 0; i < a.size(); ++i) trace += a[i][i];
+  for (std::size_t i = 0; i < a.size(); ++i) a[i][i] += damping * trace / n;
+  const Matrix half = square_roots(a).second;
+  return order == 2 ? half : square_roots(half).first;
+}
+
 struct SoapState {
   Matrix L, R, QL, QR, M, V;
 };
 
+// The rate's factor and the decay of a parameter.
+struct Pace {
+  double rate, decay;
+};
+using Paces = std::map<std::string, Pace>;
+
 // The whole method, literally; `steps` parameters after each step.
-std::vector<std::vector<double>> trajectory(const OptimiserConfig& c, int steps) {
+std::vector<std::vector<double>> trajectory(const OptimiserConfig& c, int steps, const Paces& paces) {
   std::vector<double> w = start();
   std::vector<std::vector<double>> all;
   Literal literal{c, {}, {}, 0};
@@ -141,15 +182,18 @@ std::vector<std::vector<double>> trajectory(const OptimiserConfig& c, int steps)
       if (length > c.clip)
         for (double& x : g) x *= c.clip / length;
     }
-    const double rate = rate_at(c, s);
     literal.t = s + 1;
     for (const Parameter& p : parameters()) {
       if (!p.trained) continue;
-      const bool by_matrix = p.matrix && (c.method == "soap" || (c.method == "muon" && !p.embedding));
+      const auto found = paces.find(p.name);
+      const Pace pace = found != paces.end() ? found->second : Pace{1, p.matrix ? c.decay : 0};
+      const double rate = rate_at(c, s) * pace.rate;
+      const bool by_matrix =
+          p.matrix && (c.method == "soap" || c.method == "shampoo" || (c.method == "muon" && !p.embedding));
       if (!by_matrix) {
         for (std::size_t i = p.offset; i < p.offset + p.size; ++i)
-          w[i] = c.method == "sgd" ? literal.sgd(i, w[i], g[i], rate, p.matrix)
-                                   : literal.adam(i, w[i], g[i], rate, p.matrix);
+          w[i] = c.method == "sgd" ? literal.sgd(i, w[i], g[i], rate, pace.decay)
+                                   : literal.adam(i, w[i], g[i], rate, pace.decay);
         continue;
       }
       std::vector<int> columns = p.columns;
@@ -173,7 +217,33 @@ std::vector<std::vector<double>> trajectory(const OptimiserConfig& c, int steps)
             X = combined(3.4445, X, 1, combined(-4.7750, AX, 2.0315, product(A, AX)));
           }
           const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(X.size(), n)));
-          W = combined(1 - rate * c.decay, W, -rate * scale, X);
+          W = combined(1 - rate * pace.decay, W, -rate * scale, X);
+        } else if (c.method == "shampoo") {
+          SoapState& z = soap[key];
+          const bool lefts = G.size() <= static_cast<std::size_t>(c.longest), rights = width <= c.longest;
+          const Matrix GG = product(G, transposed(G)), GtG = product(transposed(G), G);
+          const double b = c.statistics, fresh = b < 1 ? 1 - b : 1, mass = b < 1 ? 1 - std::pow(b, s + 1) : 1;
+          if (s == 0) z.L = combined(0, GG, 0, GG), z.R = combined(0, GtG, 0, GtG), z.M = z.V = combined(0, G, 0, G);
+          z.L = combined(b, z.L, fresh, GG), z.R = combined(b, z.R, fresh, GtG);
+          const int order = lefts && rights ? 4 : 2;
+          if (s % c.every == 0) {
+            if (lefts) z.QL = inverse_root_of(z.L, mass, c.damping, order);
+            if (rights) z.QR = inverse_root_of(z.R, mass, c.damping, order);
+          }
+          z.M = combined(c.beta1, z.M, 1 - c.beta1, G);
+          Matrix P = combined(1 / (1 - std::pow(c.beta1, s + 1)), z.M, 0, z.M);
+          double wanted = 0, own = 0;
+          for (std::size_t i = 0; i < G.size(); ++i)
+            for (std::size_t j = 0; j < n; ++j) {
+              z.V[i][j] = c.beta2 * z.V[i][j] + (1 - c.beta2) * G[i][j] * G[i][j];
+              const double adam = P[i][j] / (std::sqrt(z.V[i][j] / (1 - std::pow(c.beta2, s + 1))) + c.eps);
+              wanted += c.graft == "adam" ? adam * adam : P[i][j] * P[i][j];
+            }
+          if (lefts) P = product(z.QL, P);
+          if (rights) P = product(P, z.QR);
+          for (const auto& row : P)
+            for (const double x : row) own += x * x;
+          W = combined(1 - rate * pace.decay, W, -rate * (c.graft == "none" ? 1 : std::sqrt(wanted / own)), P);
         } else {
           SoapState& z = soap[key];
           const Matrix GG = product(G, transposed(G)), GtG = product(transposed(G), G);
@@ -193,7 +263,7 @@ std::vector<std::vector<double>> trajectory(const OptimiserConfig& c, int steps)
                 N[i][j] = N[i][j] / (1 - std::pow(c.beta1, s)) /
                           (std::sqrt(z.V[i][j] / (1 - std::pow(c.beta2, s))) + c.eps);
             N = product(product(z.QL, N), transposed(z.QR));
-            W = combined(1 - rate * c.decay, W, -rate, N);
+            W = combined(1 - rate * pace.decay, W, -rate, N);
             z.L = combined(c.statistics, z.L, 1 - c.statistics, GG),
             z.R = combined(c.statistics, z.R, 1 - c.statistics, GtG);
             if (s % c.every == 0)
@@ -209,9 +279,9 @@ std::vector<std::vector<double>> trajectory(const OptimiserConfig& c, int steps)
   return all;
 }
 
-void expect_trajectory(OptimiserConfig c, double tolerance = 1e-11) {
+void expect_trajectory(OptimiserConfig c, double tolerance = 1e-11, const Paces& paces = {}) {
   c.steps = 30;
-  const auto expected = trajectory(c, 30);
+  const auto expected = trajectory(c, 30, paces);
   const std::vector<Parameter> list = parameters();
   std::vector<double> w = start();
   Optimiser<double> optimiser(list, c, 2);
@@ -251,6 +321,30 @@ TEST(Optimiser, FollowsItsFormula) {
   expect_trajectory(c, 1e-7);
 }
 
+TEST(Optimiser, ShampooFollowsItsFormula) {
+  OptimiserConfig c;
+  c.method = "shampoo", c.rate = 0.03, c.warmup = 4, c.every = 3, c.damping = 1e-3;
+  expect_trajectory(c, 1e-9);
+  c.graft = "sgd", c.statistics = 0.7;
+  expect_trajectory(c, 1e-9);
+  c.longest = 3;  // one side of the wide matrix has no factor
+  expect_trajectory(c, 1e-9);
+  // As published: sums, no momentum, no graft.
+  c.graft = "none", c.statistics = 1, c.beta1 = 0, c.every = 1, c.longest = 1024;
+  expect_trajectory(c, 1e-9);
+}
+
+TEST(Optimiser, Groups) {
+  const Paces paces = {{"table", {0.5, 0.3}}, {"vector", {1, 0.05}}, {"pair", {0, 0.1}}, {"wide", {2, 0}}};
+  for (const char* method : {"adamw", "sgd", "muon", "soap", "shampoo"}) {
+    OptimiserConfig c;
+    c.method = method, c.rate = 0.03, c.every = 3, c.momentum = 0.8, c.damping = 1e-3;
+    c.groups = "*: rate=7; table: rate=0.5, decay=0.3; vec*r: decay=0.05; pair: rate=0; *i*e : rate=2, decay=0";
+    expect_trajectory(c, 1e-7, paces);
+    EXPECT_EQ(to_string(parse_optimiser(to_string(c))), to_string(c));
+  }
+}
+
 TEST(Optimiser, Rates) {
   OptimiserConfig c;
   c.rate = 2, c.warmup = 4, c.steps = 12, c.last = 0.25;
@@ -268,7 +362,7 @@ TEST(Optimiser, Rates) {
 
 TEST(Optimiser, MeanStateAndBadGradients) {
   const std::vector<Parameter> list = parameters();
-  for (const char* method : {"adamw", "sgd", "muon", "soap"}) {
+  for (const char* method : {"adamw", "sgd", "muon", "soap", "shampoo"}) {
     OptimiserConfig c;
     c.method = method, c.rate = 0.05, c.ema = 0.9, c.every = 2, c.schedule = "constant";
     Optimiser<double> one(list, c);
@@ -315,12 +409,20 @@ TEST(Optimiser, TextAndErrors) {
     return "";
   };
   EXPECT_EQ(refused([](OptimiserConfig&) {}), "");
-  EXPECT_NE(refused([](OptimiserConfig& x) { x.method = "lion"; }).find("adamw, sgd, muon or soap"),
+  EXPECT_NE(refused([](OptimiserConfig& x) { x.method = "lion"; }).find("adamw, sgd, muon, soap or shampoo"),
             std::string::npos);
   EXPECT_NE(refused([](OptimiserConfig& x) { x.rate = 0; }).find("above 0"), std::string::npos);
   EXPECT_NE(refused([](OptimiserConfig& x) { x.beta2 = 1; }).find("beta2"), std::string::npos);
   EXPECT_NE(refused([](OptimiserConfig& x) { x.schedule = "step"; }).find("'step'"), std::string::npos);
   EXPECT_NE(refused([](OptimiserConfig& x) { x.ema = 1; }).find("ema"), std::string::npos);
+  EXPECT_NE(refused([](OptimiserConfig& x) { x.graft = "lamb"; }).find("adam, sgd or none"), std::string::npos);
+  EXPECT_NE(refused([](OptimiserConfig& x) { x.statistics = 1; }).find("below 1"), std::string::npos);
+  EXPECT_NE(refused([](OptimiserConfig& x) { x.groups = "head: rate=2"; }).find("there are pair, table"),
+            std::string::npos);
+  EXPECT_NE(refused([](OptimiserConfig& x) { x.groups = "pair: speed=2"; }).find("it has rate and decay"),
+            std::string::npos);
+  EXPECT_NE(refused([](OptimiserConfig& x) { x.groups = "pair rate=2"; }).find("no pattern"), std::string::npos);
+  EXPECT_NE(refused([](OptimiserConfig& x) { x.groups = "pair: rate=-2"; }).find("at least 0"), std::string::npos);
 }
 
 }  // namespace

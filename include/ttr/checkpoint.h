@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,7 +23,7 @@
 namespace ttr::model {
 
 struct StoredTensor {
-  std::string name, dtype;  // F64, F32, F16, BF16, I64, I32, I16, I8, U8, BOOL
+  std::string name, dtype;  // F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL
   std::vector<std::int64_t> shape;
   std::vector<std::byte> bytes;  // little endian, row by row
 };
@@ -33,6 +34,9 @@ struct TensorFile {
 };
 /// Throw Error that names the file and what is wrong with it. Reading checks that the tensors fill the file without gaps.
 TensorFile read_safetensors(const std::string& path);
+/// The same with one tensor in memory at a time, in the order of the file; returns the metadata.
+std::map<std::string, std::string> scan_safetensors(const std::string& path,
+                                                    const std::function<void(StoredTensor&&)>& visit);
 void write_safetensors(const std::string& path, const TensorFile&);
 
 /// Where a run stands, besides parameters and optimiser.
@@ -59,6 +63,9 @@ struct Checkpoint {
   void load(Model<T>&) const;
   template <class T>
   void load(Optimiser<T>&) const;
+  /// The running mean of the parameters into a model, if the run has one (OptimiserConfig::ema); false if not.
+  template <class T>
+  bool load_mean(Model<T>&) const;
 };
 Checkpoint read_checkpoint(const std::string& path);
 

@@ -8,6 +8,9 @@
 //   ttr::model::Session<float> session(model, 8, 128);       // buffers for 8 sequences of up to 128 tokens each
 //   ttr::model::Batch<float> batch{.batch = 8, .time = 128, .tokens = tokens, .labels = labels};
 //   ttr::model::Measure m = session.gradient(batch);         // m.loss; session.gradients() in the order of model.values()
+//   ttr::model::Decoder<float> decoder(model, 1, 512);       // one sequence, token by token, with states that are carried
+//   std::span<const float> scores = decoder.advance({.batch = 1, .time = 3, .tokens = prompt});
+//   scores = decoder.advance({.batch = 1, .time = 1, .tokens = &next});      // of what comes after `next`
 //
 // A block knows from the plan's table of inputs (Plan::inputs) which projections, convolutions, norms and gates its
 // mixer needs, so that a layer which is added to the library can be trained without a change here. Gradients are
@@ -34,8 +37,11 @@ struct BlockText {
   std::map<std::string, std::string> settings;
 };
 /// "gated-deltanet*3, softmax(window=128)": blocks separated by commas, *n repeats one, (name=value, ..) are settings;
-/// a recipe stands in braces: "{equal / linear / sgd(beta)}(conv=0)*2". Throws Error.
+/// a recipe stands in braces: "{equal / linear / sgd(beta)}(conv=0)*2"; a value with commas or brackets stands in quotes:
+/// text(file="a, b.txt"), where \" and \\ are a quote and a backslash. Throws Error.
 std::vector<BlockText> parse_stack(std::string_view);
+/// A block as parse_stack reads it, its settings in the order of their names.
+std::string to_string(const BlockText&);
 
 struct Config {
   std::string stack = "gated-deltanet*2";
@@ -49,7 +55,9 @@ struct Config {
   std::string mlp = "swiglu";  // swiglu, gelu or none
   int mlp_width = 0;           // hidden units; 0: 8/3 of the width for swiglu, 4 times for gelu, in steps of 16
   bool tied = false;           // the head is the embedding
-  int time = 256;              // longest sequence: what layers with a table of positions are made for
+  std::string read_out =
+      "each";      // or last: every token's outputs are made from the last token's state and its own place
+  int time = 256;  // longest sequence: what layers with a table of positions are made for
   double embedding_scale = 0;  // standard deviation of the embedding; 0: 1/sqrt(width)
   double norm_eps = 1e-6;
 };
@@ -107,6 +115,9 @@ class Model {
   std::span<const T> values() const noexcept;
   /// The parameters and inputs of every block, as text for a person.
   std::string describe() const;
+  /// What the mixers carry from token to token: numbers per sequence after `time` tokens, those of the short convolutions
+  /// and token shifts included.
+  std::int64_t state_numbers(int time) const;
 
   struct Body;
   const Body& body() const noexcept { return *body_; }
@@ -134,6 +145,39 @@ class Session {
   std::span<const T> outputs() const noexcept;
   /// Of all calls so far.
   const Times& times() const noexcept;
+  /// Of the last call, over all blocks and heads, and the sequences that went through the model last (all of them where
+  /// the batch has at most 8 sequences or 1024 tokens): largest |q_t| times largest |k_i| over sqrt(K), as their layer sees
+  /// them. No logit of softmax attention is larger. 0 without queries and keys.
+  double logit_bound() const;
+
+  struct Body;
+
+ private:
+  std::unique_ptr<Body> body_;
+};
+
+/// The model one call after another, each going on where the last one ended: a prompt in one call, then a token at a time.
+/// A token costs the same however many came before, unless a layer keeps its pairs. After the constructor nothing is
+/// allocated (Plan::kernel() "oracle" aside). The model must outlive it and keep its place.
+template <class T>
+class Decoder {
+ public:
+  /// `capacity`: tokens of a sequence over all calls, where a layer keeps its pairs; otherwise there may be more. Throws
+  /// Error if a layer cannot be run token by token.
+  Decoder(const Model<T>&, int batch, int capacity, int threads = 1);
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  /// Tokens or rows for every sequence, as many as there are; labels are not read. The outputs after the last token,
+  /// [B, outputs], until the next call: logarithms of probabilities up to a constant, or predicted numbers.
+  std::span<const T> advance(const Batch<T>&);
+  /// No token seen.
+  void reset();
+  /// Tokens of a sequence since then.
+  std::int64_t tokens() const noexcept;
+  /// Bytes that are carried from call to call, for all sequences.
+  std::size_t state_bytes() const noexcept;
+  /// Whether a layer keeps its pairs.
+  bool grows() const noexcept;
 
   struct Body;
 
@@ -145,5 +189,7 @@ extern template class Model<float>;
 extern template class Model<double>;
 extern template class Session<float>;
 extern template class Session<double>;
+extern template class Decoder<float>;
+extern template class Decoder<double>;
 
 }  // namespace ttr::model

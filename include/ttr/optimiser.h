@@ -18,6 +18,16 @@
 //   soap    Adam in the eigenbasis of Shampoo: L = b L + (1-b) g g', R = b R + (1-b) g'g ; Q_L, Q_R orthogonal, by one step
 //           of orthogonal iteration every `every` steps ; Adam on Q_L' g Q_R, turned back. The first step only begins L
 //           and R. Vyas et al. 2024, arXiv 2409.11321. Sides longer than `longest` are not turned; what is no matrix: adamw.
+//   shampoo L = b L + (1-b) g g', R likewise, divided by 1 - b^t ; m = b1 m + (1-b1) g, divided by 1 - b1^t ;
+//           P = L^-1/4 m R^-1/4 ; w -= e (|a| / |P| P + d w), where a is Adam's step (graft = adam), m (graft = sgd), or the
+//           factor is 1 (none). Roots are made anew every `every` steps, of L + damping trace(L)/n I, by the coupled Newton
+//           iteration in double. A side longer than `longest` has no factor and the other one -1/2; what is no matrix: adamw.
+//           Gupta et al. 2018, arXiv 1802.09568, with b = 1 (then L = L + g g'), b1 = 0 and graft = none; there the
+//           damping is a multiple of I that is there at first. Grafting: Anil et al. 2020, arXiv 2002.09018.
+//
+// Groups give some parameters a rate and a decay of their own: "embedding: rate=0.1, decay=0; *.norm: rate=2". A pattern is
+// the name of a parameter, where * stands for any letters; rate is a factor, decay replaces that of the configuration, for
+// vectors too. The last group that fits counts. A pattern that fits nothing is an error.
 //
 // The rate of step s (from 0) is  rate (s+1)/warmup  during the warm-up, then `schedule` until `steps`: constant, or from 1
 // to `last` of it by a cosine or a line. Sums and moments are kept in the type of the parameters, norms in double, and the
@@ -36,13 +46,16 @@
 namespace ttr::model {
 
 struct OptimiserConfig {
-  std::string method = "adamw";  // adamw, sgd, muon, soap
+  std::string method = "adamw";  // adamw, sgd, muon, soap, shampoo
   double rate = 1e-3, decay = 0.1;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adamw, and Adam inside muon and soap
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adamw, and Adam inside muon, soap and shampoo
   double momentum = 0.95;                         // sgd, muon
   bool nesterov = false;                          // sgd
-  double statistics = 0.95;                       // b of soap
-  int every = 10, longest = 1024;                 // soap
+  double statistics = 0.95;                       // b of soap and shampoo
+  int every = 10, longest = 1024;                 // soap, shampoo
+  double damping = 1e-6;                          // shampoo
+  std::string graft = "adam";                     // shampoo: adam, sgd, none
+  std::string groups;                             // rates and decays of some parameters
   std::string schedule = "cosine";                // cosine, linear, constant
   int warmup = 0, steps = 1000;
   double last = 0;  // share of the rate at the end

@@ -66,6 +66,7 @@ class Builder {
   int quantity(const Quantity&, const std::string& input);  // absent (-1), a constant, or an input
   int keys(const std::string& name);                        // q, k or p with their norm and features
   int plain_keys(const std::string& name);                  // without the features
+  int squared_keys(const std::string& name);  // linear(rebased): what is squared; of a layer that squares, its input
   int log_fade();  // of the weights: absent, a constant, `g`, or the log of |a| (gate(signed))
   /// Factors of either sign are their sizes, of which families take the logs, and +1 or -1: with p_t the product of the
   /// signs up to token t, p S fades by the sizes alone if what is written is multiplied by p_t; so is what is read.

@@ -29,6 +29,13 @@ int Builder::plain_keys(const std::string& name) {
   return value;
 }
 
+int Builder::squared_keys(const std::string& name) {
+  if (p_.design.memory.feature != Memory::Feature::rebased) return operand(name);
+  constexpr double eps = 1e-5;  // ReBased's own
+  const int x = plain_keys(name);
+  return operation(Op::layer_norm, {x, canonical("gamma"), canonical("shift")}, axes(x).replaced('G', 'H'), eps);
+}
+
 int Builder::features(int value) {
   const Memory& memory = p_.design.memory;
   const auto map = [&](Op op, double number = 0) {

@@ -8,6 +8,7 @@
 
 #include "prepare/functions.h"
 #include "prepare/rule.h"
+#include "simd/squares.h"
 
 namespace ttr::prepare {
 namespace {
@@ -50,9 +51,6 @@ struct Dpfp : Rule {
   }
 };
 
-// Where x_i x_j, i < j, stands among the products row by row.
-constexpr int pair_index(int i, int j, int D) { return i * (2 * D - i - 1) / 2 + j - i - 1; }
-
 struct Taylor2 : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
@@ -83,36 +81,19 @@ struct Taylor2 : Rule {
   }
 };
 
-// y_i^2/sqrt(D) ; sqrt(2/D) y_i y_j, where input(i) = y_i.
-template <class T, class Input>
-void write_squares(const Line<T>& y, int D, Input&& input) {
-  const T square = 1 / std::sqrt(T(D)), cross = std::sqrt(2 / T(D));
-  for (int i = 0; i < D; ++i) {
-    const T here = input(i);
-    y[i] = here * here * square;
-    for (int j = i + 1; j < D; ++j) y[D + pair_index(i, j, D)] = cross * here * input(j);
-  }
-}
-
-// The gradient of input i.
-template <class T, class Input>
-T d_squares(const Line<const T>& dy, int D, int i, Input&& input) {
-  T sum = 0;
-  for (int j = 0; j < D; ++j)
-    if (j != i) sum += dy[D + pair_index(std::min(i, j), std::max(i, j), D)] * input(j);
-  return 2 / std::sqrt(T(D)) * dy[i] * input(i) + std::sqrt(2 / T(D)) * sum;
-}
-
 struct Quadratic : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
-    write_squares(a.y, a.x[0].width, [&](int i) { return a.x[0][i]; });
+    write_squares<T>(
+        a.x[0].width, [&](int i) { return a.x[0][i]; }, a.y);
   }
   template <class T>
   void backward(const Backward<T>& a) {
     if (!a.dx[0]) return;
     const int D = a.x[0].width;
-    for (int i = 0; i < D; ++i) a.dx[0][i] += d_squares(a.dy, D, i, [&](int j) { return a.x[0][j]; });
+    for (int i = 0; i < D; ++i)
+      a.dx[0][i] += d_squares<T>(
+          D, i, [&](int j) { return a.x[0][j]; }, a.dy);
   }
 };
 
@@ -125,13 +106,17 @@ struct ReBased : Rule {
   template <class T>
   void forward(const Forward<T>& a) {
     const Standardised<T> n(a.x[0], eps);
-    write_squares(a.y, a.x[0].width, [&](int i) { return input(n, a.x, i); });
+    write_squares<T>(
+        a.x[0].width, [&](int i) { return input(n, a.x, i); }, a.y);
   }
   template <class T>
   void backward(const Backward<T>& a) {
     const int D = a.x[0].width;
     const Standardised<T> n(a.x[0], eps);
-    const auto d_input = [&](int i) { return d_squares(a.dy, D, i, [&](int j) { return input(n, a.x, j); }); };
+    const auto d_input = [&](int i) {
+      return d_squares<T>(
+          D, i, [&](int j) { return input(n, a.x, j); }, a.dy);
+    };
     if (a.dx[1] || a.dx[2])
       for (int i = 0; i < D; ++i) {
         const T g = d_input(i);

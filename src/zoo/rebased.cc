@@ -16,6 +16,7 @@ Declaration rebased() {
   d.info.traps = {"Only the square is left of the Taylor map: a query at right angles to all keys sees nothing.",
                   "Kernel and layer of the source use eps = 1e-5, the naive form 1e-6 (setting normalise_eps)."};
   d.info.golden = {{"rebased", {}, {}}};
+  d.family = &families::squares_family;  // makes the features itself, in double
   return d;
 }
 

@@ -11,8 +11,9 @@
 // How many segments there are depends on the length of the sequence and the size of the state alone. The first segment
 // needs no map, because its start is known, and the last none, because nothing follows it: with 1 + 2^n segments both
 // phases over segments have 2^n parts. Few segments suit few threads: where a map costs as much as its tokens, P threads
-// take 2 / (P + 1) of the time with P + 1 segments, nearly all of it with many. Nine take 8/9 of the time with two
-// threads, 4/9 with four and 2/9 with eight. Rounds of nine bound the maps that are held.
+// take 2 / (P + 1) of the time with P + 1 segments, nearly all of it with many. Five take 4/5 of the time with two threads
+// and 2/5 with four or more (nine would take 8/9, 4/9, and 2/9 with eight). Where a map costs next to nothing two threads
+// take 3/5. Rounds of five bound the maps that are held.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@
 
 namespace ttr::families {
 
-inline constexpr std::ptrdiff_t most_segments = 9;  // that are scanned at a time
+inline constexpr std::ptrdiff_t most_segments = 5;  // that are scanned at a time
 
 /// Tokens that a segment should have at least: with fewer, what several threads win is lost between them. `state` is
 /// the numbers of a state.
@@ -41,7 +42,7 @@ struct Segments {
     length = std::max<Size>(length, 1);
     return {n, length, (n.end - n.begin + length - 1) / length};
   }
-  /// 9, 5 or 3 of at least `least` tokens, or one; whole multiples of `unit`. chunk > 0: of that many tokens.
+  /// 5 or 3 of at least `least` tokens, or one; whole multiples of `unit`. chunk > 0: of that many tokens.
   static Segments of(const Sequence& n, int chunk, Size least, Size unit = 1) {
     const Size time = n.end - n.begin;
     if (chunk > 0) return of_length(n, chunk);

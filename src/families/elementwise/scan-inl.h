@@ -6,6 +6,8 @@
 #define TTR_SIMD_SCAN_INL_H_
 #endif
 
+#include <cmath>
+
 #include "families/elementwise/scan_simd.h"
 #include "simd/vectors-inl.h"
 
@@ -68,6 +70,55 @@ void TurnBack(Size n, const T* a_re, const T* a_im, const T* old_re, const T* ol
   });
 }
 
+// The vector functions reduce an angle by a few multiples of pi; beyond them, and for what is no number, the scalar ones.
+template <class T>
+void Polar(Size n, const T* theta, T* re, T* im) {
+  const Tag<T> d;
+  constexpr T most = T(1e4);
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    const Vec<T> angle = LoadMaybe<part>(theta + i, lanes), size = LoadMaybe<part>(re + i, lanes);
+    const Vec<T> c = hn::Mul(size, hn::Cos(d, angle)), s = hn::Mul(size, hn::Sin(d, angle));
+    if (hn::AllTrue(d, hn::Le(hn::Abs(angle), hn::Set(d, most)))) {
+      StoreMaybe<part>(c, re + i, lanes), StoreMaybe<part>(s, im + i, lanes);
+      return;
+    }
+    HWY_ALIGN T angles[hn::MaxLanes(Tag<T>())], sizes[hn::MaxLanes(Tag<T>())], both[2][hn::MaxLanes(Tag<T>())];
+    hn::Store(angle, d, angles), hn::Store(size, d, sizes), hn::Store(c, d, both[0]), hn::Store(s, d, both[1]);
+    for (Size j = 0; j < lanes; ++j) {
+      const bool far = !(std::abs(angles[j]) <= most);
+      re[i + j] = far ? sizes[j] * std::cos(angles[j]) : both[0][j];
+      im[i + j] = far ? sizes[j] * std::sin(angles[j]) : both[1][j];
+    }
+  });
+}
+
+template <class T, bool kRead>
+HWY_INLINE void RotateRows(Size K, Size V, const T* a_re, const T* a_im, const T* k, const T* v, const T* q, T* re,
+                           T* im, T* o) {
+  const Tag<T> d;
+  ForVectors<T>(V, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    const Vec<T> value = LoadMaybe<part>(v + i, lanes);
+    Vec<T> sum = hn::Zero(d);
+    for (Size n = 0; n < K; ++n) {
+      T *const at_re = re + n * V + i, *const at_im = im + n * V + i;
+      const Vec<T> c = hn::Set(d, a_re[n]), s = hn::Set(d, a_im[n]);
+      const Vec<T> x = LoadMaybe<part>(at_re, lanes), y = LoadMaybe<part>(at_im, lanes);
+      const Vec<T> turned = hn::MulSub(c, x, hn::Mul(s, y)), next = hn::MulAdd(hn::Set(d, k[n]), value, turned);
+      StoreMaybe<part>(next, at_re, lanes);
+      StoreMaybe<part>(hn::MulAdd(c, y, hn::Mul(s, x)), at_im, lanes);
+      if (kRead) sum = hn::MulAdd(hn::Set(d, q[n]), next, sum);
+    }
+    if (kRead) StoreMaybe<part>(sum, o + i, lanes);
+  });
+}
+template <class T>
+void Rotate(Size K, Size V, const T* a_re, const T* a_im, const T* k, const T* v, const T* q, T* re, T* im, T* o) {
+  if (q) RotateRows<T, true>(K, V, a_re, a_im, k, v, q, re, im, o);
+  else RotateRows<T, false>(K, V, a_re, a_im, k, v, q, re, im, o);
+}
+
 // e^{a - max(a, b)} and e^{b - max(a, b)}: one of them is 1.
 template <class T>
 HWY_INLINE void Shares(Vec<T> a, Vec<T> b, Vec<T>& of_a, Vec<T>& of_b) {
@@ -106,6 +157,8 @@ const ScanSimd<T>* ScanTable() {
       .turn = Turn<T>,
       .turn_all = TurnAll<T>,
       .turn_back = TurnBack<T>,
+      .polar = Polar<T>,
+      .rotate = Rotate<T>,
       .mean = Mean<T>,
   };
   return &table;

@@ -26,6 +26,12 @@ struct ScanSimd {
   void (*turn_back)(Size n, const T* a_re, const T* a_im, const T* old_re, const T* old_im, T* re, T* im, T* d_g,
                     T* d_theta);
 
+  /// re + i im = size e^{i theta}, where re comes in as the size
+  void (*polar)(Size n, const T* theta, T* re, T* im);
+  /// S <- diag(a) S + k v', S [K, V] complex ;  o = q' Re(S), where q is given
+  void (*rotate)(Size K, Size V, const T* a_re, const T* a_im, const T* k, const T* v, const T* q, T* re, T* im,
+                 T* o);
+
   /// One token of n weighted means (families/elementwise/weighted_mean/weighted_mean.h). u = null: no outputs.
   void (*mean)(Size n, const T* k, const T* v, const T* w, const T* u, T* alpha, T* beta, T* exponent, T* o);
 };

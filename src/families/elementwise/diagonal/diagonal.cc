@@ -1,16 +1,16 @@
 // Backward of one token, with h = a * h_old + w and dh the gradient of h (complex numbers as pairs):
 //
 //   dw = dh ;  dg = Re(conj(a h_old) dh) ;  dtheta = Im(conj(a h_old) dh) ;  dh_old = conj(a) dh
-// The selective problem has a file of its own, elementwise_selective.cc.
+// The tokens of the rotating problem are those of rotating.h; the selective one has a file of its own, selective.cc.
 #include "families/elementwise/diagonal/diagonal.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <optional>
 
 #include "families/common/replay.h"
 #include "families/common/scan.h"
+#include "families/elementwise/diagonal/rotating.h"
 #include "families/elementwise/diagonal/selective.h"
 #include "families/elementwise/scan_simd.h"
 #include "families/elementwise/shared_gradient.h"
@@ -18,40 +18,6 @@
 
 namespace ttr::families::elementwise {
 namespace {
-
-using Size = std::ptrdiff_t;
-
-// Real and imaginary part; a real state has an imaginary part of size 0.
-template <class T>
-using Pair = Parts<T, 2>;
-template <class T>
-using ConstPair = Parts<const T, 2>;
-
-/// Where an element of a [B, T, H, X] or [B, T, X] view's row starts.
-template <class T>
-T* row_of(const View<T, 4>& x, Size row, Size t, int head) {
-  return x.data + row * x.stride[0] + t * x.stride[1] + head * x.stride[2];
-}
-template <class T>
-T* row_of(const View<T, 3>& x, Size row, Size t) {
-  return x.data + row * x.stride[0] + t * x.stride[1];
-}
-
-/// a = e^{g + i theta} for n channels from strided rows; theta = null: real.
-template <class T>
-void factors(const Simd<T>& s, Size n, const T* g, Size g_stride, const T* theta, Size theta_stride, T* a_re,
-             T* a_im) {
-  if (g) s.exp(n, contiguous(g, g_stride, n, a_re), a_re);
-  else std::fill_n(a_re, n, T(1));
-  if (!theta) {
-    if (a_im) std::fill_n(a_im, n, T(0));
-    return;
-  }
-  for (Size i = 0; i < n; ++i) {
-    const T angle = theta[i * theta_stride], size = a_re[i];
-    a_re[i] = size * std::cos(angle), a_im[i] = size * std::sin(angle);
-  }
-}
 
 template <class T>
 class VectorCell {
@@ -63,6 +29,7 @@ class VectorCell {
       : s(simd), e(scan), p(problem), D(p.dim) {
     complex = p.state_im != nullptr;
     a_re = arena.take<T>(D), a_im = arena.take<T>(D), spare = arena.take<T>(D), spare_im = arena.take<T>(D);
+    square = arena.take<T>(2 * D), spare_square = arena.take<T>(2 * D);
   }
   static std::array<Size, 2> sizes(const Problem& p) { return {p.dim, p.state_im ? p.dim : 0}; }
   static int heads(const Problem&) { return 1; }
@@ -93,8 +60,18 @@ class VectorCell {
   void map_step(Size row, Size t, int, T* A, const Pair<T>& B, bool outputs) {
     T* const a = leaves_factors(outputs) ? row_of(p.o, row, t) : a_re;
     load(row, t, a);
-    multiply(a, a_im, A);
+    if (!constant()) multiply(a, a_im, A);
     advance(row, t, a, B);
+  }
+  /// After the last map_step() of `tokens` tokens: gates that are the same for all of them have a power.
+  void end_map(Size tokens, T* A) {
+    if (!constant() || tokens == 0) return;
+    std::copy_n(a_re, D, square), std::copy_n(a_im, complex ? D : 0, square + D);
+    for (; tokens > 0; tokens /= 2) {
+      if (tokens % 2 == 1) multiply(square, square + D, A);
+      std::copy_n(square, complex ? 2 * D : D, spare_square);
+      multiply(spare_square, spare_square + D, square);
+    }
   }
   void map_step_back(const Gradient& d, Size row, Size t, int, T* A, const Pair<T>& B) {
     load(row, t, a_re);
@@ -133,12 +110,13 @@ class VectorCell {
 
  private:
   static bool fixed(const View<const T, 3>& x) { return !x || (x.stride[0] == 0 && x.stride[1] == 0); }
+  bool constant() const { return fixed(p.g) && fixed(p.theta); }
   // An exponential is most of the work of a real channel, and its output has room for it until it is made.
   bool leaves_factors(bool outputs) const { return outputs && !complex && p.o && p.o.stride[2] == 1 && !fixed(p.g); }
   // The factors of a token: the real part, or all of it, to `a`.
   void load(Size row, Size t, T* a) {
-    if (loaded && fixed(p.g) && fixed(p.theta)) return;
-    factors(s, D, p.g ? row_of(p.g, row, t) : nullptr, p.g.stride[2], p.theta ? row_of(p.theta, row, t) : nullptr,
+    if (loaded && constant()) return;
+    factors(s, e, D, p.g ? row_of(p.g, row, t) : nullptr, p.g.stride[2], p.theta ? row_of(p.theta, row, t) : nullptr,
             p.theta.stride[2], a, complex ? a_im : nullptr);
     loaded = true;
   }
@@ -168,131 +146,7 @@ class VectorCell {
   const Problem& p;
   Size D;
   bool complex, loaded = false;
-  T *a_re, *a_im, *spare, *spare_im;
-};
-
-template <class T>
-class RotatingCell {
- public:
-  using Problem = RotatingProblem<T>;
-  using Gradient = RotatingGradient<T>;
-
-  RotatingCell(const Simd<T>& simd, const ScanSimd<T>& scan, const Problem& problem, bool backward, Arena& arena)
-      : s(simd), e(scan), p(problem), K(p.key_dim), V(p.value_dim) {
-    a_re = arena.take<T>(K), a_im = arena.take<T>(K), q = arena.take<T>(K), k = arena.take<T>(K);
-    v = arena.take<T>(V), o = arena.take<T>(V);
-    if (!backward) return;
-    d_q = arena.take<T>(K), d_k = arena.take<T>(K), d_g = arena.take<T>(K), d_theta = arena.take<T>(K);
-    d_v = arena.take<T>(V);
-  }
-  static std::array<Size, 2> sizes(const Problem& p) {
-    return {Size{p.key_dim} * p.value_dim, Size{p.key_dim} * p.value_dim};
-  }
-  static int heads(const Problem& p) { return p.heads; }
-  static Size least(const Problem& p) { return least_segment(sizes(p)[0]); }
-  static Size width_of_gates(const Problem& p) { return p.key_dim; }
-  static Size factors_of(const Problem& p) { return 2 * Size{p.key_dim}; }
-  static Status check(const Problem& p, Size longest, bool queries) {
-    if (p.key_dim < 1 || p.value_dim < 1 || p.heads < 1 || p.key_heads < 1 || p.heads % p.key_heads != 0)
-      return Status::bad_shape;
-    if (!p.sequences.empty() && !p.state_im) return Status::missing_input;
-    if (longest > 0 && (!p.k || !p.v || (queries && !p.q))) return Status::missing_input;
-    return Status::ok;
-  }
-  void begin(int) {}
-
-  void step(Size row, Size t, int head, const Pair<T>& state, bool outputs, bool = false) {
-    const bool answers = outputs && p.o;
-    const Row r = load(row, t, head, answers);
-    advance(r, state);
-    if (!answers) return;
-    s.vec_mat(K, V, r.q, state[0], V, o);
-    T* const to = row_of(p.o, row, t, head);
-    for (Size i = 0; i < V; ++i) to[i * p.o.stride[3]] = p.scale * o[i];
-  }
-
-  // The map of a segment, S -> diag(A) S + B: A [2, K].
-  static void identity(const Problem& p, T* A) {
-    std::fill_n(A, p.key_dim, T(1)), std::fill_n(A + p.key_dim, p.key_dim, T(0));
-  }
-  void map_step(Size row, Size t, int head, T* A, const Pair<T>& B, bool) {
-    const Row r = load(row, t, head, false);
-    e.turn(K, a_re, a_im, A, A + K);
-    advance(r, B);
-  }
-  void map_step_back(const Gradient& d, Size row, Size t, int head, T* A, const Pair<T>& B) {
-    const bool answers = static_cast<bool>(d.d_o);
-    const Row r = load(row, t, head, answers);
-    const T* const g = answers ? contiguous(row_of(d.d_o, row, t, head), d.d_o.stride[3], V, o) : nullptr;
-    for (Size n = 0; n < K; ++n) {
-      if (answers) s.axpy(V, p.scale * r.q[n], g, B[0] + n * V);
-      e.turn_all(V, a_re[n], -a_im[n], B[0] + n * V, B[1] + n * V);
-    }
-    s.scale(K, T(-1), a_im, a_im);
-    e.turn(K, a_re, a_im, A, A + K);
-  }
-  void compose(const T* first, T* A) { e.turn(K, first, first + K, A, A + K); }
-  void add_mapped(const T* A, const Pair<const T>& S, const Pair<T>& out) {
-    for (Size n = 0; n < K; ++n) {
-      std::copy_n(S[0] + n * V, V, v), std::copy_n(S[1] + n * V, V, o);
-      e.turn_all(V, A[n], A[K + n], v, o);
-      s.axpy(V, T(1), v, out[0] + n * V), s.axpy(V, T(1), o, out[1] + n * V);
-    }
-  }
-
-  void back(const Gradient& d, Size row, Size t, int head, const ConstPair<T>& old, const ConstPair<T>& now,
-            const Pair<T>& d_state) {
-    const bool answers = static_cast<bool>(d.d_o);
-    const Row r = load(row, t, head, answers);
-    const int shared = key_head(head);
-    if (answers) {
-      const T* const g = contiguous(row_of(d.d_o, row, t, head), d.d_o.stride[3], V, o);
-      s.mat_vec(K, V, now[0], V, g, d_q);
-      for (Size n = 0; n < K; ++n) s.axpy(V, p.scale * r.q[n], g, d_state[0] + n * V);
-      if (d.d_q) add_strided(K, p.scale, d_q, row_of(d.d_q, row, t, shared), d.d_q.stride[3]);
-    }
-    s.mat_vec(K, V, d_state[0], V, r.v, d_k);
-    s.vec_mat(K, V, r.k, d_state[0], V, d_v);
-    for (Size n = 0; n < K; ++n) {
-      T *const re = d_state[0] + n * V, *const im = d_state[1] + n * V;
-      const T *const old_re = old[0] + n * V, *const old_im = old[1] + n * V;
-      e.turn_all(V, a_re[n], -a_im[n], re, im);  // conj(a) dS
-      d_g[n] = s.dot(V, old_re, re) + s.dot(V, old_im, im);
-      d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);
-    }
-    if (d.d_k) add_strided(K, T(1), d_k, row_of(d.d_k, row, t, shared), d.d_k.stride[3]);
-    if (d.d_v) add_strided(V, T(1), d_v, row_of(d.d_v, row, t, head), d.d_v.stride[3]);
-    if (d.d_g) add_strided(K, T(1), d_g, row_of(d.d_g, row, t, head), d.d_g.stride[3]);
-    if (d.d_theta) add_strided(K, T(1), d_theta, row_of(d.d_theta, row, t, head), d.d_theta.stride[3]);
-  }
-
- private:
-  struct Row {
-    const T *q, *k, *v;
-  };
-  int key_head(int head) const { return head / (p.heads / p.key_heads); }
-  void advance(const Row& r, const Pair<T>& state) {
-    for (Size n = 0; n < K; ++n) {
-      T *const re = state[0] + n * V, *const im = state[1] + n * V;
-      e.turn_all(V, a_re[n], a_im[n], re, im);
-      s.axpy(V, r.k[n], r.v, re);
-    }
-  }
-  Row load(Size row, Size t, int head, bool queries) {
-    const int shared = key_head(head);
-    factors(s, K, p.g ? row_of(p.g, row, t, head) : nullptr, p.g.stride[3],
-            p.theta ? row_of(p.theta, row, t, head) : nullptr, p.theta.stride[3], a_re, a_im);
-    return {queries ? contiguous(row_of(p.q, row, t, shared), p.q.stride[3], K, q) : nullptr,
-            contiguous(row_of(p.k, row, t, shared), p.k.stride[3], K, k),
-            contiguous(row_of(p.v, row, t, head), p.v.stride[3], V, v)};
-  }
-
-  const Simd<T>& s;
-  const ScanSimd<T>& e;
-  const Problem& p;
-  Size K, V;
-  T *a_re, *a_im, *q, *k, *v, *o;
-  T *d_q = nullptr, *d_k = nullptr, *d_g = nullptr, *d_theta = nullptr, *d_v = nullptr;
+  T *a_re, *a_im, *spare, *spare_im, *square, *spare_square;
 };
 
 template <class Problem>
@@ -355,13 +209,19 @@ class CellScan {
       cell.begin(scan.head);
       for (Size t = n.begin; t < n.end; ++t) cell.step(n.row, t, scan.head, pair(S), outputs, made);
     }
-    void make(const Sequence& n, T* m, bool outputs) {
+    void make(const Sequence& n, T* m, [[maybe_unused]] bool outputs) {
       T* const B = fresh(m);
-      for (Size t = n.begin; t < n.end; ++t) cell.map_step(n.row, t, scan.head, m, pair(B), outputs);
+      if constexpr (by_products) return cell.map_segment(n, scan.head, m, pair(B));
+      else {
+        for (Size t = n.begin; t < n.end; ++t) cell.map_step(n.row, t, scan.head, m, pair(B), outputs);
+        cell.end_map(n.end - n.begin, m);
+      }
     }
     void make_back(const Sequence& n, const T*, T* m) {
       T* const B = fresh(m);
-      for (Size t = n.end; t-- > n.begin;) cell.map_step_back(scan.d, n.row, t, scan.head, m, pair(B));
+      if constexpr (by_products) return cell.map_segment_back(scan.d, n, scan.head, m, pair(B));
+      else
+        for (Size t = n.end; t-- > n.begin;) cell.map_step_back(scan.d, n.row, t, scan.head, m, pair(B));
     }
     void compose(T* m, const T* first) {
       cell.add_mapped(m, pair(first + factors()), pair(m + factors()));
@@ -386,6 +246,7 @@ class CellScan {
     }
 
    private:
+    static constexpr bool by_products = requires { &Cell::map_segment; };
     Size factors() const { return scan.map - scan.state; }
     template <class N>
     Pair<N> pair(N* base) const {

@@ -13,7 +13,7 @@
 // stored. Sources: arXiv 2312.00752 (Mamba), 2407.14207 (Longhorn), 2411.12537 (negative eigenvalues), 2311.01927 (GateLoop), 2303.06349 (LRU).
 //
 // Forms: step and recurrent (the same, bit for bit; Form::best is this with one thread) and scan (common/scan.h): per
-// segment of `chunk` tokens (<= 0: up to nine of them) the map S -> A * S + B, an up-sweep and a down-sweep over the maps,
+// segment of `chunk` tokens (<= 0: up to five of them) the map S -> A * S + B, an up-sweep and a down-sweep over the maps,
 // then every segment from its own start; a team does the segments. A is a product of factors, not a sum of logs:
 // Longhorn's factor may be zero or negative. Where it underflows the state has faded as well. Backward the scan is the
 // same in reverse; the recurrent form runs the chain, with states kept every `chunk` tokens (<= 0: sqrt(T)).
@@ -97,6 +97,7 @@ struct RotatingProblem {
   T *state = nullptr, *state_im = nullptr;  // [N, H, K, V] each
   View<T, 4> o;                             // [B, T, H, V]
   Team team = {};
+  int chosen_by = 0;  // columns by which segments are cut; 0: value_dim
 };
 
 template <class T>

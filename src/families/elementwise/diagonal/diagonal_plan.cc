@@ -146,7 +146,7 @@ struct RotatingCalls {
     p.q = linear.q, p.k = linear.k, p.v = linear.v, p.o = linear.o;
     p.g = o.channels(Own::gk, p.key_dim), p.theta = o.channels(Own::theta, p.key_dim);
     p.state = linear.state, p.state_im = o.template state<T>(state, 1);
-    p.team = linear.team;
+    p.team = linear.team, p.chosen_by = linear.chosen_by;
     return p;
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
@@ -219,7 +219,7 @@ const Family rotating_family = {
     .name = "elementwise",
     .forms = scan_only,
     .why_absent = "the gates are complex, so a block would need complex products; the scan is exact",
-    .traits = {.team = by_segments},
+    .traits = {.splits_columns = true, .team = by_segments},
     .claim = claim_rotating,
     .build = build_rotating,
     .f32 = calls_of<RotatingCalls, float>(),

@@ -359,6 +359,35 @@ TEST(Elementwise, Rotating) {
   }
 }
 
+// Angles that the vector functions do not reduce, and what is no number, are those of the library; their neighbours keep
+// their bits.
+TEST(Elementwise, AnglesOfAnySize) {
+  Vector f;
+  f.complex = true, f.D = 19, f.T = 3;
+  const Values in = f.draw_values();
+  Values odd = in;
+  odd["theta"][4] = 1e6, odd["theta"][20] = -3e9, odd["theta"][45] = std::numeric_limits<double>::quiet_NaN();
+  const Values want = f.reference(odd);
+  for (const std::string& target : ttr::simd_targets()) {
+    const auto outputs = [&](const Values& values) {
+      Bound<double> x(f.specs(), &values, false);
+      Scratch<double> scratch(f.bytes<double>(f.T, Form::recurrent, 0, false));
+      EXPECT_EQ(
+          f.forward<double>(x, f.sequences(), Form::recurrent, 0, ttr::simd<double>(target), scratch.workspace()),
+          Status::ok);
+      return x.held["o"].get();
+    };
+    const Doubles got = outputs(odd), plain = outputs(in);
+    for (Size i = 0; i < f.T * f.D; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const Size channel = i % f.D;
+      if (channel != 4 && channel != 1 && channel != 7) EXPECT_EQ(got[at], plain[at]) << target << " " << i;
+      else if (std::isnan(want.at("o")[at])) EXPECT_TRUE(std::isnan(got[at])) << target << " " << i;
+      else EXPECT_NEAR(got[at], want.at("o")[at], 1e-12) << target << " " << i;
+    }
+  }
+}
+
 TEST(Elementwise, StrongGates) {
   Vector v;
   v.gates = Gates::strong, v.T = 11;
@@ -377,6 +406,11 @@ TEST(Elementwise, LongSequencesInEveryForm) {
   Vector v;
   v.complex = true, v.T = 700, v.D = 3;
   check_family(v, {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 9}}, false);
+  v.gates = Gates::constant;  // a power of every length
+  check_family(v, {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 37}}, false);
+  Rotating r;  // segments of more and of less than a block of products
+  r.T = 150, r.H = 2, r.G = 1, r.K = 4, r.V = 20;
+  check_family(r, {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 50}, {Form::scan, 9}}, false);
   Selective s;
   s.T = 300, s.H = s.G = 1;
   check_family(s, {{Form::recurrent, 0}, {Form::scan, 0}, {Form::scan, 64}, {Form::scan, 7}}, false, 1e-4);

@@ -20,7 +20,7 @@
 //
 // The recursions for Gm and bt take the place of a log-sum-exp: no division by products of gates, every factor of a
 // gate is <= 1, beta may have any sign. parallel is one chunk of T tokens. scan composes the maps of segments of
-// `chunk` tokens (<= 0: up to nine of them) on [S; Z], 2K x 2K matrices, by the tree of segments.h; backward it is the
+// `chunk` tokens (<= 0: up to five of them) on [S; Z], 2K x 2K matrices, by the tree of segments.h; backward it is the
 // recurrent form.
 #pragma once
 

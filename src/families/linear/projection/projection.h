@@ -13,7 +13,7 @@
 // touched. Windows overlap: there is no chunk or parallel form (not_supported).
 //
 // Forms: step and recurrent (the same; = best), and scan: the maps S -> A S + B, A [K, K], of segments of `chunk`
-// tokens (<= 0: up to nine of them), composed by the tree of segments.h. Making A costs as much as B, so that it takes four
+// tokens (<= 0: up to five of them), composed by the tree of segments.h. Making A costs as much as B, so that it takes four
 // threads to win. Backward runs the chain, with states kept every `chunk` tokens: windows overlap at the borders.
 #pragma once
 

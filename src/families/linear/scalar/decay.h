@@ -24,7 +24,7 @@ std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, 
                             int workers = 1) noexcept;
 
 /// Forms: step and recurrent (the same, bit for bit), chunk, parallel; best: see choice.h, for each sequence by its
-/// own length; scan: segments of `chunk` tokens (default: up to nine of them, in whole chunks) as affine maps, composed
+/// own length; scan: segments of `chunk` tokens (default: up to five of them, in whole chunks) as affine maps, composed
 /// by a tree: scan.h. The workspace's contents do not matter before or after.
 template <class T>
 Status forward(const LinearProblem<T>&, Form, int chunk, const Simd<T>&, Workspace) noexcept;

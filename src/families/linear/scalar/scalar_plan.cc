@@ -1,61 +1,55 @@
 // Plans of the families with one gate per token and head: sums (decay) and steps (delta).
-#include "families/common/linear_plan.h"
+#include "families/linear/scalar/scalar_plan.h"
+
 #include "families/linear/scalar/decay.h"
 #include "families/linear/scalar/delta.h"
 
 namespace ttr::families {
-namespace {
 
 using prepare::Op;
 
-// ---------------------------------------------------------------------------------------------------------- decay
-// gd(1) with a constant or automatic step, or sgd on the dot loss: S = a S + beta k v'.
-
-bool claim_decay(const Design& design, bool causal) {
+bool claims_sums(Claim& rest, const Design& design) {
   using Normalise = Extras::Normalise;
-  Claim rest(design);
-  rest.takes_any_features();
   if (rest.takes(rest.s.kind, {Solver::Kind::sgd})) {
     rest.needs(rest.x.loss, {Extras::Loss::dot});
     ignores_fade(rest);
     rest.takes_plain_step(), rest.takes_decay_before(), rest.takes_read_norms();
-    return causal && rest.is_nothing();
+    return rest.is_nothing();
   }
   rest.takes(rest.x.loss, {Extras::Loss::dot});
-  if (rest.w.per == Weights::Per::token) rest.w.signed_factors = false;
+  if (design.weights.per == Weights::Per::token) rest.w.signed_factors = false;
   rest.takes_fade(), rest.takes_importance();
   if (rest.s.step.is_constant()) rest.takes_plain_step();
   if (rest.takes(rest.x.normalise, {Normalise::keysum})) rest.x.normalise_eps = 0;
   else rest.takes(rest.s.rule, {Solver::Rule::automatic});
   rest.takes_read_norms();
-  return causal && rest.is_nothing();
+  return rest.is_nothing();
 }
 
-int build_decay(Builder& b, double scale) {
+int build_sums(Builder& b, double scale, const Family& family, int q, int k, MemoryPart part) {
   const Design& design = b.design();
-  const int q = b.keys("q"), k = b.keys("k");
   int v = b.canonical("v");
   if (design.weights.signed_factors) {
     const int sign = b.running_sign(b.canonical("a"), "flip", "a");
     v = b.with_sign(v, sign);
-    const StatePart memory = b.memory_part(k, v, "S", "the memory, times -1 where flip is 1");
-    Step step = b.kernel(decay_family, scale, q, k, v, b.log_fade(), b.scaled_importance());
+    const StatePart memory = part(b, k, v, "S", "the memory, times -1 where flip is 1");
+    Step step = b.kernel(family, scale, q, k, v, b.log_fade(), b.scaled_importance());
     return b.with_sign(b.add(std::move(step), "BTHV", {memory}), sign);
   }
-  const StatePart memory = b.memory_part(k, v);
+  const StatePart memory = part(b, k, v, "S", "the memory");
   if (design.solver.kind == Solver::Kind::sgd) {
     const int beta = b.quantity(design.solver.step, "beta");
-    return b.add(b.kernel(decay_family, scale, q, k, v, b.decay_before(), beta), "BTHV", {memory});
+    return b.add(b.kernel(family, scale, q, k, v, b.decay_before(), beta), "BTHV", {memory});
   }
   const int beta = b.scaled_importance(), g = b.log_fade();
-  const int answer = b.add(b.kernel(decay_family, scale, q, k, v, g, beta), "BTHV", {memory});
+  const int answer = b.add(b.kernel(family, scale, q, k, v, g, beta), "BTHV", {memory});
   if (design.extras.normalise == Extras::Normalise::keysum) {
     // The sum of the keys is a memory of its own, whose values are all one.
     const int one = b.constant(1);
-    StatePart sum = b.memory_part(k, one, "z", "sum of w k");
+    StatePart sum = part(b, k, one, "z", "sum of w k");
     sum.info.range = Range::positive;
     // The weights alone: the step is a factor of the answer.
-    int total = b.add(b.kernel(decay_family, scale, q, k, one, g, b.importance()), "BTH1", {std::move(sum)});
+    int total = b.add(b.kernel(family, scale, q, k, one, g, b.importance()), "BTH1", {std::move(sum)});
     if (const double eps = design.extras.normalise_eps; eps != 0)
       total = b.operation(Op::add, {total, b.constant(eps)}, "BTH1");
     return b.operation(Op::divide, {answer, total}, "BTHV");
@@ -68,6 +62,24 @@ int build_decay(Builder& b, double scale) {
   sum.info.range = Range::positive;
   const int total = b.add(b.kernel(decay_family, 1, one, one, energy, g, beta), "BTH1", {std::move(sum)});
   return b.operation(Op::divide, {answer, total}, "BTHV");
+}
+
+namespace {
+
+// ---------------------------------------------------------------------------------------------------------- decay
+
+bool claim_decay(const Design& design, bool causal) {
+  Claim rest(design);
+  rest.takes_any_features();
+  return causal && claims_sums(rest, design);
+}
+
+StatePart matrix_of(const Builder& b, int k, int v, std::string name, std::string meaning) {
+  return b.memory_part(k, v, std::move(name), std::move(meaning));
+}
+
+int build_decay(Builder& b, double scale) {
+  return build_sums(b, scale, decay_family, b.keys("q"), b.keys("k"), matrix_of);
 }
 
 template <class T>

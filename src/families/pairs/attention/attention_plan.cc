@@ -98,13 +98,7 @@ Sum sum_of(Builder& b, double scale, AttentionOptions* o) {
   }
   if (m.feature == Feature::rebased) {
     weight(0, 0, scale / K);
-    const auto normed = [&](const char* name) {
-      const int x = b.plain_keys(name);
-      constexpr double eps = 1e-5;
-      return b.operation(prepare::Op::layer_norm, {x, b.canonical("gamma"), b.canonical("shift")},
-                         b.axes(x).replaced('G', 'H'), eps);
-    };
-    return {normed("q"), normed("k")};
+    return {b.squared_keys("q"), b.squared_keys("k")};
   }
   weight(0, scale, 0, near);
   return {b.keys("q"), b.keys("k")};
