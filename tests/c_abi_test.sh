@@ -10,9 +10,6 @@ if [ ! -e "$build/libttr_c.so" ]; then
   echo "there is no libttr_c.so beside $1; configure with TTR_C=ON" >&2
   exit 1
 fi
-if [ -n "$(nm -D --undefined-only "$build/libttr_c.so" | grep __asan || true)" ]; then
-  export LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
-fi
 
 nm -D --defined-only "$build/libttr_c.so" | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }' | sort > "$work/exported"
 diff "$root/src/c_abi/symbols.txt" "$work/exported" || { echo "exported symbols are not those of src/c_abi/symbols.txt" >&2; exit 1; }
@@ -34,7 +31,7 @@ gcc -std=c99 "${flags[@]}" "$root/examples/c/decode.c" -L "$build" -lttr_c -lm -
 
 /usr/bin/python3 "$root/tests/c_abi.py" "$build/libttr_c.so"
 
-if command -v rustc > /dev/null && [ -z "${LD_PRELOAD:-}" ]; then
+if command -v rustc > /dev/null; then
   rustc -D warnings -O "$root/examples/rust/decode.rs" -L "$build" -l ttr_c -C link-arg=-Wl,-rpath,"$build" -o "$work/decode_rs"
   "$work/decode_rs"
 else
