@@ -198,6 +198,7 @@ void load(std::span<const std::byte> bytes, const std::string& name, const Plan&
   }
   const auto& parts = body.pipeline.states;
   std::vector<const StoredTensor*> tensors;
+  tensors.reserve(parts.size());
   for (const StatePart& part : parts)
     tensors.push_back(&tensor_of(c, part, part.history ? pairs_before.back() : c.sequences));
 

@@ -122,12 +122,12 @@ struct Prepared::Body {
     for (std::size_t i = 0; i < reads.size(); ++i) {
       if (!reads[i].given) continue;
       const ByteRange r = range(reads[i], inputs[i]);
-      apart &= !overlap(own[0], r) & !overlap(own[1], r);
+      apart = apart && !overlap(own[0], r) && !overlap(own[1], r);
     }
     for (std::size_t j = 0; j < writes.size(); ++j) {
       if (!writes[j].given) continue;
       const ByteRange w = range(writes[j], outputs[j]);
-      apart &= !overlap(own[0], w) & !overlap(own[1], w);
+      apart = apart && !overlap(own[0], w) && !overlap(own[1], w);
       for (std::size_t i = 0; i < reads.size(); ++i)
         if (reads[i].given) apart &= !overlap(w, range(reads[i], inputs[i]));
       for (std::size_t i = j + 1; i < writes.size(); ++i)
