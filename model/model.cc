@@ -167,6 +167,7 @@ std::int64_t Model<T>::state_numbers(int time) const {
       if (word.word == "window" && !word.arguments.empty() && word.arguments[0].is_number())
         pairs = std::min(pairs, static_cast<std::int64_t>(word.arguments[0].number()));
     for (const StateInfo& part : made.states()) {
+      if (part.shape == "B") continue;  // a count
       std::int64_t numbers = Axes(part.shape).has_any("N") ? pairs : 1;
       for (const std::ptrdiff_t n : made.extents(part.shape, time)) numbers *= n;
       all += numbers;
