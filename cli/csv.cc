@@ -1,8 +1,8 @@
 #include "csv.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -14,14 +14,6 @@ namespace {
 
 constexpr std::size_t block_bytes = 1 << 20, longest_row = 16 << 20;
 
-bool means_missing(std::string_view field) {
-  std::string lower;
-  for (char c : field)
-    if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower.empty() || lower == "nan" || lower == "na" || lower == "n/a" || lower == "null" || lower == "none" ||
-         lower == "?";
-}
-
 }  // namespace
 
 CsvReader::CsvReader(ByteSource bytes, HeaderLine header) : bytes_(std::move(bytes)) {
@@ -29,15 +21,16 @@ CsvReader::CsvReader(ByteSource bytes, HeaderLine header) : bytes_(std::move(byt
   while (end_ < 3 && fill()) {
   }
   if (end_ >= 3 && std::memcmp(buffer_.data(), "\xef\xbb\xbf", 3) == 0) begin_ = 3;
+  skip_comments();
   detect_separator();
   if (!read_fields()) throw Error(fmt::format("{} holds no row, only empty lines", bytes_.name()), bytes_.name());
   if (std::any_of(fields_.begin(), fields_.end(), [](auto f) { return f.find('\0') != f.npos; }))
     throw Error(fmt::format("{} does not look like text: line {} holds a zero byte; give a CSV or .npy file",
                             bytes_.name(), line_),
                 fmt::format("line {}", line_));
-  const bool any_text = std::any_of(fields_.begin(), fields_.end(), [](std::string_view field) {
+  const bool any_text = std::any_of(fields_.begin(), fields_.end(), [&](std::string_view field) {
     double ignored;
-    return parse_number(field, ignored) == Parsed::text && !means_missing(field);
+    return parse(field, ignored) == Parsed::text && !means_missing(field);
   });
   has_header_ = header == HeaderLine::yes || (header == HeaderLine::automatic && any_text);
   for (std::size_t c = 0; c < fields_.size(); ++c) {
@@ -62,22 +55,48 @@ bool CsvReader::fill() {
   return n > 0;
 }
 
+std::size_t CsvReader::line_end(std::size_t from) {
+  std::size_t offset = from - begin_;
+  bool in_quotes = false;
+  for (;; ++offset) {
+    if (begin_ + offset == end_ && (offset > longest_row || !fill())) break;  // fill moves what is buffered
+    const char c = buffer_[begin_ + offset];
+    if (c == '"') in_quotes = !in_quotes;
+    if (!in_quotes && c == '\n') break;
+  }
+  return begin_ + offset;
+}
+
+void CsvReader::skip_comments() {
+  while (end_ > begin_ || fill()) {
+    if (buffer_[begin_] != '#' && buffer_[begin_] != '\n' && buffer_[begin_] != '\r') return;
+    begin_ = std::min(line_end(begin_) + 1, end_);
+    ++next_line_;
+  }
+}
+
 void CsvReader::detect_separator() {
-  std::size_t position = begin_;
-  bool in_quotes = false, tab = false, semicolon = false;
-  for (;; ++position) {
-    if (position == end_) {
-      const std::size_t offset = position - begin_;
-      if (offset > longest_row || !fill()) break;
-      position = begin_ + offset;  // fill moves what is buffered
-    }
-    const char c = buffer_[position];
+  std::size_t end = line_end(begin_);
+  bool in_quotes = false, tab = false, semicolon = false, bar = false, comma = false, blank = false;
+  for (std::size_t i = begin_; i < end; ++i) {
+    const char c = buffer_[i];
     if (c == '"') in_quotes = !in_quotes;
     if (in_quotes) continue;
-    if (c == '\n' && position > begin_ + 1) break;
-    tab |= c == '\t', semicolon |= c == ';';
+    tab |= c == '\t', semicolon |= c == ';', bar |= c == '|', comma |= c == ',', blank |= c == ' ';
   }
-  separator_ = tab ? '\t' : semicolon ? ';' : ',';
+  separator_ = tab ? '\t' : semicolon ? ';' : bar ? '|' : ',';
+  if (separator_ != ',' || comma || !blank) return;
+  const auto words = [&](std::size_t from, std::size_t to) {
+    int count = 0;
+    for (std::size_t i = from; i < to; ++i) count += buffer_[i] > ' ' && (i == from || buffer_[i - 1] == ' ');
+    return count;
+  };
+  const int first = words(begin_, end);
+  if (first < 2) return;
+  const std::size_t length = end - begin_;
+  const std::size_t second = line_end(std::min(end + 1, end_));  // may move what is buffered
+  end = begin_ + length;
+  if (end >= second || words(std::min(end + 1, second), second) == first) separator_ = ' ';
 }
 
 bool CsvReader::split_line() {
@@ -127,6 +146,15 @@ bool CsvReader::split_line() {
   if (stop > p && stop[-1] == '\r') --stop;
 
   fields_.clear();
+  if (separator_ == ' ') {
+    for (;;) {
+      while (p < stop && *p == ' ') ++p;
+      if (p == stop) return true;
+      char* const from = p;
+      while (p < stop && *p != ' ') ++p;
+      fields_.emplace_back(from, static_cast<std::size_t>(p - from));
+    }
+  }
   if (!any_quote) {
     for (;;) {
       char* cut = static_cast<char*>(std::memchr(p, separator_, static_cast<std::size_t>(stop - p)));
@@ -157,9 +185,30 @@ bool CsvReader::split_line() {
 }
 
 bool CsvReader::read_fields() {
-  while (split_line())
+  while (split_line()) {
+    if (fields_.empty() || (!fields_[0].empty() && fields_[0][0] == '#')) continue;
     if (fields_.size() > 1 || !fields_[0].empty()) return true;
+  }
   return false;
+}
+
+Parsed CsvReader::parse(std::string_view field, double& number) const {
+  const Parsed parsed = parse_number(field, number);
+  const std::size_t comma = field.find(',');
+  if (parsed != Parsed::text || separator_ == ',' || comma == field.npos || field.find('.') != field.npos)
+    return parsed;
+  std::string with_point(field);
+  with_point[comma] = '.';
+  return parse_number(with_point, number);
+}
+
+CsvReader::ColumnKind CsvReader::kind(int column) {
+  if (!pending_ && rows_ == 0) pending_ = read_fields();
+  if (!pending_ || fields_.size() != names_.size()) return ColumnKind::number;
+  double ignored;
+  const std::string_view field = fields_[static_cast<std::size_t>(column)];
+  if (parse(field, ignored) != Parsed::text || means_missing(field)) return ColumnKind::number;
+  return parse_date(field, ignored) ? ColumnKind::date : ColumnKind::text;
 }
 
 CsvReader::Read CsvReader::refuse(std::string message, std::string where) {
@@ -179,18 +228,35 @@ CsvReader::Read CsvReader::next(double* out) {
         fmt::format("line {} of {} has {} field{} where {} has {}", line_, bytes_.name(), fields_.size(),
                     fields_.size() == 1 ? "" : "s", has_header_ ? "the header" : "the first row", names_.size()),
         fmt::format("line {}", line_));
-  for (int column : selected_) {
+  for (std::size_t i = 0; i < selected_.size(); ++i) {
+    const int column = selected_[i];
     const std::string_view field = fields_[static_cast<std::size_t>(column)];
-    const Parsed parsed = parse_number(field, *out++);
+    if (ColumnEncoder* const encoder = i < encoders_.size() ? encoders_[i] : nullptr) {
+      if (!encoder->encode(field, out)) {
+        const std::string where = fmt::format("line {}, column '{}'", line_, names_[column]);
+        return refuse(fmt::format("the value {} on {} of {} is not {}", shown_value(field), where, bytes_.name(),
+                                  encoder->expected()),
+                      where);
+      }
+      out += encoder->width();
+      continue;
+    }
+    const Parsed parsed = parse(field, *out++);
     if (parsed == Parsed::number) continue;
+    if (i < optional_.size() && optional_[i] && means_missing(field)) {
+      out[-1] = std::numeric_limits<double>::quiet_NaN();
+      continue;
+    }
     const std::string where = has_header_ ? fmt::format("line {}, column '{}'", line_, names_[column])
                                           : fmt::format("line {}, column {}", line_, column + 1);
     if (parsed == Parsed::empty)
       return refuse(fmt::format("the value on {} of {} is empty; a number belongs there", where, bytes_.name()),
                     where);
-    const bool comma = parsed == Parsed::text && separator_ != ',' && field.find(',') != field.npos;
+    const bool text = parsed == Parsed::text && !means_missing(field);
     return refuse(fmt::format("the value {} on {} of {} {}{}", shown_value(field), where, bytes_.name(), why(parsed),
-                              comma ? " (numbers are written with a point, not a comma)" : ""),
+                              text && rows_ == 1 ? "; columns of text, dates among them, must be left out: name the "
+                                                   "others with --keys and --values"
+                                                 : ""),
                   where);
   }
   return Read::row;
@@ -208,7 +274,7 @@ double CsvReader::share() const {
 }
 
 std::string csv_field(std::string_view text) {
-  if (text.find_first_of(",;\t\"\r\n") == text.npos) return std::string(text);
+  if (text.find_first_of(",;|\t\"\r\n#") == text.npos) return std::string(text);
   std::string out = "\"";
   for (char c : text) {
     if (c == '"') out += '"';

@@ -1,10 +1,11 @@
 // CSV rows, one at a time, from a buffer of one block: no allocation per row.
 //
-// Separator: tab if the first line has one outside quotes, else semicolon, else comma. Quotes as in RFC 4180: a
+// Separator: tab if the first line has one outside quotes, else semicolon, else bar, else comma; blanks, any number of
+// them, if it has none of these and the second line has as many words. Where the separator is not the comma a comma in a
+// number is its decimal point. Lines that start with # are comments. Quotes as in RFC 4180: a
 // quoted field may hold separators, line ends and doubled quotes. Line ends \n, \r\n or a lone \r at the end of the
 // input; a byte-order mark is skipped; lines without any character are skipped.
-// Header: automatic = the first line is one if any field is neither a number, nor empty, nor a word for a missing
-// number (nan, inf, na, null, none); so a first row with a missing number is data, and reported as bad.
+// Header: automatic = the first line is one if any field is neither a number, nor a word for a missing number; so a first row with a missing number is data, and reported as bad.
 // Trap: a stray quote swallows the rest of the input as one field; rows above 16 MB are refused.
 #pragma once
 
@@ -18,7 +19,11 @@ class CsvReader : public RowSource {
 
   const std::vector<std::string>& names() const override { return names_; }
   bool has_header() const override { return has_header_; }
-  void select(std::vector<int> columns) override { selected_ = std::move(columns); }
+  ColumnKind kind(int column) override;
+  void select(std::vector<int> columns, std::vector<bool> optional = {},
+              std::vector<ColumnEncoder*> encoders = {}) override {
+    selected_ = std::move(columns), optional_ = std::move(optional), encoders_ = std::move(encoders);
+  }
   Read next(double* out) override;
   const BadRow& bad() const override { return bad_; }
   std::int64_t rows_read() const override { return rows_; }
@@ -28,10 +33,13 @@ class CsvReader : public RowSource {
   char separator() const { return separator_; }
 
  private:
-  bool fill();         // more bytes behind the buffered ones; false at the end of the input
-  bool read_fields();  // the next line that is not empty into fields_; false at the end
-  bool split_line();   // one line into fields_
+  bool fill();           // more bytes behind the buffered ones; false at the end of the input
+  bool read_fields();    // the next line that is not empty into fields_; false at the end
+  bool split_line();     // one line into fields_
+  void skip_comments();  // of which there may be several before the first line
   void detect_separator();
+  std::size_t line_end(std::size_t from);  // the place of the next line end outside quotes
+  Parsed parse(std::string_view field, double& number) const;
   Read refuse(std::string message, std::string where);
 
   ByteSource bytes_;
@@ -45,6 +53,8 @@ class CsvReader : public RowSource {
   std::vector<std::string> names_;
   bool has_header_ = false;
   std::vector<int> selected_;
+  std::vector<bool> optional_;
+  std::vector<ColumnEncoder*> encoders_;
   BadRow bad_;
   std::int64_t rows_ = 0, line_ = 0, next_line_ = 1;  // line_: where the current row starts
 };

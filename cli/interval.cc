@@ -38,11 +38,14 @@ double beta_fraction(double a, double b, double x, double rest) {
   return front * value;
 }
 
-/// P(|T| > t) of Student's t
+}  // namespace
+
 double student_tail(double t, double degrees) {
   const double a = degrees / 2, b = 0.5, x = degrees / (degrees + t * t), rest = t * t / (degrees + t * t);
   return x < (a + 1) / (a + b + 2) ? beta_fraction(a, b, x, rest) : 1 - beta_fraction(b, a, rest, x);
 }
+
+namespace {
 
 /// The density of |T|
 double student_density(double t, double degrees) {
@@ -263,8 +266,12 @@ double Coverage::Tally::mean_width() const {
   return finite > 0 ? width / static_cast<double>(finite) : std::numeric_limits<double>::quiet_NaN();
 }
 
+double Coverage::Tally::mean_pinball() const {
+  return finite > 0 ? pinball / static_cast<double>(finite) : std::numeric_limits<double>::quiet_NaN();
+}
+
 Coverage::Tally& Coverage::Tally::operator+=(const Tally& other) {
-  inside += other.inside, finite += other.finite, none += other.none, width += other.width;
+  inside += other.inside, finite += other.finite, none += other.none, width += other.width, pinball += other.pinball;
   return *this;
 }
 
@@ -278,6 +285,9 @@ void Coverage::add(const double* prediction, const double* half, const double* a
     ++tally.finite;
     tally.width += 2 * half[v];
     if (std::abs(actual[v] - prediction[v]) <= half[v]) ++tally.inside;
+    // The loss of a quantile q of order u is u (y - q) above it and (1 - u)(q - y) below.
+    const double over = actual[v] - (prediction[v] - half[v]), under = prediction[v] + half[v] - actual[v];
+    tally.pinball += (std::max(tail * over, (tail - 1) * over) + std::max(tail * under, (tail - 1) * under)) / 2;
   }
 }
 
@@ -290,7 +300,7 @@ Coverage::Tally Coverage::all() const {
 Intervals::Intervals(double level, int values, double forgetting, std::int64_t window)
     : level_(level),
       noise_(values, forgetting, window),
-      coverage_(values),
+      coverage_(values, level),
       squares_(static_cast<std::size_t>(values)) {}
 
 void Intervals::widths(const double* deviation, double* half) const {
@@ -320,7 +330,7 @@ std::string coverage_text(double share, double level, std::int64_t rows) {
 
 void coverage_fields(Json& object, const Coverage::Tally& tally) {
   object.set("coverage", tally.share()).set("finite", tally.finite).set("infinite", tally.none);
-  object.set("mean_width", tally.mean_width());
+  object.set("mean_width", tally.mean_width()).set("pinball_loss", tally.mean_pinball());
 }
 
 }  // namespace ttr::cli

@@ -32,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "archive.h"
 #include "json.h"
 #include "ttr/plan.h"
 
@@ -40,6 +41,9 @@ namespace ttr::cli {
 /// The t with P(|T| <= t) = level for Student's t with so many degrees of freedom (not necessarily whole; infinity is
 /// the normal). level in (0, 1), degrees > 0.
 double student_quantile(double level, double degrees);
+
+/// P(|T| > t) for t > 0 and finite degrees of freedom.
+double student_tail(double t, double degrees);
 
 /// c and u of one answer.
 struct Uncertainty {
@@ -58,6 +62,9 @@ class ErrorVariance {
   /// After a step of the plan that learned `key`: the uncertainty of the answer to `query`. Call it once per step.
   Uncertainty after_step(ConstState state, const double* key, const double* query);
 
+  void archive(Archive& a) {
+    if (filter_) a(filter_->state);
+  }
   double forgetting() const { return forgetting_.factor; }
   std::int64_t window() const { return forgetting_.window; }  // pairs; 0: all
 
@@ -85,6 +92,7 @@ class NoiseEstimate {
   /// The squares e^2 / c [V] of an answer whose value has arrived; share 0 if it says nothing.
   void add(double share, const double* squares);
   double degrees() const;
+  void archive(Archive& a) { a(newer_, older_, since_, sum_, newer_entries_, older_sums_, total_); }
   double variance(int value) const;
 
  private:
@@ -104,15 +112,21 @@ struct Coverage {
   struct Tally {
     std::int64_t inside = 0, finite = 0, none = 0;
     double width = 0;      // sum over the finite ones
+    double pinball = 0;    // sum over the finite ones: loss of both bounds as quantiles, their mean
     double share() const;  // NaN if none is finite
     double mean_width() const;
+    double mean_pinball() const;
     Tally& operator+=(const Tally& other);
+    void archive(Archive& a) { a(inside, finite, none, width, pinball); }
   };
   std::vector<Tally> values;
+  double tail;  // of the values that should be below the lower bound, and above the upper one
 
-  explicit Coverage(int count) : values(static_cast<std::size_t>(count)) {}
+  explicit Coverage(int count, double level = std::numeric_limits<double>::quiet_NaN())
+      : values(static_cast<std::size_t>(count)), tail((1 - level) / 2) {}
   void add(const double* prediction, const double* half, const double* actual);
   Tally all() const;
+  void archive(Archive& a) { a(values); }
 };
 
 /// The intervals of one layer on a stream.
@@ -125,6 +139,7 @@ class Intervals {
   /// The value of an answer has arrived.
   void add(const double* prediction, const double* deviation, double share, const double* half, const double* actual);
   const Coverage& coverage() const { return coverage_; }
+  void archive(Archive& a) { a(noise_, coverage_); }
 
  private:
   double level_;

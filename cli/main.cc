@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "commands.h"
 #include "json.h"
 #include "regress.h"
+#include "regress_input.h"
 #ifdef TTR_WITH_MODEL
 #include "sweep.h"
 #include "tasks.h"
@@ -215,6 +217,22 @@ std::string verbs(CLI::App& app) {
   return text;
 }
 
+// ", did you mean --lags?" for the first option that the verb does not have.
+std::string hint(CLI::App& app, int argc, char** argv) {
+  const auto used = app.get_subcommands();
+  if (used.empty()) return "";
+  std::vector<std::string> names;
+  for (const CLI::Option* option : used.front()->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (int i = 2; i < argc; ++i) {
+    const std::string word(argv[i], std::strcspn(argv[i], "="));
+    if (!word.starts_with("--") || std::find(names.begin(), names.end(), word) != names.end()) continue;
+    const std::string name = ttr::cli::meant(word, names);
+    return name.empty() ? "" : ", did you mean " + name + "?";
+  }
+  return "";
+}
+
 // `ttr bench` and what can be measured besides layers.
 struct BenchVerb {
   ttr::cli::BenchOptions speed;
@@ -222,12 +240,13 @@ struct BenchVerb {
   ttr::cli::GrowthOptions growth;
   ttr::cli::AttentionOptions attention;
   ttr::cli::FormsOptions forms;
+  ttr::cli::TrainBenchOptions train;
   CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *attention_command = nullptr,
-           *forms_command = nullptr;
+           *forms_command = nullptr, *train_command = nullptr;
 
   void declare(CLI::App& app) {
     command = app.add_subcommand(
-        "bench", "Measure speed against the machine's limits; also stability, growth, attention, forms");
+        "bench", "Measure speed against the machine's limits; also stability, growth, attention, forms, train");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -290,9 +309,15 @@ struct BenchVerb {
     forms_command->add_option("--write", forms.write, "write the table: src/families/common/choice_table.inc");
     forms_command->add_flag("--quick", forms.quick, "small sizes and one run: tests the program, not the speed");
     forms_command->add_flag("--json", forms.json, "print JSON");
+#ifdef TTR_WITH_MODEL
+    declare_train();
+#endif
   }
   int run(const std::string& text) {
     speed.command = growth.command = attention.command = text;
+#ifdef TTR_WITH_MODEL
+    if (*train_command) return run_bench_train(train);
+#endif
     return *stability_command   ? run_bench_stability(stability)
            : *growth_command    ? run_bench_growth(growth)
            : *attention_command ? run_bench_attention(attention)
@@ -301,6 +326,28 @@ struct BenchVerb {
   }
 
  private:
+  void declare_train() {
+    train_command =
+        command->add_subcommand("train", "Training a small model: tokens per second, and where the time goes");
+    const auto number = [&](const char* name, int& value, const char* meaning) {
+      train_command->add_option(name, value, meaning)->capture_default_str();
+    };
+    train_command->add_option("--layer", train.layers, "the mixer of every block; may be given several times")
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    number("--blocks", train.blocks, "blocks of mixer and perceptron");
+    number("--width", train.width, "of the residual stream");
+    number("--heads", train.heads, "of a mixer, width / heads wide");
+    number("--time", train.time, "tokens of a sequence");
+    number("--batch", train.batch, "sequences of a step");
+    number("--vocabulary", train.vocabulary, "tokens to choose from");
+    train_command->add_option("--threads", train.threads, "threads (default: all cores)")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    number("--runs", train.runs, "steps; the median is reported");
+    train_command->add_flag("--quick", train.quick, "small sizes and few steps: tests the program, not the speed");
+    train_command->add_flag("--json", train.json, "print JSON");
+  }
   template <class Options>
   static void add_outputs(CLI::App* to, Options& options) {
     to->add_flag("--json", options.json, "print JSON");
@@ -329,22 +376,51 @@ int main(int argc, char** argv) {
                               "CSV or .npy file, or - for a live stream; none: the built-in process");
   regress_command
       ->add_option("--keys", regress.keys, "key columns, by name or number from 1 (default: all but the values)")
-      ->delimiter(',');
-  regress_command->add_option("--values", regress.values, "value columns (default: the last one)")->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  regress_command->add_option("--values", regress.values, "value columns (default: the last one)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   regress_command
-      ->add_option("--layer", regress.layers,
-                   "layer name, name:setting=value,... or a recipe; repeat to compare several")
+      ->add_option(
+          "--layer", regress.layers,
+          "layer name, name:setting=value,... or a recipe, or mix: an online aggregation of the others; repeat "
+          "to compare several (default: a few layers and their mix)")
       ->take_all()
-      ->expected(1)
+      ->allow_extra_args(false)
       ->delimiter('\0');
-  regress_command->add_flag("--bias", regress.bias, "add a key that is always 1");
+  regress_command->add_flag("--tune", regress.tune,
+                            "try several settings of every layer side by side, weighted by their past errors");
+  regress_command->add_flag("--coefficients", regress.coefficients,
+                            "show the coefficients of linear layers after the last row");
+  regress_command->add_flag("--raw", regress.raw,
+                            "keys and values as they are: no intercept, no scaling by mean and deviation");
+  regress_command->add_flag("--bias", regress.bias, "with --raw: add a key that is always 1");
   regress_command->add_flag("--standardize", regress.standardize,
-                            "shift and scale by running mean and deviation; no information from later rows");
-  regress_command->add_option("--lags", regress.lags, "keys = the last N rows, value = the next row");
+                            "with --raw: shift and scale by the mean and deviation of earlier rows");
+  const auto columns = [&](const char* name, std::vector<std::string>& list, const char* meaning) {
+    regress_command->add_option(name, list, meaning)->delimiter(',')->allow_extra_args(false);
+  };
+  columns("--with", regress.with, "further key columns, not lagged, beside --lags");
+  columns("--dates", regress.dates, "columns of dates (ISO, or seconds since 1970): calendar keys");
+  columns("--categories", regress.categories, "columns of words: a key per word, beyond the slots by a hash");
+  regress_command->add_option("--category-slots", regress.category_slots, "keys per column of words")
+      ->capture_default_str();
+  regress_command->add_option("--missing", regress.missing, "missing keys: error, skip, last, mean or indicator")
+      ->check(CLI::IsMember({"error", "skip", "last", "mean", "indicator"}));
+  regress_command->add_option("--lags", regress.lags_text,
+                              "keys = the last N rows, or these (1,12,13 or 1-3,12); value = the next row");
+  regress_command->add_flag("--diff", regress.differences, "with --lags: learn differences of rows");
   regress_command->add_option("--horizon", regress.horizon, "predict the value this many rows later")
       ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--interval", regress.interval,
                               "prediction intervals of this level, such as 0.9, for layers with a covariance");
+  regress_command->add_option("--warmup", regress.warmup, "first rows that are not scored (default: keys + 1)")
+      ->check(CLI::NonNegativeNumber);
+  regress_command->add_option("--season", regress.season,
+                              "rows of a season, such as 12: compare with the value one season before");
+  regress_command->add_option("--fourier", regress.fourier,
+                              "with --season: so many sines and cosines of it are keys");
   regress_command->add_option("--window", regress.window, "rows per window of the windowed loss");
   regress_command->add_option("--out", regress.out, "write predictions, .csv or .npy");
   regress_command->add_option("--report", regress.report, "write a report, one self-contained HTML file");
@@ -353,6 +429,11 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"error", "skip"}));
   regress_command->add_option("--header", regress.header, "auto, yes or no: whether the first line names the columns")
       ->check(CLI::IsMember({"auto", "yes", "no"}));
+  regress_command->add_option("--save", regress.save, "write all that was learned to this file, a model");
+  regress_command->add_option("--load", regress.load, "go on from a model, with the options it was made with");
+  regress_command->add_option("--checkpoint-every", regress.checkpoint_every, "with --save: save every so many rows");
+  regress_command->add_flag("--resume", regress.resume,
+                            "with --load: the file is the same; go on after the rows that the model has seen");
   regress_command->add_flag("--json", regress.json, "print the summary as JSON");
   regress_command->add_option("--seeds", regress.seeds, "built-in process: number of runs")->capture_default_str();
   regress_command->add_option("--time", regress.time, "built-in process: length of a run")->capture_default_str();
@@ -365,6 +446,20 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"paper", "slides"}))
       ->capture_default_str();
   regress_command->add_option("--threads", regress.threads, "built-in process: threads; 0 = all cores");
+
+  RegressOptions predict;
+  predict.predict = true;
+  CLI::App* predict_command =
+      app.add_subcommand("predict", "Predict rows with a model of `ttr regress --save`; learn nothing");
+  predict_command->add_option("model", predict.load, "a file that `ttr regress --save` has written")->required();
+  predict_command->add_option("file", predict.file, "CSV or .npy file, or - for a live stream")->required();
+  predict_command->add_option("--out", predict.out, "write predictions, .csv or .npy (default: standard output)");
+  predict_command->add_option("--report", predict.report, "write a report, one self-contained HTML file");
+  predict_command->add_option("--on-bad", predict.on_bad, "error or skip: what to do with a bad row")
+      ->check(CLI::IsMember({"error", "skip"}));
+  predict_command->add_option("--header", predict.header, "auto, yes or no: whether the first line names the columns")
+      ->check(CLI::IsMember({"auto", "yes", "no"}));
+  predict_command->add_flag("--json", predict.json, "print the summary as JSON");
 
   LayersOptions layers;
   CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one, or a recipe");
@@ -436,6 +531,10 @@ int main(int argc, char** argv) {
                 "; the verbs are " + verbs(app);
     }
     return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
+  } catch (const CLI::ExtrasError& error) {
+    return report_error(
+        std::string(error.what()) + hint(app, argc, argv) + "; `ttr --help` and `ttr VERB --help` say what there is",
+        "command line", json_wanted);
   } catch (const CLI::ParseError& error) {
     return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
                         "command line", json_wanted);
@@ -447,10 +546,14 @@ int main(int argc, char** argv) {
 #ifdef TTR_WITH_MODEL
     sweep.options.command = regress.command;
 #endif
-    const int code = *regress_command  ? run_regress(regress)
-                     : *layers_command ? run_layers(layers)
-                     : *derive_command ? run_derive(derive)
-                     : *bench.command  ? bench.run(regress.command)
+    for (const char* name : {"--seeds", "--time", "--seed", "--covariance", "--order"})
+      if (regress_command->count(name) > 0) regress.process_options.emplace_back(name);
+    predict.command = regress.command;
+    const int code = *regress_command   ? run_regress(regress)
+                     : *predict_command ? run_regress(predict)
+                     : *layers_command  ? run_layers(layers)
+                     : *derive_command  ? run_derive(derive)
+                     : *bench.command   ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
                      : *train.command      ? train.run(regress.command)
                      : trained.chosen()    ? trained.run()

@@ -139,7 +139,8 @@ NpyReader::Read NpyReader::next(double* out) {
   const char* row = buffer_.data() + begin_;
   begin_ += row_bytes_;
   ++rows_;
-  for (int column : selected_) {
+  for (std::size_t i = 0; i < selected_.size(); ++i) {
+    const int column = selected_[i];
     const char* item = row + static_cast<std::size_t>(column) * item_bytes_;
     double number = 0;
     switch (kind_) {
@@ -156,12 +157,18 @@ NpyReader::Read NpyReader::next(double* out) {
         number = load<std::int64_t>(item);
         break;
     }
-    if (!std::isfinite(number)) {
+    const bool missing = std::isnan(number) && i < optional_.size() && optional_[i];
+    if (!std::isfinite(number) && !missing) {
       bad_.where = fmt::format("row {}, column {}", rows_, column + 1);
       bad_.message = fmt::format("the value '{}' in {} of {} is not finite", number, bad_.where, bytes_.name());
       return Read::bad;
     }
-    *out++ = number;
+    if (i < encoders_.size() && encoders_[i]) {
+      encoders_[i]->encode(fmt::format("{}", number), out);  // every number is a date, and a word
+      out += encoders_[i]->width();
+    } else {
+      *out++ = number;
+    }
   }
   return Read::row;
 }

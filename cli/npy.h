@@ -16,7 +16,11 @@ class NpyReader : public RowSource {
 
   const std::vector<std::string>& names() const override { return names_; }
   bool has_header() const override { return false; }
-  void select(std::vector<int> columns) override { selected_ = std::move(columns); }
+  ColumnKind kind(int) override { return ColumnKind::number; }
+  void select(std::vector<int> columns, std::vector<bool> optional = {},
+              std::vector<ColumnEncoder*> encoders = {}) override {
+    selected_ = std::move(columns), optional_ = std::move(optional), encoders_ = std::move(encoders);
+  }
   Read next(double* out) override;
   const BadRow& bad() const override { return bad_; }
   std::int64_t rows_read() const override { return rows_; }
@@ -36,6 +40,8 @@ class NpyReader : public RowSource {
   ByteSource bytes_;
   std::vector<std::string> names_;
   std::vector<int> selected_;
+  std::vector<bool> optional_;
+  std::vector<ColumnEncoder*> encoders_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0, row_bytes_ = 0, item_bytes_ = 0;
   Kind kind_ = Kind::f8;

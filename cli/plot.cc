@@ -208,11 +208,19 @@ std::string plot_css() {
 )";
 }
 
+Plot narrow(Plot plot) {
+  plot.width = 400, plot.legend_below = true;
+  plot.height = std::min(plot.height, 340) + 20 * static_cast<int>(plot.lines.size());
+  return plot;
+}
+
 std::string plot_svg(const Plot& plot, bool standalone, int number) {
   std::size_t longest = 0;
   for (const Line& line : plot.lines) longest = std::max(longest, display_width(line.label));
   const int legend = std::clamp(static_cast<int>(7 * longest) + 56, 120, 330);
-  const int left = 78, right = legend, top = plot.title.empty() ? 16 : 42, bottom = 48;
+  const int left = plot.legend_below ? 64 : 78, right = plot.legend_below ? 10 : legend,
+            top = plot.title.empty() ? 16 : 42,
+            bottom = plot.legend_below ? 54 + 20 * static_cast<int>(plot.lines.size()) : 48;
   const int w = plot.width - left - right, h = plot.height - top - bottom;
   const Axis ax = x_axis(plot), ay = y_axis(plot);
   auto px = [&](double x) { return left + ax.at(x) * w; };
@@ -257,7 +265,7 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
         ay.log ? log_text(y) : tick_text(y, yt.size() > 1 ? yt[1] - yt[0] : 1));
   s += fmt::format("<rect class=\"edge\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", left, top, w, h);
   s += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", left + w / 2,
-                   plot.height - 10, escape_markup(plot.x_label));
+                   top + h + 38, escape_markup(plot.x_label));
   s += fmt::format(
       "<text class=\"soft\" transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
       top + h / 2, escape_markup(plot.y_label));
@@ -298,11 +306,12 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
     if (run == 1) path += lone_point;
     if (!path.empty())
       s += fmt::format("<path {} d=\"{}\"><title>{}</title></path>\n", stroke(line), path, escape_markup(line.label));
-    for (std::size_t i = 0; line.points && i < line.x.size() && i < line.y.size(); ++i)
+    const bool crowded = static_cast<int>(line.x.size()) > w / 12, too_many = static_cast<int>(line.x.size()) > w / 3;
+    for (std::size_t i = 0; line.points && !too_many && i < line.x.size() && i < line.y.size(); ++i)
       if (std::isfinite(line.y[i]))
-        s += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>\n",
+        s += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>\n",
                          line.hue < 0 ? std::string("fn") : fmt::format("f{}", line.hue % 7), px(line.x[i]),
-                         py(line.y[i]));
+                         py(line.y[i]), crowded ? 1.9 : 3.0);
   }
   s += "</g>\n";
 
@@ -313,10 +322,12 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return last_finite(plot.lines[a]) > last_finite(plot.lines[b]);
     });
-  const double pitch = std::min(22.0, static_cast<double>(h) / std::max<std::size_t>(order.size(), 1));
+  const double pitch =
+      plot.legend_below ? 20 : std::min(22.0, static_cast<double>(h) / std::max<std::size_t>(order.size(), 1));
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Line& line = plot.lines[order[i]];
-    const double y = top + 10 + pitch * static_cast<double>(i);
+    const double y = (plot.legend_below ? top + h + 56 : top + 10) + pitch * static_cast<double>(i);
+    const int x = plot.legend_below ? 12 : left + w + 12;
     std::string label = line.label;
     if (display_width(label) > 38) {
       std::size_t cut = 0, shown = 0;
@@ -325,8 +336,7 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
       label = label.substr(0, cut) + "\u2026";
     }
     s += fmt::format("<path {} d=\"M{} {:.1f}h30\"/><text x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>\n",
-                     stroke(line), left + w + 12, y, left + w + 48, y + 4, escape_markup(label),
-                     escape_markup(line.label));
+                     stroke(line), x, y, x + 36, y + 4, escape_markup(label), escape_markup(line.label));
   }
   return s + "</svg>\n";
 }

@@ -16,7 +16,7 @@ struct Line {
   int hue = 0;               // 0..6, or -1 for neutral
   int dash = 0;              // 0 solid, 1 dashed, 2 dotted, 3 dash-dot
   double width = 1.8;
-  bool points = false;       // a dot at every point: few points, far apart
+  bool points = false;       // a dot at every point, if they are few enough to be told apart
 };
 
 /// A filled area, drawn beneath the lines.
@@ -38,7 +38,11 @@ struct Plot {
   };
   std::vector<Mark> marks;  // vertical lines
   int width = 980, height = 460;
+  bool legend_below = false;  // a line per entry under the plot, which grows by them; else beside it
 };
+
+/// The same plot for a narrow page: text keeps its size.
+Plot narrow(Plot plot);
 
 /// The colours, as CSS custom properties and classes for plot_svg's elements; for the head of a page.
 std::string plot_css();

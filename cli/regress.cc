@@ -1,5 +1,8 @@
 #include "regress.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include <fmt/format.h>
 
 #include "atomic_file.h"
@@ -14,9 +17,51 @@ void require(bool condition, const std::string& message, const std::string& opti
   if (!condition) throw Error(message, option);
 }
 
+// "12", or a list of numbers and ranges: "1,12,13", "1-3,12".
+void read_lags(RegressOptions& o) {
+  const std::string& text = o.lags_text;
+  if (text.empty()) return;
+  const auto number = [&](std::string_view word) {
+    std::int64_t n = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), n);
+    require(!word.empty() && error == std::errc() && end == word.data() + word.size() && n >= 0 && n <= 100000,
+            fmt::format("--lags '{}' is neither a number of rows, 1 to 100000, nor a list such as 1,12,13 or 1-3,12",
+                        text),
+            "--lags");
+    return n;
+  };
+  if (text.find_first_of(",-") == text.npos) {
+    o.lags = number(text);
+    return;
+  }
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t to = std::min(text.find(',', from), text.size());
+    const std::string_view word = std::string_view(text).substr(from, to - from);
+    const std::size_t dash = word.find('-');
+    const std::int64_t first = number(word.substr(0, dash)),
+                       last = dash == word.npos ? first : number(word.substr(dash + 1));
+    require(first >= 1 && last >= first, fmt::format("--lags '{}': lags count from 1, and ranges upwards", text),
+            "--lags");
+    for (std::int64_t lag = first; lag <= last; ++lag) {
+      require(std::find(o.lag_list.begin(), o.lag_list.end(), lag) == o.lag_list.end(),
+              fmt::format("--lags '{}' names {} twice", text, lag), "--lags");
+      o.lag_list.push_back(lag), o.lags = std::max(o.lags, lag);
+    }
+    from = to + 1;
+  }
+}
+
 void check(const RegressOptions& o) {
   require(o.lags >= 0 && o.lags <= 100000, fmt::format("--lags {} is out of range; give 1 to 100000 rows", o.lags),
           "--lags");
+  require(!o.differences || o.lags > 0, "--diff is about a series; give --lags too", "--diff");
+  require(o.fourier >= 0 && o.fourier <= 1000, fmt::format("--fourier {} is out of range; give 1 to 1000", o.fourier),
+          "--fourier");
+  require(o.fourier == 0 || (o.season > 1 && 2 * o.fourier <= o.season),
+          fmt::format("--fourier {} needs a season of at least {} rows; give --season", o.fourier, 2 * o.fourier),
+          "--fourier");
+  require(o.category_slots >= 2 && o.category_slots <= 10000,
+          fmt::format("--category-slots {} is out of range; give 2 to 10000", o.category_slots), "--category-slots");
   require(o.horizon >= -1 && o.horizon <= 1000000,
           fmt::format("--horizon {} is out of range; give 0 to 1000000 rows", o.horizon), "--horizon");
   require(o.lags == 0 || o.horizon != 0,
@@ -24,6 +69,15 @@ void check(const RegressOptions& o) {
           "--horizon");
   require(o.window >= 0, fmt::format("--window {} is out of range; give a number of rows, at least 1", o.window),
           "--window");
+  require(o.warmup >= -1, fmt::format("--warmup {} is out of range; give a number of rows, at least 0", o.warmup),
+          "--warmup");
+  require(o.season >= 0 && o.season <= 1000000,
+          fmt::format("--season {} is out of range; give the rows of a season, such as 12", o.season), "--season");
+  const std::size_t dot = o.out.rfind('.'), slash = o.out.rfind('/');
+  const std::string ending =
+      dot == std::string::npos || (slash != std::string::npos && dot < slash) ? "" : o.out.substr(dot);
+  require(ending.empty() || ending == ".csv" || ending == ".npy" || ending == ".txt",
+          fmt::format("--out '{}': predictions are written as .csv or .npy, not as {}", o.out, ending), "--out");
   require(!o.interval || (*o.interval > 0 && *o.interval < 1),
           fmt::format("--interval {} is not a level between 0 and 1; write 0.9 for intervals that hold 90 % of the "
                       "values",
@@ -38,21 +92,50 @@ void check(const RegressOptions& o) {
   require(o.time >= 4 && o.time <= 100000, fmt::format("--time {} is out of range; give 4 to 100000 steps", o.time),
           "--time");
   require(o.threads >= 0, fmt::format("--threads {} is out of range; give 1 or more", o.threads), "--threads");
-  const std::string* outputs[] = {&o.out, &o.report, &o.svg};
-  for (int a = 0; a < 3; ++a)
-    for (int b = a + 1; b < 3; ++b)
+  const std::string* outputs[] = {&o.out, &o.report, &o.svg, &o.save};
+  for (int a = 0; a < 4; ++a)
+    for (int b = a + 1; b < 4; ++b)
       require(outputs[a]->empty() || *outputs[a] != *outputs[b],
               fmt::format("two outputs would be written to '{}'; give each its own file", *outputs[a]), "--out");
+  require(o.checkpoint_every >= 0,
+          fmt::format("--checkpoint-every {} is out of range; give a number of rows", o.checkpoint_every),
+          "--checkpoint-every");
+  require(o.checkpoint_every == 0 || !o.save.empty(),
+          "--checkpoint-every says how often to save; give --save model.ttr too", "--checkpoint-every");
+  require(!o.resume || !o.load.empty(), "--resume goes on where a model stopped; give --load model.ttr too",
+          "--resume");
+  require(o.load.empty() || (o.keys.empty() && o.values.empty() && o.layers.empty() && o.lags == 0 && o.horizon < 0 &&
+                             !o.raw && !o.bias && !o.standardize && !o.tune && !o.interval && o.season == 0 &&
+                             o.with.empty() && o.dates.empty() && o.categories.empty() && !o.differences &&
+                             o.fourier == 0 && o.warmup < 0 && o.window == 0),
+          fmt::format(
+              "'{}' has columns, layers and settings of its own; leave --keys, --values, --layer, --lags, --horizon, "
+              "--with, --dates, --categories, --diff, --fourier, --raw, --bias, --standardize, --tune, --interval, "
+              "--season, "
+              "--warmup and --window out",
+              o.load),
+          "--load");
+  require(
+      !o.file.empty() || (o.save.empty() && o.load.empty()),
+      "--save and --load are about a file of rows, and none was given; write `ttr regress data.csv --save model.ttr`",
+      "--save");
   if (o.file.empty()) {
-    require(
-        o.keys.empty() && o.values.empty() && !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0,
-        "--keys, --values, --bias, --standardize, --lags and --horizon are about a file of rows, and none was given; "
-        "write `ttr regress data.csv ...`",
-        "ttr regress");
+    require(o.keys.empty() && o.values.empty() && o.with.empty() && o.dates.empty() && o.categories.empty() &&
+                !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0 && !o.raw && !o.tune && !o.coefficients &&
+                o.warmup < 0 && o.season == 0,
+            "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --coefficients, --warmup and "
+            "--season are about a "
+            "file of rows, and none was given; write `ttr regress data.csv ...`",
+            "ttr regress");
     require(o.out.empty(),
             "--out is about a file of rows, and none was given; write `ttr regress data.csv --out preds.csv`",
             "--out");
   } else {
+    require(o.process_options.empty(),
+            fmt::format("{} {} about the built-in process, which runs without a file; leave {} out for '{}'",
+                        join(o.process_options), o.process_options.size() == 1 ? "is" : "are",
+                        o.process_options.size() == 1 ? "it" : "them", o.file),
+            "command line");
     for (const std::string* output : outputs)
       require(output->empty() || *output == "-" || !same_file(o.file, *output),
               fmt::format("the output '{}' is the input file itself; choose another name", *output), "--out");
@@ -61,7 +144,8 @@ void check(const RegressOptions& o) {
 
 }  // namespace
 
-int run_regress(const RegressOptions& options) {
+int run_regress(RegressOptions options) {
+  read_lags(options);
   check(options);
   const InterruptGuard guard;
   try {

@@ -1,6 +1,7 @@
 #include "regress_input.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -11,7 +12,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <spawn.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "csv.h"
@@ -52,10 +55,40 @@ ByteSource ByteSource::from_text(std::string text) {
 
 ByteSource::~ByteSource() {
   if (descriptor_ > STDIN_FILENO) ::close(descriptor_);
+  if (child_ > 0) ::waitpid(child_, nullptr, 0);  // it ends by itself: nobody reads any more
+}
+
+bool ByteSource::unpack(const char* program) {
+  if (size_ < 0 || ::lseek(descriptor_, 0, SEEK_SET) != 0) return false;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw Error(fmt::format("cannot unpack {}: {}", name_, std::strerror(errno)), name_);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, descriptor_, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  std::string word = program, option = "-dc";
+  char* arguments[] = {word.data(), option.data(), nullptr};
+  pid_t child = 0;
+  const int error = ::posix_spawnp(&child, program, &actions, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  if (error != 0) {
+    ::close(ends[0]);
+    throw Error(fmt::format("{} is packed, and the program '{}' that unpacks it cannot be run: {}", name_, program,
+                            std::strerror(error)),
+                name_);
+  }
+  ::close(descriptor_);
+  descriptor_ = ends[0], child_ = child, unpacker_ = program, size_ = -1, position_ = 0;
+  text_.clear(), text_begin_ = 0;
+  return true;
 }
 
 ByteSource::ByteSource(ByteSource&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
+      child_(std::exchange(other.child_, 0)),
+      unpacker_(std::move(other.unpacker_)),
       name_(std::move(other.name_)),
       text_(std::move(other.text_)),
       text_begin_(other.text_begin_),
@@ -80,6 +113,11 @@ std::size_t ByteSource::read(char* data, std::size_t capacity) {
       if (waits[0].revents == 0) continue;
     }
     const ssize_t n = ::read(descriptor_, data, capacity);
+    if (n == 0 && child_ > 0) {
+      int status = 0;
+      ::waitpid(std::exchange(child_, 0), &status, 0);
+      if (status != 0) throw Error(fmt::format("'{}' could not unpack all of {}", unpacker_, name_), name_);
+    }
     if (n >= 0) {
       position_ += n;
       return static_cast<std::size_t>(n);
@@ -137,6 +175,28 @@ std::string_view why(Parsed parsed) {
   return "";
 }
 
+bool means_missing(std::string_view field) {
+  std::string lower;
+  for (char c : field)
+    if (c != ' ') lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower.empty() || lower == "na" || lower == "n/a" || lower == "null" || lower == "none" || lower == "?";
+}
+
+std::string meant(std::string_view word, const std::vector<std::string>& names) {
+  const auto lower = [](std::string_view text) {
+    std::string out;
+    for (char c : text) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return out;
+  };
+  const std::string wanted = lower(word);
+  for (const std::string& name : names)
+    if (lower(name) == wanted) return name;
+  for (const std::string& name : names)
+    if (!wanted.empty() && !name.empty() && (lower(name).starts_with(wanted) || wanted.starts_with(lower(name))))
+      return name;
+  return "";
+}
+
 std::string shown_value(std::string_view value) {
   std::string out = "'";
   std::size_t shown = 0;
@@ -166,6 +226,10 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
     std::string list;
     for (int c = 0; c < count && c < 20; ++c) list += (c ? ", " : "") + names[c];
     return list + (count > 20 ? ", ..." : "");
+  };
+  const auto hint = [&](const std::string& word) {
+    const std::string name = meant(word, names);
+    return name.empty() ? "" : fmt::format(", did you mean '{}'?", name);
   };
   std::vector<int> out;
   // The list is cut at commas, unless pieces that follow each other make up a name that has commas itself.
@@ -203,8 +267,8 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
     const int last = dash == std::string::npos ? first : number_of(std::string_view(word).substr(dash + 1));
     if (first < 1 || last < first || last > count)
       throw Error(source.has_header()
-                      ? fmt::format("{} has no column '{}'; its {} columns are {}", source.input_name(), word, count,
-                                    all_names())
+                      ? fmt::format("{} has no column '{}'{}; its {} columns are {}", source.input_name(), word,
+                                    hint(word), count, all_names())
                       : fmt::format("{} has no column '{}': it has no header, so columns are numbers from 1 to {}",
                                     source.input_name(), word, count),
                   option);
@@ -217,6 +281,10 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
   return out;
 }
 
+namespace {
+std::unique_ptr<RowSource> open_bytes(ByteSource bytes, const std::string& where, HeaderLine header);
+}
+
 std::unique_ptr<RowSource> open_rows(const std::string& path, HeaderLine header) {
   ByteSource bytes(path);
   const std::string start(bytes.peek(6));
@@ -225,6 +293,20 @@ std::unique_ptr<RowSource> open_rows(const std::string& path, HeaderLine header)
     if (interrupted() != 0) throw Error("interrupted before the first row", where);
     throw Error(fmt::format("{} is empty; there is no row to learn from", bytes.name()), where);
   }
+  struct Packed {
+    std::string_view magic;
+    const char* program;
+  };
+  for (const Packed& p : {Packed{"\x1f\x8b", "gzip"}, Packed{"BZh", "bzip2"}, Packed{"\x28\xb5\x2f\xfd", "zstd"},
+                          Packed{"\xfd\x37zXZ", "xz"}})
+    if (start.starts_with(p.magic) && bytes.unpack(p.program)) return open_bytes(std::move(bytes), where, header);
+  return open_bytes(std::move(bytes), where, header);
+}
+
+namespace {
+
+std::unique_ptr<RowSource> open_bytes(ByteSource bytes, const std::string& where, HeaderLine header) {
+  const std::string start(bytes.peek(6));
   if (start == "\x93NUMPY") return std::make_unique<NpyReader>(std::move(bytes));
   struct Known {
     std::string_view magic, what, remedy;
@@ -239,9 +321,17 @@ std::unique_ptr<RowSource> open_rows(const std::string& path, HeaderLine header)
                          {"PAR1", "a Parquet file", "save the table as CSV or .npy"},
                          {"\xff\xfe", "UTF-16 text", "save it as UTF-8"},
                          {"\xfe\xff", "UTF-16 text", "save it as UTF-8"}};
+  if (start.starts_with("{") || start.starts_with("[{"))
+    throw Error(
+        fmt::format("{} is JSON; turn it into CSV first: jq -r '[.a, .b, .y] | @csv' FILE | ttr regress - (with "
+                    "the names of your fields)",
+                    bytes.name()),
+        where);
   for (const Known& k : known)
     if (start.starts_with(k.magic)) throw Error(fmt::format("{} is {}; {}", bytes.name(), k.what, k.remedy), where);
   return std::make_unique<CsvReader>(std::move(bytes), header);
 }
+
+}  // namespace
 
 }  // namespace ttr::cli

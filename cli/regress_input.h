@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "regress_columns.h"
+
 namespace ttr::cli {
 
 /// Bytes of a descriptor. A wait for more input ends when the run is interrupted.
@@ -31,6 +33,10 @@ class ByteSource {
   /// Up to `count` (at most 16) of the next bytes, which read() will still return.
   std::string_view peek(std::size_t count);
 
+  /// From now on the bytes that `program -dc` makes of this file, from its start; false if this is no file, whose start
+  /// could be read again. Throws Error if the program is not there, and read() if it fails.
+  bool unpack(const char* program);
+
   const std::string& name() const { return name_; }    // "'data.csv'" or "standard input"
   std::int64_t size() const { return size_; }          // -1 if unknown
   std::int64_t position() const { return position_; }  // bytes handed out so far
@@ -38,7 +44,9 @@ class ByteSource {
  private:
   ByteSource() = default;
   int descriptor_ = -1;
-  std::string name_, text_;  // text_: bytes not yet handed out (peeked, or the whole of a from_text source)
+  int child_ = 0;              // the process that unpacks
+  std::string unpacker_ = {};  // its name
+  std::string name_, text_;    // text_: bytes not yet handed out (peeked, or the whole of a from_text source)
   std::size_t text_begin_ = 0;
   std::int64_t size_ = -1, position_ = 0;
 };
@@ -56,9 +64,14 @@ class RowSource {
   /// Column names; "1", "2", ... where the input has none.
   virtual const std::vector<std::string>& names() const = 0;
   virtual bool has_header() const = 0;
-  /// The columns (from 0) that next() delivers; the others need not be numbers.
-  virtual void select(std::vector<int> columns) = 0;
-  /// The next row into `out`, one number per selected column.
+  /// What the first row says about a column.
+  enum class ColumnKind { number, text, date };
+  virtual ColumnKind kind(int column) = 0;
+  /// The columns (from 0) that next() delivers; the others need not be numbers. Where `optional` is true a missing number
+  /// is NaN, elsewhere it makes the row bad. A column with an encoder (not null) delivers as many numbers as that makes.
+  virtual void select(std::vector<int> columns, std::vector<bool> optional = {},
+                      std::vector<ColumnEncoder*> encoders = {}) = 0;
+  /// The next row into `out`: the numbers of the selected columns, in their order.
   virtual Read next(double* out) = 0;
   /// After Read::bad.
   virtual const BadRow& bad() const = 0;
@@ -85,6 +98,13 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
 enum class Parsed { number, empty, text, not_finite, overflow };
 Parsed parse_number(std::string_view field, double& number);
 std::string_view why(Parsed);
+
+/// True for words that stand for a number that is missing: nothing, NA, n/a, null, none, ?. (nan, which a calculation
+/// leaves behind, is not one of them.)
+bool means_missing(std::string_view field);
+
+/// The one of `names` that was probably meant: the same but for case, or one is the start of the other; else empty.
+std::string meant(std::string_view word, const std::vector<std::string>& names);
 
 /// A value as it may appear in a message: shortened, without control characters.
 std::string shown_value(std::string_view value);

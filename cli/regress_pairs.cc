@@ -2,98 +2,90 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ttr::cli {
+namespace {
 
-void Moments::add(const double* row) {
-  ++count_;
-  for (std::size_t c = 0; c < mean_.size(); ++c) {
-    const double before = row[c] - mean_[c];
-    mean_[c] += before / static_cast<double>(count_);
-    squares_[c] += before * (row[c] - mean_[c]);
-  }
-}
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-double Moments::deviation(int column) const {
-  const double variance = count_ > 0 ? squares_[column] / static_cast<double>(count_) : 0;
-  // Below rounding noise a column counts as constant.
-  const double noise = 1e-14 * std::abs(mean_[column]);
-  return variance > noise * noise && variance > 1e-300 ? std::sqrt(variance) : 1;
-}
+}  // namespace
 
 PairBuilder::PairBuilder(const PairSpec& spec)
     : spec_(spec),
-      key_dim_(spec.key_columns * static_cast<int>(std::max<std::int64_t>(spec.lags, 1)) + (spec.bias ? 1 : 0)),
-      key_moments_(spec.key_columns),
-      value_moments_(spec.value_columns),
-      row_(spec.key_columns),
+      key_dim_(spec.key_columns * static_cast<int>(spec.lag_count()) + spec.more_columns + (spec.bias ? 1 : 0)),
       history_(static_cast<std::size_t>(spec.lags) * spec.key_columns),
       key_(key_dim_, 1.0),
-      queue_(static_cast<std::size_t>(spec.horizon) * key_dim_),
+      queue_(static_cast<std::size_t>(spec.horizon) * static_cast<std::size_t>(key_dim_ + spec.value_columns)),
+      row_(static_cast<std::size_t>(spec.key_columns + spec.more_columns)),
+      row_value_(static_cast<std::size_t>(spec.value_columns)),
+      before_(static_cast<std::size_t>(spec.differences ? spec.key_columns : 0), nan),
       pair_key_(key_dim_),
       pair_value_(spec.value_columns),
       last_(spec.value_columns) {}
 
 void PairBuilder::make_key(const double* x) {
   const int C = spec_.key_columns;
-  const double* row = x;
-  if (spec_.standardize) {
-    key_moments_.add(x);
-    for (int c = 0; c < C; ++c) row_[c] = (x[c] - key_moments_.mean(c)) / key_moments_.deviation(c);
-    row = row_.data();
+  std::copy_n(x, row_.size(), row_.data());
+  if (spec_.differences) {
+    for (int c = 0; c < C; ++c) row_[c] -= before_[c];
+    std::copy_n(x, C, before_.data());
   }
+  std::copy_n(row_.data() + C, spec_.more_columns, key_.data() + C * static_cast<int>(spec_.lag_count()));
   if (spec_.lags == 0) {
-    std::copy_n(row, C, key_.data());
+    std::copy_n(row_.data(), C, key_.data());
     has_key_ = true;
     return;
   }
-  std::copy_n(row, C, history_.data() + rows_ % spec_.lags * C);
-  has_key_ = rows_ + 1 >= spec_.lags;
+  std::copy_n(row_.data(), C, history_.data() + rows_ % spec_.lags * C);
+  has_key_ = rows_ + 1 >= spec_.lags + (spec_.differences ? 1 : 0);
   if (!has_key_) return;
-  for (std::int64_t lag = 0; lag < spec_.lags; ++lag)
-    std::copy_n(history_.data() + (rows_ - lag) % spec_.lags * C, C, key_.data() + lag * C);
+  for (std::size_t i = 0; i < spec_.lag_count(); ++i) {
+    const std::int64_t lag = spec_.offsets.empty() ? static_cast<std::int64_t>(i) : spec_.offsets[i] - 1;
+    std::copy_n(history_.data() + (rows_ - lag) % spec_.lags * C, C,
+                key_.data() + static_cast<std::ptrdiff_t>(i) * C);
+  }
 }
 
-void PairBuilder::complete(const double* key, const double* y) {
+void PairBuilder::complete(const double* key, const double* base, const double* y) {
   const int V = spec_.value_columns;
-  std::copy_n(y, V, last_.data());
-  if (spec_.standardize) value_moments_.add(y);
-  if (!key) return;
+  bool known = true;
+  for (int v = 0; v < V; ++v) row_value_[v] = !spec_.differences ? y[v] : key ? y[v] - base[v] : nan;
+  for (int v = 0; v < V; ++v)
+    if (std::isnan(y[v])) known = false;
+    else last_[v] = y[v];
+  if (!key || !known) return;
   std::copy_n(key, key_dim_, pair_key_.data());
-  for (int c = 0; c < V; ++c)
-    pair_value_[c] = spec_.standardize ? (y[c] - value_moments_.mean(c)) / value_moments_.deviation(c) : y[c];
+  std::copy_n(row_value_.data(), V, pair_value_.data());
   has_pair_ = true;
 }
 
-void PairBuilder::ask(Block& block, double* shift, double* scale, double* last_value) {
+void PairBuilder::ask(Block& block, double* last_value) {
   const std::size_t r = block.rows++, K = static_cast<std::size_t>(key_dim_), V = pair_value_.size();
   std::copy_n(key_.data(), K, block.queries.data() + r * K);
   std::copy_n(pair_key_.data(), K, block.keys.data() + r * K);
   std::copy_n(pair_value_.data(), V, block.values.data() + r * V);
   block.has_pair[r] = has_pair_;
+  block.may_be_asked_again[r] = spec_.questions;  // with no horizon complete() knows better
   has_pair_ = false;
-  for (std::size_t c = 0; c < V; ++c) {
-    shift[c] = spec_.standardize ? value_moments_.mean(static_cast<int>(c)) : 0;
-    scale[c] = spec_.standardize ? value_moments_.deviation(static_cast<int>(c)) : 1;
-    last_value[c] = last_[c];
-  }
+  std::copy_n(last_.data(), V, last_value);
 }
 
-bool PairBuilder::add(const double* x, const double* y, Block& block, double* shift, double* scale,
-                      double* last_value) {
+bool PairBuilder::add(const double* x, const double* y, Block& block, double* last_value) {
   make_key(x);
   if (spec_.horizon == 0) {
-    if (has_key_) ask(block, shift, scale, last_value);
-    complete(has_key_ ? key_.data() : nullptr, y);
+    if (has_key_) ask(block, last_value);
+    complete(has_key_ ? key_.data() : nullptr, std::vector<double>(last_).data(), y);
+    if (has_key_ && spec_.questions) block.may_be_asked_again[block.rows - 1] = !has_pair_;
   } else {
-    const std::size_t K = static_cast<std::size_t>(key_dim_);
+    const std::size_t K = static_cast<std::size_t>(key_dim_), V = last_.size();
     const bool known = keys_made_ >= spec_.horizon;
-    double* slot =
-        queue_.data() + static_cast<std::size_t>(keys_made_ % spec_.horizon) * K;  // holds k_{t-h} until now
-    complete(known ? slot : nullptr, y);
+    double* slot = queue_.data() +
+                   static_cast<std::size_t>(keys_made_ % spec_.horizon) * (K + V);  // k_{t-h} and its base until now
+    complete(known ? slot : nullptr, slot + K, y);
     if (has_key_) {
-      ask(block, shift, scale, last_value);
-      std::copy_n(key_.data(), K, slot);
+      ask(block, last_value);
+      std::copy_n(key_.data(), K, slot), std::copy_n(last_.data(), V, slot + K);
       ++keys_made_;
     }
   }

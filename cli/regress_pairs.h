@@ -1,14 +1,16 @@
-// From rows to pairs: which key is asked, and which (key, value) has just become known.
+// From rows to pairs: which key is asked, and which (key, value) has just become known. All in the units of the file.
 //
-// Row t has key columns x_t and value columns y_t. With horizon h the pair is (k_t, y_{t+h}); k_t = x_t, or with N
-// lags k_t = (x_t, x_{t-1}, ..., x_{t-N+1}), newest first; a bias appends 1. At row t:
+// Row t has key columns x_t, further ones z_t that are never lagged, and value columns y_t. With horizon h the pair is
+// (k_t, y_{t+h}); k_t = (x_t, z_t), or with lags l_1, l_2, .. k_t = (x_{t+1-l_1}, x_{t+1-l_2}, .., z_t); a bias appends 1.
+// At row t:
 //   h = 0:  ask with k_t, then y_t completes the pair (k_t, y_t), learned at the next row.
 //   h > 0:  y_t completes the pair (k_{t-h}, y_t); learn it, then ask with k_t for y_{t+h}.
 // Either way a row is at most one pair and one query, which is one step of a layer.
 //
-// Standardised: keys with the mean and deviation of the rows up to and including their own (they are known when the
-// row is asked), values with those up to and including the one learned; a prediction is turned back with what was
-// known when it was made. Nothing of a later row is ever used. Columns that do not vary become 0.
+// Differences: x_t - x_{t-1} in place of x_t, and y_{t+h} minus the last value known when it is asked for, to which the
+// answer must be added again.
+//
+// A row with a value that is NaN is a question: it asks like any other, and there is nothing to learn from it.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +21,18 @@
 
 namespace ttr::cli {
 
-/// Mean and deviation so far, column by column (Welford).
-class Moments {
- public:
-  explicit Moments(int columns) : mean_(columns), squares_(columns) {}
-  void add(const double* row);
-  double mean(int column) const { return mean_[column]; }
-  double deviation(int column) const;  // 1 while the column has not varied
-
- private:
-  std::vector<double> mean_, squares_;
-  std::int64_t count_ = 0;
-};
-
 struct PairSpec {
   int key_columns = 0, value_columns = 1;
-  bool bias = false, standardize = false;
+  int more_columns = 0;  // z
+  bool bias = false;
+  bool questions = false;    // values may be NaN
+  bool differences = false;  // with lags
   std::int64_t lags = 0, horizon = 0;
+  std::vector<std::int64_t> offsets = {};  // the lags, the largest of them `lags`; empty: 1, 2, .. lags
+
+  std::size_t lag_count() const {
+    return offsets.empty() ? static_cast<std::size_t>(lags > 1 ? lags : 1) : offsets.size();
+  }
 };
 
 class PairBuilder {
@@ -43,19 +40,26 @@ class PairBuilder {
   explicit PairBuilder(const PairSpec& spec);
   int key_dim() const { return key_dim_; }
 
-  /// Takes the next row. If it can ask (enough lags seen), appends a row to `block`, writes how to turn a prediction
-  /// back (y = shift + scale * prediction) and the last value seen into arrays of V numbers, and returns true.
-  bool add(const double* x, const double* y, Block& block, double* shift, double* scale, double* last_value);
+  /// Takes the next row: x [key_columns, then more_columns] and y. If it can ask (enough lags seen), appends a row to `block`, writes the last value seen into an
+  /// array of V numbers, and returns true.
+  bool add(const double* x, const double* y, Block& block, double* last_value);
+  /// The numbers of the row just added of which keys and values are made, for units; NaN where there are none.
+  const double* key_numbers() const { return row_.data(); }
+  const double* value_numbers() const { return row_value_.data(); }
+  void archive(Archive& a) {
+    a(history_, key_, queue_, rows_, keys_made_, pair_key_, pair_value_, last_, before_, has_key_, has_pair_);
+  }
 
  private:
-  void make_key(const double* x);                     // into key_; has_key_ says whether there is one
-  void complete(const double* key, const double* y);  // the pending pair
-  void ask(Block& block, double* shift, double* scale, double* last_value);
+  void make_key(const double* x);  // into key_; has_key_ says whether there is one
+  // The pending pair; `base` [V] is what the value is a difference from.
+  void complete(const double* key, const double* base, const double* y);
+  void ask(Block& block, double* last_value);
 
   PairSpec spec_;
   int key_dim_;
-  Moments key_moments_, value_moments_;
-  std::vector<double> row_, history_, key_, queue_;  // history_ [lags, key_columns], queue_ [horizon, K]: rings
+  std::vector<double> history_, key_, queue_;     // history_ [lags, key_columns], queue_ [horizon, K + V]: rings
+  std::vector<double> row_, row_value_, before_;  // before_: x of the row before
   std::int64_t rows_ = 0, keys_made_ = 0;
   std::vector<double> pair_key_, pair_value_, last_;
   bool has_key_ = false, has_pair_ = false;

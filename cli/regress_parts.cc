@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numbers>
 
@@ -21,6 +22,13 @@ Buffer::Buffer(std::size_t bytes)
     : data_(static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 64), std::align_val_t{64}))),
       size_(bytes) {}
 
+void Buffer::archive(Archive& a) {
+  std::size_t size = size_;
+  a(size);
+  if (a.reading() && size != size_) *this = Buffer(size);
+  a.raw(data(), size);
+}
+
 namespace {
 
 ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key_dim, int value_dim) {
@@ -36,6 +44,29 @@ ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key
   Shape shape;
   shape.key_dim = key_dim, shape.value_dim = value_dim;
   return ttr::plan(stream.text, shape, options);
+}
+
+// A ridge that stays beside pairs that fade costs a factorisation per row, K^3 / 3; one that fades with them K^2.
+constexpr int most_keys_to_factorise = 256;
+
+StreamText affordable(StreamText stream, int key_dim) {
+  if (stream.as_layer || key_dim <= most_keys_to_factorise) return stream;
+  Recipe recipe = parse_recipe(stream.recipe);
+  const auto has = [&](const char* word) {
+    return std::any_of(recipe.weights.begin(), recipe.weights.end(), [&](const Term& t) { return t.word == word; });
+  };
+  Term& solver = recipe.solver;
+  if (recipe.memory.word != "linear" || solver.word != "exact" || !solver.has("ridge") || !has("decay") ||
+      has("window"))
+    return stream;
+  for (const char* kind : {"relative", "frobenius", "fading"})
+    if (solver.has(kind)) return stream;
+  solver.arguments.push_back({"fading", {}, 0});
+  stream.text = stream.recipe = to_string(recipe);
+  stream.changes.push_back(fmt::format(
+      "the ridge fades with the pairs, because with {} keys one that stays would cost a factorisation per row",
+      key_dim));
+  return stream;
 }
 
 std::size_t count_of(const std::vector<std::ptrdiff_t>& extents) {
@@ -144,7 +175,7 @@ const Inputs& StreamInputs::row(const double* query, const double* key, const do
 
 StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim)
     : name_(text),
-      stream_(stream_layer(text)),
+      stream_(affordable(stream_layer(text), key_dim)),
       plan_(stream_plan(name_, stream_, key_dim, value_dim)),
       inputs_(plan_, name_, stream_.inputs) {
   const Footprint bytes = plan_.footprint(capacity_, Form::step);
@@ -170,119 +201,144 @@ const ErrorVariance& StreamLayer::track_uncertainty(std::int64_t ahead) {
                             "window-rls, mesanet and kalman have one",
                             name_),
                 "--interval");
+  ahead_ = ahead;
   return variance_.emplace(plan_, name_, ahead);
 }
 
-bool StreamLayer::enlarge() {
+void StreamLayer::forget() {
+  lost_ = plan_.reset({state_.data(), state_.size()}) != Status::ok;
+  failure_.clear(), last_key_.clear();
+  if (variance_) variance_.emplace(plan_, name_, ahead_);
+}
+
+void StreamLayer::learn_again(const Block& block) {
+  const double before = seconds_;
+  spare_.resize(block.rows * static_cast<std::size_t>(block.value_dim));
+  if (variance_) spare_uncertainties_.resize(block.rows);
+  run(block, spare_.data(), variance_ ? spare_uncertainties_.data() : nullptr);
+  seconds_ = before;
+}
+
+void StreamLayer::archive(Archive& a) {
+  std::int64_t capacity = capacity_;
+  a(capacity);
+  if (a.reading() && capacity != capacity_) {
+    if (capacity < 1 || capacity > (std::int64_t{1} << 40)) a.refuse("holds a state of impossible size");
+    work_ = Buffer(plan_.footprint(capacity, Form::step).workspace), capacity_ = capacity;
+  }
+  a(state_, before_, last_key_, last_value_, lost_, failure_, variance_);
+  if (state_.size() != plan_.footprint(capacity_, Form::step).state ||
+      (before_.size() > 0 && before_.size() != state_.size()))
+    a.refuse(fmt::format("holds a state of '{}' of another size than this program's", name_));
+}
+
+bool StreamLayer::is_linear() const {
+  if (stream_.as_layer) return false;
+  const Recipe recipe = parse_recipe(stream_.recipe);
+  const auto near = [](const Term& term) { return term.word == "near"; };
+  return recipe.memory.word == "linear" && recipe.memory.arguments.empty() && recipe.extras.empty() &&
+         std::none_of(recipe.weights.begin(), recipe.weights.end(), near);
+}
+
+std::vector<double> StreamLayer::map() {
+  const std::size_t K = last_key_.size(), V = last_value_.size();
+  if (lost_ || K == 0 || !is_linear()) return {};
+  std::vector<double> answers(K * V), query(K);
+  for (std::size_t k = 0; k < K; ++k) {
+    Outputs out;
+    out[plan_.outputs().front().name] = view(answers.data() + k * V, 1, 1, 1, static_cast<std::ptrdiff_t>(V));
+    query[k] = 1;
+    ask_again(query.data(), out, false);
+    query[k] = 0;
+  }
+  return lost_ ? std::vector<double>() : answers;
+}
+
+bool StreamLayer::solves() const {
+  if (stream_.as_layer) return false;
+  const Recipe recipe = parse_recipe(stream_.recipe);
+  const bool normed =
+      std::any_of(recipe.extras.begin(), recipe.extras.end(), [](const Term& t) { return t.word == "keys"; });
+  return recipe.solver.word == "exact" && recipe.memory.word == "linear" && recipe.memory.arguments.empty() &&
+         !normed;
+}
+
+bool StreamLayer::enlarge(Buffer& old) {
   if (capacity_ > std::numeric_limits<std::int64_t>::max() / 4) return false;
   const std::int64_t capacity = 2 * capacity_;
   const Footprint bytes = plan_.footprint(capacity, Form::step);
   Buffer state(bytes.state), work(bytes.workspace);
-  if (plan_.grow({state_.data(), state_.size()}, {state.data(), state.size()}) != Status::ok) return false;
-  state_ = std::move(state), work_ = std::move(work), capacity_ = capacity;
+  if (plan_.grow({old.data(), old.size()}, {state.data(), state.size()}) != Status::ok) return false;
+  old = std::move(state), work_ = std::move(work), capacity_ = capacity;
   return true;
+}
+
+Status StreamLayer::step(const Inputs& in, Outputs& out, Buffer& state) {
+  Status status;
+  while ((status = plan_.step(in, {state.data(), state.size()}, out, {work_.data(), work_.size()})) ==
+         Status::state_full)
+    if (!enlarge(state)) break;
+  return status;
+}
+
+Uncertainty StreamLayer::ask_again(const double* query, Outputs& out, bool uncertain) {
+  if (again_.size() != before_.size()) again_ = Buffer(before_.size());
+  std::memcpy(again_.data(), before_.data(), before_.size());
+  const Inputs& in = inputs_.row(query, last_key_.data(), last_value_.data());
+  if (step(in, out, again_) != Status::ok) lost_ = true;
+  if (!uncertain || lost_) return {};
+  const ErrorVariance kept = *variance_;
+  const std::vector<double> nothing(last_key_.size());  // the pair has been learned already
+  const Uncertainty uncertainty = variance_->after_step({again_.data(), again_.size()}, nothing.data(), query);
+  *variance_ = kept;
+  return uncertainty;
 }
 
 void StreamLayer::run(const Block& block, double* predictions, Uncertainty* uncertainties) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   Clock::duration aside{};  // not the layer's own time
-  const int K = block.key_dim, V = block.value_dim;
+  const std::size_t K = static_cast<std::size_t>(block.key_dim), V = static_cast<std::size_t>(block.value_dim);
   Outputs out;
   const std::string answer = plan_.outputs().front().name;
-  out[answer] = view(predictions, 1, 1, 1, V);
-  if (variance_ && uncertainties) variance_->ask(out);
+  out[answer] = view(predictions, 1, 1, 1, static_cast<std::ptrdiff_t>(V));
+  const bool uncertain = variance_ && uncertainties;
+  if (uncertain) variance_->ask(out);
   Tensor& o = out[answer];
   for (std::size_t r = 0; r < block.rows; ++r) {
-    double* prediction = predictions + r * static_cast<std::size_t>(V);
+    double* const prediction = predictions + r * V;
+    const double *const query = block.queries.data() + r * K, *const key = block.keys.data() + r * K,
+                        *const value = block.values.data() + r * V;
     if (uncertainties) uncertainties[r] = {};
-    if (!block.has_pair[r] || lost_) {
-      std::fill_n(prediction, V, lost_ ? std::numeric_limits<double>::quiet_NaN() : 0.0);
-      continue;
-    }
-    const double *const query = block.queries.data() + r * static_cast<std::size_t>(K),
-                        *const key = block.keys.data() + r * static_cast<std::size_t>(K);
-    const Inputs& in = inputs_.row(query, key, block.values.data() + r * static_cast<std::size_t>(V));
     o.data = prediction;
-    Status status;
-    while ((status = plan_.step(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()})) ==
-           Status::state_full)
-      if (!enlarge()) break;
-    if (status == Status::ok) {
-      started_ = true;
-      if (!variance_ || !uncertainties) continue;
-      const auto before = Clock::now();
-      uncertainties[r] = variance_->after_step({state_.data(), state_.size()}, key, query);
-      aside += Clock::now() - before;
-      continue;
+    if (!lost_) {
+      if (!block.has_pair[r]) {
+        if (last_key_.empty()) std::fill_n(prediction, V, 0.0);
+        else if (const Uncertainty u = ask_again(query, out, uncertain); uncertainties) uncertainties[r] = u;
+      } else {
+        if (block.asked_again(r)) {
+          if (before_.size() != state_.size()) before_ = Buffer(state_.size());
+          std::memcpy(before_.data(), state_.data(), state_.size());
+          last_key_.assign(key, key + K), last_value_.assign(value, value + V);
+        }
+        const Inputs& in = inputs_.row(query, key, value);
+        const Status status = step(in, out, state_);
+        if (status == Status::ok) {
+          if (!uncertain) continue;
+          const auto before = Clock::now();
+          uncertainties[r] = variance_->after_step({state_.data(), state_.size()}, key, query);
+          aside += Clock::now() - before;
+          continue;
+        }
+        // It ends this layer, and it alone.
+        lost_ = true;
+        failure_ = plan_.diagnose(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()}, Form::step);
+        if (failure_.empty()) failure_ = to_string(status);
+      }
     }
-    // Numbers that grew beyond the layer's domain are a divergence, which is reported, not an error.
-    if (status == Status::out_of_domain && started_) {
-      lost_ = true;
-      std::fill_n(prediction, V, std::numeric_limits<double>::quiet_NaN());
-      continue;
-    }
-    std::string reason =
-        plan_.diagnose(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()}, Form::step);
-    if (reason.empty()) reason = to_string(status);
-    throw Error(fmt::format("the layer '{}' cannot go on: {}", name_, reason), "--layer");
+    if (lost_) std::fill_n(prediction, V, std::numeric_limits<double>::quiet_NaN());
   }
   seconds_ += std::chrono::duration<double>(Clock::now() - start - aside).count();
-}
-
-void Windows::add(double loss) {
-  if (sums_.empty() || in_last_ == width_) {
-    if (sums_.size() == most_) {
-      // An odd one out at the end stays alone: it becomes a half-full window.
-      const std::size_t pairs = (sums_.size() + 1) / 2;
-      const bool odd = sums_.size() % 2 == 1;
-      for (std::size_t i = 0; i < pairs; ++i)
-        sums_[i] = sums_[2 * i] + (2 * i + 1 < sums_.size() ? sums_[2 * i + 1] : 0);
-      sums_.resize(pairs);
-      in_last_ = odd ? width_ : 2 * width_;
-      width_ *= 2;
-    }
-    if (in_last_ == width_ || sums_.empty()) sums_.push_back(0), in_last_ = 0;
-  }
-  sums_.back() += loss;
-  ++in_last_;
-}
-
-std::int64_t Windows::count(std::size_t window) const { return window + 1 < sums_.size() ? width_ : in_last_; }
-
-double Windows::mean(std::size_t window) const { return sums_[window] / static_cast<double>(count(window)); }
-
-double Windows::last_full() const {
-  if (sums_.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const std::size_t last = sums_.size() - 1;
-  return mean(in_last_ == width_ || last == 0 ? last : last - 1);
-}
-
-Score::Score(std::string name_, std::int64_t window, std::size_t most)
-    : name(std::move(name_)), windows(window, most), curve(1, 160) {}
-
-void Score::add(std::int64_t row, const double* prediction, const double* actual, int values) {
-  double loss = 0;
-  for (int i = 0; i < values; ++i) {
-    const double error = prediction[i] - actual[i];
-    loss += error * error;
-    if (!std::isfinite(prediction[i]) && diverged_at == 0) diverged_at = row;
-  }
-  squared_error += loss, ++rows;
-  windows.add(loss / values), curve.add(loss / values);
-}
-
-void Spread::add(const double* values) {
-  ++count_;
-  for (std::size_t i = 0; i < mean_.size(); ++i) {
-    const double before = values[i] - mean_[i];
-    mean_[i] += before / static_cast<double>(count_);
-    sum_ += before * (values[i] - mean_[i]);
-  }
-}
-
-double Spread::r2(double squared_error) const {
-  return sum_ > 0 ? 1 - squared_error / sum_ : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::string counted(std::int64_t count, std::string_view what) {

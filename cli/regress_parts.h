@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "archive.h"
 #include "interval.h"
 #include "json.h"
 #include "regress.h"
@@ -24,6 +25,7 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(std::size_t bytes);
   std::byte* data() const { return data_.get(); }
+  void archive(Archive& a);
   std::size_t size() const { return size_; }
 
  private:
@@ -41,6 +43,10 @@ struct Block {
   std::size_t rows = 0;
   std::vector<double> keys, values, queries;  // [rows, K], [rows, V], [rows, K]
   std::vector<char> has_pair;
+  /// Whether a row without a pair may follow, so that the state before this one is needed again; empty: none does.
+  std::vector<char> may_be_asked_again;
+  void archive(Archive& a) { a(key_dim, value_dim, rows, keys, values, queries, has_pair, may_be_asked_again); }
+  bool asked_again(std::size_t r) const { return !may_be_asked_again.empty() && may_be_asked_again[r] != 0; }
 };
 
 /// The inputs of a plan for one row of a stream; double, one sequence, one head.
@@ -71,10 +77,28 @@ class StreamLayer {
   StreamLayer(const std::string& text, int key_dim, int value_dim);
   /// From now on run() says how uncertain an answer is (interval.h). Throws Error if the layer cannot.
   const ErrorVariance& track_uncertainty(std::int64_t ahead);
-  /// Predictions [rows, V]; rows before the first pair get 0. A layer that has left the numbers gives NaN.
-  /// `uncertainties` [rows]: if they are tracked.
+  /// Predictions [rows, V]; rows before the first pair get 0. A layer that has left the numbers, or cannot go on, gives
+  /// NaN. `uncertainties` [rows]: if they are tracked.
   void run(const Block& block, double* predictions, Uncertainty* uncertainties = nullptr);
 
+  /// A fresh start, as if it had never run; its time goes on.
+  void forget();
+  /// Learns the pairs of a block again; nobody asks, and its time stands still.
+  void learn_again(const Block& block);
+
+  /// What it has learned.
+  void archive(Archive& a);
+
+  /// Whether its answers are a linear map of the query.
+  bool is_linear() const;
+  /// That map as it is now [K, V]; empty before the first pair, and if the state before the newest pair was not kept
+  /// (Block::may_be_asked_again).
+  std::vector<double> map();
+
+  /// Empty, or the sentence that says why the layer cannot go on.
+  const std::string& failure() const { return failure_; }
+  /// Whether the answer solves a linear least-squares problem, which does not care how large a key is but for the ridge.
+  bool solves() const;
   const std::string& name() const { return name_; }     // as the user wrote it
   const StreamText& stream() const { return stream_; }  // what runs
   const std::string& recipe() const { return stream_.recipe; }
@@ -83,72 +107,31 @@ class StreamLayer {
   double seconds() const { return seconds_; }
 
  private:
-  bool enlarge();
+  bool enlarge(Buffer& state);
+  Status step(const Inputs& in, Outputs& out, Buffer& state);
+  // The answer to a row that comes with nothing new to learn: the newest pair is learned once more, on a copy of what the
+  // state was before it. A query leaves no trace in a state, so the answer is that of the state as it is.
+  Uncertainty ask_again(const double* query, Outputs& out, bool uncertain);
 
   std::string name_;
   StreamText stream_;
   ttr::Plan plan_;
   StreamInputs inputs_;
   std::optional<ErrorVariance> variance_;
-  Buffer state_, work_;
+  Buffer state_, work_, before_, again_;
+  std::vector<double> last_key_, last_value_;  // the pair learned after before_
   std::int64_t capacity_ = 256;
-  bool started_ = false, lost_ = false;
+  std::int64_t ahead_ = 1;
+  bool lost_ = false;
+  std::string failure_;
   double seconds_ = 0;
+  std::vector<double> spare_;
+  std::vector<Uncertainty> spare_uncertainties_;
 };
 
 /// What ran under a layer's name, for tables: its recipe, the inputs of its own, what was changed, and where it ran if
 /// that was the oracle.
 std::string what_ran(const StreamText& stream, const std::string& kernel);
-
-/// Means over consecutive windows of equal width. When there are more than `most` of them, neighbours are merged and
-/// the width doubles; so memory is bounded whatever the length of the stream.
-class Windows {
- public:
-  Windows(std::int64_t width, std::size_t most) : width_(width), most_(most) {}
-  void add(double loss);
-  std::int64_t width() const { return width_; }
-  std::size_t size() const { return sums_.size(); }
-  double mean(std::size_t window) const;
-  std::int64_t count(std::size_t window) const;
-  /// The last window that is full; the last one if none is.
-  double last_full() const;
-
- private:
-  std::int64_t width_, in_last_ = 0;
-  std::size_t most_;
-  std::vector<double> sums_;
-};
-
-/// What is known of one layer's predictions.
-struct Score {
-  std::string name, recipe, kernel;
-  std::string ran;  // the recipe, and what there is to say about it
-  StreamText stream;
-  Windows windows, curve;
-  double squared_error = 0;  // summed over rows and values
-  std::int64_t rows = 0;
-  std::int64_t diverged_at = 0;  // the first row whose prediction was not finite; 0: none
-  double us_per_row = 0;
-  std::size_t state_bytes = 0;
-
-  Score(std::string name, std::int64_t window, std::size_t most);
-  void add(std::int64_t row, const double* prediction, const double* actual, int values);
-};
-
-/// Variance of the actual values, for R2.
-class Spread {
- public:
-  explicit Spread(int values) : mean_(values) {}
-  void add(const double* values);
-  double sum_of_squares() const { return sum_; }  // around the mean, over all columns
-  /// 1 - error / spread; NaN if the values never change.
-  double r2(double squared_error) const;
-
- private:
-  std::vector<double> mean_;
-  double sum_ = 0;
-  std::int64_t count_ = 0;
-};
 
 /// The two kinds of run; called by run_regress.
 int run_switching(const RegressOptions&);

@@ -13,6 +13,7 @@
 
 #include "atomic_file.h"
 #include "progress.h"
+#include "regress_scores.h"
 #include "ttr/stream.h"
 
 namespace ttr::cli {
@@ -132,7 +133,7 @@ double Switching::run_with_intervals(const Result& result, const SwitchingSequen
     const double *const prediction = predictions + t * width, *const actual = data.values.data() + (t + 1) * width;
     std::fill(deviation.begin(), deviation.end(), std::sqrt(uncertainties[t].variance));
     intervals.widths(deviation.data(), half.data());
-    Coverage row(D);
+    Coverage row(D, *options_.interval);
     row.add(prediction, half.data(), actual);
     const Coverage::Tally tally = row.all();
     to.inside.push_back(tally.share()), to.width.push_back(tally.mean_width());

@@ -11,8 +11,11 @@ body { margin: 0 auto; padding: 28px 24px 60px; max-width: 1010px; background: v
 h1 { font-size: 25px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 34px 0 8px; }
 .lead, figcaption, .caption, footer { color: var(--soft); } .lead { margin: 0 0 18px; }
 figure { margin: 22px 0; overflow-x: auto; } figure svg { max-width: 100%; height: auto; }
-@media (max-width: 680px) { figure svg { max-width: none; width: 660px; } }
 figcaption, .caption { font-size: 13.5px; }
+.narrow { display: none; }
+@media (max-width: 700px) { .wide { display: none; } .narrow { display: block; } body { padding: 16px 12px 40px; }
+  h1 { font-size: 20px; overflow-wrap: anywhere; } th, td { padding-right: 10px; font-size: 13px; }
+  dl { display: block; } dd { margin-bottom: 8px; } }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 6px 0; }
 th, td { padding: 4px 14px 4px 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
@@ -47,9 +50,12 @@ std::string report_html(const Report& report) {
     if (!table.caption.empty()) s += "<p class=\"caption\">" + escape_markup(table.caption) + "</p>\n";
   }
   int number = 0;
-  for (const Report::Figure& figure : report.figures)
-    s += "<figure>\n" + plot_svg(figure.plot, false, ++number) + "<figcaption>" + escape_markup(figure.caption) +
-         "</figcaption>\n</figure>\n";
+  for (const Report::Figure& figure : report.figures) {
+    number += 2;
+    s += "<figure>\n<div class=\"wide\">" + plot_svg(figure.plot, false, number - 1) +
+         "</div>\n<div class=\"narrow\">" + plot_svg(narrow(figure.plot), false, number) + "</div>\n<figcaption>" +
+         escape_markup(figure.caption) + "</figcaption>\n</figure>\n";
+  }
   for (const Report::Text& text : report.texts)
     s += "<h2>" + escape_markup(text.title) + "</h2>\n<p class=\"caption\">" + escape_markup(text.caption) +
          "</p>\n<pre>" + escape_markup(text.body) + "</pre>\n";

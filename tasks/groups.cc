@@ -94,6 +94,7 @@ class WordProblem : public Task {
   void multiply() {
     size = static_cast<int>(elements.size());
     std::vector<std::pair<Permutation, std::int32_t>> sorted;
+    sorted.reserve(elements.size());
     for (int i = 0; i < size; ++i) sorted.emplace_back(elements[static_cast<std::size_t>(i)], i);
     std::sort(sorted.begin(), sorted.end());
     Permutation both(elements[0].size());

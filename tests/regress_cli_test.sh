@@ -24,7 +24,7 @@ awk 'BEGIN { srand(7); print "a,b,y"; for (t = 0; t < 400; t++) { a = rand() - 0
 awk 'BEGIN { print "wave"; for (t = 0; t < 300; t++) printf "%.6f\n", 5 + sin(t / 5) }' >wave.csv
 
 # --- what must work ---
-"$ttr" regress linear.csv --layer nlms:mu=1 --json >a.json 2>a.err
+"$ttr" regress linear.csv --raw --warmup 0 --layer nlms:mu=1 --json >a.json 2>a.err
 check "exit 0 on plain data" test $? -eq 0
 check "rows are counted" test "$(field rows a.json)" = 400
 check "nlms learns a linear map" near "$(field r2 a.json)" 1 0.05
@@ -34,10 +34,10 @@ for name in mse r2 windows us_per_row state_bytes recipe; do check "json has $na
 expected=$(awk -F, 'NR > 1 { p = w1 * $1 + w2 * $2; e = $3 - p; s += e * e; n++; k = $1 * $1 + $2 * $2; if (k > 0) { w1 += e * $1 / k; w2 += e * $2 / k } } END { printf "%.12g", s / n }' linear.csv)
 check "nlms agrees with a literal loop ($expected)" near "$(field mse a.json)" "$expected" 1e-9
 lagged=$(awk -F, 'BEGIN { n = 0 } NR > 1 { x[n++] = $1 } END { for (t = 1; t + 1 < n; t++) { p = w1 * x[t] + w2 * x[t-1]; e = x[t+1] - p; s += e * e; c++; k = x[t]^2 + x[t-1]^2; w1 += e * x[t] / k; w2 += e * x[t-1] / k } printf "%.12g", s / c }' wave.csv)
-"$ttr" regress wave.csv --lags 2 --layer nlms:mu=1 --json >a.json 2>a.err
+"$ttr" regress wave.csv --raw --warmup 0 --lags 2 --layer nlms:mu=1 --json >a.json 2>a.err
 check "--lags 2 agrees with a literal loop ($lagged)" near "$(field mse a.json)" "$lagged" 1e-9
 ahead=$(awk -F, 'BEGIN { n = 0 } NR > 1 { a[n] = $1; b[n] = $2; y[n++] = $3 } END { for (t = 0; t < n; t++) { if (t >= 3) { j = t - 3; e = y[t] - p[t]; s += e * e; c++; q = w1 * a[j] + w2 * b[j]; k = a[j]^2 + b[j]^2; w1 += (y[t] - q) * a[j] / k; w2 += (y[t] - q) * b[j] / k } p[t + 3] = w1 * a[t] + w2 * b[t] } printf "%.12g", s / c }' linear.csv)
-"$ttr" regress linear.csv --horizon 3 --layer nlms:mu=1 --json >a.json 2>a.err
+"$ttr" regress linear.csv --raw --warmup 0 --horizon 3 --layer nlms:mu=1 --json >a.json 2>a.err
 check "--horizon 3 agrees with a literal loop ($ahead)" near "$(field mse a.json)" "$ahead" 1e-9
 
 # Layers that run as they are have constants with which a step rule learns a linear map and nothing explodes. Their keys
@@ -54,11 +54,11 @@ done
 
 # Kernel LMS: a centre that leaves the window leaves the function, so a stream of any length fits.
 budget=$(awk -F, 'function kappa(i, j) { return exp(-((a[i] - a[j])^2 + (b[i] - b[j])^2) / (2 * sqrt(2))) } NR > 1 { t = NR - 2; a[t] = $1; b[t] = $2; p = q = 0; for (i = t - 16; i < t; i++) if (i >= 0) { p += c[i] * kappa(i, t); if (i > t - 16) q += c[i] * kappa(i, t) } e = $3 - p; s += e * e; c[t] = 0.5 * ($3 - q); n++ } END { printf "%.12g", s / n }' linear.csv)
-"$ttr" regress linear.csv --layer 'window(16) / kernel(gauss) / sgd(beta=0.5)' --json >a.json 2>a.err
+"$ttr" regress linear.csv --raw --warmup 0 --layer 'window(16) / kernel(gauss) / sgd(beta=0.5)' --json >a.json 2>a.err
 check "kernel LMS in a window agrees with a literal loop ($budget)" near "$(field mse a.json)" "$budget" 1e-9
 
 "$ttr" regress linear.csv >table.txt 2>a.err
-check "default layers: nlms, rls and the naive forecast" sh -c 'grep -q ^nlms table.txt && grep -q ^rls table.txt && grep -q ^naive table.txt'
+check "default layers: nlms, rls, mix and the naive forecast" sh -c 'for name in nlms rls mix naive; do grep -q "^$name " table.txt || exit 1; done'
 check "no report unless asked" test ! -e report.html
 
 "$ttr" regress linear.csv --keys b,1 --values y --layer nlms --layer 'equal / linear / sgd(beta=0.5, decay=0.01)' --bias --standardize \
@@ -99,7 +99,7 @@ check "text in a column that is not used" test "$(field rows a.json)" = 2
 # --- bad input ---
 printf '' >empty.csv; printf '\n\n\n' >blank.csv; printf 'a,b\n' >header.csv; printf 'a,b\n1,2\n3,4,5\n' >ragged.csv
 printf 'a,b\n1,2\n3,four\n' >text.csv; printf 'a,b\n1,2\nnan,4\n' >nan.csv; printf 'a,b\n1,2\n3,-inf\n' >inf.csv
-printf 'a,b\n1,2\n3,1e999\n' >huge.csv; printf 'a,b\n1,2\n3,\n' >missing.csv; printf 'a,b\n1,2\n3,"4\n' >quote.csv
+printf 'a,b\n1,2\n3,1e999\n' >huge.csv; printf 'a,b\n1,2\n,4\n' >missing.csv; printf 'a,b\n1,2\n3,"4\n' >quote.csv
 head -c 5000 /dev/zero | tr '\0' '\001' >binary.csv; head -c 4000 "$ttr" >program.csv
 printf '\x93NUMPY\x01\x00\x10' >cut.npy
 refuses "missing file" "no file .*nowhere.csv" nowhere.csv
@@ -112,7 +112,7 @@ refuses "text where a number belongs" "'four' on line 3, column 'b'.* not a numb
 refuses "NaN" "'nan' on line 3, column 'a'.* not finite" nan.csv
 refuses "Inf" "'-inf' on line 3, column 'b'.* not finite" inf.csv
 refuses "a number beyond double" "'1e999' on line 3, column 'b'.* too large" huge.csv
-refuses "an empty field" "line 3, column 'b'.* empty" missing.csv
+refuses "an empty key" "line 3, column 'a'.* empty" missing.csv
 refuses "an open quote" "[Ll]ine 3 .*quote" quote.csv
 refuses "binary rubbish" "line|Line|column" binary.csv
 refuses "a program as data" "zero byte|line|Line|column" program.csv
@@ -143,7 +143,7 @@ check "a failed run leaves an old output alone" sh -c '[ "$(cat old.csv)" = keep
 
 # --- live streams ---
 mkfifo in.pipe out.pipe
-"$ttr" regress - --layer nlms:mu=1 <in.pipe >out.pipe 2>live.err &
+"$ttr" regress - --raw --layer nlms:mu=1 <in.pipe >out.pipe 2>live.err &
 pid=$!
 exec 3>in.pipe 4<out.pipe
 printf 'x,y\n1,2\n' >&3
@@ -183,7 +183,7 @@ check "no temporary files left" test -z "$(find . -name '.*.??????')"
 awk 'BEGIN { srand(11); print "a,b,y,z"; for (t = 0; t < 3000; t++) { a = rand() - 0.5; b = rand() - 0.5; e = f = -6
   for (i = 0; i < 12; i++) { e += rand(); f += rand() }
   printf "%.6f,%.6f,%.6f,%.6f\n", a, b, 2 * a - 3 * b + 0.3 * e, a + 2 * f } }' >noisy.csv
-"$ttr" regress noisy.csv --values y,z --interval 0.8 --layer rls:ridge=0 --layer kalman --json --out p.csv --report r.html >a.json 2>a.err
+"$ttr" regress noisy.csv --raw --values y,z --interval 0.8 --layer rls:ridge=0 --layer kalman --json --out p.csv --report r.html >a.json 2>a.err
 check "intervals: exit 0" test $? -eq 0
 check "intervals: lower and upper beside each prediction" sh -c 'head -1 p.csv | grep -qx "row,rls:ridge=0.y,rls:ridge=0.y.lower,rls:ridge=0.y.upper,rls:ridge=0.z,rls:ridge=0.z.lower,rls:ridge=0.z.upper,kalman.y,kalman.y.lower,kalman.y.upper,kalman.z,kalman.z.lower,kalman.z.upper,actual.y,actual.z"'
 check "intervals: infinite until the keys are seen and the noise is known" sh -c 'sed -n 2,4p p.csv | awk -F, "\$3 != \"-inf\" || \$4 != \"inf\" { bad = 1 } END { exit bad }" && sed -n 5p p.csv | grep -vq inf'
@@ -195,14 +195,16 @@ both=$(awk -F, 'NR > 1 && $3 != "-inf" { n += 2; k += ($14 >= $3 && $14 <= $4) +
 check "intervals: and the one over all values" near "$(field coverage a.json)" "$both" 1e-12
 check "intervals: rows without are counted" sh -c 'grep -A3 "\"name\": \"y\"" a.json | grep -q "\"finite\": 2997" && grep -q "\"infinite\": 3" a.json'
 check "intervals: the level is in the JSON" test "$(field interval a.json)" = 0.8
-check "intervals: bands in the report" sh -c '[ "$(grep -c "class=\"band f" r.html)" = 2 ] && grep -q "intervals of level 0.8" r.html'
+check "intervals: bands in the report" sh -c '[ "$(grep -c "class=\"band f" r.html)" = 4 ] && grep -q "intervals of level 0.8" r.html'
 "$ttr" regress noisy.csv --values y,z --interval 0.8 >a.txt 2>a.err
-check "intervals: the table; layers with a covariance by default" sh -c 'grep -qE "^rls +0\.[78][0-9]{3} [^ ]+ 0\.0073 .* 299[0-9] " a.txt && grep -qE "^kalman +0\." a.txt && grep -qE "^kalman: z +0\." a.txt && ! grep -q "^nlms" a.txt'
+check "intervals: the table; exact ones where a layer has a covariance" sh -c 'grep -qE "^rls +exact +0\.[78][0-9]{3} [^ ]+ 0\.0073 .* 299[0-9] " a.txt && grep -qE "^kalman +exact +0\." a.txt && grep -qE "^kalman: z +exact +0\." a.txt && grep -qE "^nlms +conformal +0\." a.txt && grep -qE "^mix +conformal +0\." a.txt'
 # In other units the intervals are the same in those units; standardised, coverage does not depend on units at all.
 awk -F, 'NR == 1 { print } NR > 1 { printf "%s,%s,%.6f,%s\n", $1, $2, 1000 * $3, $4 }' noisy.csv >scaled.csv
-for extra in "" --standardize; do
-  "$ttr" regress noisy.csv --keys a,b --values y --bias $extra --interval 0.9 --layer rls:ridge=0 --json >a.json 2>a.err
-  "$ttr" regress scaled.csv --keys a,b --values y --bias $extra --interval 0.9 --layer rls:ridge=0 --json >b.json 2>a.err
+for extra in "--raw --bias" ""; do
+  # shellcheck disable=SC2086
+  "$ttr" regress noisy.csv --keys a,b --values y $extra --interval 0.9 --layer rls:ridge=0 --json >a.json 2>a.err
+  # shellcheck disable=SC2086
+  "$ttr" regress scaled.csv --keys a,b --values y $extra --interval 0.9 --layer rls:ridge=0 --json >b.json 2>a.err
   check "intervals: units do not matter $extra" sh -c '[ '"$(field coverage a.json)"' = '"$(field coverage b.json)"' ] && awk -v a='"$(field last_width a.json)"' -v b='"$(field last_width b.json)"' "BEGIN { d = b / a - 1000; exit !(d < 0.01 && d > -0.01) }"'
   check "intervals: coverage near the level $extra" near "$(field coverage a.json)" 0.9 0.0165
 done
@@ -212,14 +214,15 @@ check "intervals: with a horizon the width waits with its prediction" near "$(fi
 check "intervals: the last rows have one before their value" sh -c 'tail -1 p.csv | grep -qE "^3003,[-0-9.e]+,[-0-9.e]+,[-0-9.e]+,.*,,$"'
 "$ttr" regress noisy.csv --values y --interval 0.9 --layer rls --out p.npy >a.txt 2>a.err
 check "intervals: npy" sh -c 'head -c 128 p.npy | grep -aq "(3000, 5)"'
-printf 'x,y\n1,2\n2,4\n3,6.5\n4,8\n' | "$ttr" regress - --interval 0.9 --layer rls:ridge=0 >p.csv 2>a.err
+printf 'x,y\n1,2\n2,4\n3,6.5\n4,8\n' | "$ttr" regress - --raw --interval 0.9 --layer rls:ridge=0 >p.csv 2>a.err
 check "intervals: live" sh -c 'head -1 p.csv | grep -qx "row,rls:ridge=0,rls:ridge=0.lower,rls:ridge=0.upper,actual" && sed -n 3p p.csv | grep -qx "2,4,-inf,inf,4" && tail -1 p.csv | grep -vq inf'
 for level in 0 1 -0.5 1.5 90 nan inf; do
   refuses "interval of level $level" "--interval .* not a level between 0 and 1" noisy.csv --interval $level
 done
 refuses "interval of a word" "--interval" noisy.csv --interval wide
-refuses "interval of a layer without a covariance" "'nlms' has none: its kernel delta.* gives no variance of its answers.*rls, window-rls, mesanet and kalman" noisy.csv --layer rls --layer nlms --interval 0.9
-refuses "interval of a layer that normalises its answer" "gives no variance of its answers" noisy.csv --layer 'equal / linear / exact | normalise(unit)' --interval 0.9
+"$ttr" regress noisy.csv --values y,z --interval 0.9 --layer rls --layer nlms --layer 'equal / linear / exact | normalise(unit)' --layer mix --json >a.json 2>a.err
+check "intervals of layers without a covariance are conformal" sh -c '[ "$(grep -c "\"kind\": \"conformal\"" a.json)" = 3 ] && [ "$(grep -c "\"kind\": \"exact\"" a.json)" = 1 ]'
+for coverage in $(number_of coverage a.json); do check "and cover ($coverage)" near "$coverage" 0.9 0.012; done
 
 # --- every named layer predicts, or says why a stream is not for it; a list of pairs grows and then rolls over ---
 awk 'BEGIN { srand(5); for (i = 0; i < 1100; i++) { a = rand() - 0.5; b = rand() - 0.5
@@ -266,7 +269,7 @@ check "built-in process: exit 0 and report.html" sh -c '[ '$?' -eq 0 ] && grep -
 "$ttr" regress --seeds 2 --time 64 --layer nlms --json --threads 4 2>a.err | grep -v us_per_row >t4.json
 check "built-in process: the same numbers for any number of threads" cmp -s t1.json t4.json
 "$ttr" regress --seeds 2 --time 96 --interval 0.9 --threads 1 >one.txt 2>a.err
-check "built-in process: intervals of the layers that have a covariance" sh -c 'grep -qE "^RLS, ridge 1e-2 .*0\.[0-9]+ .* of 96" one.txt && ! grep -q "^NLMS" one.txt && [ "$(grep -c "class=\"band" report.html)" = 1 ]'
+check "built-in process: intervals of the layers that have a covariance" sh -c 'grep -qE "^RLS, ridge 1e-2 .*0\.[0-9]+ .* of 96" one.txt && ! grep -q "^NLMS" one.txt && [ "$(grep -c "class=\"band" report.html)" = 2 ]'
 "$ttr" regress --seeds 2 --time 96 --interval 0.9 --json --threads 1 2>a.err | grep -v us_per_row >t1.json
 "$ttr" regress --seeds 2 --time 96 --interval 0.9 --json --threads 4 2>a.err | grep -v us_per_row >t4.json
 check "built-in process: the same intervals for any number of threads" cmp -s t1.json t4.json

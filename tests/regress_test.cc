@@ -5,15 +5,23 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "archive.h"
 #include "atomic_file.h"
 #include "progress.h"
+#include "random.h"
+#include "regress_columns.h"
+#include "regress_forecasters.h"
+#include "regress_mix.h"
 #include "regress_pairs.h"
 #include "regress_parts.h"
+#include "regress_scores.h"
+#include "regress_units.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -66,9 +74,10 @@ std::vector<Asked> pairs_of(const PairSpec& spec, int rows) {
     Block block;
     block.key_dim = builder.key_dim(), block.value_dim = 1;
     block.keys.resize(K), block.queries.resize(K), block.values.resize(1), block.has_pair.resize(1);
+    block.may_be_asked_again.resize(1);
     const double x = t, y = 100 + t;
-    double shift, scale, last;
-    if (builder.add(&x, &y, block, &shift, &scale, &last))
+    double last;
+    if (builder.add(&x, &y, block, &last))
       out.push_back({block.has_pair[0] != 0, block.keys, block.values, block.queries});
   }
   return out;
@@ -100,30 +109,235 @@ TEST(RegressPairs, LagsAndHorizon) {
   }
 }
 
-TEST(RegressPairs, StandardisedByWhatIsKnown) {
-  // Changing a row must not change anything that was asked or learned before it.
+Block one_row(int K, int V) {
+  Block block;
+  block.key_dim = K, block.value_dim = V;
+  block.keys.resize(K), block.queries.resize(K), block.values.resize(V), block.has_pair.resize(1);
+  block.may_be_asked_again.resize(1);
+  return block;
+}
+
+/// The answers of forecasters to rows (x, y), row by row, as a stream would ask for them.
+std::vector<double> answers_to(const ForecastSpec& spec, const std::vector<std::pair<double, double>>& rows) {
+  Forecasters forecasters(spec);
+  PairBuilder pairs(spec.pairs);
+  std::vector<double> answers, answer(forecasters.width());
+  std::vector<std::vector<double>> waiting;
+  for (const auto& [x, y] : rows) {
+    Block block = one_row(pairs.key_dim(), 1);
+    double last = 0;
+    const bool asks = pairs.add(&x, &y, block, &last);
+    forecasters.see(&x, &y);
+    forecasters.run(block, &last, &last, answer.data());
+    const std::int64_t horizon = spec.pairs.horizon;
+    if (horizon > 0 && static_cast<std::int64_t>(waiting.size()) == horizon) {
+      forecasters.update(waiting.front().data(), &y);
+      waiting.erase(waiting.begin());
+    }
+    if (asks) {
+      forecasters.finish(answer.data());
+      answers.insert(answers.end(), answer.begin(),
+                     answer.begin() + static_cast<std::ptrdiff_t>(forecasters.count()));
+      if (horizon == 0) forecasters.update(answer.data(), &y);
+      else waiting.push_back(answer);
+    }
+    forecasters.end_block(block);
+  }
+  return answers;
+}
+
+TEST(RegressForecasters, NoAnswerKnowsWhatComesLater) {
+  // What is answered at a row must not change with the row's own value (no horizon) or anything that comes after it:
+  // units, intercept, tuning and the mix included.
   EXPECT_TRUE(rc::check([] {
-    const auto rows = *rc::gen::container<std::vector<std::pair<int, int>>>(
-        12, rc::gen::pair(rc::gen::inRange(-50, 50), rc::gen::inRange(-50, 50)));
-    const std::int64_t horizon = *rc::gen::inRange(0, 3);
-    const std::size_t changed = *rc::gen::inRange<std::size_t>(1, 12);
-    auto run = [&](double add) {
-      PairBuilder builder({.key_columns = 1, .value_columns = 1, .standardize = true, .lags = 0, .horizon = horizon});
-      std::vector<double> seen;
-      for (std::size_t t = 0; t < changed; ++t) {
-        Block block;
-        block.key_dim = block.value_dim = 1;
-        block.keys.resize(1), block.queries.resize(1), block.values.resize(1), block.has_pair.resize(1);
-        const double x = rows[t].first, y = rows[t].second + (t + 1 == changed && horizon == 0 ? add : 0);
-        double shift, scale, last;
-        builder.add(&x, &y, block, &shift, &scale, &last);
-        seen.insert(seen.end(), {block.keys[0], block.values[0], block.queries[0], shift, scale, last});
-        for (double s : seen) RC_ASSERT(std::isfinite(s));
+    const int count = 24;
+    const auto numbers = *rc::gen::container<std::vector<std::pair<int, int>>>(
+        count, rc::gen::pair(rc::gen::inRange(-50, 50), rc::gen::inRange(-50, 50)));
+    const std::size_t changed = *rc::gen::inRange<std::size_t>(0, count);
+    ForecastSpec spec;
+    spec.pairs = {.key_columns = 1, .value_columns = 1, .bias = true, .horizon = *rc::gen::inRange(0, 3)};
+    spec.layers = {"nlms", "rls"};
+    spec.mix = spec.standardize = true, spec.tune = *rc::gen::arbitrary<bool>();
+    const auto run = [&](double add) {
+      std::vector<std::pair<double, double>> rows(numbers.begin(), numbers.end());
+      for (std::size_t t = changed; t < rows.size(); ++t) {
+        rows[t].second += add;
+        if (t > changed) rows[t].first -= add;
       }
-      return seen;
+      return answers_to(spec, rows);
     };
-    RC_ASSERT(run(0) == run(1000));  // a row's own value is unknown when it is asked
+    const std::vector<double> plain = run(0), other = run(1000);
+    const std::size_t known = (changed + (spec.pairs.horizon == 0 ? 1 : 0)) * 4;  // nlms, rls, mix, naive
+    RC_ASSERT(plain.size() == 4 * static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < std::min(known, plain.size()); ++i) RC_ASSERT(plain[i] == other[i]);
   }));
+}
+
+TEST(RegressForecasters, UnitsDoNotMatter) {
+  // Other units of keys and values give the same answers in those units.
+  std::vector<std::pair<double, double>> rows, scaled;
+  for (int t = 0; t < 300; ++t) {
+    const double x = std::sin(0.7 * t) + 0.01 * t, y = 3 * x - 2 + std::cos(5.0 * t);
+    rows.emplace_back(x, y), scaled.emplace_back(1e7 * x + 5e8, 1e-3 * y - 7);
+  }
+  ForecastSpec spec;
+  spec.pairs = {.key_columns = 1, .value_columns = 1, .bias = true};
+  spec.layers = {"nlms", "rls", "rls:decay=0.98", "kalman"};
+  spec.mix = spec.standardize = true;
+  const std::vector<double> plain = answers_to(spec, rows), other = answers_to(spec, scaled);
+  ASSERT_EQ(plain.size(), 6u * 300);
+  for (std::size_t i = 6; i < plain.size(); ++i) EXPECT_NEAR(other[i], 1e-3 * plain[i] - 7, 1e-6) << i;
+}
+
+TEST(RegressForecasters, TheInterceptIsFree) {
+  // Shifted keys and values are the same problem, and the ridge must not see the shift.
+  std::vector<std::pair<double, double>> rows, shifted;
+  for (int t = 0; t < 200; ++t) {
+    const double x = std::sin(0.7 * t), y = 3 * x + 0.1 * std::cos(5.0 * t);
+    rows.emplace_back(x, y), shifted.emplace_back(x + 1000, y + 500);
+  }
+  ForecastSpec spec;
+  spec.layers = {"rls", "rls:decay=0.99"};
+  spec.pairs = {.key_columns = 1, .value_columns = 1, .bias = true};
+  const std::vector<double> plain = answers_to(spec, rows), other = answers_to(spec, shifted);
+  for (std::size_t i = 3 * 20; i < plain.size(); ++i)
+    EXPECT_NEAR(other[i] - 500, plain[i], i % 3 == 2 ? 1e-9 : 2e-2) << i;
+}
+
+TEST(RegressMix, IsCloseToTheBestExpert) {
+  // Experts of which one is good for a while and another later; the mix must lose little to the better one overall, and
+  // gain where two err in opposite directions.
+  SplitMix random(7);
+  Mix mix(3, 1, true);
+  std::vector<double> prediction(mix.width());
+  double loss = 0, losses[3] = {};
+  for (int t = 0; t < 3000; ++t) {
+    const double y = random.normal(), e = random.normal();
+    const double forecasts[3] = {y + 0.5 * e + 0.1 * random.normal(), y - 0.5 * e + 0.1 * random.normal(), 100 * e};
+    mix.predict(forecasts, prediction.data());
+    loss += (prediction[0] - y) * (prediction[0] - y);
+    for (int j = 0; j < 3; ++j) losses[j] += (forecasts[j] - y) * (forecasts[j] - y);
+    mix.update(prediction.data(), &y);
+  }
+  EXPECT_LT(loss, 0.6 * std::min(losses[0], losses[1]));
+}
+
+TEST(RegressMix, AnExpertThatIsNotANumberSleeps) {
+  Mix mix(2, 1, true);
+  std::vector<double> prediction(mix.width());
+  for (int t = 0; t < 50; ++t) {
+    const double y = t % 5, forecasts[2] = {y + 0.1, t > 20 ? std::nan("") : y};
+    mix.predict(forecasts, prediction.data());
+    EXPECT_TRUE(std::isfinite(prediction[0]));
+    if (t > 22) {
+      EXPECT_NEAR(prediction[0], y + 0.1, 0.2);
+    }
+    mix.update(prediction.data(), &y);
+  }
+}
+
+TEST(RegressLayer, AQuestionLeavesNoTrace) {
+  // Rows without a pair are answered from the memory as it is, and the rows after them as if they had not been.
+  for (const char* text : {"nlms", "rls", "rls:decay=0.9", "kalman", "softmax-attention", "rwkv-7"}) {
+    StreamLayer plain(text, 2, 1), asked(text, 2, 1);
+    SplitMix random(3);
+    for (int t = 0; t < 40; ++t) {
+      Block block = one_row(2, 1);
+      block.rows = 1, block.has_pair[0] = 1, block.may_be_asked_again[0] = 1;
+      for (double& x : block.keys) x = random.normal();
+      for (double& x : block.queries) x = random.normal();
+      block.values[0] = random.normal();
+      double a = 0, b = 0, again = 0;
+      plain.run(block, &a), asked.run(block, &b);
+      EXPECT_EQ(a, b) << text << " " << t;
+      block.has_pair[0] = 0;
+      asked.run(block, &again);
+      EXPECT_EQ(again, b) << text << " " << t;
+    }
+  }
+}
+
+TEST(RegressColumns, Dates) {
+  const std::pair<const char*, double> dates[] = {{"1970-01-01", 0},
+                                                  {"1970-01-02", 86400},
+                                                  {" 2024-02-29 ", 1709164800},
+                                                  {"2024/03/01", 1709251200},
+                                                  {"2024-03", 1709251200},
+                                                  {"2024-03-01T01:02:03.5", 1709251200 + 3723.5},
+                                                  {"2024-03-01 01:02", 1709251200 + 3720},
+                                                  {"2024-03-01T01:02Z", 1709251200 + 3720},
+                                                  {"2024-03-01T01:02+01:30", 1709251200 - 1680},
+                                                  {"1969-12-31T23:00", -3600},
+                                                  {"1709251200", 1709251200},
+                                                  {"1709251200000", 1709251200}};
+  for (const auto& [text, expected] : dates) {
+    double seconds = -1;
+    EXPECT_TRUE(parse_date(text, seconds)) << text;
+    EXPECT_EQ(seconds, expected) << text;
+  }
+  for (const char* text :
+       {"", "monday", "2024-02-30", "2024-13-01", "2024-3-1", "2024-03-01T25:00", "2024-03-01x", "nan"}) {
+    double seconds;
+    EXPECT_FALSE(parse_date(text, seconds)) << text;
+  }
+}
+
+TEST(RegressColumns, CategoriesHaveSlotsAndThenShareThem) {
+  const auto encoder = category_encoder(3);
+  std::vector<double> out(3);
+  const auto slot = [&](const char* word) {
+    EXPECT_TRUE(encoder->encode(word, out.data()));
+    EXPECT_EQ(out[0] + out[1] + out[2], 1);
+    return std::find(out.begin(), out.end(), 1.0) - out.begin();
+  };
+  EXPECT_EQ(slot("north"), 0);
+  EXPECT_EQ(slot("south"), 1);
+  EXPECT_EQ(slot(" north"), 0);
+  EXPECT_EQ(slot("east"), 2);
+  const auto shared = slot("west");
+  EXPECT_EQ(slot("west"), shared);
+  EXPECT_EQ(slot("south"), 1);
+}
+
+TEST(RegressArchive, DamageIsNoticed) {
+  Archive out;
+  std::vector<double> numbers = {1, 2, 3};
+  std::string text = "three";
+  out(numbers, text);
+  const std::string file = out.file();
+  const auto reads = [](const std::string& bytes) {
+    Archive in(bytes, "m");
+    std::vector<double> n;
+    std::string t;
+    in(n, t);
+    in.finish();
+    return n == std::vector<double>{1, 2, 3} && t == "three";
+  };
+  EXPECT_TRUE(reads(file));
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    std::string damaged = file;
+    damaged[i] = static_cast<char>(damaged[i] ^ 4);
+    EXPECT_THROW(reads(damaged), Error) << i;
+    EXPECT_THROW(reads(file.substr(0, i)), Error) << i;
+  }
+}
+
+TEST(RegressComparisons, PValues) {
+  // Equal but for noise: not significant; clearly worse: significant. By hand: d = 1, 2, 3 has t = 2 sqrt(3) sqrt(2/3)
+  // with the deviation sqrt(2/3) and the correction (n - 1) / n, p = 0.0742 with 2 degrees of freedom.
+  Comparisons three(2, 1);
+  for (double d : {1.0, 2.0, 3.0}) three.add({d, 0});
+  EXPECT_NEAR(three.p(0, 1), student_tail(2 * std::sqrt(3.0 / (2.0 / 3) * 2 / 3), 2), 1e-12);
+  EXPECT_EQ(three.p(0, 1), three.p(1, 0));
+  EXPECT_TRUE(std::isnan(three.p(0, 0)));
+  SplitMix random(5);
+  Comparisons many(3, 4);
+  for (int t = 0; t < 2000; ++t) {
+    const double a = random.normal(), b = random.normal();
+    many.add({a * a, b * b, 1.3 * a * a + 0.2});
+  }
+  EXPECT_GT(many.p(0, 1), 0.01);
+  EXPECT_LT(many.p(0, 2), 1e-6);
 }
 
 TEST(RegressMoments, ConstantColumnsHaveDeviationOne) {

@@ -178,12 +178,16 @@ while [ $lives -lt 400 ]; do
   pid=$!
   if [ $kills -lt 50 ]; then
     sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
-    kill -9 $pid 2> /dev/null && kills=$((kills + 1))
+    kill -9 $pid 2> /dev/null
   fi
-  if wait $pid 2> /dev/null; then
-    [ $kills -ge 50 ] && break
-    rm -rf killed  # finished too soon to be killed: once more from the start
-  fi
+  wait $pid 2> /dev/null
+  case $? in
+    137) kills=$((kills + 1)) ;;
+    0) [ $kills -lt 50 ] || break
+       rm -rf killed ;;  # finished too soon to be killed: once more from the start
+    *) bad "a life of the run that is killed" "$(head -c 300 err)"
+       break ;;
+  esac
 done
 check "killed 50 times" [ $kills -ge 50 ]
 same "50 kills: the same bytes" steady/model.safetensors killed/model.safetensors

@@ -233,7 +233,12 @@ const zoo::Declaration& find_declaration(std::string_view name) {
     if (d.info.name == name) return d;
   std::vector<std::string> names;
   for (const zoo::Declaration& d : all) names.push_back(d.info.name);
-  const std::string nearest = nearest_word(name, names);
+  const auto lower = [](std::string_view text) {
+    std::string out(text);
+    for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    return out;
+  };
+  const std::string nearest = nearest_word(lower(name), names);
   throw Error(
       "there is no layer '" + std::string(name) + "'" + (nearest.empty() ? "" : "; did you mean '" + nearest + "'?") +
           (nearest.empty() ? "; `ttr layers` lists them, and a recipe such as 'equal / linear / gd(1)' works too"

@@ -182,7 +182,14 @@ class Head {
     const LinearProblem<T>& a = p.linear;
     const double g = number(a.g, row, t, head, 0), decay = std::exp(g);
     triangle.fade(std::exp(g / 2));
-    if (p.ridge) {
+    if (p.ridge && triangle.dimension() == 0 &&
+        std::all_of(share, share + K, [](double part) { return part == 0; })) {
+      for (Size j = 0; j < K; ++j) {
+        share[j] = std::max(least_share, decay);
+        k[j] = std::sqrt(decay * static_cast<double>(p.ridge(head, j)));
+      }
+      triangle.start(k);
+    } else if (p.ridge) {
       std::fill_n(k, K, 0.0);
       for (Size j = 0; j < K; ++j) {
         const bool fresh = share[j] == 0;

@@ -65,6 +65,18 @@ class Triangle {
     while (faded()) remove();
   }
 
+  /// The rows root_j e_j at once into a triangle without any: R = diag(root), B = I, in K^2 and not K^3. Rows so small that
+  /// their squares would vanish are left out, as add() leaves them out.
+  void start(const double* root) {
+    const double most = *std::max_element(root, root + K);
+    for (Size j = 0; j < K; ++j) {
+      if (!(root[j] > old_cut * most)) continue;
+      std::fill_n(B + rank * K, K, 0.0);
+      B[rank * K + j] = 1, R[rank * K + rank] = root[j];
+      ++rank;
+    }
+  }
+
   /// y [rank] = R'^{-1} B q : the answer is Z' y, and q' pinv(H) q = y' y. A row without a pivot says nothing.
   void read(const double* q, double* out) const {
     if (B) s.mat_vec(rank, K, B, K, q, out);
