@@ -59,6 +59,31 @@ TEST(ModelStack, StartsAtTheConstruction) {
             std::string::npos);
 }
 
+// With QKNorm every query and key has the length sqrt(K) at the start.
+TEST(ModelSession, LogitBound) {
+  Config c;
+  c.stack = "softmax(map.q=rms, map.k=rms, heads=2)";
+  c.vocabulary = 16, c.width = 16, c.mlp = "none", c.time = 3;
+  const std::int32_t tokens[] = {1, 2, 3}, labels[] = {2, 3, 4};
+  const Batch<float> batch{.batch = 1, .time = 3, .tokens = tokens, .labels = labels};
+  Model<float> normed(c, 3);
+  Session<float> one(normed, 1, 3);
+  EXPECT_EQ(one.logit_bound(), 0);
+  one.forward(batch);
+  EXPECT_NEAR(one.logit_bound(), std::sqrt(8.0), 1e-3);
+  c.stack = "softmax(heads=2, key_heads=1)*2";
+  Model<float> plain(c, 3);
+  Session<float> two(plain, 1, 3);
+  two.forward(batch);
+  const double before = two.logit_bound();
+  EXPECT_GT(before, 0);
+  for (const Parameter& p : plain.parameters())  // queries, keys and values three times as long
+    if (p.name.ends_with("mixer.in"))
+      for (std::size_t i = 0; i < p.size; ++i) plain.values()[p.offset + i] *= 3;
+  two.forward(batch);
+  EXPECT_GT(two.logit_bound(), 5 * before);
+}
+
 TEST(ModelStack, Errors) {
   const struct {
     const char *text, *says;
