@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace ttr::model {
@@ -117,8 +118,11 @@ void inverse_root(Gemm<double>& gemm, std::ptrdiff_t n, int order, double mass, 
     for (std::ptrdiff_t i = 0; i < size; ++i) root[i] = i % (n + 1) == 0 ? T(1) : T(0);
     return;
   }
+  // A is a sum that was rounded, so that eigenvalues that should be zero may be below it by some roundings of the trace.
+  const double least = 8 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  const double added = std::max(damping / static_cast<double>(n), least) * trace;
   for (std::ptrdiff_t i = 0; i < n; ++i) {
-    M[i * n + i] += damping * trace / static_cast<double>(n);
+    M[i * n + i] += added;
     for (std::ptrdiff_t j = 0; j < i; ++j) M[i * n + j] = M[j * n + i] = (M[i * n + j] + M[j * n + i]) / 2;
   }
   for (std::ptrdiff_t i = 0; i < size; ++i) length += M[i] * M[i];

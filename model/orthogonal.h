@@ -23,7 +23,8 @@ template <class T>
 void iterate(std::ptrdiff_t n, const T* A, T* Q, std::vector<double>& work);
 
 /// root [n, n] = (A / mass + damping trace(A / mass) / n I)^(-1/order), order 2 or 4, of the symmetric A without negative
-/// eigenvalues; the identity if A is 0. In double by the coupled Newton iteration
+/// eigenvalues; the identity if A is 0. Eight roundings of T times the trace are added at least, as A was rounded. In
+/// double by the coupled Newton iteration
 ///   M = s A, X = s^(1/order) I ;  Y = ((order + 1) I - M) / order, X = X Y, M = Y^order M    until M = I,
 /// which keeps M = X^order A and therefore does not lose digits (Guo, Higham 2006).
 template <class T>

@@ -334,6 +334,26 @@ TEST(Optimiser, ShampooFollowsItsFormula) {
   expect_trajectory(c, 1e-9);
 }
 
+// A gradient of rank one: L and R have one eigenvalue and zeros, some of which float rounds to less than the damping mends.
+TEST(Optimiser, ShampooOfRankOneInFloat) {
+  constexpr std::size_t n = 96;
+  Parameter p;
+  p.name = "square", p.extent = {n, n}, p.size = n * n, p.matrix = true;
+  const std::vector<Parameter> list = {p};
+  OptimiserConfig c;
+  c.method = "shampoo", c.rate = 0.01, c.every = 1, c.decay = 0;
+  Optimiser<float> optimiser(list, c);
+  std::vector<float> w(n * n), g(n * n);
+  for (std::size_t s = 0; s < 8; ++s) {
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j < n; ++j)
+        g[i * n + j] = static_cast<float>(std::sin(1.0 + 3.7 * static_cast<double>(i + s)) *
+                                          std::cos(2.0 + 1.3 * static_cast<double>(j * (s + 1))));
+    optimiser.step(w, g);
+    for (const float x : w) ASSERT_LT(std::abs(x), 1.0f) << "step " << s;
+  }
+}
+
 TEST(Optimiser, Groups) {
   const Paces paces = {{"table", {0.5, 0.3}}, {"vector", {1, 0.05}}, {"pair", {0, 0.1}}, {"wide", {2, 0}}};
   for (const char* method : {"adamw", "sgd", "muon", "soap", "shampoo"}) {

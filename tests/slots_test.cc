@@ -221,10 +221,10 @@ TEST(Slots, EveryLayerHasTheBitsOfPlainRuns) {
 // A prompt in the form that is best for it, then tokens that are taken back: the bits of the prompt alone, in a batch and
 // packed.
 TEST(Slots, TokensBehindAPromptAreTakenBack) {
-  for (const char* text :
-       {"gated-deltanet", "mamba-2", "mesanet", "titans", "window-rls", "softmax-attention:window=7", "rwkv-7",
-        "log-linear-attention", "kernel-regression", "equal / kernel(gauss) / sgd(beta)",
-        "window(5) / kernel(gauss) / sgd(beta)", "gated-deltaproduct", "deltaformer"}) {
+  for (const char* text : {"gated-deltanet", "mamba-2", "mesanet", "titans", "window-rls",
+                           "softmax-attention:window=7", "rwkv-7", "log-linear-attention", "kernel-regression",
+                           "equal / kernel(gauss) / sgd(beta)", "window(5) / kernel(gauss) / sgd(beta)",
+                           "equal / linear / descend(2, step=0.03)", "gated-deltaproduct", "deltaformer"}) {
     SCOPED_TRACE(text);
     for (const bool packed : {false, true}) {
       Options options;

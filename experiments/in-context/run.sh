@@ -7,3 +7,4 @@ source "$here/../common/sweep.sh.inc"
 sweep piecewise
 [ -n "$quick" ] || sweep linear
 [ -n "$quick" ] || sweep recall
+[ -n "$quick" ] || sweep permutations

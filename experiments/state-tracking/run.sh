@@ -5,7 +5,6 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=../common/sweep.sh.inc
 source "$here/../common/sweep.sh.inc"
 sweep parity
-[ -n "$quick" ] || sweep lengths
 sweep groups
 [ -n "$quick" ] || sweep s5
 [ -n "$quick" ] || sweep modular

@@ -91,7 +91,7 @@ Kept kept_of(const KernelArgs<T>& o, ConstState state, std::size_t n) {
 template <class T>
 bool has_room(const KernelArgs<T>& o, State state) {
   for (std::size_t n = 0; n < o.sequences().size(); ++n)
-    if (kept_of(o, state, n).kept > o.body().state_place(state, o.step().state).capacity) return false;
+    if (kept_of(o, state, n).kept > o.body().capacity(state)) return false;
   return true;
 }
 
