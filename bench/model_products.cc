@@ -2,11 +2,12 @@
 // of model/gemm.h beside the libraries that are made for it, those that are found when this runs: OpenBLAS, BLIS, oneDNN.
 // (Opened by name: OpenBLAS and BLIS have the same symbols and cannot be linked together.)
 //
-//   build-bench/bench/ttr_model_products [--markdown]        GFLOP/s on one and two threads, the best of rounds in turn
+//   build-bench/bench/ttr_model_products                     GFLOP/s on one and two threads, the best of rounds in turn
+//   build-bench/bench/ttr_model_products --processor-time    one thread by its processor time, where other programs run
 #include <dlfcn.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -97,8 +98,9 @@ std::vector<float> numbers(Size size, unsigned seed) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  const bool markdown = count > 1 && std::strcmp(arguments[1], "--markdown") == 0;
-  ttr::threads::prepare(2);
+  const bool alone = count > 1 && std::strcmp(arguments[1], "--processor-time") == 0;
+  const std::size_t teams = alone ? 1 : 2;
+  ttr::threads::prepare(static_cast<int>(teams));
   const std::vector<Library> all = libraries();
   std::vector<Product> products;
   const auto add = [&](Size rows, Size in, Size out) {
@@ -107,41 +109,40 @@ int main(int count, char** arguments) {
     products.push_back({"x' dy", in, out, rows, true, false});
   };
   for (const Size n : {64, 128, 256, 384, 512, 1024, 2048}) add(n <= 256 ? 8192 : n <= 512 ? 4096 : 2048, n, n);
-  add(1024, 128, 514), add(1024, 128, 8192);
+  add(1024, 128, 516), add(1024, 128, 8192);
 
-  std::printf("%s%-5s %s %5s %s %5s %s %5s", markdown ? "| " : "", "kind", markdown ? "|" : "", "rows",
-              markdown ? "|" : "", "in", markdown ? "|" : "", "out");
+  std::printf("| kind | rows | in | out |");
   for (const Library& library : all)
-    std::printf(" %s %8s, 1  %s 2  ", markdown ? "|" : "", library.name.c_str(), markdown ? "|" : "");
-  std::printf("%s\n", markdown ? "|" : "");
-  if (markdown) {
-    std::printf("|");
-    for (std::size_t i = 0; i < 4 + 2 * all.size(); ++i) std::printf("---|");
-    std::printf("\n");
-  }
+    for (std::size_t team = 1; team <= teams; ++team) std::printf(" %s, %zu |", library.name.c_str(), team);
+  std::printf("\n|");
+  for (std::size_t i = 0; i < 4 + teams * all.size(); ++i) std::printf("---|");
+  std::printf("\n");
+  const auto now = [&] {
+    timespec time;
+    clock_gettime(alone ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
   for (const Product& p : products) {
     const std::vector<float> A = numbers(p.M * p.K, 1), B = numbers(p.K * p.N, 2);
     std::vector<float> C(static_cast<std::size_t>(p.M * p.N)), first;
-    std::vector<double> best(2 * all.size(), 1e9);
+    std::vector<double> best(teams * all.size(), 1e9);
     for (int round = 0; round < 6; ++round)
       for (std::size_t i = 0; i < best.size(); ++i) {
-        const auto begin = std::chrono::steady_clock::now();
-        all[i / 2].call(p, A.data(), B.data(), C.data(), 1 + static_cast<int>(i % 2));
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        if (round > 0) best[i] = std::min(best[i], took.count());
+        const double begin = now();
+        all[i / teams].call(p, A.data(), B.data(), C.data(), 1 + static_cast<int>(i % teams));
+        if (round > 0) best[i] = std::min(best[i], now() - begin);
         if (first.empty()) first = C;
         for (std::size_t j = 0; round == 0 && j < C.size(); j += 97)  // all of them compute the same
           if (std::abs(C[j] - first[j]) > 1e-4f * std::sqrt(static_cast<float>(p.K))) {
-            std::fprintf(stderr, "%s and %s disagree\n", all[i / 2].name.c_str(), all[0].name.c_str());
+            std::fprintf(stderr, "%s and %s disagree\n", all[i / teams].name.c_str(), all[0].name.c_str());
             return 1;
           }
       }
     const double work = 2e-9 * static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
-    const char* const bar = markdown ? "|" : "";
-    const bool weight = p.left, input = p.right;
-    const Size rows = weight ? p.K : p.M, in = weight ? p.M : input ? p.N : p.K, out = input ? p.K : p.N;
-    std::printf("%s%-5s %s %5td %s %5td %s %5td", markdown ? "| " : "", p.kind, bar, rows, bar, in, bar, out);
-    for (const double seconds : best) std::printf(" %s %7.0f", bar, work / seconds);
-    std::printf("%s\n", markdown ? " |" : "");
+    const Size rows = p.left ? p.K : p.M, in = p.left ? p.M : p.right ? p.N : p.K, out = p.right ? p.K : p.N;
+    std::printf("| %s | %td | %td | %td |", p.kind, rows, in, out);
+    for (const double seconds : best) std::printf(" %.0f |", work / seconds);
+    std::printf("\n");
+    std::fflush(stdout);
   }
 }
