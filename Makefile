@@ -54,8 +54,9 @@ bench: build
 bench-kernels: $(DEPS)
 	@bash scripts/install-dependencies.sh bench
 	cmake --preset bench
-	cmake --build --preset bench -j $(JOBS) --target ttr_kernels ttr_products
+	cmake --build --preset bench -j $(JOBS) --target ttr_kernels ttr_products ttr_model_products
 	OMP_NUM_THREADS=1 build-bench/bench/ttr_products --benchmark_min_time=0.2
+	build-bench/bench/ttr_model_products
 	build-bench/bench/ttr_kernels --benchmark_min_time=0.2
 
 # Few tokens: a token executes the same among many.

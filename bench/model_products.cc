@@ -1,87 +1,147 @@
-// Products at the sizes of training, M = 8192 rows: y = x W, dx = dy W', dW = x' dy with W [n, n]; float, all threads.
-// Those of model/gemm.h, the library's tiles without packing, and OpenBLAS if it was found when this was built.
+// Products at the sizes of training: y = x W, dx = dy W', dW = x' dy with W [n, n], and a head W [128, 8192]; float. Those
+// of model/gemm.h beside the libraries that are made for it, those that are found when this runs: OpenBLAS, BLIS, oneDNN.
+// (Opened by name: OpenBLAS and BLIS have the same symbols and cannot be linked together.)
 //
-//   build-bench/bench/ttr_model_products [THREADS]        GFLOP/s, the best of several rounds in turn
+//   build-bench/bench/ttr_model_products [--markdown]        GFLOP/s on one and two threads, the best of rounds in turn
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "model/gemm.h"
 #include "threads/pool.h"
-#ifdef TTR_WITH_OPENBLAS
-#include <cblas.h>
-#endif
+
+namespace {
+
+using Size = std::ptrdiff_t;
+
+struct Product {
+  const char* kind;
+  Size M, N, K;
+  bool left, right;  // stored transposed
+  Size lda() const { return left ? M : K; }
+  Size ldb() const { return right ? K : N; }
+};
+using Call = std::function<void(const Product&, const float* A, const float* B, float* C, int threads)>;
+struct Library {
+  std::string name;
+  Call call;
+};
+
+void* open_first(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (void* const found = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND)) return found;
+  return nullptr;
+}
+template <class F>
+F symbol(void* library, const char* name) {
+  return reinterpret_cast<F>(dlsym(library, name));
+}
+
+std::vector<Library> libraries() {
+  std::vector<Library> all;
+  all.push_back({"ttr", [](const Product& p, const float* A, const float* B, float* C, int threads) {
+                   static ttr::model::Gemm<float> one(1), two(2);
+                   ttr::model::Gemm<float>& gemm = threads == 1 ? one : two;
+                   if (p.left) gemm.tn(p.M, p.N, p.K, A, p.lda(), B, p.ldb(), 0, C, p.N);
+                   else if (p.right) gemm.nt(p.M, p.N, p.K, A, p.lda(), B, p.ldb(), 0, C, p.N);
+                   else gemm.nn(p.M, p.N, p.K, A, p.lda(), B, p.ldb(), 0, C, p.N);
+                 }});
+  using Cblas =
+      void (*)(int, int, int, int, int, int, float, const float*, int, const float*, int, float, float*, int);
+  const auto blas = [&](const char* name, void* library, const char* set_threads) {
+    if (!library) return;
+    const auto gemm = symbol<Cblas>(library, "cblas_sgemm");
+    const auto set = symbol<void (*)(long)>(library, set_threads);
+    if (!gemm || !set) return;
+    all.push_back({name, [=](const Product& p, const float* A, const float* B, float* C, int threads) {
+                     set(threads);
+                     constexpr int by_rows = 101, plain = 111, transposed = 112;
+                     gemm(by_rows, p.left ? transposed : plain, p.right ? transposed : plain, int(p.M), int(p.N),
+                          int(p.K), 1, A, int(p.lda()), B, int(p.ldb()), 0, C, int(p.N));
+                   }});
+  };
+  blas("OpenBLAS", open_first({"libopenblas.so.0", "openblas-pthread/libopenblas.so.0"}), "openblas_set_num_threads");
+  blas("BLIS", open_first({"libblis.so.4", "libblis.so.3", "blis-openmp/libblis.so.4"}),
+       "bli_thread_set_num_threads");
+  if (void* const dnnl = open_first({"libdnnl.so.2", "libdnnl.so.3"})) {
+    using Sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t,
+                          const float*, std::int64_t, float, float*, std::int64_t);
+    const auto gemm = symbol<Sgemm>(dnnl, "dnnl_sgemm");
+    const auto set = symbol<void (*)(int)>(open_first({"libgomp.so.1"}), "omp_set_num_threads");
+    if (gemm && set)
+      all.push_back({"oneDNN", [=](const Product& p, const float* A, const float* B, float* C, int threads) {
+                       set(threads);
+                       gemm(p.left ? 'T' : 'N', p.right ? 'T' : 'N', p.M, p.N, p.K, 1, A, p.lda(), B, p.ldb(), 0, C,
+                            p.N);
+                     }});
+  }
+  return all;
+}
+
+std::vector<float> numbers(Size size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> x(static_cast<std::size_t>(size));
+  for (float& one : x) one = uniform(random);
+  return x;
+}
+
+}  // namespace
 
 int main(int count, char** arguments) {
-  using Size = std::ptrdiff_t;
-  const int threads = count > 1 ? std::atoi(arguments[1]) : 2;
-  if (threads > 1) ttr::threads::prepare(threads);
-  const Size M = 8192;
-  ttr::model::Gemm<float> gemm(threads);
-  const ttr::Simd<float>& simd = gemm.simd();
-  std::printf("%-5s %-4s %10s %10s %10s\n", "n", "kind", "model", "tiles", "BLAS");
-  for (const Size n : {64, 128, 256, 384, 512}) {
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    std::vector<float> x(static_cast<std::size_t>(M * n)), y(x.size()), w(static_cast<std::size_t>(n * n));
-    for (float& one : x) one = normal(random);
-    for (float& one : y) one = normal(random);
-    for (float& one : w) one = normal(random);
-    const float *const X = x.data(), *const W = w.data();
-    float *const Y = y.data(), *const V = w.data();
-    const struct {
-      const char* name;
-      std::function<void()> model, tiles, blas;
-    } kinds[] = {
-        {"nn", [&] { gemm.nn(M, n, n, X, n, W, n, 0, Y, n); }, [&] { simd.gemm_nn(M, n, n, 1, X, n, W, n, 0, Y, n); },
-#ifdef TTR_WITH_OPENBLAS
-         [&] {
-           cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, int(M), int(n), int(n), 1, X, int(n), W, int(n), 0,
-                       Y, int(n));
-         }
-#else
-         {}
-#endif
-        },
-        {"nt", [&] { gemm.nt(M, n, n, X, n, W, n, 0, Y, n); }, [&] { simd.gemm_nt(M, n, n, 1, X, n, W, n, 0, Y, n); },
-#ifdef TTR_WITH_OPENBLAS
-         [&] {
-           cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, int(M), int(n), int(n), 1, X, int(n), W, int(n), 0, Y,
-                       int(n));
-         }
-#else
-         {}
-#endif
-        },
-        {"tn", [&] { gemm.tn(n, n, M, X, n, Y, n, 0, V, n); }, [&] { simd.gemm_tn(n, n, M, 1, X, n, Y, n, 0, V, n); },
-#ifdef TTR_WITH_OPENBLAS
-         [&] {
-           cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, int(n), int(n), int(M), 1, X, int(n), Y, int(n), 0, V,
-                       int(n));
-         }
-#else
-         {}
-#endif
-        },
-    };
-    for (const auto& kind : kinds) {
-      double best[3] = {1e9, 1e9, 1e9};
-      const std::function<void()>* const calls[] = {&kind.model, &kind.tiles, &kind.blas};
-      const int rounds = n <= 256 ? 12 : 5;
-      for (int round = 0; round < rounds; ++round)
-        for (int i = 0; i < 3; ++i) {
-          if (!*calls[i]) continue;
-          const auto begin = std::chrono::steady_clock::now();
-          (*calls[i])();
-          const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-          if (round > 0) best[i] = std::min(best[i], took.count());
-        }
-      const double work = 2e-9 * static_cast<double>(M) * static_cast<double>(n) * static_cast<double>(n);
-      std::printf("%-5td %-4s %10.1f %10.1f %10.1f\n", n, kind.name, work / best[0], work / best[1], work / best[2]);
-    }
+  const bool markdown = count > 1 && std::strcmp(arguments[1], "--markdown") == 0;
+  ttr::threads::prepare(2);
+  const std::vector<Library> all = libraries();
+  std::vector<Product> products;
+  const auto add = [&](Size rows, Size in, Size out) {
+    products.push_back({"x W", rows, out, in, false, false});
+    products.push_back({"dy W'", rows, in, out, false, true});
+    products.push_back({"x' dy", in, out, rows, true, false});
+  };
+  for (const Size n : {64, 128, 256, 384, 512, 1024, 2048}) add(n <= 256 ? 8192 : n <= 512 ? 4096 : 2048, n, n);
+  add(1024, 128, 514), add(1024, 128, 8192);
+
+  std::printf("%s%-5s %s %5s %s %5s %s %5s", markdown ? "| " : "", "kind", markdown ? "|" : "", "rows",
+              markdown ? "|" : "", "in", markdown ? "|" : "", "out");
+  for (const Library& library : all)
+    std::printf(" %s %8s, 1  %s 2  ", markdown ? "|" : "", library.name.c_str(), markdown ? "|" : "");
+  std::printf("%s\n", markdown ? "|" : "");
+  if (markdown) {
+    std::printf("|");
+    for (std::size_t i = 0; i < 4 + 2 * all.size(); ++i) std::printf("---|");
+    std::printf("\n");
+  }
+  for (const Product& p : products) {
+    const std::vector<float> A = numbers(p.M * p.K, 1), B = numbers(p.K * p.N, 2);
+    std::vector<float> C(static_cast<std::size_t>(p.M * p.N)), first;
+    std::vector<double> best(2 * all.size(), 1e9);
+    for (int round = 0; round < 6; ++round)
+      for (std::size_t i = 0; i < best.size(); ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        all[i / 2].call(p, A.data(), B.data(), C.data(), 1 + static_cast<int>(i % 2));
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        if (round > 0) best[i] = std::min(best[i], took.count());
+        if (first.empty()) first = C;
+        for (std::size_t j = 0; round == 0 && j < C.size(); j += 97)  // all of them compute the same
+          if (std::abs(C[j] - first[j]) > 1e-4f * std::sqrt(static_cast<float>(p.K))) {
+            std::fprintf(stderr, "%s and %s disagree\n", all[i / 2].name.c_str(), all[0].name.c_str());
+            return 1;
+          }
+      }
+    const double work = 2e-9 * static_cast<double>(p.M) * static_cast<double>(p.N) * static_cast<double>(p.K);
+    const char* const bar = markdown ? "|" : "";
+    const bool weight = p.left, input = p.right;
+    const Size rows = weight ? p.K : p.M, in = weight ? p.M : input ? p.N : p.K, out = input ? p.K : p.N;
+    std::printf("%s%-5s %s %5td %s %5td %s %5td", markdown ? "| " : "", p.kind, bar, rows, bar, in, bar, out);
+    for (const double seconds : best) std::printf(" %s %7.0f", bar, work / seconds);
+    std::printf("%s\n", markdown ? " |" : "");
   }
 }

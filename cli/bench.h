@@ -58,4 +58,13 @@ struct FormsOptions {
 };
 int run_bench_forms(const FormsOptions&);  // forms
 
+struct TrainBenchOptions {
+  std::vector<std::string> layers = {"gated-deltanet"};  // the mixer of every block: a name or a stack's block
+  std::vector<int> threads;                              // empty: all of the machine
+  int blocks = 2, width = 128, heads = 2, time = 256, batch = 32, vocabulary = 256;
+  int runs = 9;  // steps; the median counts
+  bool quick = false, json = false;
+};
+int run_bench_train(const TrainBenchOptions&);  // train; with ttr::model only
+
 }  // namespace ttr::cli

@@ -484,27 +484,32 @@ double network_flops(const std::string& name, const Plan& plan) {
 
 }  // namespace
 
-double useful_flops_per_token(const CaseRun& run) {
+double recurrence_flops(const std::string& layer, double key_dim, double value_dim, double heads, double time) {
   // The plain recurrence; multiples of K V per token and head.
-  static const std::map<std::string, double> counts = {{"gla", 5},     {"hgrn-2", 5},
-                                                       {"rwkv-6", 5},  {"simple-gla", 5},
-                                                       {"retnet", 5},  {"lightning-attention", 5},
-                                                       {"mamba-2", 5}, {"gated-deltanet", 7},
-                                                       {"kda", 7},     {"rwkv-7", 9},
+  static const std::map<std::string, double> counts = {{"gla", 5},      {"hgrn-2", 5},
+                                                       {"rwkv-6", 5},   {"simple-gla", 5},
+                                                       {"retnet", 5},   {"lightning-attention", 5},
+                                                       {"mamba-2", 5},  {"mlstm", 5},
+                                                       {"deltanet", 6}, {"gated-deltanet", 7},
+                                                       {"kda", 7},      {"rwkv-7", 9},
                                                        {"dplr", 9}};
+  if (layer == "softmax-attention") return 2 * (key_dim + value_dim) * (time + 1) / 2 * heads;
+  const auto found = counts.find(layer);
+  return found == counts.end() ? std::numeric_limits<double>::quiet_NaN()
+                               : found->second * key_dim * value_dim * heads;
+}
+
+double useful_flops_per_token(const CaseRun& run) {
   const BenchCase& c = run.spec();
   const double K = c.key_dim, V = c.value_dim, H = c.heads, T = static_cast<double>(c.time);
   const std::string name = c.layer.substr(0, c.layer.find(':'));
-  if (name == "softmax-attention" && c.layer == name) {
-    if (c.pass == Pass::step) return 2 * (K + V) * (T + 0.5 * history_steps) * H;
-    return (c.pass == Pass::both ? 3.5 : 1) * 2 * (K + V) * (T + 1) / 2 * H;  // backward: 5 products instead of 2
-  }
+  const bool attention = name == "softmax-attention" && c.layer == name;
+  if (attention && c.pass == Pass::step) return 2 * (K + V) * (T + 0.5 * history_steps) * H;
+  if (attention) return (c.pass == Pass::both ? attention_both : 1) * recurrence_flops(name, K, V, H, T);
   if ((name == "ttt-linear" || name == "ttt-mlp" || name == "lact") && c.pass == Pass::forward)
     return network_flops(name, run.plan()) * H;
-  const auto found = counts.find(name);
-  if (found == counts.end() || c.pass == Pass::both || c.layer != name)
-    return std::numeric_limits<double>::quiet_NaN();
-  return found->second * K * V * H;
+  if (c.pass == Pass::both) return std::numeric_limits<double>::quiet_NaN();
+  return recurrence_flops(c.layer, K, V, H, T);
 }
 
 }  // namespace ttr::cli

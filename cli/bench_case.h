@@ -79,6 +79,10 @@ struct CaseCheck {
 /// Compares the case with the literal solution on a few tokens, and with the recurrent form in double on more.
 CaseCheck check_case(CaseRun&);
 
+/// Floating-point operations of the plain recurrence, forwards, per token of a sequence of `time`; NaN where no count is
+/// published. Attention: both passes are `attention_both` times that, because backward has 5 products instead of 2.
+double recurrence_flops(const std::string& layer, double key_dim, double value_dim, double heads, double time);
+inline constexpr double attention_both = 3.5;
 /// Floating-point operations of the plain recurrence per token of the case, all heads; NaN where no count is published.
 double useful_flops_per_token(const CaseRun&);
 

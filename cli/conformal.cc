@@ -22,7 +22,7 @@ void Conformal::widths(double* half) const {
     const Column& column = columns_[v];
     const std::size_t n = column.errors.size();
     half[v] = std::numeric_limits<double>::infinity();
-    if (static_cast<double>(n) * (1 - level_) < 1) continue;
+    if (static_cast<double>(n) * (1 - level_) < 1 - 1e-9) continue;
     sorted_ = column.errors;
     // The k-th smallest with k = ceil((n + 1)(1 - a)): a new error from the same distribution is below it with at least
     // that probability.

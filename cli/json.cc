@@ -75,34 +75,4 @@ bool Json::is_null() const { return value_->json.is_null(); }
 double Json::number() const { return value_->json.is_number() ? value_->json.get<double>() : std::nan(""); }
 std::string Json::text() const { return value_->json.is_string() ? value_->json.get<std::string>() : ""; }
 
-Header parse_safetensors_header(std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) throw Error("the header is not a JSON object");
-  Header header;
-  for (const auto& item : json.items()) {
-    const std::string& name = item.key();
-    const nlohmann::json& entry = item.value();
-    if (name == "__metadata__") {
-      if (!entry.is_object()) throw Error("__metadata__ of the header is not an object");
-      for (const auto& [key, value] : entry.items())
-        header.metadata[key] = value.is_string() ? value.get<std::string>() : value.dump();
-      continue;
-    }
-    const auto shape = entry.find("shape"), offsets = entry.find("data_offsets"), type = entry.find("dtype");
-    const bool whole = entry.is_object() && shape != entry.end() && offsets != entry.end() && type != entry.end() &&
-                       type->is_string() && shape->is_array() && offsets->is_array() && offsets->size() == 2;
-    if (!whole) throw Error("tensor '" + name + "' of the header lacks dtype, shape or data_offsets");
-    HeaderTensor tensor{name, type->get<std::string>(), {}, 0, 0};
-    const auto integer = [&](const nlohmann::json& number) {
-      if (!number.is_number_unsigned() || number.get<std::uint64_t>() > (std::uint64_t{1} << 48))
-        throw Error("tensor '" + name + "' of the header has the impossible number " + number.dump());
-      return static_cast<std::int64_t>(number.get<std::uint64_t>());
-    };
-    for (const auto& extent : *shape) tensor.shape.push_back(integer(extent));
-    tensor.begin = integer((*offsets)[0]), tensor.end = integer((*offsets)[1]);
-    header.tensors.push_back(std::move(tensor));
-  }
-  return header;
-}
-
 }  // namespace ttr::cli

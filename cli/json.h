@@ -48,17 +48,4 @@ class Json {
   std::unique_ptr<Value> value_;
 };
 
-/// One tensor of a safetensors header.
-struct HeaderTensor {
-  std::string name, type;  // "in.q", "F32"
-  std::vector<std::int64_t> shape;
-  std::int64_t begin = 0, end = 0;
-};
-struct Header {
-  std::vector<HeaderTensor> tensors;
-  std::map<std::string, std::string> metadata;
-};
-/// Parses the JSON header of a safetensors file; throws ttr::Error.
-Header parse_safetensors_header(std::string_view text);
-
 }  // namespace ttr::cli

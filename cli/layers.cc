@@ -50,6 +50,9 @@ std::vector<std::string> absent_forms_of(const Plan& p) {
   return sentences;
 }
 
+// Of tokens or pairs: all states have them, and a layer's page need not say so.
+bool is_count(const StateInfo& s) { return s.shape == "B"; }
+
 bool grows(const Plan& p) { return p.tokens_kept({}) >= 0; }
 
 // Bytes of state per sequence; of one token for states that grow.
@@ -162,7 +165,8 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
   table("inputs     (B batch, T time, H heads, G key heads, K key_dim, V value_dim" + other_letters(p), p.inputs());
   table("outputs", p.outputs());
   if (!p.states().empty()) fmt::print("\nstates\n");
-  for (const StateInfo& s : p.states()) fmt::print("  {:<10} [{}]  {}\n", s.name, s.shape, s.meaning);
+  for (const StateInfo& s : p.states())
+    if (!is_count(s)) fmt::print("  {:<10} [{}]  {}\n", s.name, s.shape, s.meaning);
   if (!info.settings.empty()) fmt::print("\nsettings   (as in {}:{}=...)\n", info.name, info.settings.front().name);
   for (const SettingInfo& s : info.settings)
     fmt::print("  {:<10} {}{}\n", s.name, s.meaning,
@@ -200,7 +204,8 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
   fmt::print("| | shape | meaning |\n|---|---|---|\n");
   for (const InputInfo& i : p.inputs()) fmt::print("| `{}` | [{}] | {} |\n", i.name, i.shape, cell(i.meaning));
   for (const InputInfo& i : p.outputs()) fmt::print("| -> `{}` | [{}] | {} |\n", i.name, i.shape, cell(i.meaning));
-  for (const StateInfo& s : p.states()) fmt::print("| state `{}` | [{}] | {} |\n", s.name, s.shape, cell(s.meaning));
+  for (const StateInfo& s : p.states())
+    if (!is_count(s)) fmt::print("| state `{}` | [{}] | {} |\n", s.name, s.shape, cell(s.meaning));
   if (!info.settings.empty()) {
     fmt::print("\n## Settings\n\n| | meaning | on a stream |\n|---|---|---|\n");
     for (const SettingInfo& s : info.settings)

@@ -240,12 +240,13 @@ struct BenchVerb {
   ttr::cli::GrowthOptions growth;
   ttr::cli::AttentionOptions attention;
   ttr::cli::FormsOptions forms;
+  ttr::cli::TrainBenchOptions train;
   CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *attention_command = nullptr,
-           *forms_command = nullptr;
+           *forms_command = nullptr, *train_command = nullptr;
 
   void declare(CLI::App& app) {
     command = app.add_subcommand(
-        "bench", "Measure speed against the machine's limits; also stability, growth, attention, forms");
+        "bench", "Measure speed against the machine's limits; also stability, growth, attention, forms, train");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -308,9 +309,15 @@ struct BenchVerb {
     forms_command->add_option("--write", forms.write, "write the table: src/families/common/choice_table.inc");
     forms_command->add_flag("--quick", forms.quick, "small sizes and one run: tests the program, not the speed");
     forms_command->add_flag("--json", forms.json, "print JSON");
+#ifdef TTR_WITH_MODEL
+    declare_train();
+#endif
   }
   int run(const std::string& text) {
     speed.command = growth.command = attention.command = text;
+#ifdef TTR_WITH_MODEL
+    if (*train_command) return run_bench_train(train);
+#endif
     return *stability_command   ? run_bench_stability(stability)
            : *growth_command    ? run_bench_growth(growth)
            : *attention_command ? run_bench_attention(attention)
@@ -319,6 +326,28 @@ struct BenchVerb {
   }
 
  private:
+  void declare_train() {
+    train_command =
+        command->add_subcommand("train", "Training a small model: tokens per second, and where the time goes");
+    const auto number = [&](const char* name, int& value, const char* meaning) {
+      train_command->add_option(name, value, meaning)->capture_default_str();
+    };
+    train_command->add_option("--layer", train.layers, "the mixer of every block; may be given several times")
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    number("--blocks", train.blocks, "blocks of mixer and perceptron");
+    number("--width", train.width, "of the residual stream");
+    number("--heads", train.heads, "of a mixer, width / heads wide");
+    number("--time", train.time, "tokens of a sequence");
+    number("--batch", train.batch, "sequences of a step");
+    number("--vocabulary", train.vocabulary, "tokens to choose from");
+    train_command->add_option("--threads", train.threads, "threads (default: all cores)")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    number("--runs", train.runs, "steps; the median is reported");
+    train_command->add_flag("--quick", train.quick, "small sizes and few steps: tests the program, not the speed");
+    train_command->add_flag("--json", train.json, "print JSON");
+  }
   template <class Options>
   static void add_outputs(CLI::App* to, Options& options) {
     to->add_flag("--json", options.json, "print JSON");

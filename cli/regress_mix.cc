@@ -25,25 +25,31 @@ double Aggregation::predict(const double* forecasts) const {
 void Aggregation::update(const double* forecasts, double prediction, double value) {
   const double slope = 2 * (prediction - value), choices = std::log(static_cast<double>(weights_.size()) + 1);
   if (!std::isfinite(slope)) return;
-  double top = -std::numeric_limits<double>::infinity();
   for (std::size_t j = 0; j < weights_.size(); ++j) {
     const double r = slope * (prediction - forecasts[j]);
-    if (std::isfinite(r)) {
-      if (unit_[j] == 0) unit_[j] = std::abs(r);
-      largest_[j] = std::max(largest_[j], std::abs(r));
-      squares_[j] += r * r;
-      const double eta = squares_[j] > 0 ? std::min(1 / largest_[j], std::sqrt(choices / squares_[j])) : 0;
-      const double over = eta * r > 0.5 ? unit_[j] * std::exp2(std::ceil(std::log2(largest_[j] / unit_[j]))) : 0;
-      regret_[j] += (r - eta * r * r + over) / 2;
-    }
-    // An expert that has never differed from the mix has no rate of its own; any will do.
-    const double eta = squares_[j] > 0 ? std::min(1 / largest_[j], std::sqrt(choices / squares_[j])) : 1;
+    if (!std::isfinite(r)) continue;
+    if (unit_[j] == 0) unit_[j] = std::abs(r);
+    largest_[j] = std::max(largest_[j], std::abs(r));
+    squares_[j] += r * r;
+    const double eta = rate(j, choices);
+    const double over = eta * r > 0.5 ? unit_[j] * std::exp2(std::ceil(std::log2(largest_[j] / unit_[j]))) : 0;
+    regret_[j] += (r - eta * r * r + over) / 2;
+  }
+  // An expert that has never differed from the mix has no rate of its own, and gets the largest of the others.
+  double most = 0, top = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (std::size_t j = 0; j < weights_.size(); ++j) most = std::max(most, rate(j, choices));
+  if (most == 0) return;
+  for (std::size_t j = 0; j < weights_.size(); ++j) {
+    const double eta = squares_[j] > 0 ? rate(j, choices) : most;
     weights_[j] = std::log(eta) + eta * regret_[j];
     top = std::max(top, weights_[j]);
   }
-  double sum = 0;
   for (double& w : weights_) sum += w = std::exp(w - top);
   for (double& w : weights_) w /= sum;
+}
+
+double Aggregation::rate(std::size_t j, double choices) const {
+  return squares_[j] > 0 ? std::min(1 / largest_[j], std::sqrt(choices / squares_[j])) : 0;
 }
 
 Mix::Mix(std::size_t experts, std::size_t values, bool stacked) : experts_(experts), forecasts_(experts + 1) {

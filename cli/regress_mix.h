@@ -39,6 +39,8 @@ class Aggregation {
   void archive(Archive& a) { a(regret_, largest_, unit_, squares_, weights_); }
 
  private:
+  double rate(std::size_t expert, double choices) const;  // eta; 0 while it has never differed from the mix
+
   std::vector<double> regret_, largest_, unit_, squares_, weights_;  // unit_: the first |r| above 0
 };
 

@@ -33,20 +33,20 @@ RunFolder::RunFolder(std::string path, bool resume) : path_(std::move(path)) {
                   "--out");
 }
 
-RunFolder::~RunFolder() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+RunFolder::Handle::~Handle() {
+  if (number >= 0) ::close(number);
 }
 
 void RunFolder::lock() {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) throw Error(fmt::format("cannot open '{}': {}", path_, std::strerror(errno)), "--out");
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  folder_.number = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder_.number < 0) throw Error(fmt::format("cannot open '{}': {}", path_, std::strerror(errno)), "--out");
+  if (::flock(folder_.number, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw Error(fmt::format("another process trains in '{}'; wait for it, or name another folder", path_), "--out");
 }
 
 void RunFolder::open() {
   std::error_code failed;
-  if (descriptor_ < 0) {
+  if (folder_.number < 0) {
     fs::create_directories(path_, failed);
     if (failed) throw Error(fmt::format("cannot make the folder '{}': {}", path_, failed.message()), "--out");
     lock();

@@ -19,9 +19,6 @@ class RunFolder {
   /// Looks at `path` and changes nothing; throws Error if a run is there and `resume` is not wanted, if something else has
   /// this name, or if another process trains in it.
   RunFolder(std::string path, bool resume);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
 
   /// The checkpoint that is there, or empty.
   std::string found() const { return found_; }
@@ -39,8 +36,17 @@ class RunFolder {
  private:
   void lock();
 
+  // Closed, and with it the lock, also where the constructor throws.
+  struct Handle {
+    Handle() = default;
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+    ~Handle();
+    int number = -1;
+  };
+
   std::string path_, found_;
-  int descriptor_ = -1;
+  Handle folder_;
 };
 
 /// What eval, generate and inspect read where they are given a folder: its model, or its checkpoint while there is none;

@@ -83,6 +83,7 @@ void write_state(const Plan& plan, State state, const NamedNumbers& parts) {
       throw Error("state " + name + " has " + std::to_string(n) + " numbers, not " + std::to_string(numbers.size()));
     for (std::size_t i = 0; i < n; ++i)
       if (t.type == Type::f32) static_cast<float*>(t.data)[i] = static_cast<float>(numbers[i]);
+      else if (t.type == Type::i64) static_cast<std::int64_t*>(t.data)[i] = static_cast<std::int64_t>(numbers[i]);
       else static_cast<double*>(t.data)[i] = numbers[i];
   }
 }
@@ -98,7 +99,9 @@ NamedNumbers read_state(const Plan& plan, State state) {
     for (std::ptrdiff_t e : extent) n *= static_cast<std::size_t>(e);
     Numbers numbers(n);
     for (std::size_t i = 0; i < n; ++i)
-      numbers[i] = t.type == Type::f32 ? static_cast<const float*>(t.data)[i] : static_cast<const double*>(t.data)[i];
+      numbers[i] = t.type == Type::f32   ? static_cast<double>(static_cast<const float*>(t.data)[i])
+                   : t.type == Type::i64 ? static_cast<double>(static_cast<const std::int64_t*>(t.data)[i])
+                                         : static_cast<const double*>(t.data)[i];
     if (kept >= 0 && Axes(info.shape).find('N') == 1)
       numbers = slice(numbers, extent, 1, 0, std::min<std::int64_t>(kept, extent[1]));
     parts[info.name] = std::move(numbers);
@@ -300,7 +303,7 @@ Backward Runner::backward(const NamedNumbers& inputs, const NamedNumbers& initia
                           const NamedNumbers& d_final, Form form) const {
   StateBuffer state = fresh_state(plan_, capacity_, initial), d_end = fresh_state(plan_, capacity_, {}),
               d_start = d_end;
-  std::fill(d_end.memory.begin(), d_end.memory.end(), 0.0);
+  expect_ok(plan_, plan_.zero(d_end.state()), "");
   if (!d_final.empty()) write_state(plan_, d_end.state(), d_final);
   Backward result;
   result.inputs =

@@ -1,4 +1,4 @@
-// Reads .safetensors: 8 bytes little-endian header length, a JSON header, raw little-endian numbers.
+// .safetensors files (ttr/safetensors.h) whose numbers all become double.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@ namespace ttr::cli {
 
 struct StoredTensor {
   std::vector<std::int64_t> shape;
-  std::vector<double> numbers;  // F32, F64 and I64 all become double
+  std::vector<double> numbers;  // F32, F64 and I64
 };
 struct TensorFile {
   std::map<std::string, StoredTensor> tensors;

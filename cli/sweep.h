@@ -46,8 +46,7 @@ std::string now_text();
 
 /// Runs what is not in `folder` yet, at most `jobs` at a time. Returns all results, in the order of the runs; those
 /// that an interrupt left out have nothing saved. Throws Error where a run cannot be.
-std::vector<SweepResult> run_children(const std::vector<SweepRun>&, const std::string& folder, int jobs,
-                                      bool quiet);
+std::vector<SweepResult> run_children(const std::vector<SweepRun>&, const std::string& folder, int jobs, bool quiet);
 
 /// A line of the table: the best of `best`, and mean and standard deviation over `mean`.
 struct SweepGroup {

@@ -232,7 +232,7 @@ Plot sweep_plot(const SweepSpec& spec, const std::vector<SweepGroup>& groups) {
   const bool curves = x_axis == spec.axes.size() && spec.x.find('.') != std::string::npos;
   plot.x_label = !spec.x_label.empty() ? spec.x_label : heading(spec.x);
   plot.y_label = !spec.y_label.empty() ? spec.y_label : heading(y);
-  plot.whole_range = !spec.log_y;
+  plot.whole_range = true;
   std::vector<std::vector<std::size_t>> keys;
   for (const SweepGroup& group : groups) {
     std::vector<std::size_t> key;
@@ -250,7 +250,9 @@ Plot sweep_plot(const SweepSpec& spec, const std::vector<SweepGroup>& groups) {
       if (found == keys.end()) keys.push_back(key);
       Line line;
       line.label = name.empty() ? y : name;
-      line.hue = static_cast<int>(at) % 7, line.dash = static_cast<int>(at) / 7 % 4;
+      // Two settings tell lines apart: one by its hue, the other by its dash.
+      const bool two = key.size() == 2 && key[0] < 4 && key[1] < 7;
+      line.hue = static_cast<int>(two ? key[1] : at) % 7, line.dash = static_cast<int>(two ? key[0] : at / 7) % 4;
       line.points = !curves;
       plot.lines.push_back(line);
       plot.bands.push_back({{}, {}, {}, line.hue});
@@ -265,6 +267,7 @@ Plot sweep_plot(const SweepSpec& spec, const std::vector<SweepGroup>& groups) {
     };
     if (curves) {
       const std::vector<double> xs = group.chosen.front()->list(spec.x);
+      line.points = xs.size() < 8;
       for (std::size_t i = 0; i < xs.size(); ++i) {
         std::vector<double> ys;
         for (const SweepResult* one : group.chosen) {

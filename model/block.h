@@ -4,7 +4,11 @@
 //   mlp     r += hidden(RMSNorm(r) W_1) W_2
 //
 // forward(r) adds to r [N, width], N = batch time rows, and keeps what backward reads; backward(dr) turns the gradient of
-// what r became into that of what it was. Gradients of parameters are written, not added: each has one place of use.
+// what r became into that of what it was.
+//
+// A session takes the sequences of a batch a few at a time, forwards and backwards, so that what backward reads is still
+// in the caches. Gradients of matrices are added up by their products; other parameters have a gradient of the sequences
+// at hand, `gradient`, which is written, not added (each has one place of use), and then added to the `total`.
 #pragma once
 
 #include <algorithm>
@@ -21,18 +25,22 @@ namespace ttr::model {
 template <class T>
 class Shared {
  public:
-  /// `all`: tokens of a sequence over all calls, where states are carried from call to call; 0: every call begins anew.
-  Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size longest, Size all,
-         int thread_count)
+  /// `sequences` at a time, `rounds` times. `all`: tokens of a sequence over all calls, where states are carried from call
+  /// to call; 0: every call begins anew.
+  Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size rounds, Size longest,
+         Size all, int thread_count)
       : registry(of),
         values(all_values),
-        gradients(all_gradients),
+        totals(all_gradients),
         batch(sequences),
         time(longest),
         now(longest),
         carried(all),
         threads(thread_count),
-        gemm(thread_count) {}
+        gemm(thread_count, &watch),
+        parts_(rounds > 1 ? static_cast<Size>(of.total()) : 0),
+        packed_(2 * of.parameters().size()),
+        added_(of.parameters().size(), false) {}
 
   enum Scratch {
     out_gradient,
@@ -51,49 +59,131 @@ class Shared {
   void reserve_sums(Size numbers) { sums_size_ = std::max(sums_size_, numbers); }
   void allocate() {
     for (int i = 0; i < count; ++i) scratch_[i] = Buffer<T>(sizes_[i]);
-    work = Buffer<std::byte>(static_cast<Size>(work_bytes));
+    work_bytes = (work_bytes + 63) / 64 * 64;
+    work = Buffer<std::byte>(static_cast<Size>(work_bytes) * threads);
     sums = Buffer<double>(sums_size_);
+  }
+  Workspace workspace(int worker) const {
+    return {work.data() + static_cast<std::size_t>(worker) * work_bytes, work_bytes};
   }
   T* scratch(int which) const { return scratch_[which].data(); }
   const T* value(int parameter) const { return values + registry[parameter].offset; }
-  T* gradient(int parameter) const { return gradients + registry[parameter].offset; }
+  T* total(int parameter) const { return totals + registry[parameter].offset; }
+  T* gradient(int parameter) const { return (parts_.size() ? parts_.data() : totals) + registry[parameter].offset; }
+
+  /// A call begins: weights may have changed.
+  void begin() {
+    for (Packed& one : packed_) one.now = false;
+    first = true;
+  }
+  /// The sequences at hand are done: their gradients are added up.
+  void end_round(bool backward) {
+    if (backward && parts_.size())
+      for (std::size_t p = 0; p < added_.size(); ++p) {
+        const int parameter = static_cast<int>(p);
+        if (added_[p] || !registry[parameter].trained) continue;
+        const auto size = static_cast<Size>(registry[parameter].size);
+        if (first) std::copy_n(gradient(parameter), size, total(parameter));
+        else
+          for (Size i = 0; i < size; ++i) total(parameter)[i] += gradient(parameter)[i];
+      }
+    first = false;
+  }
+  /// The gradient of this parameter is added to its total where it is made.
+  void adds(int parameter) { added_[static_cast<std::size_t>(parameter)] = true; }
+
+  /// y [M,N] = x W + F for a parameter W [K,N]; F = null: none; F may be y.
+  void product(int parameter, Size M, const T* x, Size ldx, const T* F, Size ldf, T* y, Size ldy) {
+    const Stopwatch::Part part(&watch, &Times::product_forward);
+    gemm.rows(M, x, ldx, packed(parameter, false), F, ldf, y, ldy);
+  }
+  /// dx [M,K] = dy W', or plus that.
+  void product_input(int parameter, Size M, const T* dy, Size lddy, bool add, T* dx, Size lddx) {
+    const Stopwatch::Part part(&watch, &Times::product_input);
+    gemm.rows(M, dy, lddy, packed(parameter, true), add ? dx : nullptr, lddx, dx, lddx);
+  }
+  /// The total of W = x' dy over the M rows, or plus that.
+  void product_weight(int parameter, Size M, const T* x, Size ldx, const T* dy, Size lddy, bool add) {
+    const std::vector<std::ptrdiff_t>& extent = registry[parameter].extent;
+    adds(parameter);
+    gemm.tn(extent[0], extent[1], M, x, ldx, dy, lddy, add ? T(1) : T(0), total(parameter), extent[1]);
+  }
+  void product_weight(int parameter, Size M, const T* x, Size ldx, const T* dy, Size lddy) {
+    product_weight(parameter, M, x, ldx, dy, lddy, !first);
+  }
   Size rows() const { return batch * now; }
   Size most_rows() const { return batch * time; }
 
   const Registry& registry;
   const T* values;
-  T* gradients;
-  Size batch, time, now;  // now: tokens of the call at hand
+  T* totals;
+  Size batch, time, now;  // sequences at a time; now: tokens of the call at hand
+  bool first = true;      // no sequences of the call before those at hand
   Size carried;
   int threads;
+  Stopwatch watch;
   Gemm<T> gemm;
-  Buffer<std::byte> work;
+  Buffer<std::byte> work;  // work_bytes for every thread
   std::size_t work_bytes = 0;
   Buffer<double> sums;
 
  private:
+  struct Packed {
+    Panels<T> panels;
+    bool now = false;  // packed since the call began
+  };
+  const Panels<T>& packed(int parameter, bool transposed) {
+    Packed& one = packed_[2 * static_cast<std::size_t>(parameter) + (transposed ? 1 : 0)];
+    const std::vector<std::ptrdiff_t>& extent = registry[parameter].extent;
+    if (!one.now)
+      gemm.pack(extent[transposed ? 1 : 0], extent[transposed ? 0 : 1], value(parameter), extent[1], transposed,
+                one.panels);
+    one.now = true;
+    return one.panels;
+  }
+
   Size sizes_[count] = {}, sums_size_ = 0;
-  Buffer<T> scratch_[count];
+  Buffer<T> scratch_[count], parts_;
+  std::vector<Packed> packed_;  // every parameter, and transposed
+  std::vector<bool> added_;     // by parameter
 };
 
-/// A plan of the library, run from a fresh state, or from where the last call ended. Throws Error with the plan's own
-/// sentence where a call fails.
+/// A plan of the library, run from a fresh state, or from where the last call ended, on the sequences at hand. Every sequence is a task of its own, whatever
+/// the number of threads: gradients of inputs that the sequences share are added in their order. A single sequence is
+/// left to the plan's own threads. Throws Error with the plan's own sentence where a call fails.
 template <class T>
 class Call {
  public:
-  Call(std::string_view text, Shape shape, Options options, Shared<T>& shared);
+  /// The parts of the session's time that the calls belong to.
+  struct Parts {
+    Stopwatch::Seconds forward, backward;
+  };
+  Call(std::string_view text, Shape shape, Options options, Shared<T>& shared,
+       Parts parts = {&Times::norm, &Times::norm});
   void forward(const Inputs&, const Outputs&);
   void backward(const Inputs&, const Inputs& d_outputs, const Outputs& d_inputs);
-  void reset() { plan_.reset(State{state_.data(), static_cast<std::size_t>(state_.size())}); }
+  void reset();
   const Plan& plan() const { return plan_; }
-  std::size_t state_bytes() const { return static_cast<std::size_t>(state_.size()); }
+  std::size_t state_bytes() const { return own_bytes_ * static_cast<std::size_t>(shared_.batch); }
   /// Whether the state has a place for every token.
-  bool grows() const { return plan_.tokens_kept({state_.data(), state_bytes()}) >= 0; }
+  bool grows() const { return plan_.tokens_kept(state_of(0)) >= 0; }
 
  private:
+  /// The tensors of sequence i; those without a batch are common to all.
+  template <class AnyTensor>
+  NamedTensors<AnyTensor> of_sequence(const NamedTensors<AnyTensor>&, Size i, bool outputs) const;
+  bool common(std::string_view name, bool outputs) const;
+  State state_of(Size place) const {
+    return {states_.data() + static_cast<std::size_t>(place) * step_bytes_, own_bytes_};
+  }
+
   Plan plan_;
   Shared<T>& shared_;
-  Buffer<std::byte> state_, fresh_;
+  Parts parts_;
+  std::size_t own_bytes_ = 0, step_bytes_ = 0;  // of the state of a sequence, and from one to the next
+  Buffer<std::byte> states_, fresh_;            // of every thread (carried: of every sequence), and as a state begins
+  Buffer<T> sums_;                              // gradients of common inputs, by sequence
+  std::vector<Status> status_;                  // by sequence
 };
 
 /// RMSNorm over rows of `width`.

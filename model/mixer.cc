@@ -409,6 +409,7 @@ class Builder {
       mixer_.all_width += slot.width;
       mixer_.slots.push_back(std::move(slot));
     }
+    mixer_.all_width = (mixer_.all_width + 15) / 16 * 16;  // rows of the buffers begin on cache lines
     for (std::size_t i = columns.size(); i < mixer_.slots.size(); ++i) {
       Slot& slot = mixer_.slots[i];
       std::string from;

@@ -75,7 +75,7 @@ struct Mixer {
   Options options;
   std::vector<Slot> slots;  // those of n first, and of them those that are convolved
   std::vector<Constant> constants;
-  int in_width = 0, all_width = 0;  // columns of n W_in, of all slots
+  int in_width = 0, all_width = 0;  // columns of n W_in; of the buffers of all slots
   int convolved = 0;                // columns that the short convolution sees
   int taps = 0, levels = 1;
   std::string activation = "silu";  // of the convolution

@@ -13,7 +13,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
       shared_(shared),
       width_(config.width),
       norm_(shared, config.width, mixer.norm, config.norm_eps),
-      main_(mixer.text, mixer.shape, mixer.options, shared) {
+      main_(mixer.text, mixer.shape, mixer.options, shared, {&Times::mixer_forward, &Times::mixer_backward}) {
   const Size rows = shared.most_rows(), all = mixer.all_width, out = mixer.out_width;
   answer_dim_ = plan().extents(plan().outputs()[0].shape, 1).back();
   input_ = Buffer<T>(rows * width_), normed_ = Buffer<T>(rows * width_);
@@ -43,10 +43,6 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
       steps_.back().push_back(name ? std::make_unique<Call<T>>(name, shape, options, shared) : nullptr);
     }
     shared.reserve_sums(map_scratch(rows, slot.width));
-    if (slot.source >= 0) {
-      const Size from = mixer.slots[static_cast<std::size_t>(slot.source)].width;
-      shared.gemm.reserve(from, slot.width), shared.gemm.reserve(slot.width, from);
-    }
   }
   for (const Constant& one : mixer.constants) {
     const auto size = static_cast<Size>(shared.registry[one.parameter].size);
@@ -60,7 +56,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
         Options{.settings = {{"width", std::to_string(mixer.taps)},
                              {"activation", mixer.activation},
                              {"bias", mixer.taps_bias >= 0 ? "input" : "none"}}},
-        shared);
+        shared, typename Call<T>::Parts{&Times::convolution, &Times::convolution});
   for (std::size_t i = 0; i < mixer.added.size(); ++i) added_.emplace_back(rows * out);
   const bool gated = mixer.gate != Mixer::Gate::none;
   if (mixer.out_norm >= 0) {
@@ -83,8 +79,6 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
   shared.reserve(Shared<T>::out_gradient, rows * out), shared.reserve(Shared<T>::answer_gradient, rows * out);
   shared.reserve(Shared<T>::added_gradient, rows * out),
       shared.reserve(Shared<T>::normed_gradient, 2 * rows * width_);
-  shared.gemm.reserve(width_, mixer.in_width), shared.gemm.reserve(mixer.in_width, width_);
-  shared.gemm.reserve(out, width_), shared.gemm.reserve(width_, out);
 }
 
 template <class T>
@@ -168,6 +162,7 @@ void MixerBlock<T>::run_steps(int s) {
     const Place from = value(s, static_cast<int>(i)), to = value(s, static_cast<int>(i) + 1);
     if (step.kind == Step::Kind::convolution) continue;
     if (step.kind == Step::Kind::map) {
+      const Stopwatch::Part part(&shared_.watch, &Times::activation);
       map_forward(shared_.threads, shared_.gemm.simd(), map_call(step), shared_.rows(), Size(slot.width), from.data,
                   from.stride, to.data, to.stride);
     } else if (step.kind == Step::Kind::copy) {
@@ -192,6 +187,7 @@ void MixerBlock<T>::undo_steps(int s) {
     const Place dy = gradient(s, static_cast<int>(i) + 1);
     if (step.kind == Step::Kind::convolution) continue;
     if (step.kind == Step::Kind::map) {
+      const Stopwatch::Part part(&shared_.watch, &Times::activation);
       map_backward(shared_.threads, shared_.gemm.simd(), map_call(step), shared_.rows(), Size(slot.width), x.data,
                    x.stride, dy.data, dy.stride, dx.data, dx.stride,
                    step.bias < 0 ? nullptr : shared_.gradient(step.bias),
@@ -270,7 +266,7 @@ template <class T>
 void MixerBlock<T>::project() {
   const Size rows = shared_.rows(), in = mixer_.in_width, all = mixer_.all_width;
   const T* const W = shared_.value(mixer_.in);
-  shared_.gemm.nn(rows, in, width_, normed_.data(), width_, W, in, 0, levels_[0].data(), all);
+  shared_.product(mixer_.in, rows, normed_.data(), width_, nullptr, 0, levels_[0].data(), all);
   if (mixer_.shift < 0) return;
   const T* const m = shared_.value(mixer_.shift);
   T* const mixed = shared_.scratch(Shared<T>::weights);
@@ -291,10 +287,10 @@ template <class T>
 void MixerBlock<T>::undo_project(T* dn) {
   const Size rows = shared_.rows(), in = mixer_.in_width, all = mixer_.all_width;
   const T* const W = shared_.value(mixer_.in);
-  T* const dW = shared_.gradient(mixer_.in);
+  T* const dW = shared_.total(mixer_.in);
   const T* const du = shared_.scratch(Shared<T>::levels);
-  shared_.gemm.tn(width_, in, rows, normed_.data(), width_, du, all, 0, dW, in);
-  shared_.gemm.nt(rows, width_, in, du, all, W, in, 0, dn, width_);
+  shared_.product_weight(mixer_.in, rows, normed_.data(), width_, du, all);
+  shared_.product_input(mixer_.in, rows, du, all, false, dn, width_);
   if (mixer_.shift < 0) return;
   const T* const m = shared_.value(mixer_.shift);
   T* const dm = shared_.gradient(mixer_.shift);
@@ -350,10 +346,8 @@ void MixerBlock<T>::forward(T* r) {
     const Slot& slot = mixer_.slots[static_cast<std::size_t>(s)];
     if (slot.source >= 0) {
       const Slot& source = mixer_.slots[static_cast<std::size_t>(slot.source)];
-      const Place from = value(slot.source, static_cast<int>(source.steps.size()));
-      const Place to = value(s, 0);
-      shared_.gemm.nn(rows, slot.width, source.width, from.data, from.stride, shared_.value(slot.weight), slot.width,
-                      0, to.data, to.stride);
+      const Place from = value(slot.source, static_cast<int>(source.steps.size())), to = value(s, 0);
+      shared_.product(slot.weight, rows, from.data, from.stride, nullptr, 0, to.data, to.stride);
     }
     run_steps(s);
   }
@@ -370,8 +364,7 @@ void MixerBlock<T>::forward(T* r) {
   main_.forward(in, out);
   finish_forward();
   const Buffer<T>& last = gated_.size() ? gated_ : finished_.size() ? finished_ : answer_;
-  shared_.gemm.nn(rows, width_, mixer_.out_width, last.data(), mixer_.out_width, shared_.value(mixer_.out), width_,
-                  mixer_.residual ? T(1) : T(0), r, width_);
+  shared_.product(mixer_.out, rows, last.data(), mixer_.out_width, mixer_.residual ? r : nullptr, width_, r, width_);
 }
 
 template <class T>
@@ -394,6 +387,7 @@ void MixerBlock<T>::finish_forward() {
   for (const Buffer<T>& one : added_) add_rows(shared_.threads, rows, out_width, one.data(), finished_.data());
   if (gated_.size()) {
     const Place z = value(mixer_.gate_slot, 0);
+    const Stopwatch::Part part(&shared_.watch, &Times::activation);
     const T* const from = finished_.size() ? finished_.data() : answer_.data();
     gate_forward(shared_.threads, shared_.gemm.simd(), mixer_.gate, rows, out_width, from, z.data, z.stride,
                  gated_.data());
@@ -406,6 +400,7 @@ const T* MixerBlock<T>::finish_backward(const T* d_out) {
   const Size rows = shared_.rows(), out_width = mixer_.out_width;
   if (gated_.size()) {
     const Place z = value(mixer_.gate_slot, 0), dz = gradient(mixer_.gate_slot, 0);
+    const Stopwatch::Part part(&shared_.watch, &Times::activation);
     const T* const from = finished_.size() ? finished_.data() : answer_.data();
     T* const dx = shared_.scratch(Shared<T>::added_gradient);
     gate_backward(shared_.threads, shared_.gemm.simd(), mixer_.gate, rows, out_width, from, z.data, z.stride, d_out,
@@ -433,11 +428,10 @@ const T* MixerBlock<T>::finish_backward(const T* d_out) {
 template <class T>
 void MixerBlock<T>::backward(T* dr) {
   const Size rows = shared_.rows(), out_width = mixer_.out_width;
-  Gemm<T>& gemm = shared_.gemm;
   const Buffer<T>& last = gated_.size() ? gated_ : finished_.size() ? finished_ : answer_;
   T* const d_last = shared_.scratch(Shared<T>::out_gradient);
-  gemm.tn(out_width, width_, rows, last.data(), out_width, dr, width_, 0, shared_.gradient(mixer_.out), width_);
-  gemm.nt(rows, out_width, width_, dr, width_, shared_.value(mixer_.out), width_, 0, d_last, out_width);
+  shared_.product_weight(mixer_.out, rows, last.data(), out_width, dr, width_);
+  shared_.product_input(mixer_.out, rows, dr, width_, false, d_last, out_width);
   const T* const d_answer = finish_backward(d_last);
   // What was added after the norm has the gradient of the sum: of the gate if there is one, else of W_out's input.
   const T* const d_added = gated_.size() ? shared_.scratch(Shared<T>::added_gradient) : d_last;
@@ -482,11 +476,9 @@ void MixerBlock<T>::backward(T* dr) {
     const Slot& source = mixer_.slots[static_cast<std::size_t>(slot.source)];
     const int end = static_cast<int>(source.steps.size());
     const Place from = value(slot.source, end), d_from = gradient(slot.source, end), du = gradient(s, 0);
-    gemm.tn(source.width, slot.width, rows, from.data, from.stride, du.data, du.stride, 0,
-            shared_.gradient(slot.weight), slot.width);
-    const bool add = begun[static_cast<std::size_t>(slot.source)];
-    gemm.nt(rows, source.width, slot.width, du.data, du.stride, shared_.value(slot.weight), slot.width,
-            add ? T(1) : T(0), d_from.data, d_from.stride);
+    shared_.product_weight(slot.weight, rows, from.data, from.stride, du.data, du.stride);
+    shared_.product_input(slot.weight, rows, du.data, du.stride, begun[static_cast<std::size_t>(slot.source)],
+                          d_from.data, d_from.stride);
     begun[static_cast<std::size_t>(slot.source)] = true;
   }
   undo_convolve();

@@ -7,6 +7,7 @@
 #include "ttr/model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -20,7 +21,18 @@
 namespace ttr::model {
 namespace {
 
-constexpr Size label_group = 256;
+// Rows whose outputs are computed at a time: a million outputs, where that is at least 256 rows.
+Size label_group(Size classes) { return std::clamp<Size>((Size{1} << 20) / classes, 256, 1024); }
+
+// Sequences that go through the model at a time: few, so that what backward reads is still in the caches; enough rows for
+// the products and enough sequences for threads. It follows from the model and the batch alone, because it is the order in
+// which gradients are added. A divisor of the batch: the plans are made for a number of sequences.
+int sequences_at_a_time(const Config& c, int batch) {
+  constexpr int rows = 1024, tasks = 8;
+  int sequences = std::min(tasks, batch);
+  while (batch % sequences != 0 || (sequences < batch && static_cast<Size>(sequences) * c.time < rows)) ++sequences;
+  return sequences;
+}
 
 void check(const Config& c) {
   const auto refuse = [](const std::string& key, const std::string& why) { throw Error(key + " " + why, key); };
@@ -155,6 +167,7 @@ std::int64_t Model<T>::state_numbers(int time) const {
       if (word.word == "window" && !word.arguments.empty() && word.arguments[0].is_number())
         pairs = std::min(pairs, static_cast<std::int64_t>(word.arguments[0].number()));
     for (const StateInfo& part : made.states()) {
+      if (part.shape == "B") continue;  // a count
       std::int64_t numbers = Axes(part.shape).has_any("N") ? pairs : 1;
       for (const std::ptrdiff_t n : made.extents(part.shape, time)) numbers *= n;
       all += numbers;
@@ -170,10 +183,13 @@ struct Session<T>::Body {
   /// `carried` as in Shared; a session with it has no gradients and no losses.
   Body(const Model<T>& of, int batch, int time, int threads, int carried = 0)
       : model(of.body()),
+        sequences(batch),
+        at_a_time(carried ? batch : sequences_at_a_time(model.config, batch)),
         gradients(carried ? 0 : static_cast<Size>(model.registry.total())),
-        shared(model.registry, model.values.data(), gradients.data(), batch, time, carried, threads) {
+        shared(model.registry, model.values.data(), gradients.data(), at_a_time, batch / at_a_time, time, carried,
+               threads) {
     const Config& c = model.config;
-    const Size rows = shared.most_rows(), width = c.width;
+    const Size rows = shared.most_rows(), width = c.width, all = static_cast<Size>(batch) * time;
     if (threads > 1) threads::prepare(threads);
     for (std::size_t i = 0; i < model.mixers.size(); ++i) {
       const Mixer& mixer = model.mixers[i];
@@ -184,8 +200,6 @@ struct Session<T>::Body {
     if (model.read_last) read_last = std::make_unique<ReadLastBlock<T>>(*model.read_last, c, shared);
     norm = std::make_unique<Norm<T>>(shared, c.width, model.norm, c.norm_eps);
     r = Buffer<T>(rows * width), normed = Buffer<T>(rows * width);
-    shared.gemm.reserve(width, model.outputs), shared.gemm.reserve(model.outputs, width);
-    shared.gemm.reserve(std::max(1, c.input_dim), width);
     if (carried) {
       picked = Buffer<T>(batch * width), outputs = Buffer<T>(batch * model.outputs);
       shared.allocate();
@@ -193,27 +207,39 @@ struct Session<T>::Body {
     }
     dr = Buffer<T>(rows * width), d_normed = Buffer<T>(rows * width);
     if (c.loss == "squared") {
-      outputs = Buffer<T>(rows * model.outputs), d_outputs = Buffer<T>(rows * model.outputs);
+      outputs = Buffer<T>(all * model.outputs), d_outputs = Buffer<T>(rows * model.outputs);
     } else {
-      logits = Buffer<T>(label_group * model.outputs);
-      picked = Buffer<T>(label_group * width), d_picked = Buffer<T>(label_group * width);
-      places = Buffer<std::int32_t>(rows), labels = Buffer<std::int32_t>(rows);
+      const Size group = label_group(model.outputs);
+      logits = Buffer<T>(group * model.outputs), picked = Buffer<T>(group * width),
+      d_picked = Buffer<T>(group * width);
+      places = Buffer<std::int32_t>(rows), labels = Buffer<std::int32_t>(rows), largest = Buffer<std::int32_t>(group);
     }
     losses = Buffer<double>(rows);
-    predicted = Buffer<std::int32_t>(rows);
+    predicted = Buffer<std::int32_t>(all);
+    for (const Parameter& p : model.registry.parameters())
+      if (p.matrix) shared.gemm.reserve_tn(p.extent[0], p.extent[1], rows);
     shared.reserve_sums(map_scratch(rows, width));
     shared.allocate();
   }
 
+  Measure timed(const Batch<T>& given, bool backward) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Measure measure = run(given, backward);
+    shared.watch.times.all += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return measure;
+  }
+
   void check(const Batch<T>&, bool judged, Size longest) const;
-  void through(const Batch<T>&);  // from tokens to `normed`
+  void through(const std::int32_t* tokens, const T* given);  // from tokens or rows to `normed`
   Measure run(const Batch<T>&, bool backward);
-  Measure labelled(const Batch<T>&, bool backward);
-  Measure squared(const Batch<T>&, bool backward);
+  void round(const Batch<T>&, Size row, bool backward, Measure&);  // the sequences from `row` on
+  void labelled(const std::int32_t* label, std::int32_t* best, bool backward, Measure&);
+  void squared(const Batch<T>&, Size row, bool backward, Measure&);
   void head_forward(Size rows, const T* x, T* y);
-  void head_backward(Size rows, const T* x, const T* dy, T* dx, bool add);
+  void head_backward(Size rows, const T* x, const T* dy, T* dx);
 
   const typename Model<T>::Body& model;
+  int sequences, at_a_time;
   Buffer<T> gradients;
   Shared<T> shared;
   std::vector<std::unique_ptr<TokenMixer<T>>> mixers;
@@ -221,7 +247,7 @@ struct Session<T>::Body {
   std::unique_ptr<ReadLastBlock<T>> read_last;
   std::unique_ptr<Norm<T>> norm;
   Buffer<T> r, normed, dr, d_normed, outputs, d_outputs, logits, picked, d_picked;
-  Buffer<std::int32_t> places, labels, predicted;
+  Buffer<std::int32_t> places, labels, largest, predicted;
   Buffer<double> losses;
 };
 
@@ -229,9 +255,9 @@ template <class T>
 void Session<T>::Body::check(const Batch<T>& batch, bool judged, Size longest) const {
   const Config& c = model.config;
   const auto refuse = [](const std::string& why) { throw Error(why, "batch"); };
-  if (batch.batch != shared.batch)
+  if (batch.batch != sequences)
     refuse("the batch has " + std::to_string(batch.batch) + " sequences; the session was made for " +
-           std::to_string(shared.batch));
+           std::to_string(sequences));
   if (batch.time < 1 || batch.time > longest)
     refuse("the batch has " + std::to_string(batch.time) + " tokens per sequence; the session was made for 1 to " +
            std::to_string(longest));
@@ -239,7 +265,7 @@ void Session<T>::Body::check(const Batch<T>& batch, bool judged, Size longest) c
     refuse(c.vocabulary > 0 ? "the batch has no tokens" : "the batch has no rows");
   if (judged && (c.loss == "squared" ? !batch.targets : !batch.labels))
     refuse(c.loss == "squared" ? "the batch has no targets for the squared loss" : "the batch has no labels");
-  const Size rows = shared.batch * batch.time;
+  const Size rows = static_cast<Size>(sequences) * batch.time;
   const auto in_range = [&](const std::int32_t* numbers, int limit, bool negative, const char* what) {
     for (Size i = 0; i < rows; ++i)
       if (numbers[i] >= limit || (!negative && numbers[i] < 0))
@@ -254,91 +280,79 @@ void Session<T>::Body::check(const Batch<T>& batch, bool judged, Size longest) c
 template <class T>
 void Session<T>::Body::head_forward(Size rows, const T* x, T* y) {
   const Size width = model.config.width, out = model.outputs;
-  if (model.head >= 0) shared.gemm.nn(rows, out, width, x, width, shared.value(model.head), out, 0, y, out);
-  else shared.gemm.nt(rows, out, width, x, width, shared.value(model.embedding), width, 0, y, out);
+  if (model.head >= 0) shared.product(model.head, rows, x, width, nullptr, 0, y, out);
+  else shared.product_input(model.embedding, rows, x, width, false, y, out);
 }
 
 template <class T>
-void Session<T>::Body::head_backward(Size rows, const T* x, const T* dy, T* dx, bool add) {
+void Session<T>::Body::head_backward(Size rows, const T* x, const T* dy, T* dx) {
   const Size width = model.config.width, out = model.outputs;
-  const T beta = add ? T(1) : T(0);
   if (model.head >= 0) {
-    shared.gemm.tn(width, out, rows, x, width, dy, out, beta, shared.gradient(model.head), out);
-    shared.gemm.nt(rows, width, out, dy, out, shared.value(model.head), out, 0, dx, width);
-  } else {  // the embedding's gradient begins here; that of its rows is added
-    shared.gemm.tn(out, width, rows, dy, out, x, width, beta, shared.gradient(model.embedding), width);
-    shared.gemm.nn(rows, width, out, dy, out, shared.value(model.embedding), width, 0, dx, width);
+    shared.product_weight(model.head, rows, x, width, dy, out, true);
+    shared.product_input(model.head, rows, dy, out, false, dx, width);
+  } else {
+    shared.product_weight(model.embedding, rows, dy, out, x, width, true);
+    shared.product(model.embedding, rows, dy, out, nullptr, 0, dx, width);
   }
 }
 
+// measure.counted is that of the whole batch.
 template <class T>
-Measure Session<T>::Body::labelled(const Batch<T>& batch, bool backward) {
+void Session<T>::Body::labelled(const std::int32_t* label, std::int32_t* best, bool backward, Measure& measure) {
   const Size rows = shared.rows(), width = model.config.width, classes = model.outputs;
   Size count = 0;
-  std::fill_n(predicted.data(), predicted.size(), -1);
+  std::fill_n(best, rows, -1);
   for (Size i = 0; i < rows; ++i)
-    if (batch.labels[i] >= 0)
-      places.data()[count] = static_cast<std::int32_t>(i), labels.data()[count++] = batch.labels[i];
-  Measure measure;
-  measure.counted = count;
-  if (backward) {
-    std::fill_n(d_normed.data(), rows * width, T(0));
-    const int head = model.head >= 0 ? model.head : model.embedding;
-    if (count == 0) std::fill_n(shared.gradient(head), model.registry[head].size, T(0));
-  }
-  const T weight = count ? 1 / static_cast<T>(count) : T(0);
-  for (Size begin = 0; begin < count; begin += label_group) {
-    const Size group = std::min(label_group, count - begin);
+    if (label[i] >= 0) places.data()[count] = static_cast<std::int32_t>(i), labels.data()[count++] = label[i];
+  if (backward && count < rows) std::fill_n(d_normed.data(), rows * width, T(0));
+  const T weight = measure.counted ? 1 / static_cast<T>(measure.counted) : T(0);
+  const Size most = label_group(classes);
+  for (Size begin = 0; begin < count; begin += most) {
+    const Size group = std::min(most, count - begin);
     const std::int32_t* const at = places.data() + begin;
-    for (Size i = 0; i < group; ++i) std::copy_n(normed.data() + at[i] * width, width, picked.data() + i * width);
+    embed_forward(shared.threads, group, width, at, normed.data(), picked.data());
     head_forward(group, picked.data(), logits.data());
-    std::int32_t best[label_group];
     cross_entropy(shared.threads, shared.gemm.simd(), group, classes, logits.data(), labels.data() + begin, weight,
-                  losses.data() + begin, best);
+                  losses.data() + begin, largest.data());
     for (Size i = 0; i < group; ++i) {
-      predicted.data()[at[i]] = best[i];
-      measure.correct += best[i] == labels.data()[begin + i];
+      best[at[i]] = largest.data()[i];
+      measure.correct += largest.data()[i] == labels.data()[begin + i];
     }
     if (!backward) continue;
-    head_backward(group, picked.data(), logits.data(), d_picked.data(), begin > 0);
-    for (Size i = 0; i < group; ++i) std::copy_n(d_picked.data() + i * width, width, d_normed.data() + at[i] * width);
+    head_backward(group, picked.data(), logits.data(), d_picked.data());
+    scatter_rows(shared.threads, group, width, at, d_picked.data(), d_normed.data());
   }
-  for (Size i = 0; i < count; ++i) measure.loss += losses.data()[i] / static_cast<double>(count);
-  return measure;
+  for (Size i = 0; i < count; ++i) measure.loss += losses.data()[i] / static_cast<double>(measure.counted);
 }
 
 template <class T>
-Measure Session<T>::Body::squared(const Batch<T>& batch, bool backward) {
+void Session<T>::Body::squared(const Batch<T>& batch, Size row, bool backward, Measure& measure) {
   const Size rows = shared.rows(), out = model.outputs;
-  head_forward(rows, normed.data(), outputs.data());
-  Measure measure;
-  for (Size i = 0; i < rows; ++i) measure.counted += !batch.counted || batch.counted[i];
+  T* const y = outputs.data() + row * out;
+  head_forward(rows, normed.data(), y);
   const double weight = measure.counted ? 1 / (static_cast<double>(measure.counted) * static_cast<double>(out)) : 0;
   for (Size i = 0; i < rows; ++i) {
-    const bool counts = !batch.counted || batch.counted[i];
+    const bool counts = !batch.counted || batch.counted[row + i];
     double sum = 0;
     for (Size j = i * out; j < (i + 1) * out; ++j) {
-      const T error = counts ? outputs.data()[j] - batch.targets[j] : T(0);
+      const T error = counts ? y[j] - batch.targets[row * out + j] : T(0);
       sum += static_cast<double>(error) * static_cast<double>(error);
       d_outputs.data()[j] = error * static_cast<T>(2 * weight);
     }
     measure.loss += weight * sum;
   }
-  if (backward) head_backward(rows, normed.data(), d_outputs.data(), d_normed.data(), false);
-  return measure;
+  if (backward) head_backward(rows, normed.data(), d_outputs.data(), d_normed.data());
 }
 
 template <class T>
-void Session<T>::Body::through(const Batch<T>& batch) {
-  shared.now = batch.time;
+void Session<T>::Body::through(const std::int32_t* tokens, const T* given) {
   const Config& c = model.config;
   const Size rows = shared.rows(), width = c.width;
   if (model.embedding >= 0) {
-    embed_forward(shared.threads, rows, width, batch.tokens, shared.value(model.embedding), r.data());
+    embed_forward(shared.threads, rows, width, tokens, shared.value(model.embedding), r.data());
   } else {
     MapCall<T> add{Map::none, 1, shared.value(model.read_bias), nullptr, 1};
-    shared.gemm.nn(rows, width, c.input_dim, batch.rows, c.input_dim, shared.value(model.read_in), width, 0, r.data(),
-                   width);
+    shared.product(model.read_in, rows, given, c.input_dim, nullptr, 0, r.data(), width);
     map_forward(shared.threads, shared.gemm.simd(), add, rows, width, r.data(), width, r.data(), width);
   }
   for (std::size_t i = 0; i < mixers.size(); ++i) {
@@ -350,13 +364,18 @@ void Session<T>::Body::through(const Batch<T>& batch) {
 }
 
 template <class T>
-Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
-  check(batch, true, shared.time);
-  through(batch);
+void Session<T>::Body::round(const Batch<T>& batch, Size row, bool backward, Measure& measure) {
   const Config& c = model.config;
   const Size rows = shared.rows(), width = c.width;
-  const Measure measure = c.loss == "squared" ? squared(batch, backward) : labelled(batch, backward);
-  if (!backward) return measure;
+  const std::int32_t* const tokens = batch.tokens ? batch.tokens + row : nullptr;
+  const T* const given = batch.rows ? batch.rows + row * c.input_dim : nullptr;
+  through(tokens, given);
+  {
+    const Stopwatch::Part part(&shared.watch, &Times::head);
+    if (c.loss == "squared") squared(batch, row, backward, measure);
+    else labelled(batch.labels + row, predicted.data() + row, backward, measure);
+  }
+  if (!backward) return;
   std::fill_n(dr.data(), rows * width, T(0));
   norm->backward(r.data(), d_normed.data(), dr.data());
   if (read_last) read_last->backward(dr.data());
@@ -365,14 +384,32 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
     mixers[i]->backward(dr.data());
   }
   if (model.embedding >= 0) {
-    T* const table = shared.gradient(model.embedding);
-    if (model.head >= 0) std::fill_n(table, model.registry[model.embedding].size, T(0));
-    embed_backward(shared.threads, rows, width, batch.tokens, dr.data(), table);
+    embed_backward(shared.threads, rows, width, tokens, dr.data(), shared.total(model.embedding));
   } else {
-    shared.gemm.tn(c.input_dim, width, rows, batch.rows, c.input_dim, dr.data(), width, 0,
-                   shared.gradient(model.read_in), width);
+    shared.product_weight(model.read_in, rows, given, c.input_dim, dr.data(), width);
     map_backward<T>(shared.threads, shared.gemm.simd(), {}, rows, width, r.data(), width, dr.data(), width, dr.data(),
                     width, shared.gradient(model.read_bias), nullptr, shared.sums.data());
+  }
+}
+
+template <class T>
+Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
+  check(batch, true, shared.time);
+  shared.now = batch.time;
+  shared.begin();
+  const Size all = static_cast<Size>(sequences) * batch.time;
+  Measure measure;
+  for (Size i = 0; i < all; ++i)
+    measure.counted +=
+        batch.labels && model.config.loss != "squared" ? batch.labels[i] >= 0 : !batch.counted || batch.counted[i];
+  for (const int table : {model.head, model.embedding})  // rounds, groups of labels and tokens add to them
+    if (backward && table >= 0) {
+      shared.adds(table);
+      std::fill_n(shared.total(table), model.registry[table].size, T(0));
+    }
+  for (Size row = 0; row < all; row += shared.rows()) {
+    round(batch, row, backward, measure);
+    shared.end_round(backward);
   }
   return measure;
 }
@@ -404,11 +441,11 @@ template <class T>
 Session<T>::Session(Session&&) noexcept = default;
 template <class T>
 Measure Session<T>::forward(const Batch<T>& batch) {
-  return body_->run(batch, false);
+  return body_->timed(batch, false);
 }
 template <class T>
 Measure Session<T>::gradient(const Batch<T>& batch) {
-  return body_->run(batch, true);
+  return body_->timed(batch, true);
 }
 template <class T>
 std::span<T> Session<T>::gradients() noexcept {
@@ -416,7 +453,7 @@ std::span<T> Session<T>::gradients() noexcept {
 }
 template <class T>
 std::span<const std::int32_t> Session<T>::predicted() const noexcept {
-  return {body_->predicted.data(), static_cast<std::size_t>(body_->shared.rows())};
+  return {body_->predicted.data(), static_cast<std::size_t>(body_->sequences * body_->shared.now)};
 }
 template <class T>
 double Session<T>::logit_bound() const {
@@ -427,7 +464,12 @@ double Session<T>::logit_bound() const {
 template <class T>
 std::span<const T> Session<T>::outputs() const noexcept {
   if (body_->outputs.size() == 0) return {};
-  return {body_->outputs.data(), static_cast<std::size_t>(body_->shared.rows() * body_->model.outputs)};
+  return {body_->outputs.data(),
+          static_cast<std::size_t>(body_->sequences * body_->shared.now * body_->model.outputs)};
+}
+template <class T>
+const Times& Session<T>::times() const noexcept {
+  return body_->shared.watch.times;
 }
 
 // A session that carries its states, in pieces of a prompt.
@@ -496,14 +538,15 @@ std::span<const T> Decoder<T>::advance(const Batch<T>& batch) {
                 "batch");
   const Size width = s.model.config.width, longest = s.shared.time, input = s.model.config.input_dim;
   s.check(batch, false, batch.time);
+  s.shared.begin();
   for (Size begin = 0; begin < batch.time; begin += longest) {
     const Size now = std::min(longest, batch.time - begin);
     for (Size i = 0; i < s.shared.batch; ++i)
       if (input)
         std::copy_n(batch.rows + (i * batch.time + begin) * input, now * input, b.rows.data() + i * now * input);
       else std::copy_n(batch.tokens + i * batch.time + begin, now, b.tokens.data() + i * now);
-    s.through(
-        {.batch = batch.batch, .time = static_cast<int>(now), .tokens = b.tokens.data(), .rows = b.rows.data()});
+    s.shared.now = now;
+    s.through(b.tokens.data(), b.rows.data());
     b.seen += now;
   }
   for (Size i = 0; i < s.shared.batch; ++i)

@@ -306,6 +306,13 @@ void embed_forward(int threads, Size rows, Size width, const std::int32_t* token
   });
 }
 
+template <class T>
+void scatter_rows(int threads, Size rows, Size width, const std::int32_t* numbers, const T* x, T* y) {
+  over_rows(threads, rows, [&](Size begin, Size end, Size) {
+    for (Size i = begin; i < end; ++i) std::copy_n(x + i * width, width, y + numbers[i] * width);
+  });
+}
+
 // Rows of the table meet tokens of several row blocks: tasks are columns, and tokens come in their order.
 template <class T>
 void embed_backward(int threads, Size rows, Size width, const std::int32_t* tokens, const T* dr, T* d_table) {
@@ -322,20 +329,22 @@ void embed_backward(int threads, Size rows, Size width, const std::int32_t* toke
 template <class T>
 void cross_entropy(int threads, const Simd<T>& simd, Size rows, Size classes, T* logits, const std::int32_t* labels,
                    T weight, double* losses, std::int32_t* largest) {
-  threads::for_each(threads, static_cast<int>(rows), [&](int i, int) {
-    T* const row = logits + i * classes;
-    const T* const top = std::max_element(row, row + classes);
-    const T most = *top;
-    largest[i] = static_cast<std::int32_t>(top - row);
-    const T at_label = row[labels[i]] - most;
-    for (Size j = 0; j < classes; ++j) row[j] -= most;
-    simd.exp(classes, row, row);
-    double sum = 0;
-    for (Size j = 0; j < classes; ++j) sum += static_cast<double>(row[j]);
-    losses[i] = std::log(sum) - static_cast<double>(at_label);
-    const T factor = weight / static_cast<T>(sum);
-    for (Size j = 0; j < classes; ++j) row[j] *= factor;
-    row[labels[i]] -= weight;
+  over_rows(threads, rows, [&](Size begin, Size end, Size) {
+    for (Size i = begin; i < end; ++i) {
+      T* const row = logits + i * classes;
+      const T* const top = std::max_element(row, row + classes);
+      const T most = *top;
+      largest[i] = static_cast<std::int32_t>(top - row);
+      const T at_label = row[labels[i]] - most;
+      for (Size j = 0; j < classes; ++j) row[j] -= most;
+      simd.exp(classes, row, row);
+      double sum = 0;
+      for (Size j = 0; j < classes; ++j) sum += static_cast<double>(row[j]);
+      losses[i] = std::log(sum) - static_cast<double>(at_label);
+      const T factor = weight / static_cast<T>(sum);
+      for (Size j = 0; j < classes; ++j) row[j] *= factor;
+      row[labels[i]] -= weight;
+    }
   });
 }
 
@@ -352,6 +361,7 @@ void cross_entropy(int threads, const Simd<T>& simd, Size rows, Size classes, T*
   template void add_rows<T>(int, Size, Size, const T*, T*);                                                         \
   template void shift_forward<T>(int, Size, Size, Size, const T*, T*);                                              \
   template void shift_backward<T>(int, Size, Size, Size, const T*, T*);                                             \
+  template void scatter_rows<T>(int, Size, Size, const std::int32_t*, const T*, T*);                                \
   template void embed_forward<T>(int, Size, Size, const std::int32_t*, const T*, T*);                               \
   template void embed_backward<T>(int, Size, Size, const std::int32_t*, const T*, T*);                              \
   template void cross_entropy<T>(int, const Simd<T>&, Size, Size, T*, const std::int32_t*, T, double*, std::int32_t*);

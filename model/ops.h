@@ -7,38 +7,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <new>
 
+#include "model/buffer.h"
 #include "model/mixer.h"
 #include "simd/simd.h"
 
 namespace ttr::model {
 
-using Size = std::ptrdiff_t;
-inline constexpr Size row_task = 256;
-
-/// Memory on a cache line, zero at first.
-template <class T>
-class Buffer {
- public:
-  Buffer() = default;
-  explicit Buffer(Size size) : size_(size) {
-    if (size <= 0) return;
-    data_.reset(static_cast<T*>(::operator new(static_cast<std::size_t>(size) * sizeof(T), alignment)));
-    for (Size i = 0; i < size; ++i) data_.get()[i] = T{};
-  }
-  T* data() const { return data_.get(); }
-  Size size() const { return size_; }
-
- private:
-  static constexpr std::align_val_t alignment{64};
-  struct Free {
-    void operator()(T* memory) const { ::operator delete(memory, alignment); }
-  };
-  std::unique_ptr<T, Free> data_;
-  Size size_ = 0;
-};
+inline constexpr Size row_task = 64;
 
 /// A step of kind `map` with its parameters; rate [rates] covers the columns in equal parts.
 template <class T>
@@ -85,6 +61,10 @@ template <class T>
 void shift_forward(int threads, Size batch, Size time, Size width, const T* x, T* d);
 template <class T>
 void shift_backward(int threads, Size batch, Size time, Size width, const T* dd, T* dx);
+
+/// Row number_i of y = row i of x; no number twice.
+template <class T>
+void scatter_rows(int threads, Size rows, Size width, const std::int32_t* numbers, const T* x, T* y);
 
 /// r_i = E[token_i], and dE[token_i] += dr_i.
 template <class T>

@@ -11,7 +11,7 @@ packages=(
   python3 python3-numpy                          # golden vectors from their equations
   libbenchmark-dev                               # make bench
 )
-if [ "${1:-}" = bench ]; then packages+=(libeigen3-dev libopenblas-dev libdnnl-dev libxsmm-dev valgrind binutils); fi
+if [ "${1:-}" = bench ]; then packages+=(libeigen3-dev libopenblas-dev libblis-dev libdnnl-dev libxsmm-dev valgrind binutils); fi
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || missing+=("$package")

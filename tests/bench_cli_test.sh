@@ -103,6 +103,21 @@ refuses "one token" "--time is 1" attention --time 1
 refuses "growth of nothing" "--longest is 3" growth --longest 3
 refuses "an option of another part" "--steps" gla --steps 5000
 
+# --- training ---
+runs "training a small model" 0 train --quick --layer gated-deltanet --layer 'gla(conv=4)' --threads 1,2 --json
+for name in tokens_per_s step_s parameters f32_gflops first_loss mixer_forward mixer_backward product_forward product_input product_weight norm activation head optimiser; do
+  check "training: json has $name, positive" all_positive "$name" out.txt
+done
+check "training: four cases" test "$(count_of '"layer"' out.txt)" = 4
+check "training: the same first loss on one and two threads" test "$(number_of first_loss out.txt | sort -u | wc -l)" = 2
+check "training: no count of operations of a block with settings: null" grep -q '"percent_peak": null' out.txt
+runs "training, as a table" 0 train --quick --layer softmax
+check "training: a table of shares" grep -q 'mixer bwd' out.txt
+refuses "training an unknown layer" "there is no layer 'nonsense'" train --quick --layer nonsense
+refuses "training on no thread" "--threads is 0; it can be 1 to 256" train --quick --threads 0
+refuses "heads that do not divide the width" "does not divide the width" train --width 30 --heads 4
+refuses "training on one sequence" "at least two sequences" train --quick --batch 1
+
 # --- Ctrl-C ---
 "$ttr" bench rls-stability --steps 1000000 >out.txt 2>err.txt </dev/null &
 pid=$!

@@ -160,9 +160,9 @@ done
 run 0 layers gated-deltanet --json
 fields out name recipe paper family inputs forms state_bytes tolerance title equation scale departure traps outputs states \
   settings stream_default golden differentiable optional state_grows
-has out '"family": "delta"' '"recipe": "equal / linear / sgd(beta, decay)"' '"state_bytes": 16384'
+has out '"family": "delta"' '"recipe": "equal / linear / sgd(beta, decay)"' '"state_bytes": 16392'
 run 0 layers gated-deltanet --json --heads 2 --key-dim 8 --value-dim 4
-has out '"state_bytes": 256'
+has out '"state_bytes": 264'
 run 0 layers softmax-attention --json
 has out '"family": "attention"' '"state_grows": true'
 run 0 layers rls
@@ -403,7 +403,7 @@ printf 'a,b,y\n1,2,3\n2,1,4\n3,5,6\n4,4,8\n' > data.csv
 run 0 regress data.csv --layer nlms --layer 'equal / linear / sgd(beta=0.1, decay=0.01)' --json
 fields out rows skipped predictions scored keys values loss window_rows interrupted layers name recipe mse r2 windows us_per_row \
   state_bytes kernel diverged_at baseline
-has out '"rows": 4' '"keys": 2' '"name": "nlms"' '"recipe": "equal / linear / sgd(nlms=0.5)"' '"state_bytes": 16'
+has out '"rows": 4' '"keys": 2' '"name": "nlms"' '"recipe": "equal / linear / sgd(nlms=0.5)"' '"state_bytes": 24'
 nothing_in err
 run 0 regress --json --seeds 2 --time 16 --layer nlms --report process.html
 fields out rows loss process seeds time covariance order window_bounds interrupted layers name recipe mse r2 windows \

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -94,6 +95,49 @@ TEST(HeaderExamples, Plan) {
         ASSERT_FLOAT_EQ(o[(t * 4 + h) * 64 + d], static_cast<float>(t * (d - h)) / 8) << t << " " << h << " " << d;
 }
 
+TEST(HeaderExamples, PreparedAndSavedState) {
+  ttr::Plan plan = ttr::plan("gated-deltanet", {.key_dim = 2, .value_dim = 2});
+  std::vector<std::byte> state(plan.footprint(1).state), work(plan.footprint(1).workspace);
+  plan.reset({state.data(), state.size()});
+  float q[] = {2, 0}, k[] = {1, 0}, v[] = {3, 4}, g[] = {0}, beta[] = {1}, o[2];
+  ttr::Inputs in;
+  in["q"] = ttr::view(q, 1, 1, 1, 2), in["k"] = ttr::view(k, 1, 1, 1, 2), in["v"] = ttr::view(v, 1, 1, 1, 2);
+  in["g"] = ttr::view(g, 1, 1, 1), in["beta"] = ttr::view(beta, 1, 1, 1);
+  ttr::Outputs out;
+  out["o"] = ttr::view(o, 1, 1, 1, 2);
+  std::vector<std::string> order;
+  for (const ttr::InputInfo& info : plan.inputs()) order.push_back(info.name);
+  ASSERT_EQ(order, (std::vector<std::string>{"q", "k", "v", "beta", "g"}));
+
+  ttr::Prepared step = plan.prepare(in, out, ttr::Form::step);  // shapes, strides and types of in and out
+  const void* reads[] = {q, k, v, beta, g};                     // in the order of plan.inputs()
+  void* writes[] = {o};                                         // in the order of plan.outputs()
+  ttr::Status s = step(reads, writes, {state.data(), state.size()}, {work.data(), work.size()});
+
+  ASSERT_EQ(s, ttr::Status::ok);
+  EXPECT_FLOAT_EQ(o[0], 2 * 3 / std::sqrt(2.0f));
+  const std::vector<std::byte> before = state;
+  const std::string folder = testing::TempDir() + "ttr_header_examples";
+  std::filesystem::create_directories(folder);
+  const auto here = std::filesystem::current_path();
+  std::filesystem::current_path(folder);
+
+  ttr::save_state("chat.safetensors", plan, {state.data(), state.size()});  // all sequences, or one of them
+  plan.reset({state.data(), state.size()});
+  ttr::load_state("chat.safetensors", plan, {state.data(), state.size()});  // into a state that was reset
+  EXPECT_EQ(state, before);
+
+  ttr::TensorFile file;
+  file.tensors.push_back({"x", "F32", {2}, std::vector<std::byte>(8)});
+  file.metadata["made by"] = "me";
+  ttr::write_safetensors("x.safetensors", file);
+  ttr::TensorFile same = ttr::read_safetensors("x.safetensors");
+  EXPECT_EQ(same.metadata, file.metadata);
+  EXPECT_EQ(same.find("x")->shape, std::vector<std::int64_t>{2});
+  std::filesystem::current_path(here);
+  std::filesystem::remove_all(folder);
+}
+
 int readme_example() {
   const int T = 3, K = 2, V = 1;
   const ttr::Plan plan = ttr::plan("nlms:mu=1", {.key_dim = K, .value_dim = V});
@@ -153,6 +197,9 @@ TEST(HeaderExamples, AreTheOnesInTheHeaders) {
   expect_here(header_example("include/ttr/half.h"), 2);
   expect_here(header_example("include/ttr/recipe.h"), 2);
   expect_here(header_example("include/ttr/plan.h"), 8);
+  expect_here(header_example("include/ttr/prepared.h"), 4);
+  expect_here(header_example("include/ttr/saved_state.h"), 2);
+  expect_here(header_example("include/ttr/safetensors.h"), 5);
 }
 
 TEST(HeaderExamples, AreTheOnesInTheReadme) { expect_here(readme_statements(), 15); }

@@ -7,6 +7,8 @@
 #include <numbers>
 #include <tuple>
 
+#include "conformal.h"
+#include "random.h"
 #include "regress_parts.h"
 #include "switching_process.h"
 #include "ttr/status.h"
@@ -449,6 +451,40 @@ TEST(IntervalLayers, OthersAreRefusedWithTheReason) {
       EXPECT_EQ(error.where(), "--layer");
     }
   }
+}
+
+TEST(Conformal, CoversWhateverTheErrorsDo) {
+  // Errors whose size jumps by a factor of a hundred up and down: the share outside stays near 1 - level all the same.
+  for (const double level : {0.5, 0.9}) {
+    SplitMix random(5);
+    Conformal conformal(level, 1);
+    const int rows = 20000;
+    for (int t = 0; t < rows; ++t) {
+      const double size = t / 2500 % 2 == 0 ? 1 : 100, prediction = 3, actual = prediction + size * random.normal();
+      double half = 0;
+      conformal.widths(&half);
+      conformal.add(&prediction, &half, &actual);
+    }
+    const Coverage::Tally tally = conformal.coverage().all();
+    EXPECT_NEAR(tally.share(), level, (1 + 0.02) / (0.02 * rows) + 1e-12) << level;  // the bound of the paper
+    EXPECT_LE(tally.none, 10);
+    EXPECT_GT(tally.mean_pinball(), 0);
+  }
+}
+
+TEST(Conformal, WidthOfSteadyErrors) {
+  // The 0.9 quantile of |normal| is 1.645.
+  SplitMix random(6);
+  Conformal conformal(0.9, 1);
+  double sum = 0;
+  for (int t = 0; t < 20000; ++t) {
+    const double prediction = 0, actual = random.normal();
+    double half = 0;
+    conformal.widths(&half);
+    if (t >= 1000) sum += half;
+    conformal.add(&prediction, &half, &actual);
+  }
+  EXPECT_NEAR(sum / 19000, 1.645, 0.1);
 }
 
 }  // namespace

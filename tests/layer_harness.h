@@ -131,11 +131,13 @@ inline std::size_t numbers_in(const Tensor& t) {
   return n;
 }
 inline double number_at(const Tensor& t, std::size_t i) {
-  return t.type == Type::f32 ? static_cast<double>(static_cast<const float*>(t.data)[i])
-                             : static_cast<const double*>(t.data)[i];
+  return t.type == Type::f32   ? static_cast<double>(static_cast<const float*>(t.data)[i])
+         : t.type == Type::i64 ? static_cast<double>(static_cast<const std::int64_t*>(t.data)[i])
+                               : static_cast<const double*>(t.data)[i];
 }
 inline void set_number(const Tensor& t, std::size_t i, double x) {
   if (t.type == Type::f32) static_cast<float*>(t.data)[i] = static_cast<float>(x);
+  else if (t.type == Type::i64) static_cast<std::int64_t*>(t.data)[i] = static_cast<std::int64_t>(x);
   else static_cast<double*>(t.data)[i] = x;
 }
 inline NamedNumbers parts_of(const Plan& plan, StateMemory& memory) {
@@ -315,6 +317,7 @@ inline Problem bare(const Plan& plan, std::int64_t time, std::vector<std::int64_
   p.initial.assign(plan.footprint(capacity).state / sizeof(double) + 1, 0.0);
   EXPECT_EQ(plan.reset(state_of(p.initial)), Status::ok);
   p.d_final.assign(p.initial.size(), 0.0);
+  EXPECT_EQ(plan.zero(state_of(p.d_final)), Status::ok);
   for (std::size_t i = 0; i < plan.states().size(); ++i) {
     const StateInfo& info = plan.states()[i];
     if (!info.differentiable) continue;

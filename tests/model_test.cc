@@ -59,6 +59,31 @@ TEST(ModelStack, StartsAtTheConstruction) {
             std::string::npos);
 }
 
+// With QKNorm every query and key has the length sqrt(K) at the start.
+TEST(ModelSession, LogitBound) {
+  Config c;
+  c.stack = "softmax(map.q=rms, map.k=rms, heads=2)";
+  c.vocabulary = 16, c.width = 16, c.mlp = "none", c.time = 3;
+  const std::int32_t tokens[] = {1, 2, 3}, labels[] = {2, 3, 4};
+  const Batch<float> batch{.batch = 1, .time = 3, .tokens = tokens, .labels = labels};
+  Model<float> normed(c, 3);
+  Session<float> one(normed, 1, 3);
+  EXPECT_EQ(one.logit_bound(), 0);
+  one.forward(batch);
+  EXPECT_NEAR(one.logit_bound(), std::sqrt(8.0), 1e-3);
+  c.stack = "softmax(heads=2, key_heads=1)*2";
+  Model<float> plain(c, 3);
+  Session<float> two(plain, 1, 3);
+  two.forward(batch);
+  const double before = two.logit_bound();
+  EXPECT_GT(before, 0);
+  for (const Parameter& p : plain.parameters())  // queries, keys and values three times as long
+    if (p.name.ends_with("mixer.in"))
+      for (std::size_t i = 0; i < p.size; ++i) plain.values()[p.offset + i] *= 3;
+  two.forward(batch);
+  EXPECT_GT(two.logit_bound(), 5 * before);
+}
+
 TEST(ModelStack, Errors) {
   const struct {
     const char *text, *says;
@@ -180,6 +205,39 @@ TEST(ModelSession, ThreadsAndLengths) {
   for (const float g : session.gradients()) ASSERT_EQ(g, 0);
 }
 
+// A large batch goes through the model in rounds: their gradients, losses and predictions are those of smaller batches
+// put together, with the same bits for any number of threads.
+TEST(ModelSession, RoundsAddUp) {
+  for (const bool tied : {false, true}) {
+    Config c = small("gated-deltanet, rwkv-7");
+    c.time = 130, c.tied = tied;
+    Model<double> model(c, 2);
+    const int whole = 32, half = 16, time = 130;  // rounds of 8
+    Tokens t = copy_task(whole, time, 11, 1);
+    for (std::size_t i = 0; i < 10 * static_cast<std::size_t>(time); ++i)
+      t.labels[i] = -1;  // nothing counts in the first
+    Session<double> one(model, whole, time), more(model, whole, time, 3), part(model, half, time);
+    const Measure m = one.gradient(t.batch<double>(whole, time));
+    EXPECT_EQ(more.gradient(t.batch<double>(whole, time)).loss, m.loss);
+    EXPECT_EQ(std::memcmp(one.gradients().data(), more.gradients().data(), one.gradients().size_bytes()), 0);
+    std::vector<double> sum(one.gradients().size());
+    double loss = 0;
+    for (int first = 0; first < whole; first += half) {
+      Batch<double> batch = t.batch<double>(half, time);
+      batch.tokens += first * time, batch.labels += first * time;
+      const Measure own = part.gradient(batch);
+      const double share = static_cast<double>(own.counted) / static_cast<double>(m.counted);
+      loss += share * own.loss;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += share * part.gradients()[i];
+      for (int i = 0; i < half * time; ++i)
+        ASSERT_EQ(part.predicted()[static_cast<std::size_t>(i)],
+                  one.predicted()[static_cast<std::size_t>(first * time + i)]);
+    }
+    EXPECT_NEAR(loss, m.loss, 1e-12);
+    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], one.gradients()[i], 1e-12) << i;
+  }
+}
+
 // A model of causal layers does not see later tokens, and float follows double.
 TEST(ModelSession, CausalAndPrecise) {
   const Config c = small("gla, mesanet, kda");
@@ -213,7 +271,8 @@ TEST(ModelPublished, NamesLayers) {
 template <class T>
 void expect_products() {
   ttr::model::Random random(4);
-  for (const auto& [M, N, K] : {std::tuple{1, 1, 1}, {3, 70, 5}, {130, 33, 600}, {300, 64, 17}, {65, 5, 0}}) {
+  for (const auto& [M, N, K] :
+       {std::tuple{1, 1, 1}, {3, 70, 5}, {130, 33, 600}, {300, 64, 17}, {65, 5, 0}, {37, 75, 1300}}) {
     const auto draw = [&](int size) {
       std::vector<T> x(static_cast<std::size_t>(size));
       for (T& one : x) one = static_cast<T>(random.normal());
@@ -234,6 +293,15 @@ void expect_products() {
           if (kind == 2) gemm.tn(M, N, K, A.data(), lda, B.data(), ldb, beta, out.data(), ldc);
           if (threads == 1) first = out;
           EXPECT_EQ(out, first);
+          if (kind < 2) {  // packed before, with what is added somewhere else
+            Panels<T> panels;
+            std::vector<T> other(out.size());
+            gemm.pack(K, N, B.data(), ldb, kind == 1, panels);
+            gemm.rows(M, A.data(), lda, panels, beta == T(0) ? nullptr : C.data(), ldc, other.data(), ldc);
+            for (int i = 0; i < M; ++i)
+              for (int j = 0; j < N; ++j)
+                ASSERT_EQ(other[static_cast<std::size_t>(i * ldc + j)], out[static_cast<std::size_t>(i * ldc + j)]);
+          }
           for (int i = 0; i < M; ++i)
             for (int j = 0; j < ldc; ++j) {
               double sum = j < N ? static_cast<double>(beta * C[static_cast<std::size_t>(i * ldc + j)])

@@ -191,7 +191,7 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
 
 TEST(Plan, DiagnoseNamesTheAxis) {
   const Plan p = plan("deltanet", {.heads = 2, .key_dim = 64, .value_dim = 8});
-  std::vector<float> memory(10000), state(64 * 8 * 2);
+  std::vector<float> memory(10000), state(p.footprint(5).state / 4);
   Inputs in;
   in["q"] = view(memory.data(), 1, 5, 2, 64);
   in["k"] = view(memory.data(), 1, 5, 2, 48);

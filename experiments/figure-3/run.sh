@@ -6,3 +6,4 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../common/sweep.sh.inc"
 sweep capacity
 sweep convolution
+[ -n "$quick" ] || sweep longer

@@ -11,11 +11,12 @@ if [ -n "$quick" ]; then
 fi
 sotu_text
 sweep layers
+cd "$here"
 # What counting and compressors reach on the same bytes.
-"$ttr" ngram "$here/sotu.txt" --held-bytes 611890 --compressors --json >"$out/counting.json"
-# The best layer for longer: three blocks of width 128, 10 million bytes. It goes on where it was stopped.
-best=$out/runs/best
-"$ttr" train "text(file=$here/sotu.txt, held_bytes=611890, time=512)" --layer 'mamba-2*3' --width 128 --heads 2 \
-  --optimiser muon --rate 1e-2 --steps 2500 --batch 8 --every 125 --test 128 --out "$best" --resume
-"$ttr" eval "$best" --json >"$out/best.json"
+"$ttr" ngram sotu.txt --held-bytes 611890 --compressors --json >"$out/counting.json"
+# The best layer for longer, 10 million bytes; it goes on where it was stopped. The share held is that of 611890 bytes.
+best=results/runs/best
+"$ttr" train 'text(file=sotu.txt, held=0.0568596, time=512)' --layer 'mamba-2*3' --width 128 --heads 2 --optimiser muon \
+  --rate 1e-2 --steps 2500 --batch 8 --every 125 --test 128 --out "$best" --resume --json | sed "s#$here/##g" >"$out/best.json"
+"$ttr" eval "$best" --time 512,2048,8192 --json | sed "s#$here/##g" >"$out/lengths.json"
 "$ttr" generate "$best" --prompt 'My fellow citizens, ' --tokens 600 --temperature 0.7 --seed 1 >"$out/sample.txt"

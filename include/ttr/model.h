@@ -93,6 +93,15 @@ struct Measure {
   std::int64_t correct = 0;  // of them, where the largest output is the label's
 };
 
+/// Seconds that the calls of a session took, by what was done.
+struct Times {
+  double all = 0;  // the parts below, and what none of them is: embedding, copies
+  double mixer_forward = 0, mixer_backward = 0;
+  double product_forward = 0, product_input = 0, product_weight = 0;  // y = x W, dx = dy W', dW = x' dy
+  double convolution = 0, norm = 0, activation = 0;                   // forwards and backwards
+  double head = 0;                                                    // products and loss
+};
+
 /// Parameters and what is made of them. Sessions read the values; an optimiser changes them between calls.
 template <class T>
 class Model {
@@ -134,7 +143,10 @@ class Session {
   std::span<const std::int32_t> predicted() const noexcept;
   /// Of the last call with a squared loss: [B, T, output_dim].
   std::span<const T> outputs() const noexcept;
-  /// Of the last call, over all blocks and heads: largest |q_t| times largest |k_i| over sqrt(K), as their layer sees
+  /// Of all calls so far.
+  const Times& times() const noexcept;
+  /// Of the last call, over all blocks and heads, and the sequences that went through the model last (all of them where
+  /// the batch has at most 8 sequences or 1024 tokens): largest |q_t| times largest |k_i| over sqrt(K), as their layer sees
   /// them. No logit of softmax attention is larger. 0 without queries and keys.
   double logit_bound() const;
 

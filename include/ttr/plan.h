@@ -14,6 +14,9 @@
 // nothing unless kernel() is "oracle". Calls that use different states and workspaces may run at once.
 // Options::threads lets one call use several threads: results are the same, bit for bit, and calls with less than
 // about ten microseconds of work stay on one.
+//
+// A call that is made again and again with other pointers is prepared once (ttr/prepared.h). A state is moved, rolled
+// back and saved as docs/embedding.md says.
 #pragma once
 
 #include <array>
@@ -45,6 +48,14 @@ struct Shape {
 enum class Form { best, step, recurrent, chunk, parallel, scan };
 std::string_view to_string(Form) noexcept;
 
+/// Threads of the caller's own, for programs that have some already; without one, the library starts a pool.
+struct Executor {
+  /// Calls job(data, i) for i = 0 .. jobs-1, once each, in any order and on any threads, and returns when all are done.
+  /// One that calls them one after another is right too: the first then does all the work.
+  void (*run)(void* self, int jobs, void (*job)(void* data, int i), void* data) = nullptr;
+  void* self = nullptr;
+};
+
 struct Options {
   Type type = Type::f32;                             // of states and arithmetic: f32 or f64
   std::optional<Type> tensors = {};                  // bf16 or f16: tensors of a call may have it too; needs f32
@@ -53,6 +64,8 @@ struct Options {
   std::optional<double> scale = {};                  // factor on q; empty = the layer's own
   std::map<std::string, std::string> settings = {};  // as in `rls:ridge=1e-3`; see LayerInfo::settings
   int threads = 1;                                   // threads that share the work of a call; 0 = all cores
+  Executor executor = {};                            // who runs them; empty: a pool of the library
+  int rewind = 0;                                    // newest tokens of a sequence that Plan::rewind can take back
   std::string kernel = {};                           // "oracle" forces the literal solver; empty = the fastest
   std::string target = {};  // "AVX2", "SSE4", ... forces an instruction set; empty = the best
                             // (or the environment's TTR_TARGET)
@@ -115,6 +128,8 @@ class NamedTensors {
   std::span<const std::string_view> names() const noexcept {
     return {names_.data(), static_cast<std::size_t>(count_)};
   }
+  /// The tensors in the order of names().
+  std::span<AnyTensor> tensors() noexcept { return {tensors_.data(), static_cast<std::size_t>(count_)}; }
   void clear() noexcept { count_ = 0, complete_ = true, cu_seqlens = {}, cu_seqlens_pairs = {}; }
 
   /// Packed sequences: the tensors have B = 1 and sequence n is tokens cu_seqlens[n] .. cu_seqlens[n+1]-1, with
@@ -133,11 +148,16 @@ class NamedTensors {
 using Inputs = NamedTensors<ConstTensor>;  // also the gradients of outputs
 using Outputs = NamedTensors<Tensor>;      // also the gradients of inputs
 
+/// What backward does with the numbers that gradients of inputs hold already.
+enum class Gradients { write, add };
+
 /// How a plan forgets: a pair of age n has the weight factor^n, and none after `window` pairs (0: no window).
 struct Forgetting {
   double factor = 1;
   std::int64_t window = 0;
 };
+
+class Prepared;  // ttr/prepared.h
 
 class Plan {
  public:
@@ -165,18 +185,37 @@ class Plan {
   std::vector<std::ptrdiff_t> extents(std::string_view shape_letters, std::int64_t time,
                                       std::int64_t pairs = -1) const;
 
-  /// A fresh state: no pairs seen.
+  /// A fresh state: no pairs seen. A state that keeps its pairs has room for as many as fit into the buffer, and
+  /// remembers how many: from then on its layout does not depend on the bytes that are passed.
   Status reset(State) const noexcept;
+  /// All numbers zero and no tokens, with that room: what a gradient of a final state starts as.
+  Status zero(State) const noexcept;
   /// The part of a state that is called `name` ("S"), as a tensor that may be read and written.
   Tensor state_tensor(State, std::string_view name) const noexcept;
   /// Pairs that sequence `sequence` of a state keeps; -1 for states of fixed size.
   std::int64_t tokens_kept(ConstState, int sequence = 0) const noexcept;
+  /// Pairs that a state has room for, per sequence; -1 for states of fixed size.
+  std::int64_t capacity(ConstState) const noexcept;
+  /// Tokens that a sequence has seen since it was reset; -1 for plans without a state.
+  std::int64_t tokens_seen(ConstState, int sequence = 0) const noexcept;
   /// Moves a growing state into a larger buffer.
-  Status grow(ConstState from, State to) const noexcept;
-  /// Truncates the lists of a state that keeps its pairs to the oldest `tokens`, to take back tokens that were only
-  /// tried. States of a fixed size cannot undo what they have added, and a window cannot recover what has left it:
-  /// not_supported; keep a copy instead.
-  Status truncate(State, std::int64_t tokens) const noexcept;
+  [[nodiscard]] Status grow(ConstState from, State to) const noexcept;
+  /// Moves a state of `of` into a state of this plan, which has at least as many sequences: the first are those of `of`,
+  /// the others fresh. What the plans may differ in: see copy.
+  [[nodiscard]] Status grow(const Plan& of, ConstState from, State to) const noexcept;
+  /// Truncates the lists of a state that keeps its pairs to the oldest `tokens`. States of a fixed size cannot undo what
+  /// they have added, and a window cannot recover what has left it: not_supported; see rewind.
+  [[nodiscard]] Status truncate(State, std::int64_t tokens) const noexcept;
+
+  /// Takes back the newest `tokens` of a sequence, which were only tried: the state has the bits that it had before
+  /// them. With Options::rewind = n, for every layer and up to n tokens; a forward then runs the last n tokens of every
+  /// sequence one by one, and a state has room for n earlier states. Lists without a window need no option and go back
+  /// any number of tokens. More than rewindable() is not_supported, and nothing is changed.
+  [[nodiscard]] Status rewind(State, int sequence, std::int64_t tokens) const noexcept;
+  /// The same for every sequence; not_supported if one of them cannot, and nothing is changed.
+  [[nodiscard]] Status rewind(State, std::int64_t tokens) const noexcept;
+  /// Tokens that rewind can take back now.
+  std::int64_t rewindable(ConstState, int sequence = 0) const noexcept;
 
   // Inputs may share memory with each other. What a call writes (outputs, gradients, state, d_initial, workspace) may
   // share none with anything else of the call, or it returns overlap; tensors that lie between each other's rows, as
@@ -188,24 +227,30 @@ class Plan {
   /// Sequence `sequence` as in a fresh state.
   Status reset(State, int sequence) const noexcept;
   /// Sequence `from` of `source`, a state of `of`, becomes sequence `to` of `target`, a state of this plan. The plans may
-  /// differ in their batch, threads, tensors and chunk, not in what a state holds: not_supported. State and slot may be
-  /// the same. A target without room for the pairs is state_full, and nothing is changed.
-  Status copy(const Plan& of, ConstState source, int from, State target, int to) const noexcept;
+  /// differ in their batch, threads, tensors, chunk and rewind (then nothing can be taken back at first), not in what a
+  /// state holds: not_supported. State and slot may be the same. A target without room for the pairs is state_full, and nothing is changed.
+  [[nodiscard]] Status copy(const Plan& of, ConstState source, int from, State target, int to) const noexcept;
   /// Exchanges two sequences of a state.
-  Status swap(State, int one, int other) const noexcept;
+  [[nodiscard]] Status swap(State, int one, int other) const noexcept;
   /// truncate() of one sequence.
-  Status truncate(State, int sequence, std::int64_t tokens) const noexcept;
+  [[nodiscard]] Status truncate(State, int sequence, std::int64_t tokens) const noexcept;
 
   /// One token: the tensors have T = 1.
-  Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;
+  [[nodiscard]] Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;
   /// A whole sequence, a batch, or packed sequences; continues from `state` and leaves the final state in it. Outputs
   /// may be left out; those besides the answer (`variance` of RLS) then cost nothing.
-  Status forward(const Inputs&, State, const Outputs&, Workspace, Form = Form::best) const noexcept;
+  [[nodiscard]] Status forward(const Inputs&, State, const Outputs&, Workspace, Form = Form::best) const noexcept;
   /// Gradients of  sum <d_output, output> + <d_final, final state>  for every input named in `d_inputs` and for the
-  /// initial state (if `d_initial` has data). Written, not added. `d_final` may be empty: zero. A gradient of an output
-  /// that is not differentiable (InputInfo) is refused: not_supported.
-  Status backward(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
-                  const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best) const noexcept;
+  /// initial state (if `d_initial` has data, which is always written). `d_final` may be empty: zero; else it is a buffer
+  /// that zero() began. A gradient of an output that is not differentiable (InputInfo) is refused: not_supported.
+  /// Gradients::add adds to what `d_inputs` hold; after a status other than ok they hold nothing of use.
+  [[nodiscard]] Status backward(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
+                                const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best,
+                                Gradients = Gradients::write) const noexcept;
+
+  /// A forward (or step) for tensors of these shapes, strides and types, whose addresses follow with every call; those
+  /// given here are not read. Throws Error with the sentence of diagnose if the plan does not take them.
+  [[nodiscard]] Prepared prepare(const Inputs&, const Outputs&, Form = Form::best) const;
 
   /// What is wrong with these arguments of step and forward, as a sentence that names the tensor, the sequence, the
   /// number and the remedy; empty if nothing is. Runs the call on copies where only that shows it.
@@ -216,6 +261,7 @@ class Plan {
 
   struct Body;
   explicit Plan(std::shared_ptr<const Body> body) : body_(std::move(body)) {}
+  const std::shared_ptr<const Body>& body() const noexcept { return body_; }  // for the library itself
 
  private:
   std::shared_ptr<const Body> body_;
@@ -224,6 +270,15 @@ class Plan {
 Plan plan(const Recipe&, const Shape&, const Options& = {});
 /// A layer name ("nlms"), a name with settings ("rls:decay=0.99,ridge=1e-3") or a recipe ("equal / linear / gd(1)").
 Plan plan(std::string_view layer_or_recipe, const Shape&, const Options& = {});
+
+/// A plan, or the sentence that plan() would have thrown and where it belongs.
+struct TriedPlan {
+  std::optional<Plan> plan;
+  std::string error, where;
+  explicit operator bool() const noexcept { return plan.has_value(); }
+};
+/// plan() for programs without exceptions.
+[[nodiscard]] TriedPlan try_plan(std::string_view layer_or_recipe, const Shape&, const Options& = {}) noexcept;
 
 /// The derivation of the plan's recipe, with the forms of the plan; without state and recurrence if it is not causal.
 Derivation derive(const Plan&, Notation = Notation::plain);

@@ -16,7 +16,7 @@
 
 namespace ttr {
 
-enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
+enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3, i64 = 4 };  // i64: only counts in a state
 
 /// Half types, as their bits: the upper half of a float, and IEEE binary16. Tensors of calls may have them
 /// (Options::tensors); arithmetic and states are float.
@@ -31,18 +31,21 @@ template <class T>
 constexpr Type type_named() {
   using Plain = std::remove_const_t<T>;
   static_assert(std::is_same_v<Plain, float> || std::is_same_v<Plain, double> || std::is_same_v<Plain, bf16> ||
-                    std::is_same_v<Plain, f16>,
-                "tensors are of float, double, ttr::bf16 or ttr::f16");
-  return std::is_same_v<Plain, double> ? Type::f64
-         : std::is_same_v<Plain, bf16> ? Type::bf16
-         : std::is_same_v<Plain, f16>  ? Type::f16
-                                       : Type::f32;
+                    std::is_same_v<Plain, f16> || std::is_same_v<Plain, std::int64_t>,
+                "tensors are of float, double, ttr::bf16 or ttr::f16; counts in a state of std::int64_t");
+  return std::is_same_v<Plain, double>         ? Type::f64
+         : std::is_same_v<Plain, bf16>         ? Type::bf16
+         : std::is_same_v<Plain, f16>          ? Type::f16
+         : std::is_same_v<Plain, std::int64_t> ? Type::i64
+                                               : Type::f32;
 }
 template <class T>
 inline constexpr Type type_of = type_named<T>();
 
-constexpr std::size_t size_of(Type type) { return type == Type::f64 ? 8 : type == Type::f32 ? 4 : 2; }
-std::string_view to_string(Type) noexcept;  // "f32", "f64", "bf16", "f16"
+constexpr std::size_t size_of(Type type) {
+  return type == Type::f64 || type == Type::i64 ? 8 : type == Type::f32 ? 4 : 2;
+}
+std::string_view to_string(Type) noexcept;  // "f32", "f64", "bf16", "f16", "i64"
 
 /// N-dimensional strided view; strides count elements, not bytes, and may be zero (broadcast) or negative.
 template <class T, std::size_t N>

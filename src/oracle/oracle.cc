@@ -41,6 +41,10 @@ Array zeros(const Design& design, const Sizes& sizes, const Axes& axes) {
 
 }  // namespace
 
+std::vector<std::int64_t> fresh_extents(const Design& design, const Sizes& sizes, const StateShape& shape) {
+  return shape.axes().extents([&](char letter) { return extent_of(letter, design, sizes, 0, 0); });
+}
+
 Arrays fresh_state(const Design& design, const Sizes& sizes) {
   Arrays state;
   for (const StateShape& shape : state_shapes(design)) state[shape.name] = zeros(design, sizes, shape.axes());

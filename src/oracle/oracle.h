@@ -55,6 +55,8 @@ using ttr::is_of_pairs;
 /// Throws Error where a memory has more features than fit; the sentence names their number.
 void check_features(const Design&, const Sizes&);
 
+/// Extents of an array of a state with no pairs seen: a list has none.
+std::vector<std::int64_t> fresh_extents(const Design&, const Sizes&, const StateShape&);
 /// A state with no pairs seen.
 Arrays fresh_state(const Design&, const Sizes&);
 

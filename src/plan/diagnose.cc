@@ -55,6 +55,8 @@ double element(const ConstTensor& t, std::ptrdiff_t offset) {
       return to_float(static_cast<const bf16*>(t.data)[offset]);
     case Type::f16:
       return to_float(static_cast<const f16*>(t.data)[offset]);
+    case Type::i64:
+      break;  // no tensor of a call has it
   }
   return 0;
 }
@@ -182,7 +184,7 @@ std::string run_on_copies(const Plan::Body& body, const Call& call) {
   const Status status = forwards ? run_forward(body, trial) : run_backward(body, trial);
   if (status == Status::ok) return {};
   if (status == Status::state_full) {
-    const std::int64_t* const counts = p.counted ? static_cast<const std::int64_t*>(call.state.data) : nullptr;
+    const std::int64_t* const counts = p.counted ? body.counts(ConstState(call.state)) : nullptr;
     std::int64_t most = 0;
     for (int n = 0; counts && n < body.shape.batch; ++n) most = std::max(most, counts[n]);
     return body.name + " has no room for " + std::to_string(call.time) + " more tokens" +
@@ -259,6 +261,10 @@ std::string sentence_of(const Plan::Body& body, const Call& call, const Fault& f
       return "the state" + sequence + " has room for " + want + " pairs and would hold " + got +
              " after this call; move it into a larger buffer with grow()";
     case Status::bad_state:
+      if (fault.axis == 'N')
+        return "the " + tensor + " says that it has room for " + got +
+               " pairs: no call has left that; reset() it first" +
+               (fault.tensor == "d_final" ? ", a gradient with zero()" : "");
       return "the state" + sequence + " counts " + got + " tokens" +
              (fault.got < 0 ? std::string() : " and has room for " + want) +
              ": no call has left that; reset() it first";

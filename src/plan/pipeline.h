@@ -5,10 +5,13 @@
 //            state. Gradients execute the same list in reverse, so a layer's backward is composed, never written.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "families/family.h"
@@ -16,6 +19,7 @@
 #include "prepare/operations.h"
 #include "recipe/design.h"
 #include "simd/simd.h"
+#include "threads/pool.h"
 #include "ttr/axes.h"
 #include "ttr/plan.h"
 #include "zoo/zoo.h"
@@ -67,25 +71,34 @@ struct Step {
   }
 };
 
-/// One named array of the state. In the caller's buffer: if any part is a history or the kernel counts tokens, one
-/// 64-bit count per sequence; then the parts of fixed size, [B, extent...] each; then the histories, [B, capacity,
-/// extent...] each, where the capacity is what the size of the buffer allows.
+/// One named array of the state; where it lies: StateLayout.
 struct StatePart {
   StateInfo info;
   std::vector<std::ptrdiff_t> extent;  // of one sequence; of one pair for a history
   Type type = Type::f32;               // kernels of linear memories keep the plan's type, the others keep double
-  bool history = false;
-  double fresh = 0;                        // what reset writes
-  std::vector<double> fresh_numbers = {};  // or this, for every sequence
-  bool identity = false;                   // reset writes `fresh` on the diagonal of a matrix per head
-  bool literal = false;                    // of the oracle, which initialises its state itself
-  Axes axes = {};                          // of info.shape; filled in with the step
+  bool history = false;                // a list of pairs
+  double fresh = 0;                    // what reset writes
+  std::string fresh_name = {};         // or the array of this name in Pipeline::fresh, for every sequence
+  bool identity = false;               // reset writes `fresh` on the diagonal of a matrix per head
+  bool literal = false;                // of the oracle
+  Axes axes = {};                      // of info.shape; filled in with the step
 };
 
-/// Where part `index` of a state buffer of `bytes` bytes begins, and how many pairs a history has room for.
-struct StatePlace {
-  std::size_t offset = 0;
-  std::ptrdiff_t capacity = 0;
+/// A fresh state of one sequence as the oracle has it, made when it is first asked for: the weights of a large network
+/// are a million normal numbers, and planning should not wait for them.
+class FreshState {
+ public:
+  FreshState(const Design& design, const oracle::Sizes& sizes) : design_(design), sizes_(sizes) {}
+  const std::vector<double>& numbers(const std::string& name) const {
+    std::call_once(once_, [&] { arrays_ = oracle::fresh_state(design_, sizes_); });
+    return arrays_.at(name).data;
+  }
+
+ private:
+  Design design_;
+  oracle::Sizes sizes_;
+  mutable std::once_flag once_;
+  mutable oracle::Arrays arrays_;
 };
 
 struct Pipeline {
@@ -103,7 +116,8 @@ struct Pipeline {
   std::int64_t most_pairs = -1;  // that such a list holds, whatever is seen; below zero: all of them
   bool counted = false;          // the state begins with a count of tokens per sequence, as with a history
   oracle::Sizes oracle_sizes;    // but for the time
-  std::vector<int> canonical;    // oracle: value index of each canonical input
+  std::shared_ptr<const FreshState> fresh;  // where a part asks for it
+  std::vector<int> canonical;               // oracle: value index of each canonical input
   std::vector<InputInfo> canonical_info;
   std::vector<int> output_values;  // value index of each output
 };
@@ -118,6 +132,33 @@ inline std::size_t numbers(const StatePart& part) {
   return n;
 }
 
+/// Where the parts of a state lie in the caller's buffer; plan/state_layout.cc says how.
+struct StatePlace {
+  std::size_t offset = 0;       // of the part, all sequences of it
+  std::ptrdiff_t capacity = 0;  // pairs that a list has room for, per sequence
+};
+struct StateLayout {
+  static constexpr std::size_t none = ~std::size_t{0};
+  std::size_t counts = none;           // [B] 64-bit counts of a kernel: pairs kept, or tokens
+  std::size_t seen = none;             // [B] tokens seen
+  std::size_t undo = none;             // [B] earlier states in the ring (Options::rewind)
+  std::size_t undo_counts = none;      // [B, rewind] counts before a token
+  std::vector<std::size_t> part;       // offset of a part; of a list without its capacity
+  std::vector<std::size_t> before;     // of a list: bytes of a pair of all sequences in the lists before it
+  std::vector<std::size_t> undo_part;  // [B, rewind, bytes] of a part before a token; of a list what left it; or none
+  std::vector<std::size_t> undo_bytes;  // of one
+  std::size_t fixed = 0;                // bytes of all but the lists
+  std::size_t pair = 0;                 // bytes of a pair in all lists of all sequences; 0: fixed size
+
+  bool grows() const { return pair > 0; }
+  std::size_t bytes(std::int64_t capacity) const {
+    return std::max<std::size_t>(fixed + pair * static_cast<std::size_t>(capacity), 8);
+  }
+  std::int64_t fits(std::size_t bytes) const {
+    return pair && bytes > fixed ? static_cast<std::int64_t>((bytes - fixed) / pair) : 0;
+  }
+};
+
 struct Plan::Body {
   std::string name;
   Recipe recipe;
@@ -128,7 +169,8 @@ struct Plan::Body {
       0;  // Options::chunk; if that is 0, for kernels without a choice of their own (families/common/choice.h)
   Pipeline pipeline;
   std::vector<Form> forms;
-  std::vector<StateInfo> states;
+  std::vector<StateInfo> states;  // the parts, then the counts
+  StateLayout layout;
   const Simd<float>* simd_f32 = nullptr;
   const Simd<double>* simd_f64 = nullptr;
   std::vector<float> constants_f32;  // the numbers of all constant and table values, in order
@@ -147,8 +189,57 @@ struct Plan::Body {
   std::size_t elements(const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;
   /// Bytes of a state that has room for `time` tokens.
   std::size_t state_bytes(std::int64_t time) const;
-  StatePlace state_place(std::size_t bytes, int index) const;
+  /// Pairs that a list holds in a buffer that reset or zero has seen.
+  std::ptrdiff_t capacity(ConstState state) const {
+    return layout.grows() ? static_cast<std::ptrdiff_t>(*static_cast<const std::int64_t*>(state.data)) : 0;
+  }
+  StatePlace state_place(ConstState state, int index) const {
+    const std::size_t i = static_cast<std::size_t>(index);
+    if (!pipeline.states[i].history) return {layout.part[i], 0};
+    const std::ptrdiff_t room = capacity(state);
+    return {layout.part[i] + layout.before[i] * static_cast<std::size_t>(room), room};
+  }
+  template <class AnyState>
+  auto counts(AnyState state) const {
+    return numbers_at<std::int64_t>(state, layout.counts);
+  }
+  template <class AnyState>
+  auto seen(AnyState state) const {
+    return numbers_at<std::int64_t>(state, layout.seen);
+  }
+  /// What can be taken back of a sequence, and the counts before each of these tokens.
+  template <class AnyState>
+  auto undo(AnyState state) const {
+    return numbers_at<std::int64_t>(state, layout.undo);
+  }
+  template <class AnyState>
+  auto undo_counts(AnyState state) const {
+    return numbers_at<std::int64_t>(state, layout.undo_counts);
+  }
+  bool has_counts() const { return layout.counts != StateLayout::none; }
+
+  threads::Crew crew() const { return {options.threads, options.executor.run, options.executor.self}; }
+
+ private:
+  template <class N, class AnyState>
+  static auto numbers_at(AnyState state, std::size_t offset) {
+    using Byte = std::conditional_t<std::is_same_v<AnyState, ConstState>, const std::byte, std::byte>;
+    using Number = std::conditional_t<std::is_same_v<AnyState, ConstState>, const N, N>;
+    return offset == StateLayout::none || !state.data
+               ? nullptr
+               : reinterpret_cast<Number*>(static_cast<Byte*>(state.data) + offset);
+  }
 };
+
+/// Names of the counts in Plan::states().
+inline constexpr const char *kept_part = "kept", *counted_part = "counted", *seen_part = "tokens";
+
+/// Fills in the layout and the list of states.
+void lay_out_state(Plan::Body&);
+/// What reset, zero and backward write first: zeros, and the room that the buffer has.
+void clear_state(const Plan::Body&, State) noexcept;
+/// Whether a buffer is one of the plan's, with room for what its header says.
+Status check_buffer(const Plan::Body&, ConstState) noexcept;
 
 /// What is wrong with a call, found without allocating.
 struct Fault {
@@ -170,7 +261,9 @@ struct Call {
   State d_initial{};
   Workspace workspace{};
   Form form = Form::best;
-  std::ptrdiff_t time = -1, pairs = -1;  // by measure(); below zero: no input has a time
+  Gradients gradients = Gradients::write;
+  const std::ptrdiff_t* later = nullptr;  // tokens of each sequence behind this call, if it is a piece of one
+  std::ptrdiff_t time = -1, pairs = -1;   // by measure(); below zero: no input has a time
 };
 
 /// Finds the tokens and pairs of a call: P of the inputs where it is a length of its own and an input has it, else pairs

@@ -81,6 +81,7 @@ void check_sizes(const Plan::Body& body) {
   for (const StatePart& part : body.pipeline.states) {
     double bytes = static_cast<double>(size_of(part.type)) * body.shape.batch;
     for (const std::ptrdiff_t extent : part.extent) bytes *= static_cast<double>(extent);
+    bytes *= 1 + body.options.rewind;
     if (bytes > most_bytes)
       throw Error("the state " + part.info.name + " of " + body.name + " with " + describe(body.shape) +
                       " has more bytes than any machine; take smaller dimensions",
@@ -103,22 +104,28 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
     throw Error("chunk is " + std::to_string(options.chunk) + "; it must be positive, or 0 for the plan's choice",
                 "options.chunk");
   if (options.type != Type::f32 && options.type != Type::f64)
-    throw Error("a plan cannot compute in " + std::string(to_string(options.type)) +
-                    "; set type to f32 and tensors to " + std::string(to_string(options.type)),
-                "options.type");
+    throw Error(
+        "a plan cannot compute in " + std::string(to_string(options.type)) +
+            (options.type == Type::i64 ? "; set type to f32 or f64"
+                                       : "; set type to f32 and tensors to " + std::string(to_string(options.type))),
+        "options.type");
   if (options.tensors && *options.tensors != options.type && options.type != Type::f32)
     throw Error("tensors of " + std::string(to_string(*options.tensors)) + " need a plan of f32, not " +
                     std::string(to_string(options.type)),
                 "options.tensors");
   if (options.tensors == Type::f64 && options.type == Type::f32)
     throw Error("tensors of f64 need a plan of f64; set type", "options.tensors");
+  if (options.tensors == Type::i64) throw Error("tensors cannot be i64, which counts in a state", "options.tensors");
+  if (options.rewind < 0)
+    throw Error("rewind is " + std::to_string(options.rewind) + "; it must be 0 or a number of tokens",
+                "options.rewind");
   if (options.threads < 0 || options.threads > threads::most)
     throw Error("threads is " + std::to_string(options.threads) + "; it must be between 1 and " +
                     std::to_string(threads::most) + ", or 0 for all of the machine",
                 "options.threads");
   if (options.threads == 0) body->options.threads = std::min(threads::available(), threads::most);
   try {
-    threads::prepare(body->options.threads);
+    if (!options.executor.run) threads::prepare(body->options.threads);
   } catch (const std::system_error& e) {
     throw Error("the system does not start " + std::to_string(body->options.threads) + " threads: " + e.what() +
                     "; ask for fewer",
@@ -164,10 +171,10 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
                                                   : -1;
   }
   check_sizes(*body);
+  lay_out_state(*body);
   body->chunk = options.chunk;
   if (body->chunk == 0) body->chunk = body->key_width <= 64 && body->value_width <= 64 ? 32 : 64;
   body->forms = forms_of(body->pipeline, causal, operation);
-  for (const StatePart& part : body->pipeline.states) body->states.push_back(part.info);
   body->simd_f32 = &simd<float>(target_of(options));
   body->simd_f64 = &simd<double>(target_of(options));
   for (const Value& value : body->pipeline.values) {
@@ -191,7 +198,7 @@ std::string_view to_string(Form form) noexcept {
 }
 
 std::string_view to_string(Type type) noexcept {
-  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16"};
+  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16", "i64"};
   const auto index = static_cast<std::size_t>(type);
   return index < std::size(names) ? names[index] : "?";
 }
@@ -259,39 +266,6 @@ std::size_t Plan::Body::elements(const Axes& axes, std::ptrdiff_t batch, std::pt
   std::size_t count = 1;
   for (char axis : axes) count *= static_cast<std::size_t>(extent(axis, batch, time, pairs));
   return count;
-}
-
-std::size_t Plan::Body::state_bytes(std::int64_t time) const {
-  std::size_t bytes =
-      pipeline.counted || pipeline.history ? static_cast<std::size_t>(shape.batch) * sizeof(std::int64_t) : 0;
-  std::int64_t pairs = time;
-  if (const int reach = pipeline.design.weights.reach(); reach > 0) pairs = std::min<std::int64_t>(pairs, reach);
-  for (const StatePart& part : pipeline.states) {
-    const std::size_t one = numbers(part) * size_of(part.type) * static_cast<std::size_t>(shape.batch);
-    bytes += part.history ? one * static_cast<std::size_t>(pairs) : (one + 7) / 8 * 8;
-  }
-  return std::max<std::size_t>(bytes, 8);
-}
-
-StatePlace Plan::Body::state_place(std::size_t bytes, int index) const {
-  const std::size_t batch = static_cast<std::size_t>(shape.batch);
-  const std::size_t header = pipeline.counted || pipeline.history ? batch * sizeof(std::int64_t) : 0;
-  std::size_t fixed = header, per_pair = 0;
-  for (const StatePart& part : pipeline.states) {
-    const std::size_t one = numbers(part) * size_of(part.type) * batch;
-    (part.history ? per_pair : fixed) += part.history ? one : (one + 7) / 8 * 8;
-  }
-  StatePlace place;
-  place.capacity = per_pair && bytes > fixed ? static_cast<std::ptrdiff_t>((bytes - fixed) / per_pair) : 0;
-  std::size_t fixed_at = header, history_at = fixed;
-  for (int i = 0; i <= index; ++i) {
-    const StatePart& part = pipeline.states[static_cast<std::size_t>(i)];
-    const std::size_t one = numbers(part) * size_of(part.type) * batch;
-    std::size_t& at = part.history ? history_at : fixed_at;
-    place.offset = at;
-    at += part.history ? one * static_cast<std::size_t>(place.capacity) : (one + 7) / 8 * 8;
-  }
-  return place;
 }
 
 Footprint Plan::footprint(std::int64_t time, Form form) const {
@@ -386,26 +360,6 @@ std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t
   return result;
 }
 
-Tensor Plan::state_tensor(State state, std::string_view name) const noexcept {
-  Tensor tensor;
-  for (std::size_t i = 0; i < body_->pipeline.states.size(); ++i) {
-    const StatePart& part = body_->pipeline.states[i];
-    if (part.info.name != name || !state.data) continue;
-    const StatePlace place = body_->state_place(state.bytes, static_cast<int>(i));
-    tensor.data = static_cast<std::byte*>(state.data) + place.offset;
-    tensor.type = part.type;
-    tensor.extent[static_cast<std::size_t>(tensor.rank++)] = body_->shape.batch;
-    if (part.history) tensor.extent[static_cast<std::size_t>(tensor.rank++)] = place.capacity;
-    for (std::ptrdiff_t extent : part.extent) tensor.extent[static_cast<std::size_t>(tensor.rank++)] = extent;
-    std::ptrdiff_t stride = 1;
-    for (int d = tensor.rank; d-- > 0;) {
-      tensor.stride[static_cast<std::size_t>(d)] = stride;
-      stride *= tensor.extent[static_cast<std::size_t>(d)];
-    }
-  }
-  return tensor;
-}
-
 Status Plan::step(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace) const noexcept {
   return forward(inputs, state, outputs, workspace, Form::step);
 }
@@ -421,12 +375,13 @@ Status Plan::forward(const Inputs& inputs, State state, const Outputs& outputs, 
 }
 
 Status Plan::backward(const Inputs& inputs, ConstState initial, const Inputs& d_outputs, ConstState d_final,
-                      const Outputs& d_inputs, State d_initial, Workspace workspace, Form form) const noexcept {
+                      const Outputs& d_inputs, State d_initial, Workspace workspace, Form form,
+                      Gradients gradients) const noexcept {
   Call call;
   call.inputs = &inputs, call.d_outputs = &d_outputs, call.d_inputs = &d_inputs;
   call.state = {const_cast<void*>(initial.data), initial.bytes};  // only read
   call.d_final = d_final, call.d_initial = d_initial, call.workspace = workspace;
-  call.form = form;
+  call.form = form, call.gradients = gradients;
   measure(*body_, call);
   if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
   return run_backward(*body_, call);
@@ -469,6 +424,21 @@ Plan plan(std::string_view text, const Shape& shape, const Options& options) {
   Options all = options;
   all.settings = read.settings;
   return make_plan(read.layer->info.name, std::move(read.recipe), read.layer, shape, all);
+}
+
+TriedPlan try_plan(std::string_view text, const Shape& shape, const Options& options) noexcept {
+  TriedPlan tried;
+  try {
+    try {
+      tried.plan = plan(text, shape, options);
+    } catch (const Error& error) {
+      tried.error = error.what(), tried.where = error.where();
+    } catch (const std::exception& error) {
+      tried.error = error.what();
+    }
+  } catch (...) {  // no memory for the sentence either
+  }
+  return tried;
 }
 
 }  // namespace ttr

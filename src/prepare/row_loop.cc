@@ -1,6 +1,7 @@
 #include "prepare/row_loop.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ttr::prepare {
 namespace {
@@ -98,7 +99,9 @@ class RowLoop {
       for (int i = 0; i < count_; ++i) side_[i].stride[to] = side_[i].stride[a];
     }
     // The last axis is the row of a job, the one before it the rows.
-    const int inner = rowwise ? most_axes - 1 : axes > 0 ? --axes : -1, row = axes > 0 ? --axes : -1;
+    const int inner = rowwise ? most_axes - 1 : axes > 0 ? --axes : -1;
+    if (axes > 1) longest_last(axes);
+    const int row = axes > 0 ? --axes : -1;
     job_.width = rowwise ? width_ : inner < 0 ? 1 : extent_of_[inner];
     job_.rows = row < 0 ? 1 : extent_of_[row];
     for (int i = 0; i < count_; ++i) {
@@ -106,6 +109,19 @@ class RowLoop {
       place(side_[i].role, by, step);
     }
     return outer(std::clamp(axes, 0, most_axes)) ? Status::ok : Status::out_of_domain;
+  }
+
+  // Two heads of a thousand tokens are two calls of a thousand rows, not a thousand of two. Where rows add to the same
+  // gradient their order is left as it is: it must not depend on how many tokens a call has.
+  void longest_last(int axes) {
+    int most = axes - 1;
+    for (int a = 0; a < axes; ++a)
+      if (extent_of_[a] > extent_of_[most]) most = a;
+    const int last = axes - 1;
+    for (int i = 0; i < count_; ++i)
+      if (side_[i].role >= d_operands && (side_[i].stride[most] == 0 || side_[i].stride[last] == 0)) return;
+    std::swap(extent_of_[most], extent_of_[last]);
+    for (int i = 0; i < count_; ++i) std::swap(side_[i].stride[most], side_[i].stride[last]);
   }
 
   void place(int role, Size row, Size step) {

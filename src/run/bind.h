@@ -42,6 +42,7 @@ struct Binding {
   std::ptrdiff_t batch = 0, time = 0, pairs = 0;  // extents of B, T, P: batch is 1 for packed sequences
   std::span<const families::Sequence> sequences;
   std::span<const families::Sequence> pair_sequences;  // the same in the time of pairs
+  const std::ptrdiff_t* later = nullptr;  // tokens of each sequence behind this piece of a call; null: none
 };
 
 template <class T>

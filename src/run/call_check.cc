@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "plan/pipeline.h"
-#include "run/bind.h"
+#include "run/execute.h"
 #include "run/overlap.h"
 
 namespace ttr {
@@ -56,13 +56,6 @@ Fault check_names(const NamedTensors<AnyTensor>& given, const std::vector<InputI
   return {};
 }
 
-// Which part of the state is the first list of pairs.
-int first_history(const Plan::Body& body) {
-  const auto& parts = body.pipeline.states;
-  return static_cast<int>(
-      std::find_if(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; }) - parts.begin());
-}
-
 // L levels weigh 2^(L-1) tokens: the newest has no scale for a level beyond. Levels that the call has, and needs.
 Fault check_levels(const Plan::Body& body, const Call& call) noexcept {
   const Pipeline& p = body.pipeline;
@@ -75,7 +68,7 @@ Fault check_levels(const Plan::Body& body, const Call& call) noexcept {
     const bool counted = p.counted || p.history;
     for (std::size_t n = 0; n < static_cast<std::size_t>(body.shape.batch); ++n) {
       const std::int64_t own = cu.empty() ? call.time : cu[n + 1] - cu[n];
-      const std::int64_t seen = counted ? static_cast<const std::int64_t*>(call.state.data)[n] : 0;
+      const std::int64_t seen = counted ? body.counts(call.state)[n] : 0;
       if (own < 1 || seen < 0) continue;
       const std::ptrdiff_t needed = std::bit_width(static_cast<std::uint64_t>(seen + own - 1)) + 1;
       if (needed > levels) return {Status::state_full, p.inputs[i].name, 'L', levels, needed};
@@ -84,39 +77,44 @@ Fault check_levels(const Plan::Body& body, const Call& call) noexcept {
   return {};
 }
 
-// Sizes and counts of the state and of its gradients. `kept`: the most pairs that a sequence has, which kernels that
-// read them may need scratch for.
+}  // namespace
+
 Fault check_state(const Plan::Body& body, const Call& call, std::int64_t& kept) noexcept {
-  const std::size_t needed = body.state_bytes(0);
-  const auto check_size = [&](std::string_view name, ConstState state) -> Fault {
-    if (!state.data || state.bytes < needed)
+  const std::size_t needed = body.layout.bytes(0);
+  const auto check_size = [&](std::string_view name, ConstState state, bool written = false) -> Fault {
+    const auto small = [&](std::size_t want) -> Fault {
       return {Status::small_state, name, 0, static_cast<std::ptrdiff_t>(state.bytes),
-              static_cast<std::ptrdiff_t>(needed)};
+              static_cast<std::ptrdiff_t>(want)};
+    };
+    if (!state.data || state.bytes < needed) return small(needed);
     if (is_misaligned(state)) return {Status::misaligned, name, 0, 0, 8};
-    return {};
+    if (written || !body.layout.grows()) return {};
+    const Status s = check_buffer(body, state);
+    if (s == Status::bad_state) return {s, name, 'N', body.capacity(state), 0};
+    return s == Status::small_state ? small(body.layout.bytes(body.capacity(state))) : Fault{};
   };
   if (const Fault f = check_size("state", call.state); f.status != Status::ok) return f;
   if (call.d_final.data)
     if (const Fault f = check_size("d_final", call.d_final); f.status != Status::ok) return f;
   if (call.d_initial.data)
-    if (const Fault f = check_size("d_initial", call.d_initial); f.status != Status::ok) return f;
+    if (const Fault f = check_size("d_initial", call.d_initial, true); f.status != Status::ok) return f;
   if (body.pipeline.design.weights.levels)
     if (const Fault f = check_levels(body, call); f.status != Status::ok) return f;
   if (!body.pipeline.history && !body.pipeline.counted) return {};
   const auto cu = call.inputs->cu_seqlens;
-  const auto capacity = [&](ConstState state) { return body.state_place(state.bytes, first_history(body)).capacity; };
+  const std::int64_t room_of_gradient = call.d_initial.data ? body.layout.fits(call.d_initial.bytes) : 0;
   for (int n = 0; n < body.shape.batch; ++n) {
-    const std::int64_t before = static_cast<const std::int64_t*>(call.state.data)[n];
+    const std::int64_t before = body.counts(call.state)[n];
     if (before < 0) return {Status::bad_state, "state", 0, before, 0, {}, n};
     if (!body.pipeline.history) continue;
-    const std::ptrdiff_t room = capacity(call.state);
+    const std::ptrdiff_t room = body.capacity(call.state);
     if (before > room) return {Status::bad_state, "state", 0, before, room, {}, n};
     const std::int64_t own =
         cu.empty() ? call.time : cu[static_cast<std::size_t>(n) + 1] - cu[static_cast<std::size_t>(n)];
     std::int64_t after = before + std::max<std::int64_t>(own, 0);
     if (body.pipeline.most_pairs >= 0) after = std::min(after, body.pipeline.most_pairs);
     if (call.outputs && after > room) return {Status::state_full, "state", 0, after, room, {}, n};
-    if (call.d_final.data && after > capacity(call.d_final))
+    if (call.d_final.data && after > body.capacity(call.d_final))
       return {Status::small_state,
               "d_final",
               0,
@@ -124,7 +122,7 @@ Fault check_state(const Plan::Body& body, const Call& call, std::int64_t& kept) 
               static_cast<std::ptrdiff_t>(body.state_bytes(after)),
               {},
               n};
-    if (call.d_initial.data && before > capacity(call.d_initial))
+    if (call.d_initial.data && before > room_of_gradient)
       return {Status::small_state,
               "d_initial",
               0,
@@ -136,6 +134,8 @@ Fault check_state(const Plan::Body& body, const Call& call, std::int64_t& kept) 
   }
   return {};
 }
+
+namespace {
 
 // The tensors of a call, noted while they are checked. Without initialisers, which would cost more than a step of a small
 // layer.
@@ -317,20 +317,41 @@ Fault find_unknown(const Plan::Body& body, const Call& call) noexcept {
 
 }  // namespace
 
-Fault check_call(const Plan::Body& body, const Call& call) noexcept {
-  CallMemory memory;
+namespace {
+
+// Names, shapes and types.
+Fault check_named_tensors(const Plan::Body& body, const Call& call, CallMemory& memory) noexcept {
   bool unknown = false;
   const Fault fault = check_tensors(body, call, memory, unknown);
   // A name that nobody knows may be why another is missing.
   if (unknown && (fault.status == Status::ok || fault.status == Status::missing_input))
     if (const Fault name = find_unknown(body, call); name.status != Status::ok) return name;
-  if (fault.status != Status::ok) return fault;
+  return fault;
+}
+
+// Form::best is left to the kernel, which chooses for each sequence by its own length.
+Fault check_form(const Plan::Body& body, Form form) noexcept {
+  if (form == Form::best || std::find(body.forms.begin(), body.forms.end(), form) != body.forms.end()) return {};
+  return {Status::not_supported, to_string(form), 0, 0, 0};
+}
+
+}  // namespace
+
+Fault check_tensors_alone(const Plan::Body& body, const Call& call) noexcept {
+  CallMemory memory;
+  if (const Fault f = check_named_tensors(body, call, memory); f.status != Status::ok) return f;
+  if (const Fault f = check_form(body, call.form); f.status != Status::ok) return f;
+  if (call.form == Form::step && call.time != 1) return {Status::bad_shape, "step", 'T', call.time, 1};
+  return {};
+}
+
+Fault check_call(const Plan::Body& body, const Call& call) noexcept {
+  CallMemory memory;
+  if (const Fault f = check_named_tensors(body, call, memory); f.status != Status::ok) return f;
   const std::ptrdiff_t time = call.time, pairs = call.pairs;
   std::int64_t kept = 0;
   if (const Fault f = check_state(body, call, kept); f.status != Status::ok) return f;
-  // Form::best is left to the kernel, which chooses for each sequence by its own length.
-  if (call.form != Form::best && std::find(body.forms.begin(), body.forms.end(), call.form) == body.forms.end())
-    return {Status::not_supported, to_string(call.form), 0, 0, 0};
+  if (const Fault f = check_form(body, call.form); f.status != Status::ok) return f;
   memory.writes("the workspace", call.workspace.data, call.workspace.bytes);
   if (call.outputs) memory.writes("the state", call.state.data, call.state.bytes);
   else {

@@ -118,6 +118,7 @@ std::size_t half_tensor_bytes(const Plan::Body& body, std::int64_t length, std::
   if (!body.options.tensors || !is_half(*body.options.tensors)) return 0;
   Arena arena;
   arena.take<std::int64_t>(body.shape.batch + 1);
+  arena.take<std::ptrdiff_t>(body.shape.batch);
   arena.take<families::Sequence>(body.shape.batch);
   const auto copies = [&](const std::vector<Axes>& list, int times) {
     for (const Axes& axes : list) {
@@ -139,6 +140,7 @@ Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
       goes_in_blocks(body, call.form) ? std::min(time, block_length(body, call.form)) : time;
   Arena arena(call.workspace);
   std::int64_t* const cu = arena.take<std::int64_t>(body.shape.batch + 1);
+  std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
   families::Sequence* const sequences = arena.take<families::Sequence>(body.shape.batch);
   for (std::size_t n = 0; n < N; ++n)
     sequences[n] = packed ? families::Sequence{0, static_cast<std::ptrdiff_t>(call.inputs->cu_seqlens[n]),
@@ -165,6 +167,8 @@ Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
       if (const Tensor tensor = call.outputs->get(p.outputs[i].name))
         out[p.outputs[i].name] = part_of(body, p.output_axes[i], tensor, begin, end, length, own, &written[count++]);
     part.time = end - begin;
+    for (std::size_t n = 0; n < N; ++n) later[n] = std::max<std::ptrdiff_t>(0, sequences[n].end - end);
+    part.later = later;
     if (!p.noncausal) part.pairs = part.time * p.pairs;
     in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
     if (packed) {
@@ -207,8 +211,12 @@ Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept 
   if (!read(p.inputs, p.input_axes, *call.inputs, in) || !read(p.outputs, p.output_axes, *call.d_outputs, d_out))
     return Status::small_workspace;
   for (std::size_t i = 0; i < p.inputs.size(); ++i)
-    if (const Tensor tensor = call.d_inputs->get(p.inputs[i].name))
-      d_in[p.inputs[i].name] = part_of(body, p.input_axes[i], tensor, 0, time, time, arena, &written[count++]);
+    if (const Tensor tensor = call.d_inputs->get(p.inputs[i].name)) {
+      d_in[p.inputs[i].name] = part_of(body, p.input_axes[i], tensor, 0, time, time, arena, &written[count]);
+      if (!arena.rest().data) return Status::small_workspace;
+      if (call.gradients == Gradients::add && written[count].copy) widen(written[count], simd, 0, time);
+      ++count;
+    }
   in.cu_seqlens = call.inputs->cu_seqlens, in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
   part.workspace = arena.rest();
   if (!part.workspace.data) return Status::small_workspace;

@@ -164,7 +164,7 @@ class KernelArgs {
       return reinterpret_cast<N*>(static_cast<Byte*>(buffer.data) +
                                   segment_place(body_, parts, static_cast<std::size_t>(index)));
     }
-    const StatePlace place = body_.state_place(buffer.bytes, step_.state + index);
+    const StatePlace place = body_.state_place(buffer, step_.state + index);
     const StatePart& part = body_.pipeline.states[static_cast<std::size_t>(step_.state + index)];
     const std::ptrdiff_t one = static_cast<std::ptrdiff_t>(numbers(part));
     std::ptrdiff_t skip = static_cast<std::ptrdiff_t>(shard_.first_sequence) * one;
@@ -179,7 +179,7 @@ class KernelArgs {
   template <class AnyState>
   auto counts(AnyState buffer) const {
     using N = std::conditional_t<std::is_same_v<AnyState, ConstState>, const std::int64_t, std::int64_t>;
-    return shard_.counts ? static_cast<N*>(shard_.counts) : static_cast<N*>(buffer.data) + shard_.first_sequence;
+    return shard_.counts ? static_cast<N*>(shard_.counts) : body_.counts(buffer) + shard_.first_sequence;
   }
   /// Whether this share holds the first heads: what belongs to a sequence and not to a head is written by it alone.
   bool first_heads() const { return shard_.first_group == 0; }

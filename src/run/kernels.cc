@@ -10,8 +10,6 @@
 namespace ttr {
 namespace {
 
-bool has_counts(const Plan::Body& body) { return body.pipeline.history || body.pipeline.counted; }
-
 // Columns first .. first+columns-1 of a part of the state, which is rows of V numbers: to a copy, or back.
 void copy_columns(const StatePart& part, std::byte* whole, std::byte* copy, std::size_t first, std::size_t columns,
                   bool back) {
@@ -29,9 +27,9 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
   const int tasks = cut.tasks(), threads = body.options.threads;
   Arena arena(work);
   std::int64_t* const counts = arena.take<std::int64_t>(static_cast<std::ptrdiff_t>(N) * cut.heads);
-  const bool own_counts = cut.heads > 1 && has_counts(body);
+  const bool own_counts = cut.heads > 1 && body.has_counts();
   for (int h = 0; own_counts && h < cut.heads; ++h)
-    std::memcpy(counts + static_cast<std::size_t>(h) * N, state.data, N * sizeof(std::int64_t));
+    std::memcpy(counts + static_cast<std::size_t>(h) * N, body.counts(state), N * sizeof(std::int64_t));
   const std::span<const StatePart> parts = parts_of(body, step);
   std::array<std::byte*, Shard::most_parts> copies{};
   for (std::size_t i = 0; cut.columns > 1 && i < parts.size(); ++i)
@@ -39,7 +37,7 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
   const Workspace scratch = arena.rest();
 
   Answers answers;
-  threads::for_each(threads, tasks, [&](int i, int worker) {
+  threads::for_each(body.crew(), tasks, [&](int i, int worker) {
     Shard share = shard_of(body, cut, i, N);
     if (own_counts) {
       const int head = i / cut.columns % cut.heads;
@@ -50,7 +48,7 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
         const std::size_t first = static_cast<std::size_t>(share.first_column);
         const std::size_t rows = numbers(parts[part]) / static_cast<std::size_t>(parts[part].extent.back());
         std::byte* const copy = copies[part] + rows * first * size_of(parts[part].type);
-        const StatePlace place = body.state_place(state.bytes, step.state + static_cast<int>(part));
+        const StatePlace place = body.state_place(state, step.state + static_cast<int>(part));
         copy_columns(parts[part], static_cast<std::byte*>(state.data) + place.offset, copy, first,
                      static_cast<std::size_t>(share.columns), back);
         share.parts[part] = copy;
@@ -61,7 +59,7 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
                                                 scratch_of(scratch, worker, threads)));
     each_part(true);
   });
-  if (own_counts) std::memcpy(state.data, counts, N * sizeof(std::int64_t));
+  if (own_counts) std::memcpy(body.counts(state), counts, N * sizeof(std::int64_t));
   return answers.worst();
 }
 
@@ -107,7 +105,7 @@ Status kernel_backward(const Plan::Body& body, const Step& step, const Binding<T
     return step.kernel->calls<T>().backward(KernelArgs<T>(body, step, b, true, {}, team), call, form, arena);
   Answers answers;
   const Workspace scratch = arena.rest();
-  threads::for_each(body.options.threads, cut.tasks(), [&](int i, int worker) {
+  threads::for_each(body.crew(), cut.tasks(), [&](int i, int worker) {
     const Arena own(scratch_of(scratch, worker, body.options.threads));
     Shard share = shard_of(body, cut, i, b.sequences.size());
     // The states of some heads are neighbours within one sequence only.

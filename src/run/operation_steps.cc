@@ -98,15 +98,15 @@ std::ptrdiff_t elements(const Operation<T>& o, const prepare::Rows<T>& to) {
 
 // Runs part(operation) on all threads of the plan.
 template <class T, class Part>
-void in_parts(const Operation<T>& all, Along along, int threads, Part&& part) noexcept {
+void in_parts(const Operation<T>& all, Along along, const threads::Crew& crew, Part&& part) noexcept {
   const std::ptrdiff_t length = along == Along::tokens ? all.extent.time : all.extent.heads;
   std::ptrdiff_t unit = 1;  // heads that share an operand stay together
   if (along == Along::heads)
     for (std::size_t i = 0; i < all.count; ++i) unit = std::max<std::ptrdiff_t>(unit, all.from[i].group);
   const std::ptrdiff_t units = length / unit;
-  const int tasks = along == Along::nothing ? 1 : static_cast<int>(std::min<std::ptrdiff_t>(threads, units));
+  const int tasks = along == Along::nothing ? 1 : static_cast<int>(std::min<std::ptrdiff_t>(crew.threads, units));
   if (tasks < 2) return part(all);
-  threads::for_each(threads, tasks, [&](int i, int) {
+  threads::for_each(crew, tasks, [&](int i, int) {
     const std::ptrdiff_t begin = units * i / tasks * unit, end = units * (i + 1) / tasks * unit;
     part(along == Along::tokens ? all.tokens(begin, end) : all.heads(begin, end));
   });
@@ -122,7 +122,7 @@ Status operation_forward(const Plan::Body& body, const Step& step, const Binding
   const bool cut = body.options.threads > 1 && elements(all, all.to) >= least_elements &&
                    !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op);
   std::atomic<Status> worst{Status::ok};
-  in_parts(all, cut ? Along::tokens : Along::nothing, body.options.threads, [&](const Operation<T>& o) {
+  in_parts(all, cut ? Along::tokens : Along::nothing, body.crew(), [&](const Operation<T>& o) {
     if (const Status s = prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body)); s != Status::ok)
       worst = s;
   });
@@ -151,7 +151,7 @@ void operation_backward(const Plan::Body& body, const Step& step, const Binding<
            : tokens ? Along::tokens
            : heads  ? Along::heads
                     : Along::nothing,
-           body.options.threads, [&](const Operation<T>& o) {
+           body.crew(), [&](const Operation<T>& o) {
              prepare::backward(o.op, o.from, o.result, o.d_to, o.d_from, o.number, o.extent, &simd_of<T>(body));
            });
 }

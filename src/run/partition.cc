@@ -103,7 +103,13 @@ Team team_of(const Plan::Body& body, const Step& step, const Binding<T>& b, Cons
              bool backward, const Partition& cut) noexcept {
   const int threads = body.options.threads;
   if (threads == 1 || !step.kernel->traits.team.has(form, backward) || !leaves_idle(cut.tasks(), threads)) return {};
-  return work_of(body, step, b, state) < least_work ? Team() : Team(threads, threads::run);
+  if (work_of(body, step, b, state) < least_work) return {};
+  return Team(
+      threads,
+      [](const void* owner, int tasks, Team::Task task, void* context) noexcept {
+        threads::run(static_cast<const Plan::Body*>(owner)->crew(), tasks, task, context);
+      },
+      &body);
 }
 
 Shard shard_of(const Plan::Body& body, const Partition& cut, int i, std::size_t sequences) noexcept {

@@ -4,12 +4,13 @@
 #include <limits>
 
 #include "families/family.h"
-#include "run/bind.h"
+#include "run/execute.h"
 #include "run/half_tensors.h"
 #include "run/kernels.h"
 #include "run/operation_steps.h"
 #include "run/strided.h"
 #include "run/time_blocks.h"
+#include "run/undo.h"
 
 namespace ttr {
 namespace {
@@ -47,8 +48,8 @@ void add_strided(const ConstTensor& tensor, const T* data, T* dense) noexcept {
   });
 }
 
-// The workspace is large enough: check_call has compared it with workspace_bytes, which counts the same. Results of
-// steps have room for `length` tokens.
+}  // namespace
+
 template <class T>
 void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_t length, Arena& arena,
           Binding<T>& b) noexcept {
@@ -56,6 +57,7 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
   b.time = std::max<std::ptrdiff_t>(0, call.time);
   b.pairs = std::max<std::ptrdiff_t>(0, call.pairs);
   b.batch = cu.empty() ? body.shape.batch : 1;
+  b.later = call.later;
 
   const std::size_t n = static_cast<std::size_t>(body.shape.batch);
   Sequence* sequences = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
@@ -137,6 +139,11 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
   }
 }
 
+template void bind<float>(const Plan::Body&, const Call&, bool, std::ptrdiff_t, Arena&, Binding<float>&) noexcept;
+template void bind<double>(const Plan::Body&, const Call&, bool, std::ptrdiff_t, Arena&, Binding<double>&) noexcept;
+
+namespace {
+
 template <class T>
 void clear(const Tensor& tensor) noexcept {
   if (!tensor) return;
@@ -159,14 +166,16 @@ bool stops(const Step& step, Status s) noexcept {
 // Tokens begin .. end-1 of every row as a call of its own. Sequences outside have no tokens in it.
 template <class T>
 void bind_block(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begin, std::ptrdiff_t end,
-                Sequence* sequences, Sequence* of_pairs, Binding<T>& piece) noexcept {
+                Sequence* sequences, Sequence* of_pairs, std::ptrdiff_t* later, Binding<T>& piece) noexcept {
   const std::ptrdiff_t pairs = body.pipeline.pairs;
   piece.batch = whole.batch, piece.time = end - begin, piece.pairs = piece.time * pairs;
   for (std::size_t n = 0; n < whole.sequences.size(); ++n) {
     const Sequence& s = whole.sequences[n];
     const std::ptrdiff_t from = std::clamp(s.begin, begin, end) - begin, to = std::clamp(s.end, begin, end) - begin;
     sequences[n] = {s.row, from, to}, of_pairs[n] = {s.row, from * pairs, to * pairs};
+    later[n] = std::max<std::ptrdiff_t>(0, s.end - end) + (whole.later ? whole.later[n] : 0);
   }
+  piece.later = later;
   piece.sequences = {sequences, whole.sequences.size()}, piece.pair_sequences = {of_pairs, whole.sequences.size()};
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     Bound<T>& bound = piece.values[i] = whole.values[i];
@@ -180,39 +189,65 @@ void bind_block(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t 
   }
 }
 
+}  // namespace
+
 template <class T>
-Status execute(const Plan::Body& body, const Binding<T>& b, const Call& call, Workspace work) noexcept {
+Status execute(const Plan::Body& body, const Binding<T>& b, State state, Form form, Workspace work) noexcept {
+  const bool undoable = keeps_earlier_states(body);
+  Arena arena(work);
+  UndoScratch scratch;
+  if (undoable) {
+    scratch = UndoScratch(body, arena);
+    if (body.has_counts()) std::copy_n(body.counts(state), body.shape.batch, scratch.counts);
+    work = arena.rest();
+  }
   Status worst = Status::ok;
   for (const Step& step : body.pipeline.steps) {
-    const Status s =
-        step.kernel ? kernel_forward(body, step, b, call.state, call.form, work) : operation_forward(body, step, b);
+    const Status s = !step.kernel ? operation_forward(body, step, b)
+                     : undoable   ? kernel_forward_undoable(body, step, b, state, form, work, scratch)
+                                  : kernel_forward(body, step, b, state, form, work);
     if (stops(step, s)) return s;
     if (s != Status::ok) worst = s;
   }
+  count_tokens(body, b, state);
   return worst;
 }
+template Status execute<float>(const Plan::Body&, const Binding<float>&, State, Form, Workspace) noexcept;
+template Status execute<double>(const Plan::Body&, const Binding<double>&, State, Form, Workspace) noexcept;
+
+std::ptrdiff_t bound_length(const Plan::Body& body, Form form) noexcept {
+  return goes_in_blocks(body, form) ? block_length(body, form) : std::numeric_limits<std::ptrdiff_t>::max();
+}
+
+template <class T>
+bool runs_at_once(const Plan::Body& body, const Binding<T>& b, Form form, std::ptrdiff_t length) noexcept {
+  if (b.time <= length) return true;
+  if (grows(body) || form == Form::scan) return false;
+  // The caller has made room for all results of steps.
+  return std::none_of(b.values.begin(), b.values.begin() + static_cast<std::ptrdiff_t>(body.pipeline.values.size()),
+                      [](const Bound<T>& bound) { return bound.writable && !bound.of_caller; });
+}
+template bool runs_at_once<float>(const Plan::Body&, const Binding<float>&, Form, std::ptrdiff_t) noexcept;
+template bool runs_at_once<double>(const Plan::Body&, const Binding<double>&, Form, std::ptrdiff_t) noexcept;
+
+namespace {
 
 template <class T>
 Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
   Binding<T> b;
-  const bool pieces = goes_in_blocks(body, call.form);
-  const std::ptrdiff_t length = pieces ? block_length(body, call.form) : std::numeric_limits<std::ptrdiff_t>::max();
+  const std::ptrdiff_t length = bound_length(body, call.form);
   bind(body, call, false, length, arena, b);
   if (b.time == 0) return Status::ok;
-  bool whole = b.time <= length;  // or the caller has made room for all results of steps
-  if (!whole && !grows(body) && call.form != Form::scan)
-    whole =
-        std::none_of(b.values.begin(), b.values.begin() + static_cast<std::ptrdiff_t>(body.pipeline.values.size()),
-                     [](const Bound<T>& bound) { return bound.writable && !bound.of_caller; });
-  if (whole) return execute(body, b, call, arena.rest());
+  if (runs_at_once(body, b, call.form, length)) return execute(body, b, call.state, call.form, arena.rest());
   Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
   Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
+  std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
   Binding<T> piece;
   return each_block(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
                     [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                      bind_block(body, b, begin, end, sequences, of_pairs, piece);
-                      return execute(body, piece, call, arena.rest());
+                      bind_block(body, b, begin, end, sequences, of_pairs, later, piece);
+                      return execute(body, piece, call.state, call.form, arena.rest());
                     });
 }
 
@@ -220,16 +255,15 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
 void pass_on(const Plan::Body& body, const Call& call) noexcept {
   if (!call.d_initial.data || !call.d_final.data) return;
   const std::size_t batch = static_cast<std::size_t>(body.shape.batch);
-  if (body.pipeline.history || body.pipeline.counted)
-    std::memcpy(call.d_initial.data, call.state.data, batch * sizeof(std::int64_t));
+  if (body.pipeline.history)
+    std::memcpy(body.counts(call.d_initial), body.counts(call.state), batch * sizeof(std::int64_t));
   const auto kept = [&](std::size_t n) {
-    return body.pipeline.history ? static_cast<std::ptrdiff_t>(static_cast<const std::int64_t*>(call.state.data)[n])
-                                 : 0;
+    return body.pipeline.history ? static_cast<std::ptrdiff_t>(body.counts(call.state)[n]) : 0;
   };
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
-    const StatePlace from = body.state_place(call.d_final.bytes, static_cast<int>(i)),
-                     to = body.state_place(call.d_initial.bytes, static_cast<int>(i));
+    const StatePlace from = body.state_place(call.d_final, static_cast<int>(i)),
+                     to = body.state_place(call.d_initial, static_cast<int>(i));
     const std::size_t one = numbers(part) * size_of(part.type);
     const auto rows = [&](std::ptrdiff_t capacity) {
       return part.history ? one * static_cast<std::size_t>(capacity) : one;
@@ -245,8 +279,9 @@ template <class T>
 Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
   Binding<T> b;
-  for (const InputInfo& info : body.pipeline.inputs) clear<T>(call.d_inputs->get(info.name));
-  if (call.d_initial.data) std::memset(call.d_initial.data, 0, call.d_initial.bytes);
+  if (call.gradients == Gradients::write)
+    for (const InputInfo& info : body.pipeline.inputs) clear<T>(call.d_inputs->get(info.name));
+  if (call.d_initial.data) clear_state(body, call.d_initial);
   bind(body, call, true, std::numeric_limits<std::ptrdiff_t>::max(), arena, b);
   if (b.time == 0) {
     pass_on(body, call);
@@ -265,7 +300,7 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
     } else if (steps[i].kernel->traits.literal || steps[i].kernel->traits.keeps_pairs) {
       s = kernel_forward(body, steps[i], b, call.state, call.form, arena.rest(), false);
     } else {
-      const std::size_t bytes = body.state_bytes(0);
+      const std::size_t bytes = body.layout.bytes(0);
       if (!copy) {
         copy = arena.take<std::byte>(static_cast<std::ptrdiff_t>(bytes));
         std::memcpy(copy, call.state.data, bytes);
@@ -312,11 +347,15 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
     has_gates |= step.operands[Slot::g] >= 0 || step.operands[Slot::beta] >= 0;
     const std::int64_t own = !backward && grows(body) ? length : time;
     const std::int64_t longest = body.pipeline.noncausal ? std::max(time, pairs) : own * step.pairs;
+    if (!backward && keeps_earlier_states(body))
+      kernel = std::max(kernel, kernel_workspace(body, step, longest, Form::recurrent, false));
     kernel = std::max({kernel, kernel_workspace(body, step, longest, form, false),
                        length < time ? kernel_workspace(body, step, length * step.pairs, form, false) : 0,
                        backward ? kernel_workspace(body, step, longest, form, true) : 0});
   }
-  if (backward && replays_kernel) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.state_bytes(0)));
+  if (backward && replays_kernel) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.layout.bytes(0)));
+  if (!backward) arena.take<std::ptrdiff_t>(batch);
+  if (!backward && keeps_earlier_states(body)) UndoScratch(body, arena);
   if (backward && has_gates)  // of g and of beta, for every thread
     for (int gate = 0; gate < 2 * body.options.threads; ++gate)
       arena.take<std::byte>(batch * time * body.pipeline.pairs * body.shape.heads * size);

@@ -144,9 +144,14 @@ class Segments {
     if (count_ > 0) round();
     return answers_.worst();
   }
+  threads::Crew crew() const {
+    threads::Crew all = body_.crew();
+    all.threads = threads_;
+    return all;
+  }
   template <class Task>
   void each_segment(Task&& task) {
-    threads::for_each(threads_, static_cast<int>(count_), [&](int i, int worker) {
+    threads::for_each(crew(), static_cast<int>(count_), [&](int i, int worker) {
       task(list_[static_cast<std::size_t>(i)], scratch_of(scratch_, worker, body_.options.threads));
     });
   }
@@ -154,7 +159,7 @@ class Segments {
   template <class Task>
   void each_unit(Task&& task) {
     const Segment* const list = list_.data();
-    threads::for_each(threads_, static_cast<int>(list[count_ - 1].unit) + 1, [&](int unit, int worker) {
+    threads::for_each(crew(), static_cast<int>(list[count_ - 1].unit) + 1, [&](int unit, int worker) {
       const auto before = [](const Segment& s, Size u) { return s.unit < u; };
       task(std::lower_bound(list, list + count_, Size{unit}, before),
            std::lower_bound(list, list + count_, Size{unit} + 1, before),
@@ -209,7 +214,7 @@ class Segments {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const std::size_t one = numbers(parts_[i]) * size_of(parts_[i].type),
                         head = one / static_cast<std::size_t>(body_.shape.heads);
-      const StatePlace place = body_.state_place(whole.bytes, step_.state + static_cast<int>(i));
+      const StatePlace place = body_.state_place(whole, step_.state + static_cast<int>(i));
       std::byte* const theirs = static_cast<std::byte*>(whole.data) + place.offset + own.sequence * one +
                                 static_cast<std::size_t>(own.group) * heads * head;
       std::byte* const ours = static_cast<std::byte*>(slot.data) + segment_place(body_, parts_, i);

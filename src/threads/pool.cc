@@ -154,9 +154,23 @@ void prepare(int threads) {
   pool->prepare(threads);
 }
 
-void run(int threads, int tasks, void (*task)(void*, int, int), void* context) noexcept {
+void run(const Crew& crew, int tasks, void (*task)(void*, int, int), void* context) noexcept {
   if (tasks < 1) return;
-  Job job{task, context, tasks, std::min(threads, tasks) - 1};
+  Job job{task, context, tasks, std::min(crew.threads, tasks) - 1};
+  if (crew.run_jobs && job.helpers > 0) {
+    std::fegetenv(&job.rounding);
+    return crew.run_jobs(
+        crew.self, job.helpers + 1,
+        [](void* data, int worker) {
+          Job& shared = *static_cast<Job*>(data);
+          std::fenv_t own;
+          std::fegetenv(&own);
+          std::fesetenv(&shared.rounding);
+          shared.work(worker);
+          std::fesetenv(&own);
+        },
+        &job);
+  }
   Pool* const pool = job.helpers < 1 ? nullptr : holder().pool.load(std::memory_order_acquire);
   if (!pool) return job.work(0);
   std::fegetenv(&job.rounding);

@@ -20,10 +20,10 @@ namespace ttr::families {
 class Team {
  public:
   using Task = void (*)(void* context, int i, int worker);
-  using Run = void (*)(int workers, int tasks, Task, void* context) noexcept;
+  using Run = void (*)(const void* owner, int tasks, Task, void* context) noexcept;
 
   constexpr Team() = default;  // one worker, the caller
-  constexpr Team(int workers, Run run) : workers_(workers), run_(run) {}
+  constexpr Team(int workers, Run run, const void* owner = nullptr) : workers_(workers), run_(run), owner_(owner) {}
   int workers() const { return workers_; }
   /// The same parts by the caller alone.
   static constexpr Team alone() { return {}; }
@@ -37,7 +37,7 @@ class Team {
     }
     using Plain = std::remove_reference_t<Body>;
     run_(
-        workers_, static_cast<int>(parts),
+        owner_, static_cast<int>(parts),
         [](void* context, int i, int worker) { (*static_cast<Plain*>(context))(std::ptrdiff_t{i}, worker); },
         const_cast<std::remove_const_t<Plain>*>(&body));
   }
@@ -45,6 +45,7 @@ class Team {
  private:
   int workers_ = 1;
   Run run_ = nullptr;
+  const void* owner_ = nullptr;
 };
 
 /// Scratch of `bytes` bytes (Arena::bytes) for every worker.

@@ -98,9 +98,6 @@ Arrays gather_inputs(const Plan::Body& body, const Binding<T>& b, std::size_t n)
   return inputs;
 }
 
-std::int64_t* counts(State state) { return static_cast<std::int64_t*>(state.data); }
-const std::int64_t* counts(ConstState state) { return static_cast<const std::int64_t*>(state.data); }
-
 // Sequence n's share of a state buffer, as arrays of `count` pairs.
 Arrays read_state(const Plan::Body& body, ConstState state, std::size_t n, std::int64_t count) {
   if (body.pipeline.noncausal) return oracle::fresh_state(body.pipeline.design, body.pipeline.oracle_sizes);
@@ -108,7 +105,7 @@ Arrays read_state(const Plan::Body& body, ConstState state, std::size_t n, std::
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
     if (!part.literal) continue;
-    const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));
+    const StatePlace place = body.state_place(state, static_cast<int>(i));
     const std::size_t one = numbers(part),
                       stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
     const double* from =
@@ -135,7 +132,7 @@ void write_state(const Plan::Body& body, const Arrays& arrays, const char* prefi
     if (!part.literal) continue;
     const auto found = arrays.find(prefix + part.info.name);
     if (found == arrays.end()) continue;
-    const StatePlace place = body.state_place(state.bytes, static_cast<int>(i));
+    const StatePlace place = body.state_place(state, static_cast<int>(i));
     const std::size_t one = numbers(part),
                       stride = part.history ? one * static_cast<std::size_t>(place.capacity) : one;
     double* to = reinterpret_cast<double*>(static_cast<std::byte*>(state.data) + place.offset) + n * stride;
@@ -144,7 +141,7 @@ void write_state(const Plan::Body& body, const Arrays& arrays, const char* prefi
 }
 
 std::int64_t count_of(const Plan::Body& body, ConstState state, std::size_t n) {
-  return body.pipeline.history ? counts(state)[n] : 0;
+  return body.pipeline.history ? body.counts(state)[n] : 0;
 }
 
 oracle::Sizes sizes_of(const Plan::Body& body, const Sequence& sequence) {
@@ -166,7 +163,7 @@ Status oracle_forward(const Plan::Body& body, const Step& step, const Binding<T>
         oracle::forward(body.pipeline.design, sizes_of(body, sequence), gather_inputs(body, b, n), state);
     if (const std::int64_t pairs = pairs_in(body, state); final.data && pairs >= 0)
       for (std::size_t i = 0; i < body.pipeline.states.size(); ++i)
-        if (body.pipeline.states[i].history && body.state_place(final.bytes, static_cast<int>(i)).capacity < pairs)
+        if (body.pipeline.states[i].history && body.state_place(final, static_cast<int>(i)).capacity < pairs)
           return Status::state_full;
     if (out.writable) {
       const Array& o = result.at("o");
@@ -179,7 +176,7 @@ Status oracle_forward(const Plan::Body& body, const Step& step, const Binding<T>
   if (final.data)
     for (std::size_t n = 0; n < states.size(); ++n) {
       write_state(body, states[n], "", final, n);
-      if (body.pipeline.history) counts(final)[n] = pairs_in(body, states[n]);
+      if (body.pipeline.history) body.counts(final)[n] = pairs_in(body, states[n]);
     }
   return Status::ok;
 } catch (const std::bad_alloc&) {
@@ -230,7 +227,7 @@ Status oracle_backward(const Plan::Body& body, const Step& step, const Binding<T
     }
     if (d_initial.data) {
       write_state(body, gradients, "state.", d_initial, n);
-      if (body.pipeline.history) counts(d_initial)[n] = before;
+      if (body.pipeline.history) body.counts(d_initial)[n] = before;
     }
   }
   return Status::ok;
@@ -268,12 +265,12 @@ int build(Builder& b, double scale) {
   sizes.scale = in_kernel ? 1 : scale;
   sizes.kernel_scale = in_kernel ? b.options().scale.value_or(0) : 0;
   oracle::check_features(p.design, sizes);
-  const oracle::Arrays fresh = oracle::fresh_state(p.design, sizes);
+  p.fresh = std::make_shared<const FreshState>(p.design, sizes);
   std::vector<StatePart> states;
   for (const oracle::StateShape& shape : oracle::state_shapes(p.design)) {
-    const std::vector<std::int64_t>& extent = fresh.at(shape.name).extent;
+    const std::vector<std::int64_t> extent = oracle::fresh_extents(p.design, sizes, shape);
     StatePart part{{shape.name, "B " + shape.letters, shape.meaning}, {}, Type::f64};
-    part.literal = true;
+    part.literal = true, part.fresh_name = shape.name;
     part.history = !extent.empty() && extent.front() == 0;
     p.history |= part.history;
     part.extent.assign(extent.begin() + (part.history ? 1 : 0), extent.end());

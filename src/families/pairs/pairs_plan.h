@@ -55,7 +55,7 @@ View<N, 4> history(const KernelArgs<T>& o, AnyState buffer, int index) {
   if (!buffer.data) return {};
   const std::size_t part = static_cast<std::size_t>(o.step().state + index);
   const std::vector<std::ptrdiff_t>& extent = o.body().pipeline.states[part].extent;
-  const StatePlace place = o.body().state_place(buffer.bytes, o.step().state + index);
+  const StatePlace place = o.body().state_place(buffer, o.step().state + index);
   const std::ptrdiff_t heads = extent[0], dim = extent.size() > 1 ? extent[1] : 1;
   return {o.template state<N>(buffer, index),
           {static_cast<std::ptrdiff_t>(o.sequences().size()), place.capacity,
@@ -91,7 +91,7 @@ Kept kept_of(const KernelArgs<T>& o, ConstState state, std::size_t n) {
 template <class T>
 bool has_room(const KernelArgs<T>& o, State state) {
   for (std::size_t n = 0; n < o.sequences().size(); ++n)
-    if (kept_of(o, state, n).kept > o.body().state_place(state.bytes, o.step().state).capacity) return false;
+    if (kept_of(o, state, n).kept > o.body().capacity(state)) return false;
   return true;
 }
 

@@ -78,7 +78,11 @@ std::vector<StatePart> network_parts(Builder& b, const NeuralModel& model, int k
   oracle::Sizes sizes;
   sizes.heads = b.shape().heads, sizes.key_heads = b.shape().heads;
   sizes.key_dim = b.shape().key_dim, sizes.value_dim = b.shape().value_dim;
-  const oracle::Arrays fresh = oracle::fresh_state(b.design(), sizes);
+  b.pipeline().fresh = std::make_shared<const FreshState>(b.design(), sizes);
+  const std::vector<oracle::StateShape> shapes = oracle::state_shapes(b.design());
+  const auto is_fresh = [&](const std::string& name) {
+    return std::any_of(shapes.begin(), shapes.end(), [&](const oracle::StateShape& s) { return s.name == name; });
+  };
   b.pipeline().letters['D'] = model.width;
   const std::string key_letter(1, b.axes(k).back());
   std::vector<StatePart> parts;
@@ -104,10 +108,9 @@ std::vector<StatePart> network_parts(Builder& b, const NeuralModel& model, int k
       if (part.matrix) s.extent.push_back(part.in);
       s.extent.push_back(part.out);
       s.type = b.type();
-      if (const auto found = fresh.find(name);
-          found != fresh.end() && (prefix.empty() || prefix == "start_") &&
+      if (is_fresh(name) && (prefix.empty() || prefix == "start_") &&
           !(b.layer() && b.layer()->options_or_default<NeuralOptions>().zero_start))
-        s.fresh_numbers = found->second.data;
+        s.fresh_name = name;
       parts.push_back(std::move(s));
     }
   };
@@ -142,7 +145,7 @@ std::vector<StatePart> network_parts(Builder& b, const NeuralModel& model, int k
       StatePart s{{name, "B H " + letter_of(j, false), "initial lengths of the columns", Range::positive},
                   {b.shape().heads, layout.part[static_cast<std::size_t>(layout.matrix(j))].out},
                   b.type()};
-      if (const auto found = fresh.find(name); found != fresh.end()) s.fresh_numbers = found->second.data;
+      if (is_fresh(name)) s.fresh_name = name;
       parts.push_back(std::move(s));
     }
   return parts;

@@ -8,15 +8,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <set>
 #include <utility>
 
-#include "ttr/checkpoint.h"
+#include "ttr/safetensors.h"
 
-namespace ttr::model {
+namespace ttr {
 namespace {
 
 std::size_t bytes_of(std::string_view dtype) {
@@ -230,29 +231,55 @@ const StoredTensor* TensorFile::find(std::string_view name) const {
   return nullptr;
 }
 
-TensorFile read_safetensors(const std::string& path) {
-  TensorFile result;
-  result.metadata = scan_safetensors(path, [&](StoredTensor&& one) { result.tensors.push_back(std::move(one)); });
-  return result;
-}
+namespace {
 
-std::map<std::string, std::string> scan_safetensors(const std::string& path,
-                                                    const std::function<void(StoredTensor&&)>& visit) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) refuse(path, "it cannot be opened");
-  struct stat about {};
-  if (::fstat(file.get(), &about) != 0) refuse(path, "its size is unknown");
-  if (!S_ISREG(about.st_mode)) throw Error(path + ": it is not a regular file", path);
-  const auto size = static_cast<std::uint64_t>(about.st_size);
-  const auto read_all = [&](void* to, std::size_t bytes) {
+// A file that is read from its start to its end.
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (file_.get() < 0) refuse(path, "it cannot be opened");
+    struct stat about {};
+    if (::fstat(file_.get(), &about) != 0) refuse(path, "its size is unknown");
+    if (!S_ISREG(about.st_mode)) throw Error(path + ": it is not a regular file", path);
+    size_ = static_cast<std::uint64_t>(about.st_size);
+  }
+  std::uint64_t size() const { return size_; }
+  void read(void* to, std::size_t bytes) {
     for (std::size_t done = 0; done < bytes;) {
-      const ssize_t got = ::read(file.get(), static_cast<char*>(to) + done, bytes - done);
+      const ssize_t got = ::read(file_.get(), static_cast<char*>(to) + done, bytes - done);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) refuse(path, "it cannot be read");
-      if (got == 0) throw Error(path + ": it was cut off while it was read", path);
+      if (got < 0) refuse(path_, "it cannot be read");
+      if (got == 0) throw Error(path_ + ": it was cut off while it was read", path_);
       done += static_cast<std::size_t>(got);
     }
-  };
+  }
+
+ private:
+  const std::string& path_;
+  Descriptor file_;
+  std::uint64_t size_ = 0;
+};
+
+// The same of memory.
+class MemoryReader {
+ public:
+  explicit MemoryReader(std::span<const std::byte> bytes) : bytes_(bytes), size_(bytes.size()) {}
+  std::uint64_t size() const { return size_; }
+  void read(void* to, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, bytes_.data(), bytes);  // the header was compared with the size
+    bytes_ = bytes_.subspan(bytes);
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::uint64_t size_;
+};
+
+// Hands over one tensor after another; returns the metadata.
+template <class Source, class Visit>
+std::map<std::string, std::string> scan(Source&& source, const std::string& path, Visit&& visit) {
+  const std::uint64_t size = source.size();
+  const auto read_all = [&](void* to, std::size_t bytes) { source.read(to, bytes); };
   if (size < 8) throw Error(path + ": " + std::to_string(size) + " bytes are too few for a safetensors file", path);
   unsigned char length_bytes[8];
   read_all(length_bytes, 8);
@@ -303,7 +330,15 @@ std::map<std::string, std::string> scan_safetensors(const std::string& path,
   return std::move(header.metadata);
 }
 
-void write_safetensors(const std::string& path, const TensorFile& file) {
+template <class Source>
+TensorFile read(Source&& source, const std::string& path) {
+  TensorFile file;
+  file.metadata =
+      scan(std::forward<Source>(source), path, [&](StoredTensor&& one) { file.tensors.push_back(std::move(one)); });
+  return file;
+}
+
+std::string header_of(const TensorFile& file) {
   std::string header = "{";
   if (!file.metadata.empty()) {
     header += "\"__metadata__\":{";
@@ -323,7 +358,20 @@ void write_safetensors(const std::string& path, const TensorFile& file) {
   }
   header += '}';
   while (header.size() % 8 != 0) header += ' ';  // numbers begin on a multiple of eight
+  return header;
+}
 
+using Length = std::array<std::byte, 8>;
+Length length_of(const std::string& header) {
+  Length length;
+  for (std::size_t i = 0; i < 8; ++i)
+    length[i] = static_cast<std::byte>(static_cast<std::uint64_t>(header.size()) >> 8 * i);
+  return length;
+}
+
+// Calls writing(write) with a function that writes to a file beside `path`, which then takes its place.
+template <class Writing>
+void write_atomically(const std::string& path, Writing&& writing) {
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::string temporary = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "." +
@@ -345,12 +393,7 @@ void write_safetensors(const std::string& path, const TensorFile& file) {
       done += static_cast<std::size_t>(put);
     }
   };
-  unsigned char length[8];
-  for (int i = 0; i < 8; ++i)
-    length[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(header.size()) >> 8 * i);
-  write_all(length, 8);
-  write_all(header.data(), header.size());
-  for (const StoredTensor& tensor : file.tensors) write_all(tensor.bytes.data(), tensor.bytes.size());
+  writing(write_all);
   if (::fsync(out.get()) != 0) give_up("it cannot be flushed to the disk");
   if (out.close() != 0) give_up("it cannot be closed");
   if (::rename(temporary.c_str(), path.c_str()) != 0) give_up("it cannot be put in its place");
@@ -358,4 +401,54 @@ void write_safetensors(const std::string& path, const TensorFile& file) {
   if (place.get() >= 0) ::fsync(place.get());  // the name as well; a file system that cannot is no reason to fail
 }
 
-}  // namespace ttr::model
+}  // namespace
+
+std::map<std::string, std::string> scan_safetensors(const std::string& path,
+                                                    const std::function<void(StoredTensor&&)>& visit) {
+  return scan(Reader(path), path, visit);
+}
+
+TensorFile read_safetensors(const std::string& path) { return read(Reader(path), path); }
+TensorFile from_bytes(std::span<const std::byte> bytes, const std::string& name) {
+  return read(MemoryReader(bytes), name);
+}
+
+void write_safetensors(const std::string& path, const TensorFile& file) {
+  const std::string header = header_of(file);
+  const Length length = length_of(header);
+  write_atomically(path, [&](auto&& write) {
+    write(length.data(), length.size());
+    write(header.data(), header.size());
+    for (const StoredTensor& tensor : file.tensors) write(tensor.bytes.data(), tensor.bytes.size());
+  });
+}
+
+std::vector<std::byte> to_bytes(const TensorFile& file) {
+  const std::string header = header_of(file);
+  const Length length = length_of(header);
+  std::size_t size = length.size() + header.size();
+  for (const StoredTensor& tensor : file.tensors) size += tensor.bytes.size();
+  std::vector<std::byte> bytes(size);
+  std::byte* at = bytes.data();
+  const auto put = [&](const void* from, std::size_t count) {
+    if (count > 0) std::memcpy(at, from, count);
+    at += count;
+  };
+  put(length.data(), length.size());
+  put(header.data(), header.size());
+  for (const StoredTensor& tensor : file.tensors) put(tensor.bytes.data(), tensor.bytes.size());
+  return bytes;
+}
+
+void write_whole_file(const std::string& path, std::span<const std::byte> bytes) {
+  write_atomically(path, [&](auto&& write) { write(bytes.data(), bytes.size()); });
+}
+
+std::vector<std::byte> read_whole_file(const std::string& path) {
+  Reader reader(path);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(reader.size()));
+  reader.read(bytes.data(), bytes.size());
+  return bytes;
+}
+
+}  // namespace ttr

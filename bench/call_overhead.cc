@@ -1,0 +1,93 @@
+// What a call costs beyond its arithmetic, at K = V = 4 where arithmetic is little: Plan::step by names, a prepared step, and
+// what one more token costs inside a long call in recurrent form, which is the arithmetic. Nanoseconds, the least of many
+// rounds. With a layer: that one, at --dim if given.
+//
+//   call_overhead [DIM [LAYER...]]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "ttr/ttr.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tensors of a call of `time` tokens.
+struct Call {
+  ttr::Inputs in;
+  ttr::Outputs out;
+  std::vector<std::vector<float>> memory;
+  std::vector<const void*> reads;
+  std::vector<void*> writes;
+  std::vector<double> state, work;
+
+  Call(const ttr::Plan& plan, std::int64_t time, ttr::Form form) {
+    const ttr::Footprint bytes = plan.footprint(time, form);
+    state.resize(plan.footprint(4096).state / 8 + 8), work.resize(bytes.workspace / 8 + 8);
+    if (plan.reset(state_of()) != ttr::Status::ok) std::exit(1);
+    for (const ttr::InputInfo& info : plan.inputs()) {
+      in[info.name] = tensor(plan, info.shape, time, info.range == ttr::Range::log_gate ? -0.01f : 0.01f);
+      reads.push_back(in[info.name].data);
+    }
+    for (const ttr::InputInfo& info : plan.outputs()) {
+      out[info.name] = tensor(plan, info.shape, time, 0);
+      writes.push_back(out[info.name].data);
+    }
+  }
+  ttr::Tensor tensor(const ttr::Plan& plan, const std::string& shape, std::int64_t time, float x) {
+    ttr::Tensor t;
+    std::ptrdiff_t stride = 1;
+    const auto extents = plan.extents(shape, time);
+    t.rank = static_cast<int>(extents.size());
+    for (std::size_t d = extents.size(); d-- > 0;)
+      t.extent[d] = extents[d], t.stride[d] = stride, stride *= extents[d];
+    t.data = memory.emplace_back(static_cast<std::size_t>(stride), x).data();
+    return t;
+  }
+  ttr::State state_of() { return {state.data(), state.size() * 8}; }
+  ttr::Workspace workspace() { return {work.data(), work.size() * 8}; }
+};
+
+template <class Body>
+double least_ns(int rounds, int calls, Body&& body) {
+  double least = 1e30;
+  for (int round = 0; round < rounds; ++round) {
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i)
+      if (body() != ttr::Status::ok) std::exit(1);
+    least = std::min(least, std::chrono::duration<double, std::nano>(Clock::now() - start).count() / calls);
+  }
+  return least;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int dim = argc > 1 ? std::atoi(argv[1]) : 4;
+  std::vector<std::string> layers(argv + std::min(argc, 2), argv + argc);
+  if (layers.empty()) layers = {"gated-deltanet", "linear-attention", "mamba-2", "gla", "rwkv-7", "nlms", "rls"};
+  std::printf("%-20s %12s %12s %12s %18s\n", "layer", "step ns", "prepared ns", "arithmetic", "beyond arithmetic");
+  for (const std::string& layer : layers) {
+    const ttr::Plan plan = ttr::plan(layer, {1, 1, 1, dim, dim});
+    Call one(plan, 1, ttr::Form::step);
+    const double named =
+        least_ns(200, 2000, [&] { return plan.step(one.in, one.state_of(), one.out, one.workspace()); });
+    ttr::Prepared step = plan.prepare(one.in, one.out, ttr::Form::step);
+    const double prepared =
+        least_ns(200, 2000, [&] { return step(one.reads, one.writes, one.state_of(), one.workspace()); });
+    double whole[2];
+    for (int i = 0; i < 2; ++i) {
+      Call call(plan, i ? 512 : 32, ttr::Form::recurrent);
+      whole[i] = least_ns(500, 4, [&] {
+        return plan.forward(call.in, call.state_of(), call.out, call.workspace(), ttr::Form::recurrent);
+      });
+    }
+    const double arithmetic = (whole[1] - whole[0]) / 480;
+    std::printf("%-20s %12.0f %12.0f %12.0f %18.0f\n", layer.c_str(), named, prepared, arithmetic,
+                prepared - arithmetic);
+  }
+}

@@ -1,0 +1,198 @@
+/* The library for C, and for every language that calls C: plans, calls, slots, saved states and prepared calls.
+ *
+ *   ttr_plan* plan;
+ *   ttr_shape shape = {sizeof shape, 1, 4, 4, 64, 64};
+ *   if (ttr_plan_create("gated-deltanet", &shape, NULL, &plan) != TTR_OK) puts(ttr_last_error());
+ *
+ * What the functions do is said in ttr/plan.h, ttr/prepared.h and ttr/saved_state.h, whose names they have; here is what C
+ * needs besides. Structs begin with their size, so that later versions can add to their end: set it to sizeof. Everything
+ * of a struct that is behind the size it says is taken as zero. Pointers to const char stay valid as long as their plan;
+ * ttr_last_error() until the next failure in the same thread. A plan may be used by several threads at once, a ttr_call by
+ * one. Functions never throw, print or abort; those of the hot path (step, forward, call) allocate nothing.
+ *
+ * The symbols of the shared library are listed in src/c_abi/symbols.txt; its SONAME has TTR_ABI_VERSION.
+ */
+#ifndef TTR_C_H
+#define TTR_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TTR_ABI_VERSION 1
+#define TTR_MAX_RANK 6
+
+typedef int32_t ttr_status;
+enum {
+  TTR_OK = 0,
+  TTR_MISSING_INPUT,
+  TTR_BAD_SHAPE,
+  TTR_BAD_TYPE,
+  TTR_SMALL_STATE,
+  TTR_STATE_FULL,
+  TTR_SMALL_WORKSPACE,
+  TTR_OUT_OF_DOMAIN,
+  TTR_NOT_SUPPORTED,
+  TTR_OUT_OF_MEMORY,
+  TTR_UNKNOWN_NAME,
+  TTR_BAD_STATE,
+  TTR_OVERLAP,
+  TTR_MISALIGNED,
+  TTR_ERROR = 100, /* planning, preparing, files: ttr_last_error() has the sentence */
+  TTR_BAD_ARGUMENT /* a null pointer, or a struct without its size */
+};
+enum { TTR_F32 = 0, TTR_F64, TTR_BF16, TTR_F16, TTR_I64 };
+enum { TTR_BEST = 0, TTR_STEP, TTR_RECURRENT, TTR_CHUNK, TTR_PARALLEL, TTR_SCAN };
+enum { TTR_WRITE = 0, TTR_ADD };
+enum { TTR_ALL_SEQUENCES = -1 };
+
+typedef struct ttr_plan ttr_plan;
+typedef struct ttr_call ttr_call;
+
+typedef struct {
+  size_t size;
+  int32_t batch, heads, key_heads, key_dim, value_dim; /* 0: 1; key_heads: as heads */
+} ttr_shape;
+
+typedef void (*ttr_run_jobs)(void* self, int32_t jobs, void (*job)(void* data, int32_t i), void* data);
+
+typedef struct {
+  size_t size;
+  int32_t type;         /* TTR_F32 or TTR_F64 */
+  int32_t half_tensors; /* TTR_BF16 or TTR_F16: calls may have such tensors; 0: none */
+  int32_t whole;        /* 1: every query sees all pairs of its call (not causal) */
+  int32_t chunk;
+  int32_t threads; /* 0: one, -1: all of the machine */
+  int32_t rewind;
+  int32_t has_scale;
+  double scale;
+  const char* settings; /* "ridge=1e-3,decay=0.9"; NULL: none */
+  const char* kernel;
+  const char* target;
+  ttr_run_jobs run_jobs; /* threads of the caller */
+  void* executor;
+} ttr_options;
+
+typedef struct {
+  size_t size;
+  const char* name;
+  void* data; /* only read where it is an input */
+  int32_t type, rank;
+  int64_t extent[TTR_MAX_RANK], stride[TTR_MAX_RANK]; /* strides count elements; all zero: contiguous */
+} ttr_tensor;
+
+/* A call: arrays of named tensors, and the caller's memory. */
+typedef struct {
+  size_t size;
+  const ttr_tensor* inputs;
+  size_t input_count;
+  const ttr_tensor* outputs;
+  size_t output_count;
+  void* state;
+  size_t state_bytes;
+  void* workspace;
+  size_t workspace_bytes;
+  int32_t form;
+  const int64_t* cu_seqlens; /* packed sequences: batch + 1 numbers, or NULL */
+  const int64_t* cu_seqlens_pairs;
+} ttr_arguments;
+
+/* What backward has besides; `state` of the arguments is the initial one and only read, `outputs` are not used. */
+typedef struct {
+  size_t size;
+  const ttr_tensor* d_outputs;
+  size_t d_output_count;
+  const ttr_tensor* d_inputs;
+  size_t d_input_count;
+  const void* d_final;
+  size_t d_final_bytes;
+  void* d_initial;
+  size_t d_initial_bytes;
+  int32_t gradients; /* TTR_WRITE or TTR_ADD */
+} ttr_gradients;
+
+typedef struct {
+  size_t size;
+  size_t state, workspace, backward;
+} ttr_footprint;
+
+/* An input, an output or a part of the state. */
+typedef struct {
+  size_t size;
+  const char *name, *shape, *meaning;
+  int32_t differentiable, optional;
+} ttr_info;
+
+const char* ttr_version(void);
+int32_t ttr_abi_version(void);
+int32_t ttr_saved_state_layout(void);
+const char* ttr_last_error(void);
+const char* ttr_status_text(ttr_status);
+
+size_t ttr_layer_count(void);
+const char* ttr_layer_name(size_t i); /* NULL behind the last */
+
+ttr_status ttr_plan_create(const char* layer_or_recipe, const ttr_shape*, const ttr_options*, ttr_plan** plan);
+void ttr_plan_destroy(ttr_plan*);
+const char* ttr_plan_name(const ttr_plan*);
+const char* ttr_plan_kernel(const ttr_plan*);
+double ttr_plan_scale(const ttr_plan*);
+size_t ttr_plan_input_count(const ttr_plan*);
+size_t ttr_plan_output_count(const ttr_plan*);
+size_t ttr_plan_state_count(const ttr_plan*);
+ttr_status ttr_plan_input(const ttr_plan*, size_t i, ttr_info*);
+ttr_status ttr_plan_output(const ttr_plan*, size_t i, ttr_info*);
+ttr_status ttr_plan_state(const ttr_plan*, size_t i, ttr_info*);
+int32_t ttr_plan_has_form(const ttr_plan*, int32_t form);
+int32_t ttr_plan_best_form(const ttr_plan*, int64_t time);
+ttr_status ttr_plan_footprint(const ttr_plan*, int64_t time, int32_t form, ttr_footprint*);
+/* Extents of an info's shape; returns how many there are, at most TTR_MAX_RANK. */
+size_t ttr_plan_extents(const ttr_plan*, const char* shape, int64_t time, int64_t* extents);
+
+ttr_status ttr_step(const ttr_plan*, const ttr_arguments*);
+ttr_status ttr_forward(const ttr_plan*, const ttr_arguments*);
+ttr_status ttr_backward(const ttr_plan*, const ttr_arguments*, const ttr_gradients*);
+/* What is wrong with the arguments of step and forward (gradients: of backward, or NULL), as ttr_last_error(); 1: nothing. */
+int32_t ttr_diagnose(const ttr_plan*, const ttr_arguments*, const ttr_gradients*);
+
+/* One pointer for each input and output of the plan, in its order; NULL for those that were left out. */
+ttr_status ttr_call_create(const ttr_plan*, const ttr_arguments*, ttr_call** call);
+void ttr_call_destroy(ttr_call*);
+ttr_status ttr_call_run(ttr_call*, const void* const* inputs, void* const* outputs, void* state, size_t state_bytes,
+                        void* workspace, size_t workspace_bytes);
+
+ttr_status ttr_state_reset(const ttr_plan*, void* state, size_t bytes);
+ttr_status ttr_state_zero(const ttr_plan*, void* state, size_t bytes);
+ttr_status ttr_state_grow(const ttr_plan* to_plan, void* to, size_t to_bytes, const ttr_plan* from_plan,
+                          const void* from, size_t from_bytes);
+/* A part of the state by name: data, type, extents and strides are filled in. */
+ttr_status ttr_state_tensor(const ttr_plan*, void* state, size_t bytes, const char* name, ttr_tensor*);
+int64_t ttr_state_capacity(const ttr_plan*, const void* state, size_t bytes);
+int64_t ttr_state_tokens_seen(const ttr_plan*, const void* state, size_t bytes, int32_t sequence);
+int64_t ttr_state_tokens_kept(const ttr_plan*, const void* state, size_t bytes, int32_t sequence);
+int64_t ttr_state_rewindable(const ttr_plan*, const void* state, size_t bytes, int32_t sequence);
+ttr_status ttr_slot_reset(const ttr_plan*, void* state, size_t bytes, int32_t sequence);
+ttr_status ttr_slot_copy(const ttr_plan* to_plan, void* to, size_t to_bytes, int32_t to_sequence,
+                         const ttr_plan* from_plan, const void* from, size_t from_bytes, int32_t from_sequence);
+ttr_status ttr_slot_swap(const ttr_plan*, void* state, size_t bytes, int32_t one, int32_t other);
+ttr_status ttr_slot_truncate(const ttr_plan*, void* state, size_t bytes, int32_t sequence, int64_t tokens);
+ttr_status ttr_slot_rewind(const ttr_plan*, void* state, size_t bytes, int32_t sequence, int64_t tokens);
+
+/* `sequence`: one slot, or TTR_ALL_SEQUENCES. Loading puts the file's sequences at `to` and behind; `from`: one of the
+ * file alone. */
+ttr_status ttr_state_save(const ttr_plan*, const void* state, size_t bytes, int32_t sequence, const char* path);
+ttr_status ttr_state_load(const ttr_plan*, void* state, size_t bytes, int32_t to, int32_t from, const char* path);
+/* In memory: *size bytes go to `buffer`, if it has as many; *size is set in any case. */
+ttr_status ttr_state_pack(const ttr_plan*, const void* state, size_t bytes, int32_t sequence, void* buffer,
+                          size_t* size);
+ttr_status ttr_state_unpack(const ttr_plan*, void* state, size_t bytes, int32_t to, int32_t from, const void* packed,
+                            size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

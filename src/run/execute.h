@@ -1,0 +1,32 @@
+// The parts of a call, for those that do them at different times: Plan::forward does all of them at once, a Prepared the
+// first ones when it is made (run/prepared.cc).
+#pragma once
+
+#include "run/bind.h"
+
+namespace ttr {
+
+/// Names, shapes and types of a call's tensors, and its form; not the memory that they share, state and workspace.
+Fault check_tensors_alone(const Plan::Body&, const Call&) noexcept;
+
+/// Sizes and counts of the state and of its gradients. `kept`: the most pairs that a sequence has, which kernels that
+/// read them may need scratch for.
+Fault check_state(const Plan::Body&, const Call&, std::int64_t& kept) noexcept;
+
+/// Gives every value of the pipeline its place: in the caller's tensors, or in the arena, for `length` tokens. The
+/// workspace is large enough: check_call has compared it with workspace_bytes, which counts the same.
+template <class T>
+void bind(const Plan::Body&, const Call&, bool backward, std::ptrdiff_t length, Arena&, Binding<T>&) noexcept;
+
+/// Whether a forward of a call that is bound with `length` tokens of scratch goes through the steps once.
+template <class T>
+bool runs_at_once(const Plan::Body&, const Binding<T>&, Form, std::ptrdiff_t length) noexcept;
+
+/// Tokens of scratch that a forward in this form is bound with.
+std::ptrdiff_t bound_length(const Plan::Body&, Form) noexcept;
+
+/// Runs the steps.
+template <class T>
+Status execute(const Plan::Body&, const Binding<T>&, State, Form, Workspace) noexcept;
+
+}  // namespace ttr
