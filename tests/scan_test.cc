@@ -29,7 +29,13 @@ TEST(Scan, SweepsGiveEveryStart) {
       std::vector<std::uint64_t> want = {7}, starts(static_cast<std::size_t>(count + 1));
       for (const Affine& m : maps) want.push_back(m.a * want.back() + m.b);
       starts[0] = 7;
-      const Team team(workers, threads::run);
+      const threads::Crew crew{workers};
+      const Team team(
+          workers,
+          [](const void* owner, int tasks, Team::Task task, void* context) noexcept {
+            threads::run(*static_cast<const threads::Crew*>(owner), tasks, task, context);
+          },
+          &crew);
       std::atomic<int> made{0};
       families::up_sweep(team, count, true, [&](std::ptrdiff_t to, std::ptrdiff_t from, int) {
         ASSERT_LT(from, to);
