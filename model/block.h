@@ -92,6 +92,9 @@ class Shared {
   /// The gradient of this parameter is added to its total where it is made.
   void adds(int parameter) { added_[static_cast<std::size_t>(parameter)] = true; }
 
+  /// Room for W of products, so that a first call allocates nothing.
+  void reserve_product(int parameter, bool transposed) { packed(parameter, transposed); }
+
   /// y [M,N] = x W + F for a parameter W [K,N]; F = null: none; F may be y.
   void product(int parameter, Size M, const T* x, Size ldx, const T* F, Size ldf, T* y, Size ldy) {
     const Stopwatch::Part part(&watch, &Times::product_forward);

@@ -75,6 +75,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
     shifted_ = Buffer<T>(rows * width_);
     if (shared.carried) last_ = Buffer<T>(shared.batch * width_);
     shared.reserve(Shared<T>::weights, 2 * width_ * mixer.in_width);
+    shared.gemm.reserve(width_, mixer.in_width), shared.gemm.reserve(mixer.in_width, width_);
   }
   shared.reserve(Shared<T>::out_gradient, rows * out), shared.reserve(Shared<T>::answer_gradient, rows * out);
   shared.reserve(Shared<T>::added_gradient, rows * out),

@@ -202,6 +202,9 @@ struct Session<T>::Body {
     r = Buffer<T>(rows * width), normed = Buffer<T>(rows * width);
     if (carried) {
       picked = Buffer<T>(batch * width), outputs = Buffer<T>(batch * model.outputs);
+      for (int p = 0; p < static_cast<int>(model.registry.parameters().size()); ++p)
+        if (model.registry[p].matrix && (p != model.embedding || model.head < 0))
+          shared.reserve_product(p, p == model.embedding);
       shared.allocate();
       return;
     }
