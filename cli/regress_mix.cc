@@ -27,7 +27,8 @@ void Aggregation::update(const double* forecasts, double prediction, double valu
   if (!std::isfinite(slope)) return;
   for (std::size_t j = 0; j < weights_.size(); ++j) {
     const double r = slope * (prediction - forecasts[j]);
-    if (!std::isfinite(r)) continue;
+    // The difference of two sums of the same forecasts is rounding, and would make a rate without bound.
+    if (!std::isfinite(r) || std::abs(prediction - forecasts[j]) <= 1e-9 * std::abs(prediction - value)) continue;
     if (unit_[j] == 0) unit_[j] = std::abs(r);
     largest_[j] = std::max(largest_[j], std::abs(r));
     squares_[j] += r * r;
