@@ -491,31 +491,31 @@ void MixerBlock<T>::backward(T* dr) {
 
 template <class T>
 double MixerBlock<T>::logit_bound() const {
-  double bound = 0;
-  std::vector<double> lengths[2];  // the largest of every head, of queries and keys
-  Size dim = 1;
-  for (std::size_t s = 0; s < mixer_.slots.size(); ++s) {
-    const Slot& slot = mixer_.slots[s];
-    const int which = slot.name == "q" ? 0 : slot.name == "k" ? 1 : -1;
-    if (which < 0 || slot.pairs > 1) continue;
-    const Place at = value(static_cast<int>(s), static_cast<int>(slot.steps.size()));
-    dim = slot.dim;
-    lengths[which].assign(static_cast<std::size_t>(slot.heads), 0);
-    for (Size row = 0; row < shared_.rows(); ++row)
-      for (int head = 0; head < slot.heads; ++head) {
-        double sum = 0;
-        for (Size i = 0; i < dim; ++i) {
-          const auto x = static_cast<double>(at.data[row * at.stride + head * dim + i]);
-          sum += x * x;
-        }
-        double& largest = lengths[which][static_cast<std::size_t>(head)];
-        largest = std::max(largest, sum);
+  int which[2] = {-1, -1};  // slots of queries and keys
+  for (std::size_t s = 0; s < mixer_.slots.size(); ++s)
+    for (const int i : {0, 1})
+      if (mixer_.slots[s].name == (i == 0 ? "q" : "k") && mixer_.slots[s].pairs <= 1) which[i] = static_cast<int>(s);
+  if (which[0] < 0 || which[1] < 0) return 0;
+  const auto largest = [&](int s, int head) {
+    const Slot& slot = mixer_.slots[static_cast<std::size_t>(s)];
+    const Place at = value(s, static_cast<int>(slot.steps.size()));
+    double most = 0;
+    for (Size row = 0; row < shared_.rows(); ++row) {
+      double sum = 0;
+      for (Size i = 0; i < slot.dim; ++i) {
+        const auto x = static_cast<double>(at.data[row * at.stride + head * slot.dim + i]);
+        sum += x * x;
       }
-  }
-  if (lengths[0].empty() || lengths[1].empty()) return 0;
-  for (std::size_t head = 0; head < lengths[0].size(); ++head)  // keys may have fewer heads, in groups
-    bound = std::max(bound, std::sqrt(lengths[0][head] * lengths[1][head * lengths[1].size() / lengths[0].size()]));
-  return bound / std::sqrt(static_cast<double>(dim));
+      most = std::max(most, sum);
+    }
+    return most;
+  };
+  const Slot &queries = mixer_.slots[static_cast<std::size_t>(which[0])],
+             &keys = mixer_.slots[static_cast<std::size_t>(which[1])];
+  double bound = 0;
+  for (int head = 0; head < queries.heads; ++head)  // keys may have fewer heads, in groups
+    bound = std::max(bound, largest(which[0], head) * largest(which[1], head * keys.heads / queries.heads));
+  return std::sqrt(bound / static_cast<double>(queries.dim));
 }
 
 template class MixerBlock<float>;

@@ -251,6 +251,7 @@ struct Session<T>::Body {
   std::unique_ptr<Norm<T>> norm;
   Buffer<T> r, normed, dr, d_normed, outputs, d_outputs, logits, picked, d_picked;
   Buffer<std::int32_t> places, labels, largest, predicted;
+  double logit_bound = 0;  // of the last call without gradients
   Buffer<double> losses;
 };
 
@@ -402,6 +403,7 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
   shared.begin();
   const Size all = static_cast<Size>(sequences) * batch.time;
   Measure measure;
+  if (!backward) logit_bound = 0;
   for (Size i = 0; i < all; ++i)
     measure.counted +=
         batch.labels && model.config.loss != "squared" ? batch.labels[i] >= 0 : !batch.counted || batch.counted[i];
@@ -412,6 +414,8 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
     }
   for (Size row = 0; row < all; row += shared.rows()) {
     round(batch, row, backward, measure);
+    if (!backward)
+      for (const auto& mixer : mixers) logit_bound = std::max(logit_bound, mixer->logit_bound());
     shared.end_round(backward);
   }
   return measure;
@@ -460,9 +464,7 @@ std::span<const std::int32_t> Session<T>::predicted() const noexcept {
 }
 template <class T>
 double Session<T>::logit_bound() const {
-  double bound = 0;
-  for (const auto& mixer : body_->mixers) bound = std::max(bound, mixer->logit_bound());
-  return bound;
+  return body_->logit_bound;
 }
 template <class T>
 std::span<const T> Session<T>::outputs() const noexcept {

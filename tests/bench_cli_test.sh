@@ -19,7 +19,7 @@ runs() {
 }
 refuses() { local name=$1 pattern=$2; shift 2; refused "$name" "$pattern" "$ttr" bench "$@"; }  # refuses NAME PATTERN ARGS...
 all_positive() { number_of "$1" "$2" | awk 'BEGIN { n = 0 } { n++; if (!($1 > 0)) bad = 1 } END { exit bad || n == 0 }'; }
-count_of() { grep -c -- "$1" "$2"; }
+count_of() { grep -o -- "$1" "$2" | wc -l; }
 
 small="--quick --key-dim 8 --heads 2 --time 40 --runs 3"
 

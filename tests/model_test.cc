@@ -1,13 +1,14 @@
 // The outer model: text of stacks and configurations, threads, sessions, errors, and that it learns.
 #include "ttr/model.h"
-#include "error_of.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 
+#include "error_of.h"
 #include "model/gemm.h"
 #include "model/mixer.h"
 #include "ttr/random.h"
@@ -82,6 +83,28 @@ TEST(ModelSession, LogitBound) {
       for (std::size_t i = 0; i < p.size; ++i) plain.values()[p.offset + i] *= 3;
   two.forward(batch);
   EXPECT_GT(two.logit_bound(), 5 * before);
+}
+
+// A large batch goes through the model in rounds; the bound is that of all of them.
+TEST(ModelSession, LogitBoundOfAllRounds) {
+  const int sequences = 16, time = 128;
+  Config c;
+  c.stack = "softmax";
+  c.vocabulary = 16, c.width = 16, c.mlp = "none", c.time = time;
+  const Model<float> model(c, 3);
+  Session<float> session(model, sequences, time);
+  std::vector<std::int32_t> tokens, labels(sequences * time, 1);
+  for (int i = 0; i < sequences * time; ++i)
+    tokens.push_back(i < time ? i % 16 : 0);  // the first sequence has them all
+  const auto bound = [&] {
+    session.forward({.batch = sequences, .time = time, .tokens = tokens.data(), .labels = labels.data()});
+    return session.logit_bound();
+  };
+  const double first = bound();
+  std::rotate(tokens.begin(), tokens.begin() + time, tokens.end());  // now the last has
+  EXPECT_EQ(first, bound());
+  std::fill(tokens.begin(), tokens.end(), 0);
+  EXPECT_GT(first, bound());
 }
 
 TEST(ModelStack, Errors) {

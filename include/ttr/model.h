@@ -145,9 +145,8 @@ class Session {
   std::span<const T> outputs() const noexcept;
   /// Of all calls so far.
   const Times& times() const noexcept;
-  /// Of the last call, over all blocks and heads, and the sequences that went through the model last (all of them where
-  /// the batch has at most 8 sequences or 1024 tokens): largest |q_t| times largest |k_i| over sqrt(K), as their layer sees
-  /// them. No logit of softmax attention is larger. 0 without queries and keys.
+  /// Of the last call of forward, over all blocks and heads: largest |q_t| times largest |k_i| over sqrt(K), as their layer
+  /// sees them. No logit of softmax attention is larger. 0 without queries and keys.
   double logit_bound() const;
 
   struct Body;
