@@ -16,7 +16,7 @@ struct Line {
   int hue = 0;               // 0..6, or -1 for neutral
   int dash = 0;              // 0 solid, 1 dashed, 2 dotted, 3 dash-dot
   double width = 1.8;
-  bool points = false;       // a dot at every point, if they are few enough to be told apart
+  bool points = false;  // a dot at every point, if they are few enough to be told apart
 };
 
 /// A filled area, drawn beneath the lines.

@@ -71,9 +71,8 @@ Plot Stream::prediction_plot(std::size_t v) const {
   // The three of least error: more lines over one another cannot be told apart.
   std::vector<std::size_t> order(forecasters_->naive_index());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return scores_[a].squared_error < scores_[b].squared_error;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return scores_[a].squared_error < scores_[b].squared_error; });
   order.resize(std::min<std::size_t>(order.size(), 3));
   for (const std::size_t f : order) {
     Line line = line_of(f);
