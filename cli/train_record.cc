@@ -44,6 +44,7 @@ class LineReader {
   template <class... Numbers>
   void take(Numbers&... numbers) {
     (one(numbers), ...);
+    if (std::string word; words_ >> word) fail("its note of the " + key_ + " has '" + word + "' after its numbers");
   }
 
  private:
@@ -99,13 +100,10 @@ void TrainRecord::read(const std::map<std::string, std::string>& notes, const st
                r.score.counted, r.score.sequences, r.seconds, r.tokens);
     rows.push_back(r);
   }
-  if (notes.count("accuracies")) {  // earlier versions wrote none
-    LineReader more(notes, "accuracies", file);
-    for (TrainRow& r : rows) more.next(), more.take(r.score.example_accuracy, r.score.class_accuracy);
-  }
-  if (notes.count("logit_bounds")) {
-    LineReader bounds(notes, "logit_bounds", file);
-    for (TrainRow& r : rows) bounds.next(), bounds.take(r.score.logit_bound);
+  LineReader more(notes, "accuracies", file), bounds(notes, "logit_bounds", file);
+  for (TrainRow& r : rows) {
+    more.next(), more.take(r.score.example_accuracy, r.score.class_accuracy);
+    bounds.next(), bounds.take(r.score.logit_bound);
   }
   while (points.next()) {
     Point p{};

@@ -76,10 +76,7 @@ TEST(ModelCli, RecordsKeepTheirBits) {
   for (const auto& [key, value] : notes) {
     std::map<std::string, std::string> wrong = notes;
     wrong.erase(key);
-    if (key != "accuracies") {  // which earlier versions did not write
-      EXPECT_NE(error_of([&] { back.read(wrong, "file"); }).find("not written by ttr train"), std::string::npos)
-          << key;
-    }
+    EXPECT_NE(error_of([&] { back.read(wrong, "file"); }).find("not written by ttr train"), std::string::npos) << key;
     wrong = notes;
     if (key == "task") continue;
     wrong[key] = "1 x\n";
