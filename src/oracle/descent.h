@@ -8,7 +8,8 @@
 //              adagrad  sqrt(A) + eps, A <- A + G*G                           (Duchi, Hazan, Singer 2011)
 //              rmsprop  sqrt(A) + eps, A <- x A + (1-x) G*G
 //              adam     the same with A/(1 - x2^j), and G replaced by its running mean Z/(1 - x1^j)  (arXiv 1412.6980)
-//              shampoo  M^-1 G = (L + eps I)^-1/4 G (R + eps I)^-1/4, L <- L + G G', R <- R + G'G  (arXiv 1802.09568)
+//              shampoo  M^-1 G = (L + eps I)^-1/4 G (R + eps I)^-1/4, L <- L + G G', R <- R + G'G  (arXiv 1802.09568),
+//                       for each parameter by itself; a bias, and S of constant, is a matrix of one row
 //              lbfgs    M^-1 from step I by the two-loop recursion over the newest changes (s, y); a change of curvature
 //                       s.y that is not positive is left out (Liu and Nocedal 1989)
 //              newton   J'WJ + damping I, J the derivative of all answers: M^-1 G = J' D (D J J' D + damping)^-1 D e,
@@ -167,12 +168,12 @@ struct Moments {
   Moments(const Solver& solver, const Parameters<S>& w) : mean(zeros_like(w)) {
     if (keeps_squares(solver)) squares = zeros_like(w);
     if (solver.metric == Solver::Metric::shampoo)
-      left = Matrix<S>(w[0].rows, w[0].rows), right = Matrix<S>(w[0].cols, w[0].cols);
+      for (const Matrix<S>& p : w) left.emplace_back(p.rows, p.rows), right.emplace_back(p.cols, p.cols);
   }
-  Parameters<S> mean;     // the last update (momentum), or the running mean of the gradient (adam)
-  Parameters<S> squares;  // A
-  Matrix<S> left, right;  // L, R
-  double count = 0;       // steps of adam
+  Parameters<S> mean;         // the last update (momentum), or the running mean of the gradient (adam)
+  Parameters<S> squares;      // A
+  Parameters<S> left, right;  // L, R of each parameter
+  double count = 0;           // steps of adam
   // Of the current token:
   int iteration = 0;
   Parameters<S> last_point, last_gradient;
@@ -243,6 +244,18 @@ Matrix<S> product(const Matrix<S>& a, const Matrix<S>& b) {
   return c;
 }
 
+/// (L + eps I)^-1/4 g (R + eps I)^-1/4 of one parameter, after its products are added to L and R.
+template <class S>
+Matrix<S> between_roots(Matrix<S>& left, Matrix<S>& right, const Matrix<S>& g, double eps) {
+  for (int i = 0; i < g.rows; ++i)
+    for (int j = 0; j < g.rows; ++j)
+      for (int b = 0; b < g.cols; ++b) left(i, j) += g(i, b) * g(j, b);
+  for (int i = 0; i < g.cols; ++i)
+    for (int j = 0; j < g.cols; ++j)
+      for (int a = 0; a < g.rows; ++a) right(i, j) += g(a, i) * g(a, j);
+  return product(product(inverse_fourth_root(left, eps), g), inverse_fourth_root(right, eps));
+}
+
 /// step M^-1 g. `length`, if asked for, gets the step of every entry.
 template <class S>
 Parameters<S> in_metric(const Head<S>& h, Moments<S>& m, const Parameters<S>& point, Parameters<S> g, const S& step,
@@ -256,18 +269,9 @@ Parameters<S> in_metric(const Head<S>& h, Moments<S>& m, const Parameters<S>& po
   switch (solver.metric) {
     case M::lbfgs:
       return quasi_newton(m, solver.metric_pairs, point, g, step);
-    case M::shampoo: {
-      const int rows = g[0].rows, cols = g[0].cols;
-      for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < rows; ++j)
-          for (int b = 0; b < cols; ++b) m.left(i, j) += g[0](i, b) * g[0](j, b);
-      for (int i = 0; i < cols; ++i)
-        for (int j = 0; j < cols; ++j)
-          for (int a = 0; a < rows; ++a) m.right(i, j) += g[0](a, i) * g[0](a, j);
-      g[0] =
-          product(product(inverse_fourth_root(m.left, solver.eps), g[0]), inverse_fourth_root(m.right, solver.eps));
+    case M::shampoo:
+      for (std::size_t p = 0; p < g.size(); ++p) g[p] = between_roots(m.left[p], m.right[p], g[p], solver.eps);
       break;
-    }
     case M::adagrad:
     case M::rmsprop:
     case M::adam: {

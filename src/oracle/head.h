@@ -38,9 +38,9 @@ inline bool keeps_squares(const Solver& s) {
 }
 /// Whether the state carries the last update, or the running mean of the gradient.
 inline bool keeps_update(const Solver& s) { return s.momentum.given() || s.metric == Solver::Metric::adam; }
-/// The part of the state that belongs to a parameter: Z or Z_W0, start_S, S itself for no prefix.
+/// The part of the state that belongs to a parameter: Z or Z_W0, L or L_W0, start_S, S itself for no prefix.
 inline std::string state_name(const std::string& prefix, const std::string& parameter) {
-  if (prefix != "Z" && prefix != "squares") return prefix + parameter;
+  if (prefix != "Z" && prefix != "squares" && prefix != "L" && prefix != "R") return prefix + parameter;
   return parameter == "S" ? prefix : prefix + "_" + parameter;
 }
 /// The name of the input that holds the solver's step.

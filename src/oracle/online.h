@@ -35,13 +35,19 @@
 
 namespace ttr::oracle {
 
+/// Reads the state of every parameter into matrices that have their size already.
+template <class S>
+void load_into(const Head<S>& h, const std::string& prefix, Parameters<S>& w) {
+  int n = 0;
+  for (const ParameterInfo& p : parameters_of(h.design.memory, h.sizes.key_dim, h.sizes.value_dim))
+    w[n++].data = h.state.at(state_name(prefix, p.name)).data;
+}
 template <class S>
 Parameters<S> load_parameters(const Head<S>& h, const std::string& prefix) {
   Parameters<S> w;
-  for (const ParameterInfo& p : parameters_of(h.design.memory, h.sizes.key_dim, h.sizes.value_dim)) {
+  for (const ParameterInfo& p : parameters_of(h.design.memory, h.sizes.key_dim, h.sizes.value_dim))
     w.emplace_back(p.in, p.out);
-    w.back().data = h.state.at(state_name(prefix, p.name)).data;
-  }
+  load_into(h, prefix, w);
   return w;
 }
 template <class S>
@@ -59,8 +65,7 @@ Moments<S> load_moments(const Head<S>& h, const Parameters<S>& w) {
   if (keeps_update(solver)) m.mean = load_parameters(h, "Z");
   if (keeps_squares(solver)) m.squares = load_parameters(h, "squares");
   if (solver.metric == Solver::Metric::adam) m.count = value_of(h.state.at("count")(0, 0));
-  if (solver.metric == Solver::Metric::shampoo)
-    m.left.data = h.state.at("L").data, m.right.data = h.state.at("R").data;
+  if (solver.metric == Solver::Metric::shampoo) load_into(h, "L", m.left), load_into(h, "R", m.right);
   return m;
 }
 template <class S>
@@ -69,8 +74,7 @@ void store_moments(Head<S>& h, const Moments<S>& m) {
   if (keeps_update(solver)) store_parameters(h, "Z", m.mean);
   if (keeps_squares(solver)) store_parameters(h, "squares", m.squares);
   if (solver.metric == Solver::Metric::adam) h.state.at("count")(0, 0) = S(m.count);
-  if (solver.metric == Solver::Metric::shampoo)
-    h.state.at("L").data = m.left.data, h.state.at("R").data = m.right.data;
+  if (solver.metric == Solver::Metric::shampoo) store_parameters(h, "L", m.left), store_parameters(h, "R", m.right);
 }
 
 /// Factor of the decay before a step on entry (a, b) of a parameter.

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
 #include "oracle/least_squares.h"
@@ -51,13 +50,36 @@ inline void symmetric_eigen(Matrix<double> a, Matrix<double>& u, std::vector<dou
   for (int i = 0; i < n; ++i) values.push_back(a(i, i));
 }
 
-/// value + sum_i slope_i (x_i - value of x_i): a number that moves with `x` as the slopes say.
-inline double moved_with(double value, const std::vector<double>&, const std::vector<double>&) { return value; }
-inline Var moved_with(double value, const std::vector<Var>& x, const std::vector<double>& slope) {
-  Var sum = value;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (slope[i] != 0) sum = Tape::current().binary(value, sum, 1, x[i], slope[i]);
-  return sum;
+/// u x, or u' x, for numbers u that do not move: one node of the tape for each product.
+inline Matrix<Var> fixed_times(const Matrix<double>& u, bool transposed, const Matrix<Var>& x) {
+  Matrix<Var> y(x.rows, x.cols);
+  for (int i = 0; i < x.rows; ++i)
+    for (int j = 0; j < x.cols; ++j)
+      for (int k = 0; k < x.rows; ++k) {
+        const double factor = transposed ? u(k, i) : u(i, k);
+        if (factor == 0) continue;
+        Var& sum = y(i, j);
+        sum = Tape::current().binary(sum.value + factor * x(k, j).value, sum, 1, x(k, j), factor);
+      }
+  return y;
+}
+
+/// f(A) that moves with A as U (C * (U' dA U)) U' says, which is symmetric as A is: n^3 nodes, where the slope of every
+/// entry by every other would be n^4.
+inline void move_with(Matrix<double>&, const Matrix<double>&, const Matrix<double>&, const Matrix<double>&) {}
+inline void move_with(Matrix<Var>& f, const Matrix<Var>& a, const Matrix<double>& u, const Matrix<double>& cross) {
+  const auto transposed = [](const Matrix<Var>& x) {
+    Matrix<Var> y(x.cols, x.rows);
+    for (int i = 0; i < x.rows; ++i)
+      for (int j = 0; j < x.cols; ++j) y(j, i) = x(i, j);
+    return y;
+  };
+  Matrix<Var> change = a;
+  for (Var& e : change.data) e = Tape::current().unary(0, e, 1);
+  change = fixed_times(u, true, transposed(fixed_times(u, true, change)));
+  for (std::size_t c = 0; c < change.data.size(); ++c) change.data[c] *= Var(cross.data[c]);
+  change = fixed_times(u, false, transposed(fixed_times(u, false, change)));
+  for (std::size_t c = 0; c < change.data.size(); ++c) f.data[c] += change.data[c];
 }
 
 /// (A + eps I)^(-1/4) for a positive semidefinite A and eps > 0.
@@ -78,29 +100,17 @@ Matrix<S> inverse_fourth_root(Matrix<S> a, double eps) {
   std::vector<double> values, root;
   symmetric_eigen(plain, u, values);
   for (const double l : values) root.push_back(std::sqrt(std::sqrt(std::max(l, eps))));  // below eps is rounding
-  // slope[i, j; k, l] = sum_ab u_ia u_jb C_ab u_ka u_lb
   Matrix<double> cross(n, n);
   for (int x = 0; x < n; ++x)
     for (int y = 0; y < n; ++y)
       cross(x, y) = -1 / (root[x] * root[y] * (root[x] + root[y]) * (root[x] * root[x] + root[y] * root[y]));
-  const bool differentiate = !std::is_same_v<S, double>;
   for (int i = 0; i < n; ++i)
     for (int j = 0; j < n; ++j) {
       double value = 0;
       for (int x = 0; x < n; ++x) value += u(i, x) * u(j, x) / root[x];
-      std::vector<double> slope;
-      if (differentiate) {
-        slope.assign(a.data.size(), 0.0);
-        Matrix<double> half(n, n);  // [a, l] = sum_b u_ia u_jb C_ab u_lb
-        for (int x = 0; x < n; ++x)
-          for (int l = 0; l < n; ++l)
-            for (int y = 0; y < n; ++y) half(x, l) += u(i, x) * u(j, y) * cross(x, y) * u(l, y);
-        for (int k = 0; k < n; ++k)
-          for (int l = 0; l < n; ++l)
-            for (int x = 0; x < n; ++x) slope[static_cast<std::size_t>(k) * n + l] += u(k, x) * half(x, l);
-      }
-      out(i, j) = moved_with(value, a.data, slope);
+      out(i, j) = S(value);
     }
+  move_with(out, a, u, cross);
   return out;
 }
 

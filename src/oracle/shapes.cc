@@ -37,7 +37,6 @@ void expect_known(const Design& d) {
       !(solves || filters || s.kind == Kind::given) || s.kind == Kind::irls || d.extras.loss == Extras::Loss::squared,
       "what is solved for has the squared loss");
   expect(!kernel || s.metric == Solver::Metric::none, "a kernel memory has no entries to divide");
-  expect(s.metric != Solver::Metric::shampoo || m.kind == Class::linear, "shampoo belongs to a linear memory");
   expect(s.kind != Kind::given || (m.kind == Class::local && m.order == 1), "given slopes belong to local(1)");
   expect(m.kind != Class::slots || s.kind == Kind::gd, "slots are written by gd(1)");
   expect(m.kind != Class::local || !(descends || filters), "local(p) is centred at each query: nothing is carried");
@@ -153,11 +152,17 @@ std::vector<StateShape> state_shapes(const Design& d) {
                         (d.solver.metric == Solver::Metric::adagrad ? "sum" : "running mean") +
                             std::string(" of the squared gradients of ") + p.name});
     if (stepwise && adam) list.push_back({"count", "H", "steps taken"});
-    if (stepwise && d.solver.metric == Solver::Metric::shampoo) {
-      const char rows = Axes(parameters[0].letters)[1];
-      list.push_back({"L", Axes("H").with(rows).with(rows).to_string(), "sum of the products G G' of the gradients"});
-      list.push_back({"R", "H V V", "sum of the products G' G of the gradients"});
-    }
+    if (stepwise && d.solver.metric == Solver::Metric::shampoo)
+      for (const ParameterInfo& p : parameters) {
+        const char rows = Axes(p.letters)[1], columns = p.letters.back();
+        const std::string of = p.name == "S" ? "" : " of " + p.name;
+        list.push_back(
+            {state_name("L", p.name), p.bias ? "H" : Axes("H").with(rows).with(rows).to_string(),
+             (p.bias ? "sum of the squared lengths of the gradients" : "sum of the products G G' of the gradients") +
+                 of});
+        list.push_back({state_name("R", p.name), Axes("H").with(columns).with(columns).to_string(),
+                        "sum of the products G' G of the gradients" + of});
+      }
     if (d.solver.kind == Kind::minibatch) {
       for (const ParameterInfo& p : parameters)
         list.push_back({"start_" + p.name, p.letters, p.name + " at the start of the block"});

@@ -12,7 +12,7 @@
 //               *is* the step
 //   window      everything; kernel / sgd drops the centres that leave it
 //   losses      gradient steps; dot has no minimum; irls: those whose derivative is a weight times the residual
-//   metrics     lbfgs and momentum of gd: several steps; shampoo: linear; newton: the squared loss; kernel: none
+//   metrics     lbfgs and momentum of gd: several steps; newton: the squared loss; kernel: none
 //   penalties   gradient steps in a metric that is diagonal, on the memory itself (no mirror)
 #include "recipe/combine.h"
 
@@ -356,9 +356,6 @@ class Check {
                quoted(term.word + "(3, ...)"));
     if (s_.metric == Metric::lbfgs && term.has("momentum"))
       fail(term, "momentum", "`lbfgs` already uses the last updates; drop `momentum`");
-    if (s_.metric == Metric::shampoo && m_.kind != Class::linear)
-      fail(term, "shampoo",
-           "`shampoo` keeps a matrix for the rows and one for the columns of a `linear` memory; use `adagrad`");
     if (s_.metric == Metric::shampoo && s_.eps == 0)
       fail(term, "eps", "`shampoo` takes roots of matrices that are singular at first; give `eps` above 0");
     if (s_.metric != Metric::none && m_.kind == Class::vector) solver_must_be(false, "`gd(1)`");

@@ -1,4 +1,5 @@
 // What stands between a gradient and a step (momentum, metrics, penalties, mirror maps), and reweighted fits.
+#include "recipe/combine.h"
 #include "recipe/derive_parts.h"
 
 namespace ttr::derivation {
@@ -27,6 +28,19 @@ std::string penalties(const Design& d, const std::string& unknown) {
   return out;
 }
 
+namespace {
+
+/// Whose L and R these are, where the memory is not one matrix.
+std::string matrix_by_matrix(const Memory& m) {
+  if (m.kind == Class::constant) return ", $G$ being a matrix of one row";
+  if (!is_network(m)) return "";
+  const bool several = m.kind == Class::swiglu || (m.kind == Class::mlp && m.depth > 1);
+  return (several ? " for each weight matrix by itself" : "") +
+         std::string(m.bias ? ", a bias being a matrix of one row" : "");
+}
+
+}  // namespace
+
 std::string rule_notes(const Symbols& y, const std::string& state) {
   const Solver& s = y.d.solver;
   const std::string eps = s.eps > 0 ? " + " + numeral(s.eps) : "";
@@ -51,7 +65,8 @@ std::string rule_notes(const Symbols& y, const std::string& state) {
     }
     case Metric::shampoo:
       out += "; $M^{-1} G = (L" + eps + " I)^{-1/4}\\, G\\, (R" + eps +
-             " I)^{-1/4}$ with $L \\leftarrow L + G G^\\top$, $R \\leftarrow R + G^\\top G$";
+             " I)^{-1/4}$ with $L \\leftarrow L + G G^\\top$, $R \\leftarrow R + G^\\top G$" +
+             matrix_by_matrix(y.d.memory);
       break;
     case Metric::lbfgs:
       out += "; $M^{-1}$ starts as the step times $I$ and is corrected by the newest " +

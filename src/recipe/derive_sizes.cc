@@ -51,14 +51,41 @@ std::string network_weights(const Memory& m) {
   return out;
 }
 
+/// Numbers in the matrices L and R of shampoo for the weights of a network: in^2 + out^2 for each matrix, 1 + out^2
+/// for a bias.
+std::string network_shampoo(const Memory& m) {
+  const bool swiglu = m.kind == Class::swiglu;
+  const int hidden = m.kind == Class::mlp ? m.depth - 1 : 0;
+  const int sides = swiglu ? 3 : (m.bias ? 3 : 2) * hidden;  // of the width of a hidden layer
+  std::string out = swiglu ? "2K^2" : "K^2";
+  if (sides > 0)
+    out +=
+        " + " + (m.width > 0 ? times(sides, std::to_string(m.width) + "^2") : std::to_string(16LL * sides) + "K^2");
+  out += m.bias ? " + 2V^2 + " + std::to_string(hidden + 1) : " + V^2";
+  return out;
+}
+
+/// What the steps of a network carry besides its weights.
+std::string network_memory_of_steps(const Design& d) {
+  using Metric = Solver::Metric;
+  const Solver& s = d.solver;
+  std::string out;
+  if (s.kind == Kind::gd) return out;  // starts anew with every token
+  if (s.momentum.given()) out += ", and $P$ more for the momentum";
+  if (s.metric == Metric::adam) out += ", and $2P$ more for the running means";
+  if (s.metric == Metric::adagrad || s.metric == Metric::rmsprop) out += ", and $P$ more for the squared gradients";
+  if (s.metric == Metric::shampoo) out += ", and $" + network_shampoo(d.memory) + "$ for the matrices $L$ and $R$";
+  return out;
+}
+
 /// What dividing the gradient costs besides.
-std::string metric_cost(const Solver& s) {
+std::string metric_cost(const Solver& s, bool network = false) {
   using Metric = Solver::Metric;
   switch (s.metric) {
     case Metric::none:
       return "";
     case Metric::shampoo:
-      return ", and two roots of matrices per step";
+      return std::string(", and two roots of matrices per ") + (network ? "parameter and step" : "step");
     case Metric::newton:
       return ", and one solve per step as large as the number of answers it sees";
     case Metric::lbfgs:
@@ -87,7 +114,9 @@ std::string state_size(const Symbols& y) {
                              ? 0
                              : s.momentum.given() + (s.metric == Solver::Metric::adagrad) +
                                    (s.metric == Solver::Metric::rmsprop) + 2 * (s.metric == Solver::Metric::adam);
-  const std::string shampoo = carries && s.metric == Solver::Metric::shampoo ? " + " + f + "^2 + V^2" : std::string();
+  const std::string shampoo = !carries || s.metric != Solver::Metric::shampoo ? ""
+                              : d.memory.kind == Class::constant              ? " + V^2 + 1"
+                                                                              : " + " + f + "^2 + V^2";
   if (y.by_query()) {
     std::string extra;
     if (d.weights.fade == Weights::Fade::gate)
@@ -96,8 +125,7 @@ std::string state_size(const Symbols& y) {
     if (d.memory.kind == Class::vector || (d.memory.kind == Class::constant && d.weights.near == Kernel::none))
       return "$" + times_kept(d) + "V" + extra + "$ (the values themselves)";
     if (is_network(d.memory))
-      return "$P = " + network_weights(d.memory) + "$" +
-             (s.momentum.given() ? ", and $P$ more for the momentum" : "") + ", and $" + pairs + extra +
+      return "$P = " + network_weights(d.memory) + "$" + network_memory_of_steps(d) + ", and $" + pairs + extra +
              "$ for the pairs";
     if (s.kind == Kind::descend)
       return "$" + coefficient(1 + remembered) + matrix + shampoo + " + " + pairs + extra + "$";
@@ -116,7 +144,7 @@ std::string state_size(const Symbols& y) {
       return s.kind == Kind::exact ? "$" + pairs + " + " + t + "^2/2$ (pairs and a triangular factor)"
                                    : "$" + pairs + "$ (the pairs themselves)";
     case Class::constant: {
-      if (s.kind == Kind::sgd) return "$" + coefficient(1 + remembered) + "V$";
+      if (s.kind == Kind::sgd) return "$" + coefficient(1 + remembered) + "V" + shampoo + "$";
       if (keeps_pairs_for_descent(y)) return "$" + times_kept(d) + "V$ (the values themselves)";
       const std::string window = d.weights.window > 0 ? " + " + times_kept(d) + "V" : "";
       return d.memory.per_channel ? "$3V" + window + "$ (two sums and a running maximum per channel)"
@@ -129,10 +157,7 @@ std::string state_size(const Symbols& y) {
     default: {
       std::string out = "$P = " + network_weights(d.memory) + "$";
       if (s.q_norm > 0 || s.mirror != Solver::Mirror::none) out += " (the accumulator $A$, from which $W$ is made)";
-      if (carries && s.momentum.given()) out += ", and $P$ more for the momentum";
-      if (carries && s.metric == Solver::Metric::adam) out += ", and $2P$ more for the running means";
-      if (carries && (s.metric == Solver::Metric::adagrad || s.metric == Solver::Metric::rmsprop))
-        out += ", and $P$ more for the squared gradients";
+      out += network_memory_of_steps(d);
       if (s.kind == Kind::minibatch) out += ", and $P$ for the gradients of an unfinished block";
       if (s.kind == Kind::gd || s.kind == Kind::descend) out += ", and $" + pairs + "$ for the pairs";
       return out;
@@ -233,9 +258,9 @@ std::string cost(const Symbols& y) {
     default: {
       const std::string p = "P = " + network_weights(d.memory);
       if (s.kind == Kind::gd || s.kind == Kind::descend)
-        return "$" + times_kept(d, 3LL * s.steps) + "P + P" + "$ with $" + p + "$" + metric_cost(s);
+        return "$" + times_kept(d, 3LL * s.steps) + "P + P" + "$ with $" + p + "$" + metric_cost(s, true);
       return "$" + std::to_string(4LL * s.steps + 1) + "P$ with $" + p + "$" +
-             (s.muon ? ", and five Newton-Schulz products per update" : "") + metric_cost(s);
+             (s.muon ? ", and five Newton-Schulz products per update" : "") + metric_cost(s, true);
     }
   }
   const bool gated = y.fades() && !sees_newest_only(d);

@@ -285,7 +285,8 @@ constexpr OptionInfo adam_option = {
     .list_size = 2};
 constexpr OptionInfo shampoo_option =
     flag("shampoo", "L <- L + G G', R <- R + G'G, update = step (L + eps I)^-1/4 G (R + eps I)^-1/4",
-         "with `linear`: a full matrix for the rows and one for the columns", "metric");
+         "a full matrix for the rows and one for the columns of every weight matrix; a bias is a matrix of one row",
+         "metric");
 constexpr OptionInfo lbfgs_option = {
     .name = "lbfgs",
     .written = as_value,
