@@ -48,6 +48,7 @@ void expect_recipe(const Neural& f, const std::string& recipe, const std::map<st
   std::vector<std::byte> work(bytes.workspace), back(bytes.backward);
   const ttr::State s{state.data(), bytes.state}, df{d_final.data(), bytes.state}, di{d_initial.data(), bytes.state};
   ASSERT_EQ(plan.reset(s), Status::ok) << recipe;
+  ASSERT_EQ(plan.zero(df), Status::ok) << recipe;
   const auto names = part_names(f, linear);
   const auto put = [&](const ttr::State& to, const std::string& part, const Doubles& x) {
     const ttr::Tensor t = plan.state_tensor(to, part);
