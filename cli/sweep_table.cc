@@ -175,6 +175,7 @@ SweepTable sweep_table(const SweepSpec& spec, const std::vector<SweepGroup>& gro
     if (found == firsts.end()) {
       firsts.push_back(&group);
       std::vector<std::string> cells;
+      cells.reserve(table.header.size());
       for (const std::size_t i : rows_by) cells.push_back(label(spec, group, i));
       if (rows_by.empty()) cells.push_back(spec.score);
       cells.resize(table.header.size(), "-");

@@ -403,7 +403,7 @@ printf 'a,b,y\n1,2,3\n2,1,4\n3,5,6\n4,4,8\n' > data.csv
 run 0 regress data.csv --layer nlms --layer 'equal / linear / sgd(beta=0.1, decay=0.01)' --json
 fields out rows skipped predictions scored keys values loss window_rows interrupted layers name recipe mse r2 windows us_per_row \
   state_bytes kernel diverged_at baseline
-has out '"rows": 4' '"keys": 2' '"name": "nlms"' '"recipe": "equal / linear / sgd(nlms=0.5)"' '"state_bytes": 24'
+has out '"rows": 4' '"keys": 3' '"name": "nlms"' '"recipe": "equal / linear / sgd(nlms=0.5)"' '"state_bytes": 32'
 nothing_in err
 run 0 regress --json --seeds 2 --time 16 --layer nlms --report process.html
 fields out rows loss process seeds time covariance order window_bounds interrupted layers name recipe mse r2 windows \

@@ -81,10 +81,11 @@ expect "ema" 0 out "tokens per second" train "${small[@]}" --ema 0.9 --out mean
 expect "is said" 0 out "mean of the parameters" eval mean
 expect "tests of the run" 0 out '"final"' train --out mean --resume --json
 loss=$(number_of test_loss out | head -1)
-expect "are those of eval" 0 out '"loss"' eval mean --test 8 --json
+# With batches of the same size, because a mean of means is rounded batch by batch.
+expect "are those of eval" 0 out '"loss"' eval mean --test 8 --batch 4 --json
 check "the same loss" [ "$(number_of loss out)" = "$loss" ]
 rm mean/model.safetensors
-expect "from the checkpoint too" 0 out '"loss"' eval mean --test 8 --json
+expect "from the checkpoint too" 0 out '"loss"' eval mean --test 8 --batch 4 --json
 check "the same loss of the checkpoint" [ "$(number_of loss out)" = "$loss" ]
 
 # Divergence keeps the last good checkpoint.
