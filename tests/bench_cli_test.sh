@@ -77,7 +77,8 @@ runs "growth" 0 growth gla softmax-attention --quick --dim 8 --json --report g.h
 check "both kinds of state" sh -c 'grep -q "\"fixed\"" out.txt && grep -q "\"pairs\"" out.txt'
 check "times and memory" sh -c 'grep -q us_per_token out.txt && grep -q peak_bytes out.txt'
 check "footprints" all_positive footprint_bytes out.txt
-check "the report has the plots" test "$(count_of 'class="plot"' g.html)" = 4
+check "the report has the plots" test "$(count_of '<div class="wide"><svg' g.html)" = 4
+check "and those of narrow pages" test "$(count_of '<div class="narrow"><svg' g.html)" = 4
 runs "attention" 0 attention --quick --dim 8 --json
 for name in forward_s backward_s backward_over_forward forward_ratio backward_ratio; do check "json has $name, positive" all_positive "$name" out.txt; done
 for name in forward_peak_bytes with_backward_peak_bytes; do check "json has $name" grep -q "\"$name\"" out.txt; done
