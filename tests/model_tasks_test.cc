@@ -10,20 +10,12 @@
 #include <map>
 #include <set>
 
+#include "error_of.h"
 #include "ttr/tasks.h"
 
 namespace {
 
 using namespace ttr::model;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ttr::Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 Examples drawn(const std::string& text, int sequences, bool test = false, std::uint64_t seed = 1) {
   Examples e;

@@ -4,22 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 
-#include "ttr/status.h"
+#include "error_of.h"
 
 namespace {
 
 using namespace ttr::cli;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ttr::Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 const char* const text = R"(
 # a comment
