@@ -1,0 +1,264 @@
+// `ttr generate` of a published model: a prompt, then token after token, written as they come.
+//
+// With a draft model (speculative decoding, Leviathan et al. 2023, arXiv 2211.17192): the draft proposes n tokens, the model looks
+// at all of them in one call, takes the first that it would have drawn too - with probability min(1, p / q), else one from
+// max(0, p - q) - and goes back behind the rest. What comes out has the model's own distribution; at temperature 0 it
+// is the same text.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+
+#include "json.h"
+#include "language_verbs.h"
+#include "progress.h"
+#include "ttr/status.h"
+
+namespace ttr::cli {
+namespace {
+
+// The prompt as one turn of a chat, for the templates that most models have; the text that ends the answer goes to `stop`.
+std::string chat_turn(const std::string& templ, const std::string& prompt, std::vector<std::string>& stop) {
+  if (templ.empty())
+    throw Error("the model comes without a chat template; leave --chat away and write the turn into the prompt",
+                "--chat");
+  const auto has = [&](const char* word) { return templ.find(word) != std::string::npos; };
+  if (has("<|im_start|>")) {
+    stop.push_back("<|im_end|>");
+    return "<|im_start|>user\n" + prompt + "<|im_end|>\n<|im_start|>assistant\n";
+  }
+  if (has("<|start_header_id|>")) {
+    stop.push_back("<|eot_id|>");
+    return "<|start_header_id|>user<|end_header_id|>\n\n" + prompt +
+           "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n";
+  }
+  if (has("User: ") && has("Assistant:")) {
+    stop.push_back("\n\nUser:");
+    return "User: " + prompt + "\n\nAssistant:";
+  }
+  throw Error(
+      "the model's chat template is none of those that are known (<|im_start|>, <|start_header_id|>, "
+      "User:/Assistant:); "
+      "leave --chat away and write the turn into the prompt",
+      "--chat");
+}
+
+// Complete characters of UTF-8 at the beginning: a terminal gets no half of one.
+std::size_t whole_characters(std::string_view text) {
+  for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0) == 0x80) continue;
+    const std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
+class Writer {
+ public:
+  Writer(bool quiet, std::vector<std::string> stop) : quiet_(quiet), stop_(std::move(stop)) {
+    for (const std::string& one : stop_) longest_ = std::max(longest_, one.size());
+  }
+  /// False: a stop text has come, or nobody reads any more.
+  bool add(const std::string& text) {
+    made += text;
+    for (const std::string& one : stop_) {
+      const std::size_t from = made.size() > text.size() + one.size() ? made.size() - text.size() - one.size() : 0;
+      const std::size_t found = one.empty() ? std::string::npos : made.find(one, std::max(from, written_));
+      if (found != std::string::npos) {
+        made.resize(found);
+        stopped = true;
+        flush(made.size());
+        return false;
+      }
+    }
+    // What may be the beginning of a stop text waits.
+    const std::size_t safe = made.size() > longest_ ? made.size() - (longest_ ? longest_ - 1 : 0)
+                             : longest_             ? 0
+                                                    : made.size();
+    return flush(whole_characters(std::string_view(made).substr(0, safe)));
+  }
+  bool finish() { return flush(made.size()); }
+  std::string made;
+  bool stopped = false;
+
+ private:
+  bool flush(std::size_t end) {
+    if (end <= written_) return true;
+    std::string piece = made.substr(written_, end - written_);
+    written_ = end;
+    if (quiet_) return true;
+    if (isatty(STDOUT_FILENO) == 1)
+      for (char& c : piece)
+        if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+          c = '?';  // orders to a terminal
+    const bool done = std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() && std::fflush(stdout) == 0;
+    if (!done && errno != EPIPE)
+      throw std::system_error(errno, std::generic_category(), "cannot write standard output");
+    return done;
+  }
+  bool quiet_;
+  std::vector<std::string> stop_;
+  std::size_t longest_ = 0, written_ = 0;
+};
+
+struct Counts {
+  std::int64_t proposed = 0, accepted = 0;
+};
+
+// One round of speculative decoding: the tokens that follow `last`, of which the model has not seen `last` yet. `take` gets
+// each and returns false to end.
+template <class Take>
+bool speculate(LanguageRunner& model, LanguageRunner& draft, const ContinueOptions& o, std::vector<std::int32_t>& all,
+               model::Random& random, Counts& counts, Take&& take) {
+  std::vector<std::int32_t> proposed = {all.back()};
+  std::vector<Shares> guesses;
+  const std::size_t begin = all.size();
+  for (int i = 0; i < o.draft_tokens; ++i) {
+    guesses.push_back(shares_of(draft.advance({&proposed.back(), 1}), o.sampling, all));
+    proposed.push_back(draw(guesses.back(), random));
+    all.push_back(proposed.back());
+  }
+  all.resize(begin);
+  std::vector<Shares> said;
+  std::vector<std::int32_t> context = all;
+  model.each(proposed, [&](std::size_t i, std::span<const double> logits) {
+    said.push_back(shares_of(logits, o.sampling, context));
+    if (i + 1 < proposed.size()) context.push_back(proposed[i + 1]);
+  });
+  counts.proposed += o.draft_tokens;
+  std::size_t taken = 0;
+  bool go_on = true;
+  for (std::size_t i = 0; i < said.size() && go_on; ++i) {
+    std::int32_t next = -1;
+    if (i < guesses.size()) {
+      const std::int32_t guess = proposed[i + 1];
+      const double p = said[i].of(guess), q = guesses[i].of(guess);
+      if (said[i].certain ? p > 0 : random.uniform() * q < p) {
+        next = guess;
+        ++taken, ++counts.accepted;
+      } else if (said[i].certain) next = said[i].list[0].second;
+      else {  // of what the draft has too little of
+        Shares rest;
+        for (const auto& [share, token] : said[i].list) {
+          const double more = share / said[i].sum - guesses[i].of(token);
+          if (more > 0) rest.list.emplace_back(more, token), rest.sum += more;
+        }
+        next = rest.list.empty() ? draw(said[i], random) : draw(rest, random);
+      }
+    } else next = draw(said[i], random);
+    all.push_back(next);
+    go_on = take(next);
+    if (i >= guesses.size() || next != proposed[i + 1]) break;
+  }
+  // The model has seen all proposals, the draft all but the last: both keep those that were taken.
+  const auto rejected = static_cast<std::int64_t>(proposed.size() - 1 - taken);
+  model.rewind(rejected);
+  if (rejected > 0) draft.rewind(rejected - 1);
+  else draft.advance({&proposed.back(), 1});
+  return go_on;
+}
+
+}  // namespace
+
+int run_continue(const ContinueOptions& o) {
+  if (o.tokens < 1) throw Error(fmt::format("--tokens is {}; it is at least 1", o.tokens), "--tokens");
+  o.sampling.check();
+  if (o.draft_tokens < 1 || o.draft_tokens > 64)
+    throw Error(fmt::format("--draft-tokens is {}; it is 1 to 64", o.draft_tokens), "--draft-tokens");
+  ModelOptions how = o.model;
+  if (!o.draft.empty()) how.rewind = o.draft_tokens + 1, how.fixed = true;
+  const auto model = open_language_model(how);
+  std::unique_ptr<LanguageRunner> draft;
+  if (!o.draft.empty()) {
+    ModelOptions small = how;
+    small.model = o.draft;
+    draft = open_language_model(small);
+    if (draft->vocabulary() != model->vocabulary())
+      throw Error(fmt::format("'{}' has {} tokens and '{}' has {}; a draft has the same ones", o.draft,
+                              draft->vocabulary(), o.model.model, model->vocabulary()),
+                  "--draft");
+    if (!o.state_in.empty() || !o.state_out.empty())
+      throw Error("--draft does not go with --state-in and --state-out", "--draft");
+  }
+  std::vector<std::string> stop = o.stop;
+  const std::string text = o.chat ? chat_turn(model->chat_template(), o.prompt, stop) : o.prompt;
+  std::vector<std::int32_t> all =
+      text.empty() ? std::vector<std::int32_t>() : model->encode(text, o.state_in.empty());
+  if (!o.state_in.empty()) model->load(o.state_in);
+  if (all.empty()) {
+    if (!o.state_in.empty())
+      throw Error("the prompt is empty; a saved state wants at least one more token", "prompt");
+    const std::vector<std::int32_t> ends = model->ends();
+    all.push_back(ends.empty() ? model->encode("\n", false).front() : ends.front());
+  }
+  const InterruptGuard guard;
+  Writer writer(o.json, stop);
+  if (!o.json && !o.chat) {
+    Writer prompt(false, {});
+    prompt.add(o.prompt);
+    if (!prompt.finish()) return 0;
+  }
+  const std::vector<std::int32_t> ends = model->ends();
+  const std::size_t prompt_tokens = all.size();
+  const auto start = std::chrono::steady_clock::now();
+  auto first = start;
+  std::int64_t count = 0;
+  bool ended = false;
+  Counts counts;
+  model::Random random(o.seed, "generate");
+  const auto take = [&](std::int32_t token) {
+    if (count++ == 0) first = std::chrono::steady_clock::now();
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+      ended = true;
+      return false;
+    }
+    return writer.add(model->decode(token)) && count < o.tokens && interrupted() == 0;
+  };
+  if (draft) {
+    if (all.size() > 1) {
+      model->advance(std::span(all).first(all.size() - 1));
+      draft->advance(std::span(all).first(all.size() - 1));
+    }
+    while (speculate(*model, *draft, o, all, random, counts, take)) {
+    }
+  } else {
+    std::span<const double> logits = model->advance(all);
+    for (;;) {
+      const std::int32_t next = draw(shares_of(logits, o.sampling, all), random);
+      all.push_back(next);
+      if (!take(next)) break;
+      logits = model->advance({&next, 1});
+    }
+  }
+  writer.finish();
+  if (!o.state_out.empty()) model->save(o.state_out);
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> seconds = now - start, to_first = first - start, rest = now - first;
+  if (o.json) {
+    Json result = Json::object()
+                      .set("model", o.model.model)
+                      .set("prompt", o.prompt)
+                      .set("text", writer.made)
+                      .set("prompt_tokens", prompt_tokens)
+                      .set("tokens", count)
+                      .set("ended", ended            ? "end of text"
+                                    : writer.stopped ? "stop"
+                                                     : "length")
+                      .set("seed", static_cast<std::int64_t>(o.seed))
+                      .set("temperature", o.sampling.temperature)
+                      .set("top_p", o.sampling.top_p)
+                      .set("seconds", seconds.count())
+                      .set("seconds_to_first_token", to_first.count())
+                      .set("tokens_per_second",
+                           count > 1 ? static_cast<double>(count - 1) / std::max(1e-9, rest.count()) : 0.0);
+    if (draft) result.set("proposed", counts.proposed).set("accepted", counts.accepted);
+    fmt::print("{}\n", result.dump());
+  } else fmt::print("\n");
+  return interrupted() ? 128 + interrupted() : 0;
+}
+
+}  // namespace ttr::cli

@@ -1,0 +1,173 @@
+// Published language models: RWKV, Mamba, the family of flash-linear-attention, Qwen3-Next and others, from .safetensors,
+// Hugging Face folders and GGUF files (docs/models.md).
+//
+//   ttr::model::LanguageModel<float> model("model.gguf", {.threads = 0});
+//   ttr::model::Sequence<float> one(model);                          // what one text has seen
+//   std::vector<std::int32_t> tokens = model.tokenizer()->encode("Once upon");
+//   std::span<const float> logits = model.prefill(one, tokens);      // of what comes next
+//   std::int32_t next = ttr::model::likeliest(logits);
+//   ttr::model::Sequence<float>* slots[] = {&one};
+//   logits = model.decode(slots, {&next, 1});                        // one token of each of several sequences
+//
+// Weights stay in the file's memory map, in the type they are stored in. A model is read by many threads, its calls are made by
+// one at a time. Everything throws Error that names the file, the tensor or the key.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ttr/status.h"
+
+namespace ttr::model {
+
+struct LoadOptions {
+  int threads = 1;                                   // 0: all cores
+  int context = 4096;                                // longest sequence, where a layer keeps its tokens
+  int piece = 256;                                   // tokens of a prompt that go through the layers together
+  int rewind = 0;                                    // newest tokens of a sequence that can be taken back
+  std::string tokenizer = {};                        // a file; empty: what lies beside the weights or in them
+  std::map<std::string, std::string> settings = {};  // go before those of the checkpoint: group_norm_eps, ...
+};
+
+/// Text to the numbers of tokens and back.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  /// `special`: with the tokens that the model wants before a text, and those that a text names (<|im_start|>).
+  virtual std::vector<std::int32_t> encode(std::string_view text, bool special = true) const = 0;
+  /// The bytes of a token; empty for one that has none.
+  virtual std::string decode(std::int32_t token) const = 0;
+  /// Tokens that end a text.
+  virtual std::vector<std::int32_t> ends() const { return {}; }
+  virtual std::string about() const = 0;
+};
+
+/// A tokenizer.json, or a vocabulary of RWKV (rwkv_vocab_v20230424.txt).
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path);
+
+struct ModelAbout {
+  std::string path, architecture;
+  int layers = 0, width = 0, vocabulary = 0;
+  std::int64_t parameters = 0;
+  std::size_t weight_bytes = 0, state_bytes = 0, workspace_bytes = 0;  // state: of one sequence
+  std::map<std::string, std::int64_t> types;                           // tensors of each stored type
+  std::string chat_template;
+};
+
+/// How a call computes. `fixed`: token by token, with the same bits whatever else is in the call, however a text was cut into
+/// calls, on any number of threads. `fast`: by blocks, equal up to rounding.
+enum class Bits { fast, fixed };
+
+template <class T>
+class LanguageModel;
+
+/// What one text has seen. The model must outlive it and keep its place.
+template <class T>
+class Sequence {
+ public:
+  explicit Sequence(const LanguageModel<T>&);
+  Sequence(const Sequence&);
+  Sequence& operator=(const Sequence&);
+  Sequence(Sequence&&) noexcept;
+  ~Sequence();
+  void reset();
+  std::int64_t tokens() const noexcept;
+  /// Takes back the newest tokens (LoadOptions::rewind), bit for bit; throws Error if they are more than rewindable().
+  void rewind(std::int64_t tokens);
+  std::int64_t rewindable() const noexcept;
+  /// A .safetensors file that the same model takes back.
+  void save(const std::string& path) const;
+  void load(const std::string& path);
+
+  struct Body;
+  Body& body() const noexcept { return *body_; }
+
+ private:
+  const LanguageModel<T>* model_;
+  std::unique_ptr<Body> body_;
+};
+
+template <class T>
+class LanguageModel {
+ public:
+  explicit LanguageModel(const std::string& path, const LoadOptions& = {});
+  ~LanguageModel();
+  LanguageModel(const LanguageModel&) = delete;
+
+  const ModelAbout& about() const noexcept;
+  /// Null if the model comes without one: then a text is numbers of tokens.
+  const Tokenizer* tokenizer() const noexcept;
+
+  /// The tokens of one sequence; the logits after the last of them, until the next call.
+  std::span<const T> prefill(Sequence<T>&, std::span<const std::int32_t> tokens, Bits = Bits::fast);
+  /// One token of each of several sequences, which are not twice the same; their logits [n, vocabulary], until the next call.
+  std::span<const T> decode(std::span<Sequence<T>* const>, std::span<const std::int32_t> tokens);
+  /// The logits after every token, [tokens, vocabulary], into `to`.
+  void logits(Sequence<T>&, std::span<const std::int32_t> tokens, std::span<T> to, Bits = Bits::fast);
+
+  struct Body;
+  const Body& body() const noexcept { return *body_; }
+
+ private:
+  std::unique_ptr<Body> body_;
+};
+
+/// The model of a file or folder: LanguageModel with the arguments given.
+template <class T = float>
+std::unique_ptr<LanguageModel<T>> load(const std::string& path, const LoadOptions& options = {}) {
+  return std::make_unique<LanguageModel<T>>(path, options);
+}
+
+template <class T>
+std::int32_t likeliest(std::span<const T> logits) {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < logits.size(); ++i)
+    if (logits[i] > logits[best]) best = i;
+  return static_cast<std::int32_t>(best);
+}
+
+/// Whether a file or folder is what `ttr train` wrote (ttr/checkpoint.h) and not a published model. Looks at headers alone.
+bool is_trained_here(const std::string& path);
+/// Whether it is a GGUF file or a folder with a published model: what no other program here reads.
+bool is_published(const std::string& path);
+
+/// What is in a checkpoint, whether or not its architecture is one of those that run.
+struct TensorAbout {
+  std::string name, type, shape;
+  std::int64_t numbers = 0;
+  std::size_t bytes = 0;
+};
+struct CheckpointAbout {
+  std::string format;             // "GGUF" or "safetensors"
+  std::string architecture, why;  // one of both: why it does not run
+  int layers = 0, width = 0, vocabulary = 0;
+  std::string tokenizer;  // what it is, or why it is none
+  std::vector<TensorAbout> tensors;
+  std::map<std::string, std::string> settings;  // lists by their length
+};
+CheckpointAbout look_into(const std::string& path);
+
+/// Architectures that are recognised, and by what: for people.
+struct ArchitectureAbout {
+  std::string name, about;
+};
+std::vector<ArchitectureAbout> known_architectures();
+
+/// Copies a checkpoint to GGUF or .safetensors (by the ending of `to`) with its matrices in another type: "f32", "f16", "bf16",
+/// and in GGUF "q8_0", "q4_0". Vectors, embeddings that are no matrix of products and rows that are no multiple of a block
+/// stay floats. Returns the bytes of tensors before and after.
+std::pair<std::size_t, std::size_t> quantise(const std::string& from, const std::string& to, const std::string& type);
+
+extern template class Sequence<float>;
+extern template class Sequence<double>;
+extern template class LanguageModel<float>;
+extern template class LanguageModel<double>;
+
+}  // namespace ttr::model

@@ -1,0 +1,221 @@
+// The products of matrix_simd.h for one instruction set.
+//
+// A Decoder turns the numbers k .. k+31 of a row into vectors, times a factor that is common to the block. Two sums take the
+// blocks in turn, so that the additions of one do not wait for the other; the memory of the weights is the limit.
+#if defined(TTR_LANGUAGE_MATRIX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TTR_LANGUAGE_MATRIX_INL_H_
+#undef TTR_LANGUAGE_MATRIX_INL_H_
+#else
+#define TTR_LANGUAGE_MATRIX_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+
+#include "language/matrix_simd.h"
+#include "simd/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ttr::simd_detail {
+namespace HWY_NAMESPACE {
+
+using model::Stored;
+using Floats = Vec<float>;
+constexpr Size kStep = 32;  // numbers of a step, whatever the type
+
+HWY_INLINE float HalfAt(const std::byte* p) {
+  const hn::CappedTag<float, 1> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> h;
+  hwy::float16_t half;
+  std::memcpy(&half, p, 2);
+  return hn::GetLane(hn::PromoteTo(d, hn::LoadU(h, &half)));
+}
+
+// What follows: at(row, k, j) is the j-th vector of the step that begins with number k, times factor(row, k). Numbers have
+// no alignment in a file: they are copied where a load would want one.
+struct DecodeF32 {
+  static constexpr bool scaled = false;
+  static HWY_INLINE float factor(const std::byte*, Size) { return 1; }
+  static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
+    return hn::LoadU(Tag<float>(), reinterpret_cast<const float*>(row) + k + j * Width<float>());
+  }
+};
+struct DecodeF16 {
+  static constexpr bool scaled = false;
+  static HWY_INLINE float factor(const std::byte*, Size) { return 1; }
+  static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
+    const hn::Rebind<hwy::float16_t, Tag<float>> h;
+    return hn::PromoteTo(Tag<float>(),
+                         hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(row) + k + j * Width<float>()));
+  }
+};
+struct DecodeBf16 {
+  static constexpr bool scaled = false;
+  static HWY_INLINE float factor(const std::byte*, Size) { return 1; }
+  static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
+    const hn::Rebind<std::uint16_t, Tag<float>> h;
+    const hn::RebindToUnsigned<Tag<float>> u;
+    const auto bits = hn::LoadU(h, reinterpret_cast<const std::uint16_t*>(row) + k + j * Width<float>());
+    return hn::BitCast(Tag<float>(), hn::ShiftLeft<16>(hn::PromoteTo(u, bits)));
+  }
+};
+struct DecodeQ8 {
+  static constexpr bool scaled = true;
+  static HWY_INLINE float factor(const std::byte* row, Size k) { return HalfAt(row + k / 32 * 34); }
+  static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
+    const hn::Rebind<std::int8_t, Tag<float>> b;
+    const hn::RebindToSigned<Tag<float>> s;
+    const auto bytes = reinterpret_cast<const std::int8_t*>(row + k / 32 * 34 + 2) + j * Width<float>();
+    return hn::ConvertTo(Tag<float>(), hn::PromoteTo(s, hn::LoadU(b, bytes)));
+  }
+};
+struct DecodeQ4 {
+  static constexpr bool scaled = true;
+  static HWY_INLINE float factor(const std::byte* row, Size k) { return HalfAt(row + k / 32 * 18); }
+  static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
+    static_assert(Width<float>() <= 16, "a vector is numbers of one half of a block");
+    const hn::Rebind<std::uint8_t, Tag<float>> b;
+    const hn::RebindToSigned<Tag<float>> s;
+    const Size first = j * Width<float>();
+    const auto bytes = reinterpret_cast<const std::uint8_t*>(row + k / 32 * 18 + 2) + first % 16;
+    auto q = hn::PromoteTo(s, hn::LoadU(b, bytes));
+    q = first < 16 ? hn::And(q, hn::Set(s, 15)) : hn::ShiftRight<4>(q);
+    return hn::ConvertTo(Tag<float>(), hn::Sub(q, hn::Set(s, 8)));
+  }
+};
+
+// y_i = row . x_i for N rows of x. The last numbers of a row that is no multiple of a step go through floats in a buffer.
+template <class Decoder, int N>
+HWY_INLINE void DotRow(Stored type, Size in, const std::byte* row, const float* x, Size ldx, float* y, Size ldy) {
+  constexpr Size L = Width<float>(), vectors = kStep / L;
+  const Tag<float> d;
+  Floats sums[2][N];
+  TTR_UNROLL for (int i = 0; i < N; ++i) sums[0][i] = sums[1][i] = hn::Zero(d);
+  const auto step = [&](Size k, const auto& at, Floats factor, Floats* to, Size ld, const float* from) HWY_ATTR {
+    Floats part[N];
+    TTR_UNROLL for (int i = 0; i < N; ++i) part[i] = hn::Zero(d);
+    TTR_UNROLL for (Size j = 0; j < vectors; ++j) {
+      const Floats w = at(k, j);
+      TTR_UNROLL for (int i = 0; i < N; ++i) {
+        const Floats values = hn::LoadU(d, from + i * ld + j * L);
+        if constexpr (Decoder::scaled) part[i] = j ? hn::MulAdd(w, values, part[i]) : hn::Mul(w, values);
+        else to[i] = hn::MulAdd(w, values, to[i]);
+      }
+    }
+    if constexpr (Decoder::scaled) TTR_UNROLL for (int i = 0; i < N; ++i) to[i] = hn::MulAdd(factor, part[i], to[i]);
+  };
+  const auto stored = [&](Size k, Size j) HWY_ATTR { return Decoder::at(row, k, j); };
+  Size k = 0;
+  for (; k + 2 * kStep <= in; k += 2 * kStep) {
+    step(k, stored, hn::Set(d, Decoder::factor(row, k)), sums[0], ldx, x + k);
+    step(k + kStep, stored, hn::Set(d, Decoder::factor(row, k + kStep)), sums[1], ldx, x + k + kStep);
+  }
+  if (k + kStep <= in) {
+    step(k, stored, hn::Set(d, Decoder::factor(row, k)), sums[0], ldx, x + k);
+    k += kStep;
+  }
+  if (k < in) {
+    HWY_ALIGN float rest[kStep] = {};
+    HWY_ALIGN float values[N * kStep] = {};
+    const Size n = in - k;
+    model::widen(type, n, row + model::row_bytes(type, k), rest);
+    for (int i = 0; i < N; ++i) std::copy_n(x + i * ldx + k, n, values + i * kStep);
+    const auto buffered = [&](Size, Size j) HWY_ATTR { return hn::LoadU(d, rest + j * L); };
+    step(k, buffered, hn::Set(d, 1.0f), sums[1], kStep, values);
+  }
+  TTR_UNROLL for (int i = 0; i < N; ++i) y[i * ldy] = hn::GetLane(hn::SumOfLanes(d, hn::Add(sums[0][i], sums[1][i])));
+}
+
+template <class Decoder>
+void DotsOf(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const float* x, Size ldx,
+            float* y, Size ldy) {
+  for (Size o = 0; o < out; ++o) {
+    const std::byte* const row = W + o * bytes;
+    Size i = 0;
+    for (; i + 4 <= n; i += 4) DotRow<Decoder, 4>(type, in, row, x + i * ldx, ldx, y + i * ldy + o, ldy);
+    for (; i + 2 <= n; i += 2) DotRow<Decoder, 2>(type, in, row, x + i * ldx, ldx, y + i * ldy + o, ldy);
+    for (; i < n; ++i) DotRow<Decoder, 1>(type, in, row, x + i * ldx, ldx, y + i * ldy + o, ldy);
+  }
+}
+
+// Blocks of 256 by way of floats.
+inline void DotsOfLarge(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const float* x,
+                        Size ldx, float* y, Size ldy) {
+  const Size block = model::block_bytes(type);
+  HWY_ALIGN float numbers[256];
+  for (Size o = 0; o < out; ++o) {
+    for (Size i = 0; i < n; ++i) y[i * ldy + o] = 0;
+    for (Size b = 0; b < in / 256; ++b) {
+      model::widen(type, 256, W + o * bytes + b * block, numbers);
+      for (Size i = 0; i < n; ++i) {
+        float part = 0;
+        DotRow<DecodeF32, 1>(Stored::f32, 256, reinterpret_cast<const std::byte*>(numbers), x + i * ldx + b * 256, 0,
+                             &part, 0);
+        y[i * ldy + o] += part;
+      }
+    }
+  }
+}
+
+inline void Dots(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const float* x, Size ldx,
+                 float* y, Size ldy) {
+  switch (type) {
+    case Stored::f32:
+      return DotsOf<DecodeF32>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+    case Stored::f16:
+      return DotsOf<DecodeF16>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+    case Stored::bf16:
+      return DotsOf<DecodeBf16>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+    case Stored::q8_0:
+      return DotsOf<DecodeQ8>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+    case Stored::q4_0:
+      return DotsOf<DecodeQ4>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+    case Stored::q4_k:
+    case Stored::q5_k:
+    case Stored::q6_k:
+      return DotsOfLarge(type, in, out, W, bytes, n, x, ldx, y, ldy);
+  }
+}
+
+template <class Decoder>
+void WidenOf(Stored type, Size n, const std::byte* from, float* to) {
+  constexpr Size L = Width<float>();
+  const Tag<float> d;
+  Size k = 0;
+  for (; k + kStep <= n; k += kStep) {
+    const Floats factor = hn::Set(d, Decoder::factor(from, k));
+    TTR_UNROLL for (Size j = 0; j < kStep / L; ++j) {
+      Floats w = Decoder::at(from, k, j);
+      if constexpr (Decoder::scaled) w = hn::Mul(factor, w);
+      hn::StoreU(w, d, to + k + j * L);
+    }
+  }
+  if (k < n) model::widen(type, n - k, from + model::row_bytes(type, k), to + k);
+}
+
+inline void Widen(Stored type, Size n, const std::byte* from, float* to) {
+  switch (type) {
+    case Stored::f16:
+      return WidenOf<DecodeF16>(type, n, from, to);
+    case Stored::bf16:
+      return WidenOf<DecodeBf16>(type, n, from, to);
+    case Stored::q8_0:
+      return WidenOf<DecodeQ8>(type, n, from, to);
+    case Stored::q4_0:
+      return WidenOf<DecodeQ4>(type, n, from, to);
+    default:
+      return model::widen(type, n, from, to);
+  }
+}
+
+template <class T>
+const model::MatrixSimd* MatrixTable() {
+  static constexpr model::MatrixSimd table{Dots, Widen};
+  return &table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ttr::simd_detail
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard that flips with the target
