@@ -3,21 +3,27 @@
 
     /usr/bin/python3 bench/torch/train.py build/ttr [--width 128 --heads 2 --time 256 --batch 32 ...] [--json]
 
-Needs Debian's python3-torch and python3-numpy; nothing else in this repository needs this script.
+Needs Debian's python3-torch, python3-numpy and libopenblas0-pthread; nothing else in this repository needs this script.
+PyTorch calls whatever BLAS is the system's: with the reference BLAS it is nine times slower, and the script refuses.
 
-Two blocks of Gated DeltaNet and SwiGLU, embedding, head, cross-entropy, AdamW with clipping. The memory is the chunked
-algorithm of the paper (arXiv 2412.06464, section 3.3) as one would write it with batched products: a triangular solve for
-all chunks at once, then a loop over the chunks for the state. Everything else is a module or a function of PyTorch, all
-threads, no compiler. Parameters, tokens and labels are drawn from the same random streams as those of the program, so
+Two blocks of Gated DeltaNet and SwiGLU, embedding, head, cross-entropy, AdamW with clipping. The memory is written in two
+ways. `--memory chunks`: the chunked algorithm of the paper (arXiv 2412.06464, section 3.3) as one would write it with
+batched products, a triangular solve for all chunks at once, then a loop over the chunks for the state. `--memory tokens`:
+the paper's recurrence, token after token. Everything else is a module or a function of PyTorch, all threads, no compiler. Parameters, tokens and labels are drawn from the same random streams as those of the program, so
 that the first loss must agree with the program's; the script says so and stops if it does not.
 """
 import argparse
 import json
 import math
+import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
+
+if "--processor-time" in sys.argv:  # before the library is loaded: it has a pool of its own
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import torch
@@ -105,10 +111,22 @@ def gated_delta_rule(q, k, v, beta, g, chunk):
     return torch.stack(out, 2).reshape(B, H, T, V)
 
 
+def gated_delta_rule_by_tokens(q, k, v, beta, g):
+    """The same, as the recurrence S_t = e^g (I - beta k k') S_{t-1} + beta k v' is written."""
+    state, out = torch.zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
+    q, decay, beta = q * q.shape[-1] ** -0.5, g.exp(), beta.unsqueeze(-1)
+    for t in range(q.shape[2]):
+        state = state * decay[:, :, t, None, None]
+        error = v[:, :, t] - (k[:, :, t].unsqueeze(-2) @ state).squeeze(-2)
+        state = state + k[:, :, t].unsqueeze(-1) * (beta[:, :, t] * error).unsqueeze(-2)
+        out.append((q[:, :, t].unsqueeze(-2) @ state).squeeze(-2))
+    return torch.stack(out, 2)
+
+
 class Block(torch.nn.Module):
     def __init__(self, o, index):
         super().__init__()
-        W, H, self.chunk = o.width, o.heads, o.chunk
+        W, H, self.chunk, self.memory = o.width, o.heads, o.chunk, o.memory
         self.heads, self.dim, name = H, W // H, f"blocks.{index}.mixer."
         self.columns = [W, W, W, H, H, W]  # q, k, v, beta, g, the gate of the output
         hidden = (8 * W // 3 + 15) // 16 * 16
@@ -132,7 +150,8 @@ class Block(torch.nn.Module):
         x = F.silu(F.conv1d(F.pad(x.transpose(1, 2), (3, 0)), self.taps.unsqueeze(1), groups=3 * W))
         q, k, v = x.reshape(B, 3, H, d, T).transpose(-1, -2).unbind(1)
         beta, g = torch.sigmoid(beta), -self.rate.exp() * F.softplus(g + self.bias)
-        y = gated_delta_rule(unit(q), unit(k), v, beta.transpose(1, 2), g.transpose(1, 2), self.chunk)
+        inputs = unit(q), unit(k), v, beta.transpose(1, 2), g.transpose(1, 2)
+        y = gated_delta_rule_by_tokens(*inputs) if self.memory == "tokens" else gated_delta_rule(*inputs, self.chunk)
         y = (rms_norm(y.transpose(1, 2), self.out_norm) * F.silu(z.reshape(B, T, H, d))).reshape(B, T, W)
         r = r + y @ self.out
         a, b = (rms_norm(r, self.mlp_norm) @ self.mlp_in).chunk(2, -1)
@@ -154,6 +173,25 @@ class Model(torch.nn.Module):
         return F.cross_entropy((rms_norm(r, self.norm) @ self.head).flatten(0, 1), labels.flatten())
 
 
+def fast_blas():
+    """The library that multiplies for PyTorch, by its name; None: the reference."""
+    torch.ones(2, 2) @ torch.ones(2, 2)
+    with open("/proc/self/maps") as maps:
+        loaded = maps.read()
+    return next((name for name in ("openblas", "blis", "mkl_rt") if name in loaded), None)
+
+
+def program(o, sizes, runs):
+    sizes = {name: getattr(o, name) for name in sizes} | {"runs": runs}
+    command = [o.ttr, "bench", "train", "--json"] + [x for n, size in sizes.items() for x in ("--" + n, str(size))]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["cases"][0]
+
+
+def children_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ttr", help="the program, build/ttr")
@@ -161,40 +199,55 @@ def main():
     for name, default in sizes.items():
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--chunk", type=int, default=64, help="of the PyTorch model; divides the time")
+    parser.add_argument("--memory", choices=["chunks", "tokens"], default="chunks", help="of the PyTorch model")
+    parser.add_argument("--processor-time", action="store_true",
+                        help="one thread each, by processor time, where other programs run")
     parser.add_argument("--json", action="store_true")
     o = parser.parse_args()
     if o.time % o.chunk:
         sys.exit(f"--chunk is {o.chunk} and does not divide the time {o.time}")
-    command = [o.ttr, "bench", "train", "--json"] + [x for n in sizes for x in ("--" + n, str(getattr(o, n)))]
-    ours = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["cases"][0]
+    if o.processor_time:
+        o.threads = 1
+    ours, clock = program(o, sizes, o.runs), time.perf_counter
+    if o.processor_time:  # of as many steps more
+        spent = [children_seconds()]
+        for runs in (1, 1 + o.runs):
+            program(o, sizes, runs)
+            spent.append(children_seconds())
+        ours["tokens_per_s"] = o.runs * o.batch * o.time / (spent[2] - 2 * spent[1] + spent[0])
+        clock = time.process_time
 
     torch.set_num_threads(o.threads)
+    blas = fast_blas()
+    if not blas:
+        sys.exit("PyTorch found the reference BLAS alone; install libopenblas0-pthread for a fair comparison")
     data = Stream(1, "bench train")
     tokens, labels = (torch.tensor(data.below(o.vocabulary, o.batch * o.time).reshape(o.batch, o.time)) for _ in "12")
     model = Model(o)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1)
     seconds, losses = [], []
     for _ in range(o.runs + 2):  # two to warm up
-        begin = time.perf_counter()
+        begin = clock()
         optimiser.zero_grad(set_to_none=True)
         loss = model(tokens, labels)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         losses.append(loss.item())
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(clock() - begin)
     if abs(losses[0] - ours["first_loss"]) > 1e-5 * abs(losses[0]):
         sys.exit(f"the first loss is {losses[0]:.7f} here and {ours['first_loss']:.7f} in the program: another model")
     theirs = o.batch * o.time / statistics.median(seconds[2:])
     result = {"first_loss": [ours["first_loss"], losses[0]], "ttr_tokens_per_s": ours["tokens_per_s"],
               "torch_tokens_per_s": theirs, "times": ours["tokens_per_s"] / theirs, "torch": torch.__version__,
-              "percent_peak": ours["percent_peak"], "chunk": o.chunk, "threads": o.threads}
+              "percent_peak": ours["percent_peak"], "memory": o.memory, "chunk": o.chunk, "threads": o.threads,
+              "blas": blas, "clock": clock.__name__}
     if o.json:
         print(json.dumps(result))
     else:
         print(f"first loss: ttr {ours['first_loss']:.6f}, PyTorch {losses[0]:.6f}")
-        print(f"tokens/s:   ttr {ours['tokens_per_s']:.0f}, PyTorch {torch.__version__} {theirs:.0f} (chunks of {o.chunk}, "
-              f"{o.threads} threads): {result['times']:.1f} times")
+        print(f"tokens/s:   ttr {ours['tokens_per_s']:.0f}, PyTorch {torch.__version__} {theirs:.0f} ({o.memory}, "
+              f"{o.threads} threads, {blas}): {result['times']:.1f} times")
 
 
 if __name__ == "__main__":

@@ -5,48 +5,31 @@
 #include "ttr/c.h"
 
 #include <cstring>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "c_abi/guard.h"
 #include "ttr/plan.h"
 #include "ttr/prepared.h"
 #include "ttr/saved_state.h"
+#include "ttr/stream.h"
 #include "ttr/version.h"
-
-struct ttr_plan {
-  ttr::Plan plan;
-  std::string kernel;
-};
-struct ttr_call {
-  ttr::Prepared call;
-};
 
 namespace {
 
 using ttr::Status;
+using ttr::c_abi::bad;
+using ttr::c_abi::fail;
+using ttr::c_abi::guarded;
+using ttr::c_abi::no_plan;
 
 static_assert(static_cast<int>(Status::misaligned) == TTR_MISALIGNED &&
               static_cast<int>(Status::overlap) == TTR_OVERLAP &&
               static_cast<int>(Status::out_of_domain) == TTR_OUT_OF_DOMAIN);
-static_assert(static_cast<int>(ttr::Type::f16) == TTR_F16 && static_cast<int>(ttr::Type::i64) == TTR_I64);
+static_assert(static_cast<int>(ttr::Type::f16) == TTR_F16 && static_cast<int>(ttr::Type::i64) == TTR_I64 &&
+              static_cast<int>(ttr::Type::i8) == TTR_I8);
 static_assert(static_cast<int>(ttr::Form::scan) == TTR_SCAN && static_cast<int>(ttr::Form::step) == TTR_STEP);
 static_assert(TTR_MAX_RANK == ttr::max_rank && TTR_ALL_SEQUENCES == ttr::all_sequences);
-
-// The sentence of the last failure in this thread.
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
-}
-
-ttr_status fail(ttr_status status, const char* why) noexcept {
-  try {
-    last_error() = why;
-  } catch (...) {
-    last_error().clear();
-  }
-  return status;
-}
 
 // The hot path: only a failure costs anything.
 ttr_status answer(Status status) noexcept {
@@ -54,21 +37,7 @@ ttr_status answer(Status status) noexcept {
   return fail(static_cast<ttr_status>(status), ttr::to_string(status).data());
 }
 
-template <class Body>
-ttr_status guarded(Body&& body) noexcept {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return fail(TTR_OUT_OF_MEMORY, "no memory left");
-  } catch (const std::exception& error) {
-    return fail(TTR_ERROR, error.what());
-  } catch (...) {
-    return fail(TTR_ERROR, "an unknown failure");
-  }
-}
-
-ttr_status bad(const char* why) noexcept { return fail(TTR_BAD_ARGUMENT, why); }
-constexpr const char* no_plan = "the plan is NULL";
+constexpr const char* no_stream = "the stream is NULL";
 
 // A struct of the caller, with zeros behind its end; false if it has no size.
 template <class Struct>
@@ -94,7 +63,7 @@ const ttr_tensor* element(const ttr_tensor* first, std::size_t i) noexcept {
 
 template <class AnyTensor>
 bool read_tensor(const ttr_tensor& from, AnyTensor& to) noexcept {
-  if (from.rank < 0 || from.rank > TTR_MAX_RANK || from.type < TTR_F32 || from.type > TTR_I64) return false;
+  if (from.rank < 0 || from.rank > TTR_MAX_RANK || from.type < TTR_F32 || from.type > TTR_I8) return false;
   to.data = from.data, to.type = static_cast<ttr::Type>(from.type), to.rank = from.rank;
   bool strided = false;
   for (int d = 0; d < from.rank; ++d) strided |= from.stride[d] != 0;
@@ -180,6 +149,23 @@ ttr_status write_info(std::span<const Info> infos, std::size_t i, ttr_info* to) 
   return write(info, to);
 }
 
+// Pushes to a stream, or asks it, in its own type.
+ttr_status advance(ttr_stream* s, const void* const* inputs, void* to, std::int64_t tokens, bool keep) noexcept {
+  if (!s || !inputs) return bad("the stream or its pointers are NULL");
+  return guarded([&] {
+    const auto in = [&]<class T>(T* own) {
+      std::vector<const T*> typed;
+      for (std::size_t i = 0; i < s->stream.plan().inputs().size(); ++i)
+        typed.push_back(static_cast<const T*>(inputs[i]));
+      if (keep) s->stream.push(typed, own, tokens);
+      else s->stream.query(typed, own, tokens);
+    };
+    if (s->stream.plan().options().type == ttr::Type::f64) in(static_cast<double*>(to));
+    else in(static_cast<float*>(to));
+    return ttr_status{TTR_OK};
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -187,7 +173,7 @@ extern "C" {
 const char* ttr_version(void) { return TTR_VERSION; }
 int32_t ttr_abi_version(void) { return TTR_ABI_VERSION; }
 int32_t ttr_saved_state_layout(void) { return ttr::saved_state_layout; }
-const char* ttr_last_error(void) { return last_error().c_str(); }
+const char* ttr_last_error(void) { return ttr::c_abi::last_error().sentence.c_str(); }
 const char* ttr_status_text(ttr_status status) {
   if (status == TTR_ERROR) return "an error; ttr_last_error() has its sentence";
   if (status == TTR_BAD_ARGUMENT) return "a null pointer, or a struct without its size";
@@ -217,6 +203,7 @@ ttr_status ttr_plan_create(const char* text, const ttr_shape* shape, const ttr_o
     if (o.kernel) all.kernel = o.kernel;
     if (o.target) all.target = o.target;
     all.executor = {o.run_jobs, o.executor};
+    if (o.state_type) all.state_type = static_cast<ttr::Type>(o.state_type);
     ttr::Plan made = ttr::plan(text, own, all);
     std::string kernel = made.kernel();
     *plan = new ttr_plan{std::move(made), std::move(kernel)};
@@ -312,6 +299,31 @@ ttr_status ttr_call_run(ttr_call* c, const void* const* inputs, void* const* out
                         {workspace, workspace_bytes}));
 }
 
+ttr_status ttr_backward_create(const ttr_plan* p, const ttr_arguments* arguments, const ttr_gradients* gradients,
+                               ttr_backward_call** call) {
+  if (!call) return bad("there is nowhere to put the call");
+  *call = nullptr;
+  if (!p) return bad(no_plan);
+  return guarded([&] {
+    Arguments a;
+    if (const ttr_status s = a.fill(p->plan, arguments); s != TTR_OK) return s;
+    if (const ttr_status s = a.fill(gradients); s != TTR_OK) return s;
+    *call = new ttr_backward_call{p->plan.prepare_backward(a.in, a.d_out, a.d_in, a.form, a.gradients)};
+    return ttr_status{TTR_OK};
+  });
+}
+void ttr_backward_destroy(ttr_backward_call* call) { delete call; }
+ttr_status ttr_backward_run(ttr_backward_call* c, const void* const* inputs, const void* state, size_t state_bytes,
+                            const void* const* d_outputs, const void* d_final, size_t d_final_bytes,
+                            void* const* d_inputs, void* d_initial, size_t d_initial_bytes, void* workspace,
+                            size_t workspace_bytes) {
+  if (!c || !inputs || !d_outputs || !d_inputs) return bad("the call or its pointers are NULL");
+  const ttr::Plan& plan = c->call.plan();
+  const std::size_t in = plan.inputs().size(), out = plan.outputs().size();
+  return answer(c->call({inputs, in}, {state, state_bytes}, {d_outputs, out}, {d_final, d_final_bytes},
+                        {d_inputs, in}, {d_initial, d_initial_bytes}, {workspace, workspace_bytes}));
+}
+
 ttr_status ttr_state_reset(const ttr_plan* p, void* state, size_t bytes) {
   return p ? answer(p->plan.reset({state, bytes})) : bad(no_plan);
 }
@@ -398,5 +410,44 @@ ttr_status ttr_state_unpack(const ttr_plan* p, void* state, size_t bytes, int32_
     return ttr_status{TTR_OK};
   });
 }
+
+ttr_status ttr_stream_create(const ttr_plan* p, ttr_stream** stream) {
+  if (!stream) return bad("there is nowhere to put the stream");
+  *stream = nullptr;
+  if (!p) return bad(no_plan);
+  return guarded([&] {
+    *stream = new ttr_stream{ttr::Stream(p->plan)};
+    return ttr_status{TTR_OK};
+  });
+}
+void ttr_stream_destroy(ttr_stream* s) { delete s; }
+ttr_status ttr_stream_push(ttr_stream* s, const void* const* inputs, void* to, int64_t tokens) {
+  return advance(s, inputs, to, tokens, true);
+}
+ttr_status ttr_stream_query(ttr_stream* s, const void* const* inputs, void* to, int64_t tokens) {
+  return advance(s, inputs, to, tokens, false);
+}
+ttr_status ttr_stream_clone(const ttr_stream* s, ttr_stream** clone) {
+  if (!clone) return bad("there is nowhere to put the clone");
+  *clone = nullptr;
+  if (!s) return bad(no_stream);
+  return guarded([&] {
+    *clone = new ttr_stream{s->stream.clone()};
+    return ttr_status{TTR_OK};
+  });
+}
+ttr_status ttr_stream_save(const ttr_stream* s, const char* path) {
+  if (!s || !path) return bad("the stream or the path is NULL");
+  return guarded([&] { return s->stream.save(path), ttr_status{TTR_OK}; });
+}
+ttr_status ttr_stream_load(ttr_stream* s, const char* path) {
+  if (!s || !path) return bad("the stream or the path is NULL");
+  return guarded([&] { return s->stream.load(path), ttr_status{TTR_OK}; });
+}
+ttr_status ttr_stream_rewind(ttr_stream* s, int64_t tokens) {
+  if (!s) return bad(no_stream);
+  return guarded([&] { return s->stream.rewind(tokens), ttr_status{TTR_OK}; });
+}
+int64_t ttr_stream_tokens(const ttr_stream* s, int32_t sequence) { return s ? s->stream.tokens(sequence) : -1; }
 
 }  // extern "C"

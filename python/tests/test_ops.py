@@ -1,0 +1,702 @@
+"""Operations of ttr.torch: gradients, golden vectors, packed sequences, options, refusals; generated from their table."""
+
+import glob
+import inspect
+import itertools
+import json
+import os
+import struct
+import unittest
+
+import numpy as np
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import cases
+import ttr
+import ttr.torch
+from ttr.torch import _call, _ops, _registered, ops
+
+GOLDEN = os.path.join(os.path.dirname(__file__), "..", "..", "tests", "golden")
+torch.set_num_threads(2)
+
+
+def flat(result):
+    """The tensors of a result, in order."""
+    if result is None:
+        return []
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [t for part in result for t in flat(part)]
+
+
+def tensors_of(given):
+    """(path, tensor) of everything that a gradient may be asked of."""
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor):
+            yield (name,), value
+        elif isinstance(value, tuple):
+            for i, part in enumerate(value):
+                yield (name, i), part
+
+
+def with_tensors(given, paths, tensors):
+    changed = dict(given)
+    for path, t in zip(paths, tensors):
+        if len(path) == 1:
+            changed[path[0]] = t
+        else:
+            changed[path[0]] = tuple(t if i == path[1] else part for i, part in enumerate(changed[path[0]]))
+    return changed
+
+
+def function_of(row, given):
+    function = getattr(ops, row.name)
+    paths = [path for path, _ in tensors_of(given)]
+    differentiable = [t for _, t in tensors_of(given)]
+
+    def run(*tensors):
+        return tuple(t for t in flat(function(**with_tensors(given, paths, tensors))) if t.is_floating_point())
+
+    return run, [t.clone().requires_grad_() for t in differentiable]
+
+
+class Gradients(unittest.TestCase):
+    def test_gradcheck_of_every_operation(self):
+        for row in cases.rows():
+            with self.subTest(row.name):
+                given = cases.arguments(row, batch=1 if row.name != "chunk_gated_delta_rule" else 2)
+                run, tensors = function_of(row, given)
+                if row.name == "fused_recurrent_rwkv4":  # how a sum is split between number and exponent has no gradient
+                    whole, exponent = run, tensors[-1].detach()[:, 2:]
+                    run = lambda *t: whole(*t[:-1], torch.cat([t[-1], exponent], 1))[:1]  # noqa: E731, B023
+                    tensors[-1] = tensors[-1].detach()[:, :2].clone().requires_grad_()
+                self.assertTrue(gradcheck(run, tensors, atol=1e-5), row.name)
+
+    def test_second_derivatives_are_refused(self):
+        for row in cases.rows():
+            with self.subTest(row.name):
+                given = cases.arguments(row, batch=1, time=2, states=False)
+                run, tensors = function_of(row, given)
+                loss = sum(t.sum() for t in run(*tensors) if t.requires_grad)
+                first = torch.autograd.grad(loss, tensors, create_graph=True, allow_unused=True)
+                with self.assertRaisesRegex(RuntimeError, "cannot differentiate it twice"):
+                    torch.autograd.grad(sum(g.sum() for g in first if g is not None), tensors, allow_unused=True)
+        row = next(r for r in cases.rows() if r.name == "chunk_delta_rule")
+        run, tensors = function_of(row, cases.arguments(row, batch=1, time=2))
+        with self.assertRaisesRegex(RuntimeError, "cannot differentiate it twice"):
+            gradgradcheck(run, tensors)
+
+    def test_gradients_of_mamba_and_convolution(self):
+        def draw(*shape):
+            return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+        u, delta, z = draw(2, 4, 5), draw(2, 4, 5), draw(2, 4, 5)
+        A = (-torch.rand(4, 3, dtype=torch.float64) - 0.1).requires_grad_()
+        for groups in (0, 2):
+            side = (2, 3, 5) if groups == 0 else (2, groups, 3, 5)
+            run = lambda *t: ops.selective_scan_fn(*t, delta_softplus=True, return_last_state=True)  # noqa: E731
+            self.assertTrue(gradcheck(run, (u, delta, A, draw(*side), draw(*side), draw(4), z, draw(4)), atol=1e-5))
+        constant = lambda *t: ops.selective_scan_fn(*t, delta_softplus=True)  # noqa: E731
+        self.assertTrue(gradcheck(constant, (u, delta, A, draw(4, 3), draw(2, 3, 5)), atol=1e-5))
+        x, dt, a = draw(2, 5, 4, 3), draw(2, 5, 4), (-torch.rand(4, dtype=torch.float64)).requires_grad_()
+
+        def combined(x, dt, a, B, C, D, z, bias, h):
+            return ops.mamba_chunk_scan_combined(
+                x, dt, a, B, C, 64, D=D, z=z, dt_bias=bias, initial_states=h, dt_softplus=True, return_final_states=True
+            )
+
+        for D in (draw(4), draw(4, 3)):
+            self.assertTrue(
+                gradcheck(
+                    combined,
+                    (x, dt, a, draw(2, 5, 2, 3), draw(2, 5, 2, 3), D, draw(2, 5, 4, 3), draw(4), draw(2, 4, 3, 3)),
+                    atol=1e-5,
+                )
+            )
+        conv = lambda x, w, b, s: ops.causal_conv1d_fn(x, w, b, None, s, True, None, "silu")  # noqa: E731
+        self.assertTrue(gradcheck(conv, (draw(2, 3, 6), draw(3, 4), draw(3), draw(2, 3, 3))))
+        norm = lambda x: ops.l2norm(x)  # noqa: E731
+        self.assertTrue(gradcheck(norm, (draw(2, 3, 2, 4),)))
+
+
+def read_golden(path):
+    with open(path, "rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        head = json.loads(file.read(length))
+        body = file.read()
+    about = head.pop("__metadata__", {})
+    kinds = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32}
+    found = {}
+    for name, entry in head.items():
+        begin, end = entry["data_offsets"]
+        array = np.frombuffer(body[begin:end], kinds[entry["dtype"]]).reshape(entry["shape"])
+        found[name] = torch.from_numpy(array.copy())
+    return about, found
+
+
+# Golden names of states, by operation of the golden folder.
+STATES = {"initial_state": ["h0"], "initial_A_state": ["A0"], "h_kk_init": ["hkk0"], "h_kv_init": ["hkv0"]}
+STATES.update({"initial_state_bias": ["hb0"], "initial_state/slots": ["hk0", "hv0"]})
+FINAL = {"counted": "counted", "S": "ht", "A": "At", "H": "hkk", "F": "hkv", "Km": "hkt", "Vm": "hvt", "h": "ht", "W0": "ht", "b0": "hbt"}
+
+
+class Golden(unittest.TestCase):
+    def arguments(self, row, about, found):
+        given = {}
+        for name in inspect.signature(getattr(ops, row.name)).parameters:
+            if f"in.{name}" in found:
+                given[name] = found[f"in.{name}"].double()
+            elif name in STATES or name == "initial_state":
+                names = STATES["initial_state/slots"] if row.states == ("Km", "Vm") else STATES[name]
+                if all(f"in.{n}" in found for n in names):
+                    parts = [found[f"in.{n}"].double() for n in names]
+                    given[name] = parts[0] if len(parts) == 1 else tuple(parts)
+        if row.golden == "lightning_attn":
+            given.update(layer_idx=int(about["layer_idx"]), num_layers=int(about["num_layers"]))
+        if row.golden == "gated_delta_product":
+            given["num_householder"] = int(about["num_householder"])
+        if row.golden == "ttt_linear_fla":
+            given["chunk_size"] = int(about["mini_batch_size"])
+        if row.golden in ("gsa", "rwkv6"):
+            given["scale"] = 1.0
+        if row.golden in ("attn", "forgetting_attn", "parallax") and about.get("window", "none") not in ("none", "None", ""):
+            given["window_size"] = int(about["window"])
+        if row.golden == "attn" and "in.sink" in found:
+            given["sink_bias"] = found["in.sink"].double()
+        if row.golden == "precond_kda":
+            given["use_qk_l2norm_in_kernel"] = False
+        if row.golden == "rebased":
+            given["eps"] = 1e-6  # of the naive form that made them
+        if row.golden == "rwkv4":
+            parts = [found.get(f"in.{n}") for n in ("alpha0", "beta0", "eps0")]
+            given["state"] = torch.stack([p.double() for p in parts], 1).unsqueeze(2) if parts[0] is not None else None
+        if "output_final_state" in row.signature:
+            given["output_final_state"] = any(f"out.{FINAL.get(s)}" in found for s in row.states)
+        return given
+
+    def test_golden_vectors(self):
+        compared = 0
+        for row in cases.rows():
+            if not row.golden:
+                continue
+            files = sorted(glob.glob(os.path.join(GOLDEN, row.golden, "*.safetensors")))
+            self.assertTrue(files, row.golden)
+            for path in files:
+                about, found = read_golden(path)
+                with self.subTest(row.name, case=os.path.basename(path)):
+                    self.compare(row, about, found)
+                    compared += 1
+        self.assertGreater(compared, 80)
+
+    def compare(self, row, about, found):
+        given = self.arguments(row, about, found)
+        named = {n: t.clone().requires_grad_() for n, t in given.items() if isinstance(t, torch.Tensor) and n != "state"}
+        result = getattr(ops, row.name)(**{**given, **named})
+        o, *states = flat(result)
+        tolerance = 1e-9
+        if row.golden == "precond_gated_delta_rule":
+            tolerance = 1e-9
+        want = found["out.o"].double()
+        self.assertLess(float((o - want).abs().max() / max(1.0, float(want.abs().max()))), tolerance)
+        loss = (o * found["grad_out.o"].double()).sum()
+        if row.golden != "rwkv4":
+            for part, t in zip(row.states, states):
+                name = FINAL[part]
+                if f"out.{name}" not in found:
+                    continue
+                want = found[f"out.{name}"].double()
+                self.assertLess(float((t - want).abs().max() / max(1.0, float(want.abs().max()))), tolerance, part)
+                if f"grad_out.{name}" in found:
+                    loss = loss + (t * found[f"grad_out.{name}"].double()).sum()
+        loss.backward()
+        for name, t in named.items():
+            if f"grad_in.{name}" not in found:
+                continue
+            want = found[f"grad_in.{name}"].double()
+            off = float((t.grad - want).abs().max() / max(1.0, float(want.abs().max())))
+            self.assertLess(off, 1e-8, f"gradient of {name}")
+
+
+class OtherGolden(unittest.TestCase):
+    """Golden vectors whose names are not the arguments of an operation."""
+
+    def each(self, folder):
+        files = sorted(glob.glob(os.path.join(GOLDEN, folder, "*.safetensors")))
+        self.assertTrue(files, folder)
+        for path in files:
+            about, found = read_golden(path)
+            with self.subTest(folder, case=os.path.basename(path)):
+                leaves = {n[3:]: t.double().requires_grad_() for n, t in found.items() if n.startswith("in.")}
+                yield about, found, leaves
+
+    def judge(self, found, leaves, results):
+        loss = 0
+        for name, t in results.items():
+            if f"out.{name}" not in found:
+                continue
+            want = found[f"out.{name}"].double()
+            self.assertLess(float((t - want).abs().max() / max(1.0, float(want.abs().max()))), 1e-9, name)
+            if f"grad_out.{name}" in found:
+                loss = loss + (t * found[f"grad_out.{name}"].double()).sum()
+        loss.backward()
+        compared = 0
+        for name, leaf in leaves.items():
+            if f"grad_in.{name}" in found:
+                want = found[f"grad_in.{name}"].double()
+                self.assertLess(float((leaf.grad - want).abs().max() / max(1.0, float(want.abs().max()))), 1e-8, name)
+                compared += 1
+        self.assertGreater(compared, 1)
+
+    def test_rwkv7(self):
+        for _, found, x in self.each("rwkv7"):
+            kk = torch.nn.functional.normalize(x["k_raw"] * x["k_k"], dim=-1)
+            k = x["k_raw"] * (1 + (x["a"] - 1) * x["k_a"])
+            bonus = (x["r"] * k * x["r_k"]).sum(-1, keepdim=True) * x["v"]
+            for function, sides in ((ops.chunk_rwkv7, (-kk, kk * x["a"])), (ops.fused_mul_recurrent_rwkv7, (kk, x["a"]))):
+                for leaf in x.values():
+                    leaf.grad = None
+                o, ht = function(x["r"], x["w"], k, x["v"], *sides, initial_state=x.get("h0"), output_final_state=True)
+                results = {"o": o, "ht": ht, "o_bonus": bonus}
+                if function is ops.chunk_rwkv7:
+                    self.judge(found, x, results)
+                else:
+                    self.assertLess(float((o - found["out.o"].double()).abs().max()), 1e-9)
+                    bonus = None
+
+    def test_linear_attention(self):
+        for _, found, x in self.each("linear_attn"):
+            o, ht = ops.chunk_linear_attn(x["q"], x["k"], x["v"], None, x.get("h0"), True, normalize=False)
+            self.judge(found, x, {"o": o, "ht": ht})
+        for _, found, x in self.each("linear_attn_normalized"):
+            start = None
+            if "h0" in x:
+                z = x["z0"]
+                start = (x["h0"], z.reshape(z.shape[0], z.shape[1], -1).unsqueeze(1) if z.dim() == 3 else z.reshape(z.shape[0], 1, -1, x["q"].shape[-1]))
+            o, (ht, zt) = ops.chunk_linear_attn(x["q"], x["k"], x["v"], None, start, True)
+            results = {"o": o, "ht": ht}
+            if "out.zt" in found:
+                results["zt"] = zt.reshape(found["out.zt"].shape)
+            self.judge(found, x, results)
+
+    def test_chunk_gla(self):
+        for _, found, x in self.each("gla"):
+            if "gv" in x:
+                continue
+            o, ht = ops.chunk_gla(x["q"], x["k"], x["v"], x["gk"], None, x.get("h0"), True)
+            self.judge(found, x, {"o": o, "ht": ht})
+
+    def test_mamba_and_convolution(self):
+        for _, found, x in self.each("mamba1_selective_scan"):
+            if "h0" in x:
+                continue  # selective_scan_fn has no initial state
+            arguments = [x[n] for n in ("u", "delta", "A", "B", "C")] + [x.get(n) for n in ("D", "z", "delta_bias")]
+            y, ht = ops.selective_scan_fn(*arguments, True, True)
+            self.judge(found, x, {"y": y, "ht": ht})
+        for _, found, x in self.each("mamba2_ssd"):
+            y, ht = ops.mamba_chunk_scan_combined(
+                *[x[n] for n in ("x", "dt", "A", "B", "C")], 64, x.get("D"), initial_states=x.get("h0"), return_final_states=True
+            )
+            self.judge(found, x, {"y": y, "ht": ht})
+        for about, found, x in self.each("short_conv"):
+            start = x["x0"].transpose(1, 2) if "x0" in x else None
+            activation = None if about["activation"] == "none" else "silu"
+            y, xt = ops.causal_conv1d_fn(x["x"].transpose(1, 2), x["w"], x.get("b"), None, start, True, None, activation)
+            self.judge(found, x, {"y": y.transpose(1, 2), "xt": xt.transpose(1, 2)})
+
+
+class Options(unittest.TestCase):
+    def test_names_order_and_defaults_are_those_of_the_table(self):
+        for row in cases.rows():
+            signature = inspect.signature(getattr(ops, row.name))
+            self.assertEqual(str(signature), f"({row.signature})".replace("1e-06", "1e-06"))
+        self.assertIs(ops.chunk_gdn, ops.chunk_gated_delta_rule)
+        with self.assertRaisesRegex(AttributeError, "selects blocks"):
+            ops.parallel_nsa
+        with self.assertRaisesRegex(AttributeError, "did you mean 'chunk_gla'"):
+            ops.chunk_glaa
+        with self.assertRaises(TypeError):
+            ops.chunk_gla(1, 2)
+
+    def test_packed_is_one_by_one(self):
+        bounds = [0, 3, 4, 4, 9]
+        for row in cases.rows():
+            if "cu_seqlens" not in row.signature or row.name == "chunk_gated_delta_product":
+                continue
+            with self.subTest(row.name):
+                given = cases.arguments(row, batch=1, time=9, states=False)
+                function = getattr(ops, row.name)
+                extra = {"output_final_state": True} if "output_final_state" in row.signature else {}
+                whole = function(**given, **extra, cu_seqlens=torch.tensor(bounds, dtype=torch.int32))
+                o, *states = flat(whole)
+                for n, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:])):
+                    if begin == end:
+                        continue
+                    cut = {
+                        name: t[:, begin:end] if isinstance(t, torch.Tensor) and t.dim() > 2 else t for name, t in given.items()
+                    }
+                    alone, *end_states = flat(function(**cut, **extra))
+                    torch.testing.assert_close(o[:, begin:end], alone, rtol=0, atol=1e-11)
+                    for a, b in zip(states, end_states):
+                        torch.testing.assert_close(a[n : n + 1], b, rtol=0, atol=1e-11)
+
+    def test_states_carry_on(self):
+        for row in cases.rows():
+            names = [n for n in row.initial if n in row.signature]
+            if row.result in ("none", "attn") or not names or row.name == "chunk_abc":
+                continue
+            if row.module in ("ttt", "gated_delta_product"):
+                continue  # mini-batches and several pairs per token: below
+            with self.subTest(row.name):
+                given = cases.arguments(row, time=6, states=False)
+                if row.module == "gsa" and "g" not in given:
+                    continue
+                function = getattr(ops, row.name)
+                whole, *final = flat(function(**given, output_final_state=True))
+                first = {n: t[:, :4] if isinstance(t, torch.Tensor) and t.dim() > 2 else t for n, t in given.items()}
+                rest = {n: t[:, 4:] if isinstance(t, torch.Tensor) and t.dim() > 2 else t for n, t in given.items()}
+                a, *middle = flat(function(**first, output_final_state=True))
+                start = dict(zip(names, middle)) if len(names) > 1 else {names[0]: middle[0] if len(middle) == 1 else tuple(middle)}
+                b, *end = flat(function(**rest, **start, output_final_state=True))
+                torch.testing.assert_close(torch.cat([a, b], 1), whole, rtol=0, atol=1e-10)
+                for x, y in zip(end, final):
+                    torch.testing.assert_close(x, y, rtol=0, atol=1e-10)
+
+    def test_value_first_states(self):
+        for row in cases.rows():
+            flag = next((f for f in ("state_v_first", "transpose_state_layout") if f in row.signature), None)
+            if flag is None:
+                continue
+            with self.subTest(row.name):
+                given = cases.arguments(row)
+                function = getattr(ops, row.name)
+                o, state, *_ = flat(function(**given))
+                turned = {**given, "initial_state": given["initial_state"].transpose(-1, -2).contiguous(), flag: True}
+                o2, state2, *_ = flat(function(**turned))
+                torch.testing.assert_close(o2, o, rtol=0, atol=1e-12)
+                torch.testing.assert_close(state2, state.transpose(-1, -2), rtol=0, atol=1e-12)
+
+    def test_reverse(self):
+        for row in cases.rows():
+            if "reverse" not in row.signature:
+                continue
+            for bounds in (None, torch.tensor([0, 2, 7])):
+                with self.subTest(row.name, packed=bounds is not None):
+                    given = cases.arguments(row, batch=1, time=7, states=False)
+                    function = getattr(ops, row.name)
+                    o, *states = flat(function(**given, reverse=True, output_final_state=True, cu_seqlens=bounds))
+                    turned = {n: t.flip(1) if isinstance(t, torch.Tensor) and t.dim() > 2 else t for n, t in given.items()}
+                    other = None if bounds is None else torch.tensor([0, 5, 7])
+                    expected, *ends = flat(function(**turned, output_final_state=True, cu_seqlens=other))
+                    torch.testing.assert_close(o, expected.flip(1), rtol=0, atol=1e-12)
+                    for a, b in zip(states, ends):
+                        torch.testing.assert_close(a, b if bounds is None else b.flip(0), rtol=0, atol=1e-12)
+
+    def test_norms_sigmoids_and_gates_inside(self):
+        for row in cases.rows():
+            function = getattr(ops, row.name)
+            given = cases.arguments(row)
+            given.pop("use_qk_l2norm_in_kernel", None)
+            with self.subTest(row.name):
+                if "use_qk_l2norm_in_kernel=False" in row.signature and "precond" not in row.name:
+                    long = {n: 3 * t if n in row.normed else t for n, t in given.items()}
+                    short = {n: ops.l2norm(t) if n in row.normed else t for n, t in long.items()}
+                    got, want = flat(function(**long, use_qk_l2norm_in_kernel=True)), flat(function(**short))
+                    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+                if "use_q_l2norm" in row.signature:
+                    long = {n: 3 * t if n in ("q", "k") else t for n, t in given.items()}
+                    short = {n: ops.l2norm(t) if n in ("q", "k") else t for n, t in long.items()}
+                    got, want = flat(function(**long, use_q_l2norm=True, use_k_l2norm=True)), flat(function(**short))
+                    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+                if "use_beta_sigmoid_in_kernel" in row.signature:
+                    raw = torch.randn_like(given["beta"])
+                    for negative in (False, True):
+                        got = function(**{**given, "beta": raw}, use_beta_sigmoid_in_kernel=True, allow_neg_eigval=negative)
+                        want = function(**{**given, "beta": torch.sigmoid(raw) * (2 if negative else 1)})
+                        torch.testing.assert_close(flat(got), flat(want), rtol=0, atol=1e-12)
+                    with self.assertRaisesRegex(ttr.Error, "use_beta_sigmoid_in_kernel"):
+                        function(**given, allow_neg_eigval=True)
+                if "use_gate_in_kernel" in row.signature:
+                    raw, heads = torch.randn_like(given["g"]), given["g"].shape[2]
+                    A_log, bias = torch.randn(heads).double(), torch.randn(given["g"].shape[2:]).double().flatten()
+                    for bound in (None, -5.0):
+                        extra = {"lower_bound": bound} if "lower_bound" in row.signature else {}
+                        if bound is not None and not extra:
+                            continue
+                        got = function(**{**given, "g": raw}, use_gate_in_kernel=True, A_log=A_log, dt_bias=bias, **extra)
+                        a = A_log.exp().reshape((heads,) + (1,) * (raw.dim() - 3))
+                        shifted = raw + bias.reshape(raw.shape[2:])
+                        g = -a * torch.nn.functional.softplus(shifted) if bound is None else bound * torch.sigmoid(a * shifted)
+                        torch.testing.assert_close(flat(got), flat(function(**{**given, "g": g})), rtol=0, atol=1e-12)
+                    with self.assertRaisesRegex(ttr.Error, "A_log"):
+                        function(**given, use_gate_in_kernel=True)
+
+    def test_groups_of_heads(self):
+        for name in ("chunk_gated_delta_rule", "chunk_kda", "parallel_attn", "parallel_forgetting_attn", "chunk_gla"):
+            row = next(r for r in cases.rows() if r.name == name)
+            few = cases.arguments(row, heads=4, groups=2, states=False)
+            many = {
+                n: t.repeat_interleave(2, 2) if isinstance(t, torch.Tensor) and t.dim() == 4 and t.shape[2] == 2 else t
+                for n, t in few.items()
+            }
+            a, b = flat(getattr(ops, name)(**few))[0], flat(getattr(ops, name)(**many))[0]
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+    def test_types(self):
+        row = next(r for r in cases.rows() if r.name == "chunk_gated_delta_rule")
+        given = cases.arguments(row, time=17)
+        o, S = ops.chunk_gated_delta_rule(**given)
+        for dtype, bound in ((torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 3e-3)):
+            typed = {n: t.to(dtype) if isinstance(t, torch.Tensor) else t for n, t in given.items()}
+            typed["g"] = typed["g"].float()  # gates in float32 beside half tensors, as models have it
+            out, state = ops.chunk_gated_delta_rule(**typed)
+            self.assertEqual((out.dtype, state.dtype), (dtype, torch.float32))
+            self.assertLess(float((out.double() - o).abs().max()), bound)
+            leaves = {n: t.requires_grad_() for n, t in typed.items() if isinstance(t, torch.Tensor)}
+            out, state = ops.chunk_gated_delta_rule(**{**typed, **leaves})
+            out.float().sum().backward()
+            for name, leaf in leaves.items():
+                self.assertEqual(leaf.grad.dtype, leaf.dtype, name)
+
+    def test_one_form_is_the_other(self):
+        pairs = [("chunk_", "fused_recurrent_"), ("chunk_", "fused_chunk_")]
+        for row, (a, b) in itertools.product(cases.rows(), pairs):
+            other = row.name.replace(a, b)
+            if not row.name.startswith(a) or other == row.name or not hasattr(ops, other):
+                continue
+            twin = next((r for r in cases.rows() if r.name == other), None)
+            given = cases.arguments(twin)
+            ours = {n: t for n, t in given.items() if n in row.signature.replace(",", " ").replace("=", " ").split()}
+            if set(ours) != set(given) or "rwkv7" in other or "linear_attn" in other or "precond" in other:
+                continue
+            with self.subTest(other):
+                torch.testing.assert_close(flat(getattr(ops, row.name)(**ours)), flat(getattr(ops, other)(**given)))
+
+
+class Others(unittest.TestCase):
+    """Against the equations of Mamba and causal-conv1d, written out here."""
+
+    def test_selective_scan(self):
+        torch.manual_seed(0)
+        u, delta, z = (torch.randn(2, 4, 6).double() for _ in range(3))
+        A, D, bias = -torch.rand(4, 3).double(), torch.randn(4).double(), torch.randn(4).double()
+        B, C = torch.randn(2, 2, 3, 6).double(), torch.randn(2, 2, 3, 6).double()
+        dt = torch.nn.functional.softplus(delta + bias[:, None])
+        h, ys = torch.zeros(2, 4, 3).double(), []
+        for t in range(6):
+            b, c = (x[..., t].repeat_interleave(2, 1) for x in (B, C))
+            h = torch.exp(dt[:, :, t, None] * A) * h + dt[:, :, t, None] * b * u[:, :, t, None]
+            ys.append(((h * c).sum(-1) + D * u[:, :, t]) * torch.nn.functional.silu(z[:, :, t]))
+        y, last = ops.selective_scan_fn(u, delta, A, B, C, D, z, bias, True, True)
+        torch.testing.assert_close(y, torch.stack(ys, 2))
+        torch.testing.assert_close(last, h)
+        # The same, token by token, with the state updated in place.
+        state = torch.zeros(2, 4, 3).double()
+        for t in range(6):
+            step = ops.selective_state_update(state, u[..., t], delta[..., t], A, B[..., t], C[..., t], D, z[..., t], bias, True)
+            torch.testing.assert_close(step, ys[t])
+        torch.testing.assert_close(state, h)
+
+    def test_chunk_scan(self):
+        torch.manual_seed(1)
+        x, dt = torch.randn(2, 6, 4, 3).double(), torch.randn(2, 6, 4).double()
+        A, D, bias = -torch.rand(4).double(), torch.randn(4).double(), torch.randn(4).double()
+        B, C, z = torch.randn(2, 6, 2, 5).double(), torch.randn(2, 6, 2, 5).double(), torch.randn(2, 6, 4, 3).double()
+        seq = torch.tensor([[0, 0, 1, 1, 1, 2], [0, 0, 0, 0, 0, 0]])
+
+        def literal(reset):
+            step = torch.nn.functional.softplus(dt + bias).clamp(0.1, 0.9)
+            h, ys = torch.zeros(2, 4, 3, 5).double(), []
+            for t in range(6):
+                if reset and t > 0:
+                    h = h * (seq[:, t] == seq[:, t - 1]).double()[:, None, None, None]
+                b, c = (s[:, t].repeat_interleave(2, 1) for s in (B, C))
+                decay = torch.exp(step[:, t] * A)[..., None, None]
+                h = decay * h + (step[:, t, :, None] * x[:, t])[..., None] * b[:, :, None]
+                ys.append(((h * c[:, :, None]).sum(-1) + D[:, None] * x[:, t]) * torch.nn.functional.silu(z[:, t]))
+            return torch.stack(ys, 1), h
+
+        for reset in (False, True):
+            y, h = ops.mamba_chunk_scan_combined(
+                x, dt, A, B, C, 64, D, z, bias, None, seq if reset else None, None, True, (0.1, 0.9), True
+            )
+            want_y, want_h = literal(reset)
+            torch.testing.assert_close(y, want_y)
+            torch.testing.assert_close(h, want_h)
+        packed = [t.reshape(1, 12, *t.shape[2:]) for t in (x, dt, B, C)]
+        bounds = torch.tensor([0, 6, 12])
+        y, states = ops.mamba_chunk_scan_combined(
+            packed[0], packed[1], A, packed[2], packed[3], 64, D, cu_seqlens=bounds, dt_softplus=True, return_varlen_states=True
+        )
+        self.assertEqual(tuple(states.shape), (2, 4, 3, 5))
+        alone = ops.mamba_chunk_scan_combined(x, dt, A, B, C, 64, D, dt_softplus=True)
+        torch.testing.assert_close(y.reshape(alone.shape), alone)
+
+    def test_convolution(self):
+        torch.manual_seed(2)
+        x, w, b = torch.randn(2, 3, 8).double(), torch.randn(3, 4).double(), torch.randn(3).double()
+        start = torch.randn(2, 3, 3).double()
+
+        def literal(x, start):
+            return torch.nn.functional.silu(torch.nn.functional.conv1d(torch.cat([start, x], 2), w[:, None], b, groups=3))
+
+        y, final = ops.causal_conv1d_fn(x, w, b, None, start, True, None, "silu")
+        torch.testing.assert_close(y, literal(x, start))
+        torch.testing.assert_close(final, x[:, :, -3:])
+        seq = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 2, 2]])
+        packed = ops.causal_conv1d_fn(x, w, b, seq, activation="silu")
+        none = torch.zeros(1, 3, 3).double()
+        for row, (begin, end) in ((0, (3, 8)), (1, (1, 6)), (1, (6, 8))):
+            torch.testing.assert_close(packed[row, :, begin:end], literal(x[row : row + 1, :, begin:end], none)[0])
+        for length in (3, 4, 6):  # steps, with states of several lengths and as a ring
+            state = torch.zeros(2, 3, length).double()
+            ring, seen = state.clone(), torch.zeros(2, dtype=torch.int32)
+            want = literal(x, torch.zeros(2, 3, 3).double())
+            for t in range(8):
+                torch.testing.assert_close(ops.causal_conv1d_update(x[..., t], state, w, b, "silu"), want[..., t])
+                torch.testing.assert_close(ops.causal_conv1d_update(x[..., t], ring, w, b, "silu", seen), want[..., t])
+                seen += 1
+            torch.testing.assert_close(state, x[..., -length:])
+        pool = torch.randn(5, 3, 3).double()
+        before = pool.clone()
+        ops.causal_conv1d_update(x[..., 0], pool, w, b, None, None, torch.tensor([3, 1], dtype=torch.int32))
+        torch.testing.assert_close(pool[[0, 2, 4]], before[[0, 2, 4]])
+        torch.testing.assert_close(pool[3, :, -1], x[0, :, 0])
+
+    def test_log_linear_gradient_and_fake_shapes(self):
+        for row in cases.rows():
+            given = cases.arguments(row, batch=1, states=False)
+            with self.subTest(row.name):
+                seen = []
+                real = _call.run_forward
+
+                def spy(spec, tensors, bounds):
+                    results = real(spec, tensors, bounds)
+                    fake = _registered.fake_forward(spec, tensors, bounds)
+                    again = _call.Spec.read(spec.text())
+                    self.assertEqual(again, spec)
+                    seen.append([(tuple(r.shape), r.dtype) for r in results] == [(tuple(f.shape), f.dtype) for f in fake])
+                    return results
+
+                _call.run_forward = spy
+                try:
+                    getattr(ops, row.name)(**given)
+                finally:
+                    _call.run_forward = real
+                self.assertTrue(seen and all(seen))
+
+
+class Operator:
+    """As much of an operator of torch.library 2.4 as the registration uses, for a torch that has none."""
+
+    made = {}
+
+    def __init__(self, name, function, mutates_args, schema):
+        self.function, self.schema = function, schema
+        Operator.made[name] = self
+
+    def __call__(self, *arguments):
+        return self.function(*arguments)
+
+    def register_fake(self, fake):
+        self.fake = fake
+
+
+class Registration(unittest.TestCase):
+    """The code for torch 2.4 and above, on a stand-in for torch.library; torch.compile itself is not here to be run."""
+
+    def test_forward_fake_and_gradient(self):
+        import importlib
+        import types
+
+        kept = torch.library, getattr(torch, "compiler", None)
+        autograd = {}
+        library = types.SimpleNamespace(
+            custom_op=Operator, register_autograd=lambda name, f, setup_context: autograd.update({name: (f, setup_context)})
+        )
+        try:
+            torch.library, torch.compiler = library, types.SimpleNamespace(is_compiling=lambda: True)
+            importlib.reload(_registered)
+            self.assertTrue(_call.compiled.compiling())
+            row = next(r for r in cases.rows() if r.name == "chunk_gated_delta_rule")
+            given = cases.arguments(row)
+            through = ops.chunk_gated_delta_rule(**given)
+            names = list(given)
+            spec = _call.Spec("gated-deltanet", (), ("q", "k", "v", "g", "beta"), ("S",), ("o",), ("S",), 3**-0.5)
+            tensors = [given[n].clone().requires_grad_() for n in ("q", "k", "v", "g", "beta", "initial_state")]
+            fake = Operator.made["ttr::forward"].fake(tensors, spec.text(), [])
+            self.assertEqual([t.shape for t in fake], [t.shape for t in through])
+            backward, setup = autograd["ttr::forward"]
+            ctx = types.SimpleNamespace(save_for_backward=lambda *t: setattr(ctx, "saved_tensors", t))
+            setup(ctx, (tensors, spec.text(), []), through)
+            d_o = torch.randn_like(through[0])
+            gradients, *rest = backward(ctx, [d_o, None])
+            self.assertEqual(rest, [None, None])
+            shapes = Operator.made["ttr::backward"].fake(tensors, [d_o], spec.text(), [], [True] * 6)
+            self.assertEqual([t.shape for t in shapes], [t.shape for t in gradients])
+        finally:
+            torch.library = kept[0]
+            if kept[1] is None:
+                del torch.compiler
+            else:
+                torch.compiler = kept[1]
+            _call.compiled.compiling, _call.compiled.forward = staticmethod(lambda: False), None
+            importlib.reload(_registered)
+        o, S = ops.chunk_gated_delta_rule(**{n: given[n] for n in names})
+        torch.testing.assert_close(through[0], o, rtol=0, atol=0)
+        leaves = {n: given[n].clone().requires_grad_() for n in ("q", "k", "v", "g", "beta", "initial_state")}
+        ops.chunk_gated_delta_rule(**{**given, **leaves})[0].backward(d_o)
+        for got, leaf in zip(gradients, leaves.values()):
+            torch.testing.assert_close(got, leaf.grad, rtol=0, atol=1e-12)
+
+
+class Refusals(unittest.TestCase):
+    def setUp(self):
+        row = next(r for r in cases.rows() if r.name == "chunk_gated_delta_rule")
+        self.given = cases.arguments(row)
+
+    def refused(self, sentence, kind=ttr.Error, **change):
+        with self.assertRaisesRegex(kind, sentence):
+            ops.chunk_gated_delta_rule(**{**self.given, **change})
+
+    def test_shapes_types_devices(self):
+        g = self.given
+        self.refused("k has the shape", k=g["k"][..., :2])
+        self.refused("beta has the shape", beta=g["beta"][..., None])
+        self.refused("initial state S has the shape", initial_state=g["initial_state"][:, :1])
+        self.refused("float32", q=g["q"].float())
+        self.refused("torch.int64", q=g["q"].long())
+        self.refused("is a list", TypeError, q=[1.0])
+        self.refused("meta tensor", q=g["q"].to("meta"))
+        self.refused("to_dense", q=g["q"].to_sparse())
+        self.refused("in a batch of 1", cu_seqlens=torch.tensor([0, 5]))
+        self.refused("starts at 0", cu_seqlens=torch.tensor([1, 5]))
+        self.refused("int32 or int64", cu_seqlens=torch.tensor([0.0, 5.0]))
+        self.refused("head_first is gone", head_first=True)
+        self.refused("cp_context", cp_context=object())
+        one = {n: t[:1] if isinstance(t, torch.Tensor) else t for n, t in g.items()}
+        with self.assertRaisesRegex(ttr.Error, "as many initial states"):
+            ops.chunk_gated_delta_rule(**one, cu_seqlens=torch.tensor([0, 2, 5]))
+        with self.assertRaisesRegex(ttr.Error, "has no layer of ttr"):
+            ops.fused_recurrent_gated_delta_rule(g["q"], g["k"], g["v"], gv=g["v"])
+
+    def test_no_gradient(self):
+        with self.assertRaisesRegex(ttr.Error, "has no gradient"):
+            ttr.torch.apply(
+                "rwkv-4",
+                {n: torch.randn(s) for n, s in (("w", (1, 2)), ("u", (1, 2)), ("k", (1, 3, 1, 2)), ("v", (1, 3, 1, 2)))},
+                initial={"e": torch.zeros(1, 1, 2, requires_grad=True)},
+            )
+
+    def test_zero_copy(self):
+        q = self.given["q"]
+        self.assertEqual(_call.view_of(q).data, q.data_ptr())
+        turned = q.transpose(1, 2)
+        self.assertEqual(_call.view_of(turned).data, q.data_ptr())
+        self.assertEqual(_call.view_of(turned).strides, tuple(turned.stride()))
+        bfloat = ttr._arrays.view(q.bfloat16())
+        self.assertEqual(bfloat.dtype, "bfloat16")  # by DLPack, which numpy cannot
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,245 @@
+"""Layers on a stream of rows: every value is predicted from the memory of all earlier rows, then the row is learned."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from . import _library as l
+from ._library import Error, lib
+from ._plan import Plan, State
+
+
+def _split_mix(count: int) -> np.ndarray:
+    """The normal numbers that ``ttr regress`` draws: the same matrices in every run, on every machine."""
+    mask, state, numbers = (1 << 64) - 1, (2025 * 0x9E3779B97F4A7C15 + 1) & ((1 << 64) - 1), []
+
+    def uniform() -> float:
+        nonlocal state
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return (((z ^ (z >> 31)) >> 11) + 0.5) * 2.0**-53
+
+    for _ in range(count):
+        first, second = uniform(), uniform()
+        numbers.append(math.sqrt(-2 * math.log(first)) * math.cos(6.283185307179586 * second))
+    return np.array(numbers)
+
+
+_MOST_KEYS_TO_FACTORISE = 256
+
+
+def _affordable(about: dict[str, Any], keys: int) -> dict[str, Any]:
+    """A ridge that stays beside pairs that fade costs a factorisation per row; with many keys it fades with them."""
+    if about["as_layer"] or keys <= _MOST_KEYS_TO_FACTORISE:
+        return about
+    parts = about["recipe"].split(" / ")
+    weights, memory, solver = parts[0], parts[1], parts[2].split(" | ")[0]
+    words = {w.split("(")[0] for w in weights.split(" * ")}
+    if memory != "linear" or not solver.startswith("exact(") or "ridge" not in solver or "decay" not in words:
+        return about
+    if "window" in words or any(kind in solver for kind in ("relative", "frobenius", "fading")):
+        return about
+    recipe = about["recipe"].replace(solver, solver[:-1] + ", fading)")
+    changes = about["changes"] + [
+        f"the ridge fades with the pairs, because with {keys} keys one that stays would cost a factorisation per row"
+    ]
+    return {**about, "recipe": recipe, "text": recipe, "changes": changes}
+
+
+class Stream:
+    """One layer with its memory, fed with rows; double precision. What a model would learn is a constant here.
+
+    Parameters
+    ----------
+    layer : str
+        A name (``"nlms"``), a name with settings (``"rls:decay=0.99,ridge=1e-3"``) or a recipe.
+    keys, values : int
+        Numbers per row that are known, and that are predicted.
+
+    Attributes
+    ----------
+    recipe : str
+        What runs, with every quantity a constant.
+    changes : list of str
+        What is not as it was written.
+
+    Examples
+    --------
+    >>> import numpy as np, ttr
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 3))
+    >>> Y = X @ [[1.0], [-2.0], [0.5]]
+    >>> stream = ttr.Stream("rls", keys=3)
+    >>> before = stream.learn(X, Y)          # each row predicted before it was learned
+    >>> bool(abs(before[100:] - Y[100:]).max() < 1e-2)
+    True
+    >>> stream.predict([[1.0, 0.0, 0.0]]).round(2).tolist()
+    [[1.0]]
+    """
+
+    def __init__(self, layer: str, keys: int, values: int = 1) -> None:
+        self.layer, self.keys, self.values = layer, int(keys), int(values)
+        about = _affordable(l.ask(lib.ttr_stream_describe, layer.encode()), self.keys)
+        self.recipe: str = about["recipe"]
+        self.changes: list[str] = about["changes"]
+        self._about = about
+        memory = self.recipe.split(" / ")[1] if " / " in self.recipe else ""
+        if self.values == 1 and "layernorm" in memory:
+            raise Error(
+                f"the layer '{layer}' has a layer norm over the values of its answer, and there is one value, whose "
+                "norm is always zero; leave the layer norm out or predict several values"
+            )
+        scale = 1.0 if about["as_layer"] else None
+        self.plan = Plan(about["text"], key_dim=self.keys, value_dim=self.values, dtype="float64", scale=scale)
+        self._sources = {row["name"]: row for row in about["inputs"]}
+        for info in self.plan.inputs:
+            if info.name not in self._sources and not info.optional:
+                raise Error(
+                    f"the layer '{layer}' needs the input '{info.name}' ({info.meaning}) for every token, which a stream "
+                    f"does not have; write it as a constant: {info.name}=0.5"
+                )
+        self._maps: dict[str, np.ndarray] = {}
+        self._form = "recurrent" if "recurrent" in self.plan.forms else "best"
+        self.reset()
+
+    def reset(self) -> "Stream":
+        """Forgets everything."""
+        self.state = self.plan.state()
+        self._before: State | None = None
+        self._pair: tuple[np.ndarray, np.ndarray] | None = None
+        return self
+
+    @property
+    def rows(self) -> int:
+        """Rows learned."""
+        return self.state.tokens_seen()
+
+    @property
+    def solves(self) -> bool:
+        """Whether the answer solves a linear least-squares problem, which does not care how large a key is but for the ridge."""
+        if self._about["as_layer"]:
+            return False
+        parts = self.recipe.split(" / ")
+        solver, _, extras = parts[2].partition(" | ")
+        return parts[1] == "linear" and solver.split("(")[0] == "exact" and "keys" not in extras
+
+    def __repr__(self) -> str:
+        return f"<ttr.Stream {self.layer}: {self.recipe}; {self.rows} rows>"
+
+    def _inputs(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> dict[str, Any]:
+        time = len(queries)
+        rows = {"query": queries, "key": keys, "value": values}
+        made = {}
+        for info in self.plan.inputs:
+            if info.name not in self._sources:
+                continue
+            source = self._sources[info.name]
+            made[info.name] = self._input(info.name, source, self.plan.extents(info.shape, time), time, rows, keys)
+        return made
+
+    def _input(
+        self,
+        name: str,
+        source: dict[str, Any],
+        extents: tuple[int, ...],
+        time: int,
+        rows: dict[str, np.ndarray],
+        keys: np.ndarray,
+    ) -> np.ndarray:
+        kind, count = source["source"], math.prod(extents)
+        if kind in rows:
+            x = rows[kind]
+            factor: Any = source["number"]
+            if source["unit"]:
+                square = (x * x).sum(1, keepdims=True)
+                factor = factor / np.sqrt(np.where(square > 0, square, 1.0))
+            if source["unit"] or factor != 1 or source["shift"] != 0:
+                x = factor * x + source["shift"]
+            # Several pairs of a token are the row's own, several times.
+            return np.ascontiguousarray(np.tile(x, (1, count // max(x.size, 1))).reshape(extents))
+        if kind == "number":
+            return np.full(extents, float(source["number"]))
+        K = self.keys
+        if kind == "identity":
+            i = np.arange(count)
+            return np.where(i // K % K == i % K, 1.0, 0.0).reshape(extents)
+        if kind == "cosine":
+            M = count // K
+            k, m = np.arange(K)[:, None] + 0.5, np.arange(M)[None, :]
+            return (np.sqrt(np.where(m == 0, 1.0, 2.0) / K) * np.cos(np.pi / K * k * m)).reshape(extents)
+        if name not in self._maps:
+            self._maps[name] = _split_mix(count if kind == "random" else count // time * K)
+        if kind == "random":
+            return self._maps[name].reshape(extents)
+        square = (keys * keys).sum(1, keepdims=True)
+        unit = keys / np.sqrt(np.where(square > 0, square, 1.0))
+        # Row by row, not as a product of matrices, whose rounding depends on the number of rows.
+        scores = (unit[:, None, :] * self._maps[name].reshape(-1, K)).sum(-1)
+        if kind == "shares":
+            scores = np.exp(scores - scores.max(1, keepdims=True))
+            scores /= scores.sum(1, keepdims=True)
+        return np.ascontiguousarray(scores.reshape(extents))
+
+    def _rows(self, X: Any, width: int, what: str) -> np.ndarray:
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        if rows.ndim == 1:
+            rows = rows.reshape(1, -1) if rows.size == width else rows.reshape(-1, 1)
+        if rows.ndim != 2 or rows.shape[1] != width:
+            raise Error(f"{what} has the shape {np.shape(X)}; the stream has {width} per row")
+        return rows
+
+    def learn(self, X: Any, Y: Any) -> np.ndarray:
+        """Predicts each row from those before it, then learns it. Returns the predictions [rows, values]."""
+        keys, values = self._rows(X, self.keys, "X"), self._rows(Y, self.values, "Y")
+        if len(keys) != len(values):
+            raise Error(f"X has {len(keys)} rows and Y has {len(values)}")
+        answers = np.empty_like(values)
+        if len(keys) == 0:
+            return answers
+        answers[:1] = self.predict(keys[:1])
+        if len(keys) > 1:
+            inputs = self._inputs(keys[1:], keys[:-1], values[:-1])
+            o = self.plan.forward(state=self.state, form=self._form, **inputs)
+            answers[1:] = o.reshape(len(keys) - 1, self.values)
+        self._before = self.state.clone() if self._before is None else self._before.assign(self.state)
+        self._pair = keys[-1:].copy(), values[-1:].copy()
+        self.plan.forward(state=self.state, form="step", **self._inputs(keys[-1:], *self._pair))
+        return answers
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Answers [rows, values] from the memory as it is; nothing is learned. Zeros before the first pair."""
+        keys = self._rows(X, self.keys, "X")
+        answers = np.zeros((len(keys), self.values))
+        if self._pair is None or self._before is None:
+            return answers
+        # A query leaves no trace in a state: the newest pair is learned once more, on a copy of what was before it.
+        again = self._before.clone()
+        inputs = self._inputs(keys[:1], *self._pair)
+        call = self.plan.prepare(state=again, form="step", **inputs)
+        (o,) = call.outputs.values()
+        for r in range(len(keys)):
+            if r > 0:
+                again.assign(self._before)
+                for name, array in self._inputs(keys[r : r + 1], *self._pair).items():
+                    inputs[name][...] = array
+            call()
+            answers[r] = o.reshape(self.values)
+        return answers
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {"layer": self.layer, "keys": self.keys, "values": self.values, "pair": self._pair}
+        kept["state"] = self.state.to_bytes()
+        kept["before"] = self._before.to_bytes() if self._before is not None else None
+        kept["room"] = self.state.capacity()
+        return kept
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        Stream.__init__(self, kept["layer"], kept["keys"], kept["values"])
+        room = max(int(kept["room"]), 256)
+        self.state = self.plan.state(room).load_bytes(kept["state"])
+        self._before = self.plan.state(room).load_bytes(kept["before"]) if kept["before"] is not None else None
+        self._pair = kept["pair"]
