@@ -8,3 +8,4 @@ sweep piecewise
 [ -n "$quick" ] || sweep linear
 [ -n "$quick" ] || sweep recall
 [ -n "$quick" ] || sweep permutations
+[ -n "$quick" ] || sweep seeds

@@ -8,3 +8,5 @@ sweep parity
 sweep groups
 [ -n "$quick" ] || sweep s5
 [ -n "$quick" ] || sweep modular
+[ -n "$quick" ] || sweep parity-seeds
+[ -n "$quick" ] || sweep s3-seeds

@@ -10,11 +10,17 @@ if [ -n "$quick" ]; then
   exit
 fi
 sotu_text
-sweep layers
 cd "$here"
-# What counting and compressors reach on the same bytes.
-"$ttr" ngram sotu.txt --held-bytes 611890 --compressors --json >"$out/counting.json"
-# The best layer for longer, 10 million bytes; it goes on where it was stopped. The share held is that of 611890 bytes.
+# Three parts: what is trained on, what choices are made by (1987-2004), and the test (2005-2021), which no choice sees.
+test=611890 judge=605875
+head -c -$test sotu.txt >before-2005.txt
+sweep layers
+sweep choice
+# What counting and compressors reach on the same bytes; the order is chosen like the layer.
+"$ttr" ngram before-2005.txt --held-bytes $judge --json >"$out/counting-choice.json"
+"$ttr" ngram sotu.txt --held-bytes $test --compressors --json >"$out/counting.json"
+# The best layer of choice.txt for longer, 10 million bytes up to 2004; it goes on where it was stopped. The share held is that
+# of the test.
 best=results/runs/best
 "$ttr" train 'text(file=sotu.txt, held=0.0568596, time=512)' --layer 'mamba-2*3' --width 128 --heads 2 --optimiser muon \
   --rate 1e-2 --steps 2500 --batch 8 --every 125 --test 128 --out "$best" --resume --json | sed "s#$here/##g" >"$out/best.json"
