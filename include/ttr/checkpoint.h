@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/model.h"
 #include "ttr/optimiser.h"
 #include "ttr/safetensors.h"
@@ -36,9 +37,9 @@ struct Progress {
 };
 
 template <class T>
-void save_checkpoint(const std::string& path, const Model<T>&, Optimiser<T>*, const Progress&);
+TTR_MODEL_API void save_checkpoint(const std::string& path, const Model<T>&, Optimiser<T>*, const Progress&);
 
-struct Checkpoint {
+struct TTR_MODEL_API Checkpoint {
   std::string path;
   Config config;
   OptimiserConfig optimiser;
@@ -56,6 +57,6 @@ struct Checkpoint {
   template <class T>
   bool load_mean(Model<T>&) const;
 };
-Checkpoint read_checkpoint(const std::string& path);
+TTR_MODEL_API Checkpoint read_checkpoint(const std::string& path);
 
 }  // namespace ttr::model

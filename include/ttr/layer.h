@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
+
 namespace ttr {
 
 /// How random data for an input is drawn in checks and benchmarks.
@@ -95,9 +97,9 @@ struct LayerInfo {
 };
 
 /// All named layers, in the order of the documentation.
-std::span<const LayerInfo> layers();
+TTR_API std::span<const LayerInfo> layers();
 
 /// The layer of that name; throws Error that suggests near names.
-const LayerInfo& find_layer(std::string_view name);
+TTR_API const LayerInfo& find_layer(std::string_view name);
 
 }  // namespace ttr

@@ -27,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/plan.h"
 
 namespace ttr::model {
@@ -39,9 +40,9 @@ struct BlockText {
 /// "gated-deltanet*3, softmax(window=128)": blocks separated by commas, *n repeats one, (name=value, ..) are settings;
 /// a recipe stands in braces: "{equal / linear / sgd(beta)}(conv=0)*2"; a value with commas or brackets stands in quotes:
 /// text(file="a, b.txt"), where \" and \\ are a quote and a backslash. Throws Error.
-std::vector<BlockText> parse_stack(std::string_view);
+TTR_MODEL_API std::vector<BlockText> parse_stack(std::string_view);
 /// A block as parse_stack reads it, its settings in the order of their names.
-std::string to_string(const BlockText&);
+TTR_MODEL_API std::string to_string(const BlockText&);
 
 struct Config {
   std::string stack = "gated-deltanet*2";
@@ -62,8 +63,8 @@ struct Config {
   double norm_eps = 1e-6;
 };
 /// `key = value` lines, and back; parse_config throws Error for unknown keys and bad values.
-std::string to_string(const Config&);
-Config parse_config(std::string_view);
+TTR_MODEL_API std::string to_string(const Config&);
+TTR_MODEL_API Config parse_config(std::string_view);
 
 /// A tensor of parameters: `size` numbers from `offset` of Model::values.
 struct Parameter {
@@ -104,7 +105,7 @@ struct Times {
 
 /// Parameters and what is made of them. Sessions read the values; an optimiser changes them between calls.
 template <class T>
-class Model {
+class TTR_MODEL_API Model {
  public:
   explicit Model(const Config&, std::uint64_t seed = 0);
   ~Model();
@@ -128,7 +129,7 @@ class Model {
 
 /// Memory and plans for `batch` sequences of up to `time` tokens; the model must outlive it and keep its place.
 template <class T>
-class Session {
+class TTR_MODEL_API Session {
  public:
   Session(const Model<T>&, int batch, int time, int threads = 1);
   ~Session();
@@ -159,7 +160,7 @@ class Session {
 /// A token costs the same however many came before, unless a layer keeps its pairs. After the constructor nothing is
 /// allocated (Plan::kernel() "oracle" aside). The model must outlive it and keep its place.
 template <class T>
-class Decoder {
+class TTR_MODEL_API Decoder {
  public:
   /// `capacity`: tokens of a sequence over all calls, where a layer keeps its pairs; otherwise there may be more. Throws
   /// Error if a layer cannot be run token by token.
@@ -184,11 +185,11 @@ class Decoder {
   std::unique_ptr<Body> body_;
 };
 
-extern template class Model<float>;
-extern template class Model<double>;
-extern template class Session<float>;
-extern template class Session<double>;
-extern template class Decoder<float>;
-extern template class Decoder<double>;
+extern template class TTR_MODEL_API Model<float>;
+extern template class TTR_MODEL_API Model<double>;
+extern template class TTR_MODEL_API Session<float>;
+extern template class TTR_MODEL_API Session<double>;
+extern template class TTR_MODEL_API Decoder<float>;
+extern template class TTR_MODEL_API Decoder<double>;
 
 }  // namespace ttr::model

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "ttr/export.h"
+
 namespace ttr::model {
 
 /// A file in two parts: what is trained on, and its end, which is held for the test.
@@ -25,9 +27,10 @@ struct TextParts {
   std::span<const unsigned char> held() const { return std::span(bytes).subspan(first); }
 };
 /// `held_bytes` at the end are held, or if that is 0 the share `held` of the file. Throws Error if it cannot be read.
-TextParts read_text(const std::string& path, double held, std::int64_t held_bytes);
+TTR_MODEL_API TextParts read_text(const std::string& path, double held, std::int64_t held_bytes);
 
 /// Bits per byte of `test`, of the orders 0 .. order (at most 7).
-std::vector<double> ngram_bits(std::span<const unsigned char> train, std::span<const unsigned char> test, int order);
+TTR_MODEL_API std::vector<double> ngram_bits(std::span<const unsigned char> train,
+                                             std::span<const unsigned char> test, int order);
 
 }  // namespace ttr::model

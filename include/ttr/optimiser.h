@@ -41,6 +41,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/model.h"
 
 namespace ttr::model {
@@ -62,14 +63,14 @@ struct OptimiserConfig {
   double clip = 0;  // largest length of the gradient; 0: any
   double ema = 0;   // factor of a running mean of the parameters; 0: none
 };
-std::string to_string(const OptimiserConfig&);
-OptimiserConfig parse_optimiser(std::string_view);
+TTR_MODEL_API std::string to_string(const OptimiserConfig&);
+TTR_MODEL_API OptimiserConfig parse_optimiser(std::string_view);
 
 /// The rate of a step, from 0.
-double rate_at(const OptimiserConfig&, std::int64_t step);
+TTR_MODEL_API double rate_at(const OptimiserConfig&, std::int64_t step);
 
 template <class T>
-class Optimiser {
+class TTR_MODEL_API Optimiser {
  public:
   /// Throws Error for what a configuration cannot be.
   Optimiser(std::span<const Parameter>, const OptimiserConfig&, int threads = 1);
@@ -96,7 +97,7 @@ class Optimiser {
   std::unique_ptr<Body> body_;
 };
 
-extern template class Optimiser<float>;
-extern template class Optimiser<double>;
+extern template class TTR_MODEL_API Optimiser<float>;
+extern template class TTR_MODEL_API Optimiser<double>;
 
 }  // namespace ttr::model

@@ -30,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/layer.h"
 #include "ttr/recipe.h"
 #include "ttr/status.h"
@@ -46,7 +47,7 @@ struct Shape {
 };
 
 enum class Form { best, step, recurrent, chunk, parallel, scan };
-std::string_view to_string(Form) noexcept;
+TTR_API std::string_view to_string(Form) noexcept;
 
 /// Threads of the caller's own, for programs that have some already; without one, the library starts a pool.
 struct Executor {
@@ -66,7 +67,10 @@ struct Options {
   int threads = 1;                                   // threads that share the work of a call; 0 = all cores
   Executor executor = {};                            // who runs them; empty: a pool of the library
   int rewind = 0;                                    // newest tokens of a sequence that Plan::rewind can take back
-  std::string kernel = {};                           // "oracle" forces the literal solver; empty = the fastest
+  /// bf16: the matrices of a memory, or the keys and values of pairs, in half the bytes; i8: keys and values in a quarter,
+  /// with a scale per row. Arithmetic stays float (docs/embedding.md); needs f32, and has no backward.
+  std::optional<Type> state_type = {};
+  std::string kernel = {};  // "oracle" forces the literal solver; empty = the fastest
   std::string target = {};  // "AVX2", "SSE4", ... forces an instruction set; empty = the best
                             // (or the environment's TTR_TARGET)
 };
@@ -158,8 +162,9 @@ struct Forgetting {
 };
 
 class Prepared;  // ttr/prepared.h
+class PreparedBackward;
 
-class Plan {
+class TTR_API Plan {
  public:
   /// What to allocate for calls of up to `time` tokens (states that keep their pairs: tokens in all; plans that are
   /// not causal: the larger of tokens and pairs). Form::best covers every form but parallel, whose scratch grows with
@@ -252,6 +257,10 @@ class Plan {
   /// given here are not read. Throws Error with the sentence of diagnose if the plan does not take them.
   [[nodiscard]] Prepared prepare(const Inputs&, const Outputs&, Form = Form::best) const;
 
+  /// The same for a backward. Gradients that are left out here are not wanted (d_inputs) or zero (d_outputs).
+  [[nodiscard]] PreparedBackward prepare_backward(const Inputs&, const Inputs& d_outputs, const Outputs& d_inputs,
+                                                  Form = Form::best, Gradients = Gradients::write) const;
+
   /// What is wrong with these arguments of step and forward, as a sentence that names the tensor, the sequence, the
   /// number and the remedy; empty if nothing is. Runs the call on copies where only that shows it.
   std::string diagnose(const Inputs&, ConstState, const Outputs&, Workspace, Form = Form::best) const;
@@ -267,9 +276,9 @@ class Plan {
   std::shared_ptr<const Body> body_;
 };
 
-Plan plan(const Recipe&, const Shape&, const Options& = {});
+TTR_API Plan plan(const Recipe&, const Shape&, const Options& = {});
 /// A layer name ("nlms"), a name with settings ("rls:decay=0.99,ridge=1e-3") or a recipe ("equal / linear / gd(1)").
-Plan plan(std::string_view layer_or_recipe, const Shape&, const Options& = {});
+TTR_API Plan plan(std::string_view layer_or_recipe, const Shape&, const Options& = {});
 
 /// A plan, or the sentence that plan() would have thrown and where it belongs.
 struct TriedPlan {
@@ -278,9 +287,10 @@ struct TriedPlan {
   explicit operator bool() const noexcept { return plan.has_value(); }
 };
 /// plan() for programs without exceptions.
-[[nodiscard]] TriedPlan try_plan(std::string_view layer_or_recipe, const Shape&, const Options& = {}) noexcept;
+[[nodiscard]] TTR_API TriedPlan try_plan(std::string_view layer_or_recipe, const Shape&,
+                                         const Options& = {}) noexcept;
 
 /// The derivation of the plan's recipe, with the forms of the plan; without state and recurrence if it is not causal.
-Derivation derive(const Plan&, Notation = Notation::plain);
+TTR_API Derivation derive(const Plan&, Notation = Notation::plain);
 
 }  // namespace ttr

@@ -16,12 +16,14 @@
 #include <variant>
 #include <vector>
 
+#include "ttr/export.h"
+
 namespace ttr {
 
 struct Argument;
 
 /// `word` or `word(argument, argument, ...)`.
-struct Term {
+struct TTR_API Term {
   std::string word;
   std::vector<Argument> arguments;
   int column = 0;  // where it stood in the text, from 1; 0 if it was not parsed. Not part of equality.
@@ -47,24 +49,24 @@ struct Recipe {
   std::vector<Term> extras;  // after the bar: loss, read-out, key norm
 };
 
-bool operator==(const Term&, const Term&);
-bool operator==(const Argument&, const Argument&);
-bool operator==(const Recipe&, const Recipe&);
+TTR_API bool operator==(const Term&, const Term&);
+TTR_API bool operator==(const Argument&, const Argument&);
+TTR_API bool operator==(const Recipe&, const Recipe&);
 
 /// Parses and validates. Throws Error that quotes the word and says what would be right; `where()` is
 /// "column N of the recipe".
-Recipe parse_recipe(std::string_view text);
+TTR_API Recipe parse_recipe(std::string_view text);
 
 /// The canonical text; `parse_recipe(to_string(r)) == r` for every valid recipe.
-std::string to_string(const Recipe&);
+TTR_API std::string to_string(const Recipe&);
 
 /// Throws Error unless every word, option and combination means something. Returns remarks that are not
 /// errors ("per-pair SGD sees only the newest pair, so `gate` changes nothing; did you mean ...").
-std::vector<std::string> validate(const Recipe&);
+TTR_API std::vector<std::string> validate(const Recipe&);
 
 /// A valid recipe drawn at random; the same seed gives the same recipe. Every word and every way to write an option is
 /// reached by some seed (`ttr check --recipes` compares kernels with the literal solver on such recipes).
-Recipe random_recipe(std::uint64_t seed);
+TTR_API Recipe random_recipe(std::uint64_t seed);
 
 /// A recipe worked out on paper.
 struct Derivation {
@@ -85,6 +87,6 @@ struct Derivation {
 };
 enum class Notation { plain, latex };
 /// Of a causal plan of the recipe; ttr/plan.h has the same for any plan.
-Derivation derive(const Recipe&, Notation = Notation::plain);
+TTR_API Derivation derive(const Recipe&, Notation = Notation::plain);
 
 }  // namespace ttr

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/status.h"
 
 namespace ttr {
@@ -28,24 +29,32 @@ struct StoredTensor {
   std::vector<std::int64_t> shape;
   std::vector<std::byte> bytes;  // little endian, row by row
 };
-struct TensorFile {
+struct TTR_API TensorFile {
   std::vector<StoredTensor> tensors;
   std::map<std::string, std::string> metadata;
   const StoredTensor* find(std::string_view name) const;
 };
 
 /// Reading checks that the tensors fill the file without gaps.
-TensorFile read_safetensors(const std::string& path);
+TTR_API TensorFile read_safetensors(const std::string& path);
 /// The same with one tensor in memory at a time, in the order of the file; returns the metadata.
-std::map<std::string, std::string> scan_safetensors(const std::string& path,
-                                                    const std::function<void(StoredTensor&&)>& visit);
-void write_safetensors(const std::string& path, const TensorFile&);
+TTR_API std::map<std::string, std::string> scan_safetensors(const std::string& path,
+                                                            const std::function<void(StoredTensor&&)>& visit);
+TTR_API void write_safetensors(const std::string& path, const TensorFile&);
 
 /// The bytes of such a file, and back; `name` stands for the file in errors.
-std::vector<std::byte> to_bytes(const TensorFile&);
-TensorFile from_bytes(std::span<const std::byte>, const std::string& name);
+TTR_API std::vector<std::byte> to_bytes(const TensorFile&);
+TTR_API TensorFile from_bytes(std::span<const std::byte>, const std::string& name);
+/// Where the tensors of such bytes lie in them, checked as reading checks it; nothing is copied, so that a file may be mapped.
+struct TensorPlace {
+  std::string name, dtype;
+  std::vector<std::int64_t> shape;
+  std::size_t begin = 0, bytes = 0;
+};
+TTR_API std::vector<TensorPlace> list_safetensors(std::span<const std::byte>, const std::string& name,
+                                                  std::map<std::string, std::string>* metadata = nullptr);
 /// Writes bytes to a file that is there whole or not at all.
-void write_whole_file(const std::string& path, std::span<const std::byte>);
-std::vector<std::byte> read_whole_file(const std::string& path);
+TTR_API void write_whole_file(const std::string& path, std::span<const std::byte>);
+TTR_API std::vector<std::byte> read_whole_file(const std::string& path);
 
 }  // namespace ttr

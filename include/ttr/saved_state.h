@@ -14,30 +14,31 @@
 #include <string>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/plan.h"
 
 namespace ttr {
 
 /// The layout of saved states that this version writes; it reads all up to this one.
-inline constexpr int saved_state_layout = 1;
+inline constexpr int saved_state_layout = 2;
 
 inline constexpr int all_sequences = -1;
 
 /// Writes a file that is there whole or not at all. `sequence`: one slot, or all of them.
-void save_state(const std::string& path, const Plan&, ConstState, int sequence = all_sequences);
+TTR_API void save_state(const std::string& path, const Plan&, ConstState, int sequence = all_sequences);
 /// The sequences of the file become `to`, `to` + 1, ... of the state; the others are not touched. `from`: one of the file
 /// alone. What Options::rewind has kept is not saved.
-void load_state(const std::string& path, const Plan&, State, int to = 0, int from = all_sequences);
+TTR_API void load_state(const std::string& path, const Plan&, State, int to = 0, int from = all_sequences);
 
 /// The same in memory.
-std::vector<std::byte> save_state(const Plan&, ConstState, int sequence = all_sequences);
-void load_state(std::span<const std::byte>, const Plan&, State, int to = 0, int from = all_sequences);
+TTR_API std::vector<std::byte> save_state(const Plan&, ConstState, int sequence = all_sequences);
+TTR_API void load_state(std::span<const std::byte>, const Plan&, State, int to = 0, int from = all_sequences);
 
 /// What a file says about itself, checked as load_state checks it.
 struct SavedState {
   std::map<std::string, std::string> about;  // layer, recipe, settings, type, heads, ..., library
   std::vector<std::int64_t> tokens;          // seen by each sequence
 };
-SavedState read_saved_state(const std::string& path);
+TTR_API SavedState read_saved_state(const std::string& path);
 
 }  // namespace ttr

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "ttr/export.h"
+
 namespace ttr {
 
 enum class Status : int {
@@ -29,11 +31,11 @@ enum class Status : int {
 };
 
 /// One sentence for a status; `Plan::diagnose` says more.
-std::string_view to_string(Status) noexcept;
+TTR_API std::string_view to_string(Status) noexcept;
 
 /// Thrown when planning, parsing or reading a file. `what()` is a sentence; `where()` names the place
 /// (a column of the recipe, a line of a file, an option) or is empty.
-class Error : public std::runtime_error {
+class TTR_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, std::string where = {})
       : std::runtime_error(message), where_(std::move(where)) {}

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/model.h"
 #include "ttr/random.h"
 
@@ -40,7 +41,7 @@ struct Examples {
   }
 };
 
-class Task {
+class TTR_MODEL_API Task {
  public:
   /// The step of a curriculum that has ended.
   static constexpr std::int64_t ended = std::numeric_limits<std::int64_t>::max();
@@ -71,7 +72,7 @@ class Task {
 };
 
 /// Throws Error that lists tasks or settings.
-std::unique_ptr<Task> make_task(std::string_view text);
+TTR_MODEL_API std::unique_ptr<Task> make_task(std::string_view text);
 
 struct TaskSettingInfo {
   std::string name, otherwise, meaning;  // otherwise: what it is if not given
@@ -81,10 +82,10 @@ struct TaskInfo {
   std::string explanation;             // the data in full, for a person
   std::vector<TaskSettingInfo> table;  // its settings one by one
 };
-std::vector<TaskInfo> tasks();
+TTR_MODEL_API std::vector<TaskInfo> tasks();
 
 /// Accuracies of predictions (Session::predicted) at labelled positions, by the four means of the papers.
-class Score {
+class TTR_MODEL_API Score {
  public:
   void add(const Examples&, std::span<const std::int32_t> predicted);
   /// The share of positions that are right.

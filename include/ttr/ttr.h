@@ -6,6 +6,7 @@
 
 #ifdef __cplusplus
 #include "ttr/axes.h"
+#include "ttr/export.h"
 #include "ttr/half.h"
 #include "ttr/layer.h"
 #include "ttr/plan.h"

@@ -14,12 +14,14 @@
 #include <string_view>
 #include <type_traits>
 
+#include "ttr/export.h"
+
 namespace ttr {
 
-enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3, i64 = 4 };  // i64: only counts in a state
+enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3, i64 = 4, i8 = 5 };  // i64, i8: only in a state
 
 /// Half types, as their bits: the upper half of a float, and IEEE binary16. Tensors of calls may have them
-/// (Options::tensors); arithmetic and states are float.
+/// (Options::tensors), bf16 also a state (Options::state_type); arithmetic is float.
 struct bf16 {
   std::uint16_t bits;
 };
@@ -31,21 +33,24 @@ template <class T>
 constexpr Type type_named() {
   using Plain = std::remove_const_t<T>;
   static_assert(std::is_same_v<Plain, float> || std::is_same_v<Plain, double> || std::is_same_v<Plain, bf16> ||
-                    std::is_same_v<Plain, f16> || std::is_same_v<Plain, std::int64_t>,
-                "tensors are of float, double, ttr::bf16 or ttr::f16; counts in a state of std::int64_t");
+                    std::is_same_v<Plain, f16> || std::is_same_v<Plain, std::int64_t> ||
+                    std::is_same_v<Plain, std::int8_t>,
+                "tensors are of float, double, ttr::bf16 or ttr::f16; counts in a state of std::int64_t, and pairs "
+                "kept may be of std::int8_t");
   return std::is_same_v<Plain, double>         ? Type::f64
          : std::is_same_v<Plain, bf16>         ? Type::bf16
          : std::is_same_v<Plain, f16>          ? Type::f16
          : std::is_same_v<Plain, std::int64_t> ? Type::i64
+         : std::is_same_v<Plain, std::int8_t>  ? Type::i8
                                                : Type::f32;
 }
 template <class T>
 inline constexpr Type type_of = type_named<T>();
 
 constexpr std::size_t size_of(Type type) {
-  return type == Type::f64 || type == Type::i64 ? 8 : type == Type::f32 ? 4 : 2;
+  return type == Type::f64 || type == Type::i64 ? 8 : type == Type::f32 ? 4 : type == Type::i8 ? 1 : 2;
 }
-std::string_view to_string(Type) noexcept;  // "f32", "f64", "bf16", "f16", "i64"
+TTR_API std::string_view to_string(Type) noexcept;  // "f32", "f64", "bf16", "f16", "i64", "i8"
 
 /// N-dimensional strided view; strides count elements, not bytes, and may be zero (broadcast) or negative.
 template <class T, std::size_t N>
@@ -63,7 +68,10 @@ struct View {
     return data[offset];
   }
   explicit operator bool() const { return data != nullptr; }
-  operator View<const T, N>() const requires(!std::is_const_v<T>) { return {data, extent, stride}; }
+  template <class Same, class = std::enable_if_t<std::is_same_v<Same, T> && !std::is_const_v<T>>>
+  operator View<const Same, N>() const {
+    return {data, extent, stride};
+  }
 };
 
 /// A contiguous (row-major) view of `data` with the given extents.
@@ -106,9 +114,8 @@ struct Tensor {
   std::array<std::ptrdiff_t, max_rank> stride{};
 
   Tensor() = default;
-  template <class T, std::size_t N>
-  requires(!std::is_const_v<T>) Tensor(const View<T, N>& v)
-      : data(v.data), type(type_of<T>), rank(static_cast<int>(N)) {
+  template <class T, std::size_t N, class = std::enable_if_t<!std::is_const_v<T>>>
+  Tensor(const View<T, N>& v) : data(v.data), type(type_of<T>), rank(static_cast<int>(N)) {
     static_assert(N <= max_rank);
     for (std::size_t d = 0; d < N; ++d) extent[d] = v.extent[d], stride[d] = v.stride[d];
   }

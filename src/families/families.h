@@ -15,7 +15,10 @@ namespace ttr::families {
 /// All of them, in the order in which a design is offered.
 std::span<const Family* const> list() noexcept;
 
-/// The first family that claims the design; the last of the list claims every one.
+/// The oracle as a family; throws Error where it was left out of the build.
+const Family& literal();
+
+/// The first family that claims the design, or else the oracle.
 const Family& claimed_by(const Design&, bool causal);
 
 }  // namespace ttr::families

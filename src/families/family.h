@@ -17,6 +17,7 @@
 
 #include "families/common/choice.h"
 #include "families/common/scratch.h"
+#include "simd/built_types.h"
 #include "ttr/axes.h"
 #include "ttr/plan.h"
 
@@ -28,6 +29,8 @@ struct Call;
 class Builder;
 template <class T>
 class KernelArgs;
+template <class T>
+struct Binding;
 namespace zoo {
 struct Stage;
 }
@@ -61,14 +64,27 @@ struct KernelCalls {
   std::size_t (*team_workspace)(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward,
                                 int workers) = nullptr;
   const SegmentCalls<T>* segments = nullptr;  // of Form::parallel
+  /// The scratch of `time` tokens after `past` pairs, of families that keep these; null: that of time + past tokens.
+  std::size_t (*after)(const Plan::Body&, const Step&, std::int64_t time, std::int64_t past, bool backward) = nullptr;
+  /// A forward that comes again and again with the same addresses (run/prepared.cc): ready() leaves in `memory`, which has
+  /// room for ready_bytes, what forward makes of its arguments, and go() does the rest. Null: there is nothing to gain.
+  std::size_t ready_bytes = 0;
+  void (*ready)(const Plan::Body&, const Step&, const Binding<T>&, State, Form, Workspace,
+                void* memory) noexcept = nullptr;
+  Status (*go)(const void* memory) noexcept = nullptr;
 };
 
 /// The calls that a struct F<T> holds as static functions.
 template <template <class> class F, class T>
 constexpr KernelCalls<T> calls_of() {
-  KernelCalls<T> calls{F<T>::workspace, F<T>::forward, F<T>::backward};
-  if constexpr (requires { F<T>::team_workspace; }) calls.team_workspace = F<T>::team_workspace;
-  return calls;
+  if constexpr (is_built<T>) {
+    KernelCalls<T> calls{F<T>::workspace, F<T>::forward, F<T>::backward};
+    if constexpr (requires { F<T>::team_workspace; }) calls.team_workspace = F<T>::team_workspace;
+    if constexpr (requires { F<T>::after; }) calls.after = F<T>::after;
+    return calls;
+  } else {
+    return {};
+  }
 }
 
 /// Exact forms besides step and recurrent.

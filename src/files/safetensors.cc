@@ -275,9 +275,10 @@ class MemoryReader {
   std::uint64_t size_;
 };
 
-// Hands over one tensor after another; returns the metadata.
+// Hands over one tensor after another, without its numbers, which are the next of the source, and where they begin in
+// the file; returns the metadata.
 template <class Source, class Visit>
-std::map<std::string, std::string> scan(Source&& source, const std::string& path, Visit&& visit) {
+std::map<std::string, std::string> scan_places(Source& source, const std::string& path, Visit&& visit) {
   const std::uint64_t size = source.size();
   const auto read_all = [&](void* to, std::size_t bytes) { source.read(to, bytes); };
   if (size < 8) throw Error(path + ": " + std::to_string(size) + " bytes are too few for a safetensors file", path);
@@ -319,15 +320,23 @@ std::map<std::string, std::string> scan(Source&& source, const std::string& path
                   path);
     StoredTensor tensor;
     tensor.name = name, tensor.dtype = std::move(entry.dtype), tensor.shape = std::move(entry.shape);
-    tensor.bytes.resize(static_cast<std::size_t>(bytes));
-    read_all(tensor.bytes.data(), tensor.bytes.size());
-    visit(std::move(tensor));
+    visit(std::move(tensor), static_cast<std::size_t>(8 + length + at), static_cast<std::size_t>(bytes));
     at += bytes;
   }
   if (at != data)
     throw Error(path + ": " + std::to_string(data - at) + " bytes follow the last tensor, which belong to none",
                 path);
   return std::move(header.metadata);
+}
+
+// The same with their numbers.
+template <class Source, class Visit>
+std::map<std::string, std::string> scan(Source&& source, const std::string& path, Visit&& visit) {
+  return scan_places(source, path, [&](StoredTensor&& tensor, std::size_t, std::size_t bytes) {
+    tensor.bytes.resize(bytes);
+    source.read(tensor.bytes.data(), bytes);
+    visit(std::move(tensor));
+  });
 }
 
 template <class Source>
@@ -406,6 +415,18 @@ void write_atomically(const std::string& path, Writing&& writing) {
 std::map<std::string, std::string> scan_safetensors(const std::string& path,
                                                     const std::function<void(StoredTensor&&)>& visit) {
   return scan(Reader(path), path, visit);
+}
+
+std::vector<TensorPlace> list_safetensors(std::span<const std::byte> bytes, const std::string& name,
+                                          std::map<std::string, std::string>* metadata) {
+  std::vector<TensorPlace> places;
+  MemoryReader source(bytes);
+  std::map<std::string, std::string> found =
+      scan_places(source, name, [&](StoredTensor&& tensor, std::size_t begin, std::size_t size) {
+        places.push_back({std::move(tensor.name), std::move(tensor.dtype), std::move(tensor.shape), begin, size});
+      });
+  if (metadata) *metadata = std::move(found);
+  return places;
 }
 
 TensorFile read_safetensors(const std::string& path) { return read(Reader(path), path); }

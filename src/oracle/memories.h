@@ -184,14 +184,14 @@ inline std::vector<ParameterInfo> parameters_of(const Memory& m, int K, int V) {
 
 template <class S>
 S activate(Memory::Activation kind, const S& x) {
-  using std::erf;
+  using std::erfc;
   using std::tanh;
   using A = Memory::Activation;
   switch (kind) {
-    case A::gelu:
-      return S(0.5) * x * (S(1.0) + erf(x * S(0.70710678118654752)));
+    case A::gelu:  // erfc(-x) and not 1 + erf(x), nor 1 + tanh: those have no digits left of the tail
+      return S(0.5) * x * erfc(x * S(-0.70710678118654752));
     case A::gelu_tanh:
-      return S(0.5) * x * (S(1.0) + tanh(S(0.79788456080286536) * (x + S(0.044715) * x * x * x)));
+      return x * sigmoid(S(2 * 0.79788456080286536) * (x + S(0.044715) * x * x * x));
     case A::relu:
       return value_of(x) > 0 ? x : S(0.0);
     case A::silu:
@@ -213,17 +213,16 @@ S slope_of_tanh(const S& x) {
 
 template <class S>
 S activate_slope(Memory::Activation kind, const S& x) {
-  using std::erf;
+  using std::erfc;
   using std::exp;
-  using std::tanh;
   using A = Memory::Activation;
   switch (kind) {
     case A::gelu:
-      return S(0.5) * (S(1.0) + erf(x * S(0.70710678118654752))) + x * exp(-x * x * S(0.5)) * S(0.39894228040143268);
+      return S(0.5) * erfc(x * S(-0.70710678118654752)) + x * exp(-x * x * S(0.5)) * S(0.39894228040143268);
     case A::gelu_tanh: {
       const S u = S(0.79788456080286536) * (x + S(0.044715) * x * x * x);
       const S du = S(0.79788456080286536) * (S(1.0) + S(3 * 0.044715) * x * x);
-      return S(0.5) * (S(1.0) + tanh(u)) + S(0.5) * x * slope_of_tanh(u) * du;
+      return sigmoid(S(2.0) * u) + S(0.5) * x * slope_of_tanh(u) * du;
     }
     case A::relu:
       return value_of(x) > 0 ? S(1.0) : S(0.0);

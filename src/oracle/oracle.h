@@ -59,6 +59,8 @@ void check_features(const Design&, const Sizes&);
 std::vector<std::int64_t> fresh_extents(const Design&, const Sizes&, const StateShape&);
 /// A state with no pairs seen.
 Arrays fresh_state(const Design&, const Sizes&);
+/// Zeros of these axes; a list of pairs holds none.
+Array zeros(const Design&, const Sizes&, const Axes&);
 
 /// Outputs "o" [T, H, V]; `state` is advanced. Throws Error where the problem has no answer.
 Arrays forward(const Design&, const Sizes&, const Arrays& inputs, Arrays& state);

@@ -132,8 +132,8 @@ inline Var tanh(const Var& x) {
   const double e = std::exp(-2 * std::abs(x.value));  // 1 - tanh^2 loses its digits where tanh is near 1
   return Tape::current().unary(std::tanh(x.value), x, 4 * e / ((1 + e) * (1 + e)));
 }
-inline Var erf(const Var& x) {
-  return Tape::current().unary(std::erf(x.value), x, 1.1283791670955126 * std::exp(-x.value * x.value));
+inline Var erfc(const Var& x) {
+  return Tape::current().unary(std::erfc(x.value), x, -1.1283791670955126 * std::exp(-x.value * x.value));
 }
 inline Var sin(const Var& x) { return Tape::current().unary(std::sin(x.value), x, std::cos(x.value)); }
 inline Var cos(const Var& x) { return Tape::current().unary(std::cos(x.value), x, -std::sin(x.value)); }

@@ -56,6 +56,7 @@ double element(const ConstTensor& t, std::ptrdiff_t offset) {
     case Type::f16:
       return to_float(static_cast<const f16*>(t.data)[offset]);
     case Type::i64:
+    case Type::i8:
       break;  // no tensor of a call has it
   }
   return 0;
@@ -243,6 +244,9 @@ std::string sentence_of(const Plan::Body& body, const Call& call, const Fault& f
       const auto& outputs = body.pipeline.outputs;
       if (std::any_of(outputs.begin(), outputs.end(), [&](const InputInfo& o) { return o.name == tensor; }))
         return "the output " + tensor + " of " + body.name + " has no gradient; leave it out of d_outputs";
+      if (tensor == state_type_name)
+        return "a plan with state_type " + std::string(to_string(body.options.state_type.value_or(Type::f32))) +
+               " has no backward: its state is rounded; make the plan for gradients without state_type";
       return body.name + " has no form '" + tensor + "'; it has " + names_of(body.forms);
     }
     case Status::small_state:

@@ -48,7 +48,7 @@ Pipeline Builder::build(double scale) {
   if (layer_ && layer_->is_operation()) {
     make_operation_layer();
   } else {
-    const Family& family = options_.kernel == "oracle" ? families::literal_family
+    const Family& family = options_.kernel == "oracle" ? families::literal()
                            : layer_ && layer_->family  ? *layer_->family
                                                        : families::claimed_by(p_.design, options_.causal);
     finish(family.build(*this, scale));
@@ -310,6 +310,18 @@ void Builder::find_replayed() {
       if (result >= 0 && read[static_cast<std::size_t>(result)]) p_.replayed[i] = true;
     if (p_.replayed[i]) std::for_each(step.operands.begin(), step.operands.end(), mark);
   }
+  for (std::size_t i = 0; i < p_.steps.size(); ++i) {
+    const Step& step = p_.steps[i];
+    for (const int result : {step.result, step.second_result, step.third_result})
+      if (result >= 0) {
+        Value& value = p_.values[static_cast<std::size_t>(result)];
+        value.replayed = p_.replayed[i], value.on_demand = step.kernel && step.kernel->traits.answers_on_demand;
+      }
+    for (const int operand : step.operands)
+      if (operand >= 0) p_.values[static_cast<std::size_t>(operand)].read = true;
+  }
+  for (std::size_t i = p_.output_values.size(); i-- > 0;)
+    p_.values[static_cast<std::size_t>(p_.output_values[i])].output = static_cast<int>(i);
 }
 
 AxisPlaces places_of(const Axes& axes) {

@@ -41,7 +41,12 @@ struct Value {
   enum class From { input, constant, table, step } from = From::input;
   int input = -1;               // From::input: index into Pipeline::inputs
   std::vector<double> numbers;  // From::constant: one; From::table: one per head
-  AxisPlaces places = {};       // where its axes are; filled in when the pipeline is complete
+  // Filled in when the pipeline is complete:
+  AxisPlaces places = {};  // where its axes are
+  int output = -1;         // which output it is, if one
+  bool read = false;       // a step reads it
+  bool replayed = false;   // a gradient reads it: made by a step that backward runs forwards first
+  bool on_demand = false;  // the kernel that makes it does without room for it
 };
 
 /// The first operands of every kernel; those of a family's own follow (`enum : std::size_t { gk = Slot::own, gv };`).
@@ -55,10 +60,11 @@ struct Step {
   double number = 0;          // the constant of an operation
   std::vector<int> operands;  // operations: in order. Kernels: by slot, -1 = absent
   int result = -1;
-  int second_result = -1, third_result = -1;      // of kernels that have more than one
-  double scale = 1;                               // kernels: on q
-  int pairs = 1;                                  // kernels: their time is that of pairs, T times this
-  int state = -1;                                 // kernels: index of the first state
+  int second_result = -1, third_result = -1;  // of kernels that have more than one
+  double scale = 1;                           // kernels: on q
+  int pairs = 1;                              // kernels: their time is that of pairs, T times this
+  int state = -1;                             // kernels: index of the first state
+  bool compact = false;                       // kernels: its state has matrices in fewer bytes (run/compact_state.h)
   std::shared_ptr<const void> options_of_family;  // further options of the kernel, of a type of the family's own
 
   template <class Options>
@@ -159,7 +165,7 @@ struct StateLayout {
   }
 };
 
-struct Plan::Body {
+struct TTR_HIDDEN Plan::Body {
   std::string name;
   Recipe recipe;
   Shape shape;
@@ -183,6 +189,7 @@ struct Plan::Body {
   int main_kernel = -1;                // index of the step that is the regression itself; -1: none, an operation
   int key_width = 1, value_width = 1;  // of its state
   std::size_t one_token_workspace = 0;
+  std::int64_t backward_piece = 0;  // tokens of a piece of a long backward; 0: it is a whole (run/backward_pieces.h)
 
   /// `pairs` is the extent of P where that is a length of its own; below zero: that of T.
   std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;
@@ -241,6 +248,9 @@ void clear_state(const Plan::Body&, State) noexcept;
 /// Whether a buffer is one of the plan's, with room for what its header says.
 Status check_buffer(const Plan::Body&, ConstState) noexcept;
 
+/// What a Fault names where Options::state_type is in the way.
+inline constexpr std::string_view state_type_name = "state_type";
+
 /// What is wrong with a call, found without allocating.
 struct Fault {
   Status status = Status::ok;
@@ -270,7 +280,9 @@ struct Call {
 /// per token times T.
 void measure(const Plan::Body&, Call&) noexcept;
 Fault check_call(const Plan::Body&, const Call&) noexcept;
-std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, std::int64_t pairs, Form, bool backward);
+/// Scratch of a call of `time` tokens (and `pairs` pairs, where these are a length of their own) after `kept` pairs.
+std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, std::int64_t pairs, std::int64_t kept, Form,
+                            bool backward);
 Status run_forward(const Plan::Body&, const Call&) noexcept;
 Status run_backward(const Plan::Body&, const Call&) noexcept;
 

@@ -11,7 +11,9 @@
 #include "plan/equal_design.h"
 #include "plan/pipeline.h"
 #include "plan/text.h"
+#include "run/backward_pieces.h"
 #include "run/bind.h"
+#include "run/compact_state.h"
 #include "run/kernels.h"
 #include "threads/pool.h"
 
@@ -109,6 +111,11 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
             (options.type == Type::i64 ? "; set type to f32 or f64"
                                        : "; set type to f32 and tensors to " + std::string(to_string(options.type))),
         "options.type");
+  if (options.type == Type::f64 && !builds_f64)
+    throw Error(
+        "this build of ttr computes in f32 alone (it was configured with -DTTR_TYPES=f32); set type to f32, or "
+        "configure with -DTTR_TYPES=\"f32;f64\"",
+        "options.type");
   if (options.tensors && *options.tensors != options.type && options.type != Type::f32)
     throw Error("tensors of " + std::string(to_string(*options.tensors)) + " need a plan of f32, not " +
                     std::string(to_string(options.type)),
@@ -170,13 +177,14 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
                                 : reach > 0       ? reach
                                                   : -1;
   }
+  apply_state_type(*body);
   check_sizes(*body);
   lay_out_state(*body);
   body->chunk = options.chunk;
   if (body->chunk == 0) body->chunk = body->key_width <= 64 && body->value_width <= 64 ? 32 : 64;
   body->forms = forms_of(body->pipeline, causal, operation);
   body->simd_f32 = &simd<float>(target_of(options));
-  body->simd_f64 = &simd<double>(target_of(options));
+  if constexpr (has_f64_products) body->simd_f64 = &simd<double>(target_of(options));
   for (const Value& value : body->pipeline.values) {
     body->constant_offset.push_back(static_cast<std::ptrdiff_t>(body->constants_f64.size()));
     for (double number : value.numbers) {
@@ -184,8 +192,9 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
       body->constants_f32.push_back(static_cast<float>(number));
     }
   }
+  body->backward_piece = piece_length(*body);
   for (const Form form : {Form::best, Form::step, Form::recurrent})
-    body->one_token_workspace = std::max(body->one_token_workspace, workspace_bytes(*body, 1, 1, form, false));
+    body->one_token_workspace = std::max(body->one_token_workspace, workspace_bytes(*body, 1, 1, 0, form, false));
   return Plan(std::move(body));
 }
 
@@ -198,7 +207,7 @@ std::string_view to_string(Form form) noexcept {
 }
 
 std::string_view to_string(Type type) noexcept {
-  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16", "i64"};
+  constexpr std::string_view names[] = {"f32", "f64", "bf16", "f16", "i64", "i8"};
   const auto index = static_cast<std::size_t>(type);
   return index < std::size(names) ? names[index] : "?";
 }
@@ -284,11 +293,31 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
                     ": more bytes than any machine has",
                 "time");
   Footprint bytes{body_->state_bytes(time), 0, 0};
-  // A state that is full of pairs (a window stays so) still takes one more token.
-  const std::int64_t tokens = time + (body_->pipeline.history ? 1 : 0);
+  // Of `time` pairs in all some may be kept already, and a state that is full of them (a window stays so) still takes one
+  // more token.
+  const bool history = body_->pipeline.history;
+  const std::int64_t tokens = time + (history ? 1 : 0);
+  const auto add = [&](std::int64_t of_call, std::int64_t kept, Form f) {
+    bytes.workspace = std::max(bytes.workspace, workspace_bytes(*body_, of_call, of_call, kept, f, false));
+    bytes.backward = std::max(bytes.backward, workspace_bytes(*body_, of_call, of_call, kept, f, true));
+  };
   const auto include = [&](Form f) {
-    bytes.workspace = std::max(bytes.workspace, workspace_bytes(*body_, tokens, tokens, f, false));
-    bytes.backward = std::max(bytes.backward, workspace_bytes(*body_, tokens, tokens, f, true));
+    const std::int64_t most = f == Form::step ? std::min<std::int64_t>(tokens, 1) : tokens;
+    if (!history) {
+      add(most, 0, f);
+      if (most > 1) add(1, 0, f);
+      return;
+    }
+    // Scratch may be largest for some tokens after some pairs, products of both: it grows with each, so that a call of
+    // a to b tokens needs no more than b tokens after tokens - a pairs.
+    constexpr std::int64_t cuts = 16;
+    std::int64_t from = std::min<std::int64_t>(most, 1);
+    add(from, tokens - from, f);
+    for (std::int64_t i = 1; i <= cuts && from < most; ++i) {
+      const std::int64_t to = i == cuts ? most : std::max(from, most * i / cuts);
+      add(to, tokens - from, f);
+      from = to;
+    }
   };
   include(form);
   if (form == Form::best)

@@ -1,13 +1,14 @@
-// Saved states, layout 1: a safetensors file with these tensors for n sequences
+// Saved states: a safetensors file with these tensors for n sequences
 //
 //   a part of fixed size   its name         F32 or F64  [n, extent...]
 //   a list of pairs        its name         F32 or F64  [pairs of all sequences, extent...], one sequence after another
+//                                           layout 2: also BF16 and I8 (Options::state_type); the scales of I8 are lists
 //   counts                 kept / counted   I64 [n]     pairs of each sequence (lists); tokens as the kernel counts them
 //                          tokens           I64 [n]     tokens seen
 //
 // and metadata: format, layout, library, layer, recipe, settings, type, solver, scale, heads, key_heads, key_dim,
-// value_dim, sequences, crc32. The checksum is of the bytes of the file in which its own eight digits are zeros, so that
-// nothing at all may change. Tensors are read by name; a later layout may add some.
+// value_dim, sequences, crc32 (files/seal.h); in layout 2, which is written for states in fewer bytes alone, state_type.
+// Tensors are read by name; a later layout may add some.
 //
 // A plan takes a state back if layer and settings are the same (of a recipe: if it means the same), and type, solver
 // (kernels and the oracle keep different things), scale and shape; a part that has another shape is refused in any case.
@@ -17,7 +18,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "files/crc32.h"
+#include "files/seal.h"
 #include "plan/pipeline.h"
 #include "ttr/safetensors.h"
 #include "ttr/version.h"
@@ -28,7 +29,6 @@ namespace {
 using Metadata = std::map<std::string, std::string>;
 
 constexpr const char* format_name = "ttr state";
-constexpr std::string_view no_sum = "00000000";
 
 std::string shortest(double x) {
   char text[32];
@@ -54,30 +54,24 @@ Metadata identity(const Plan& plan) {
           {"value_dim", std::to_string(body.shape.value_dim)}};
 }
 
-const char* dtype_of(Type type) { return type == Type::f32 ? "F32" : type == Type::f64 ? "F64" : "I64"; }
-
-std::string digits(std::uint32_t sum) {
-  constexpr char hex[] = "0123456789abcdef";
-  std::string text(8, '0');
-  for (std::size_t i = 0; i < 8; ++i) text[7 - i] = hex[sum >> 4 * i & 15];
-  return text;
+const char* dtype_of(Type type) {
+  switch (type) {
+    case Type::f32:
+      return "F32";
+    case Type::f64:
+      return "F64";
+    case Type::bf16:
+      return "BF16";
+    case Type::i8:
+      return "I8";
+    default:
+      return "I64";
+  }
 }
 
-// Where the digits of the checksum stand; behind the end if nowhere.
-std::size_t place_of_sum(std::span<const std::byte> bytes) {
-  constexpr std::string_view key = "\"crc32\":\"";
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::size_t at = text.find(key);
-  return at == std::string_view::npos || at + key.size() + no_sum.size() > text.size() ? bytes.size()
-                                                                                       : at + key.size();
-}
-
-std::string sum_of(std::span<const std::byte> bytes, std::size_t at) {
-  Crc32 sum;
-  sum.add(bytes.first(at));
-  sum.add(std::as_bytes(std::span(no_sum)));
-  sum.add(bytes.subspan(at + no_sum.size()));
-  return digits(sum.value());
+// What a state holds: the plan's type, or that of Options::state_type. Files of layout 1 do not say: the plan's.
+std::string state_type_of(const Plan::Body& body) {
+  return std::string(to_string(body.options.state_type.value_or(body.options.type)));
 }
 
 // What a plan without a state, or a buffer that is none of its, gets.
@@ -95,6 +89,7 @@ struct Checked {
   std::vector<std::int64_t> tokens, counts;
   bool has_counts = false;
 
+  std::string state_type() const { return about("layout") == "1" ? about("type") : about("state_type"); }
   [[noreturn]] void refuse(const std::string& why) const { throw Error(name + ": " + why, name); }
   std::string about(const std::string& key) const {
     const auto found = file.metadata.find(key);
@@ -132,9 +127,7 @@ Checked check(std::span<const std::byte> bytes, const std::string& name) {
   if (c.number("layout") > saved_state_layout)
     c.refuse("its layout is " + c.about("layout") + ", and this version (" TTR_VERSION ") reads up to " +
              std::to_string(saved_state_layout) + "; load it with library " + c.about("library") + " or newer");
-  const std::size_t at = place_of_sum(bytes);
-  if (at == bytes.size() || c.about("crc32") != sum_of(bytes, at))
-    c.refuse("its bytes do not have its checksum " + c.about("crc32") + "; it is damaged");
+  if (!is_sealed(bytes)) c.refuse("its bytes do not have its checksum " + c.about("crc32") + "; it is damaged");
   c.sequences = c.number("sequences");
   bool seen = false, kept = false;
   c.tokens = c.counts_named(seen_part, seen);
@@ -159,6 +152,8 @@ void check_identity(const Checked& c, const Plan& plan) {
     }
     c.refuse("it was saved with " + key + " '" + c.about(key) + "', and the plan has '" + value + "'");
   }
+  if (const std::string type = state_type_of(*plan.body()); c.state_type() != type)
+    c.refuse("it was saved with state_type '" + c.state_type() + "', and the plan has '" + type + "'");
 }
 
 // The tensor of a part, which has `rows` sequences, or pairs of a list.
@@ -265,16 +260,13 @@ std::vector<std::byte> save_state(const Plan& plan, ConstState state, int sequen
   add_counts(seen_part, body.seen(state));
   file.metadata = identity(plan);
   file.metadata["format"] = format_name;
-  file.metadata["layout"] = std::to_string(saved_state_layout);
+  // Programs that know layout 1 alone read all states but those of a type of their own.
+  file.metadata["layout"] = std::to_string(body.options.state_type ? saved_state_layout : 1);
+  if (body.options.state_type) file.metadata["state_type"] = state_type_of(body);
   file.metadata["library"] = TTR_VERSION;
   file.metadata["recipe"] = to_string(plan.recipe());
   file.metadata["sequences"] = std::to_string(count);
-  file.metadata["crc32"] = no_sum;
-  std::vector<std::byte> bytes = to_bytes(file);
-  const std::size_t at = place_of_sum(bytes);
-  const std::string sum = sum_of(bytes, at);
-  std::memcpy(bytes.data() + at, sum.data(), sum.size());
-  return bytes;
+  return sealed(std::move(file));
 }
 
 void save_state(const std::string& path, const Plan& plan, ConstState state, int sequence) {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "plan/pipeline.h"
+#include "ttr/half.h"
 
 namespace ttr {
 namespace {
@@ -60,6 +61,7 @@ void write_fresh(const Plan::Body& body, const StatePart& part, const PartOfSlot
   std::memset(slot.data, 0, slot.bytes);
   const auto write = [&](std::size_t i, double x) {
     if (part.type == Type::f32) reinterpret_cast<float*>(slot.data)[i] = static_cast<float>(x);
+    else if (part.type == Type::bf16) reinterpret_cast<bf16*>(slot.data)[i] = to_bf16(static_cast<float>(x));
     else reinterpret_cast<double*>(slot.data)[i] = x;
   };
   if (!part.fresh_name.empty()) {

@@ -47,8 +47,11 @@ void lay_out_state(Plan::Body& body) {
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t one = numbers(p.states[i]) * size_of(p.states[i].type) * batch;
     if (!p.states[i].history) layout.part[i] = take(one);
-    else layout.before[i] = layout.pair, layout.pair += one;
   }
+  for (const std::size_t size : {8, 4, 2, 1})  // wide types first, so that all are aligned whatever the capacity is
+    for (std::size_t i = 0; i < count; ++i)
+      if (p.states[i].history && size_of(p.states[i].type) == size)
+        layout.before[i] = layout.pair, layout.pair += numbers(p.states[i]) * size * batch;
   if (count > 0) layout.seen = take(batch * sizeof(std::int64_t));
   if (rewind > 0 && count > 0) {
     layout.undo = take(batch * sizeof(std::int64_t));

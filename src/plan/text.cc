@@ -233,6 +233,14 @@ const zoo::Declaration& find_declaration(std::string_view name) {
     if (d.info.name == name) return d;
   std::vector<std::string> names;
   for (const zoo::Declaration& d : all) names.push_back(d.info.name);
+  for (const std::string_view left : zoo::left_out())
+    if (left == name) {
+      std::string have;
+      for (const std::string& built : names) have += (have.empty() ? "" : ";") + built;
+      throw Error("the layer '" + std::string(name) + "' was left out of this build of ttr, which has " + have +
+                      "; add it to -DTTR_LAYERS, or configure without that to have all layers",
+                  "layer " + std::string(name));
+    }
   const auto lower = [](std::string_view text) {
     std::string out(text);
     for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

@@ -43,6 +43,8 @@ struct Binding {
   std::span<const families::Sequence> sequences;
   std::span<const families::Sequence> pair_sequences;  // the same in the time of pairs
   const std::ptrdiff_t* later = nullptr;  // tokens of each sequence behind this piece of a call; null: none
+  /// Tokens of each sequence before this piece that the state does not count as seen yet; null: none.
+  const std::ptrdiff_t* earlier = nullptr;
 };
 
 template <class T>

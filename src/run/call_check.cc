@@ -342,6 +342,7 @@ Fault check_tensors_alone(const Plan::Body& body, const Call& call) noexcept {
   if (const Fault f = check_named_tensors(body, call, memory); f.status != Status::ok) return f;
   if (const Fault f = check_form(body, call.form); f.status != Status::ok) return f;
   if (call.form == Form::step && call.time != 1) return {Status::bad_shape, "step", 'T', call.time, 1};
+  if (call.d_inputs && body.options.state_type) return {Status::not_supported, state_type_name, 0, 0, 0};
   return {};
 }
 
@@ -352,6 +353,7 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   std::int64_t kept = 0;
   if (const Fault f = check_state(body, call, kept); f.status != Status::ok) return f;
   if (const Fault f = check_form(body, call.form); f.status != Status::ok) return f;
+  if (call.d_inputs && body.options.state_type) return {Status::not_supported, state_type_name, 0, 0, 0};
   memory.writes("the workspace", call.workspace.data, call.workspace.bytes);
   if (call.outputs) memory.writes("the state", call.state.data, call.state.bytes);
   else {
@@ -363,7 +365,7 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
   const bool one = time == 1 && kept == 0 && !call.d_inputs && !body.pipeline.noncausal &&
                    (call.form == Form::step || call.form == Form::best || call.form == Form::recurrent);
   if (one && call.workspace.data && call.workspace.bytes >= body.one_token_workspace) return {};
-  const std::size_t needed = workspace_bytes(body, time + kept, pairs + kept, call.form, call.d_inputs != nullptr);
+  const std::size_t needed = workspace_bytes(body, time, pairs, kept, call.form, call.d_inputs != nullptr);
   if (call.workspace.bytes < needed || (!call.workspace.data && needed))
     return {Status::small_workspace, "workspace", 0, static_cast<std::ptrdiff_t>(call.workspace.bytes),
             static_cast<std::ptrdiff_t>(needed)};

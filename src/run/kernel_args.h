@@ -157,7 +157,7 @@ class KernelArgs {
     if (!buffer.data || step_.state < 0 ||
         static_cast<std::size_t>(step_.state + index) >= body_.pipeline.states.size())
       return nullptr;
-    if (shard_.columns) return static_cast<N*>(shard_.parts[static_cast<std::size_t>(index)]);
+    if (shard_.columns || shard_.copied) return static_cast<N*>(shard_.parts[static_cast<std::size_t>(index)]);
     using Byte = std::conditional_t<std::is_const_v<N>, const std::byte, std::byte>;
     if (shard_.segment) {
       const std::span<const StatePart> parts = std::span(body_.pipeline.states).subspan(first_state());

@@ -1,6 +1,7 @@
 #include "run/kernels.h"
 
 #include "families/family.h"
+#include "run/compact_state.h"
 #include "run/kernel_args.h"
 #include "run/partition.h"
 #include "run/segments.h"
@@ -20,11 +21,17 @@ void copy_columns(const StatePart& part, std::byte* whole, std::byte* copy, std:
   }
 }
 
+threads::Crew crew_of(const Plan::Body& body, int workers) {
+  threads::Crew crew = body.crew();
+  crew.threads = workers;
+  return crew;
+}
+
 template <class T>
 Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<T>& b, const Partition& cut,
                         State state, Form form, Workspace work, bool keep) noexcept {
   const std::size_t N = b.sequences.size();
-  const int tasks = cut.tasks(), threads = body.options.threads;
+  const int tasks = cut.tasks(), workers = workers_of(body, step);
   Arena arena(work);
   std::int64_t* const counts = arena.take<std::int64_t>(static_cast<std::ptrdiff_t>(N) * cut.heads);
   const bool own_counts = cut.heads > 1 && body.has_counts();
@@ -37,7 +44,7 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
   const Workspace scratch = arena.rest();
 
   Answers answers;
-  threads::for_each(body.crew(), tasks, [&](int i, int worker) {
+  threads::for_each(crew_of(body, workers), tasks, [&](int i, int worker) {
     Shard share = shard_of(body, cut, i, N);
     if (own_counts) {
       const int head = i / cut.columns % cut.heads;
@@ -56,7 +63,7 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
     };
     each_part(false);
     answers.add(step.kernel->calls<T>().forward(KernelArgs<T>(body, step, b, keep, share), state, form,
-                                                scratch_of(scratch, worker, threads)));
+                                                scratch_of(scratch, worker, workers)));
     each_part(true);
   });
   if (own_counts) std::memcpy(body.counts(state), counts, N * sizeof(std::int64_t));
@@ -65,21 +72,29 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
 
 }  // namespace
 
-std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form, bool backward) {
+std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int64_t time, std::int64_t past,
+                             Form form, bool backward) {
   if (step.kernel->traits.literal) return 0;
   if (by_segments(step, form)) return segments_workspace(body, step, time, form, backward);
-  const std::size_t one = body.options.type == Type::f32
-                              ? step.kernel->f32.workspace(body, step, time, form, backward)
-                              : step.kernel->f64.workspace(body, step, time, form, backward);
+  const auto of = [&](const auto& calls) {
+    return calls.after ? calls.after(body, step, time, past, backward)
+                       : calls.workspace(body, step, time + past, form, backward);
+  };
+  const std::size_t counts =
+      step.compact
+          ? static_cast<std::size_t>(body.shape.batch) * static_cast<std::size_t>(body.shape.key_heads) * 8 + 64
+          : 0;
+  const std::size_t one = (body.options.type == Type::f32 ? of(step.kernel->f32) : of(step.kernel->f64)) +
+                          panel_bytes(body, step) + counts;
   if (body.options.threads == 1) return one;
   Arena arena;
   arena.take<std::int64_t>(std::ptrdiff_t{body.shape.batch} * body.options.threads);
   for (const StatePart& part : parts_of(body, step))
     if (!part.history) arena.take<std::byte>(static_cast<std::ptrdiff_t>(numbers(part) * size_of(part.type)));
-  for (int i = 0; i < body.options.threads; ++i) arena.take<std::byte>(static_cast<std::ptrdiff_t>(one));
+  for (int i = 0; i < workers_of(body, step); ++i) arena.take<std::byte>(static_cast<std::ptrdiff_t>(one));
   if (!step.kernel->traits.team.has(form, backward)) return arena.bytes();
   const auto of_team = [&](const auto& calls) {
-    return calls.team_workspace(body, step, time, form, backward, body.options.threads);
+    return calls.team_workspace(body, step, time + past, form, backward, body.options.threads);
   };
   return std::max(arena.bytes(),
                   body.options.type == Type::f32 ? of_team(step.kernel->f32) : of_team(step.kernel->f64));
@@ -89,6 +104,8 @@ template <class T>
 Status kernel_forward(const Plan::Body& body, const Step& step, const Binding<T>& b, State state, Form form,
                       Workspace work, bool keep) noexcept {
   if (by_segments(step, form)) return forward_by_segments(body, step, b, state, form, work);
+  if constexpr (sizeof(T) == 4)
+    if (step.compact) return forward_compact(body, step, b, state, form, work);
   const Partition cut = partition_of(body, step, b, state, false);
   const Team team = team_of(body, step, b, state, form, false, cut);
   if (cut.tasks() > 1 && team.workers() == 1) return forward_in_tasks(body, step, b, cut, state, form, work, keep);
@@ -105,8 +122,9 @@ Status kernel_backward(const Plan::Body& body, const Step& step, const Binding<T
     return step.kernel->calls<T>().backward(KernelArgs<T>(body, step, b, true, {}, team), call, form, arena);
   Answers answers;
   const Workspace scratch = arena.rest();
-  threads::for_each(body.crew(), cut.tasks(), [&](int i, int worker) {
-    const Arena own(scratch_of(scratch, worker, body.options.threads));
+  const int workers = workers_of(body, step);
+  threads::for_each(crew_of(body, workers), cut.tasks(), [&](int i, int worker) {
+    const Arena own(scratch_of(scratch, worker, workers));
     Shard share = shard_of(body, cut, i, b.sequences.size());
     // The states of some heads are neighbours within one sequence only.
     const std::size_t calls = cut.heads > 1 ? b.sequences.size() : 1;

@@ -5,8 +5,9 @@
 
 namespace ttr {
 
-/// Scratch of one call of a kernel on sequences of up to `time` tokens, by all threads of the plan.
-std::size_t kernel_workspace(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward);
+/// Scratch of one call of a kernel on sequences of up to `time` tokens after `past` pairs, by all threads of the plan.
+std::size_t kernel_workspace(const Plan::Body&, const Step&, std::int64_t time, std::int64_t past, Form,
+                             bool backward);
 
 /// Runs the kernel of `step` from `state` and leaves the final state there. Without `keep` the pairs of the call are
 /// not appended to a state that is a list of pairs: it is only read.

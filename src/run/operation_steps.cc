@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
+#include <type_traits>
 
 #include "prepare/operations.h"
 #include "run/kernel_args.h"
@@ -112,19 +114,43 @@ void in_parts(const Operation<T>& all, Along along, const threads::Crew& crew, P
   });
 }
 
-}  // namespace
-
 template <class T>
-Status operation_forward(const Plan::Body& body, const Step& step, const Binding<T>& b) noexcept {
+Operation<T> forward_of(const Plan::Body& body, const Step& step, const Binding<T>& b) noexcept {
   Operation<T> all(body, step, b);
   const Bound<T>& to = b.values[static_cast<std::size_t>(step.result)];
   all.to = rows_at<T, T>(body, step.result, to.writable, to.stride, all.extent.heads);
+  return all;
+}
+
+template <class T>
+Status run(const Plan::Body& body, const Operation<T>& o) noexcept {
+  return prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body));
+}
+
+}  // namespace
+
+template <class T>
+std::size_t ready_operation_bytes() noexcept {
+  return sizeof(Operation<T>);
+}
+template <class T>
+void ready_operation(const Plan::Body& body, const Step& step, const Binding<T>& b, void* memory) noexcept {
+  static_assert(std::is_trivially_destructible_v<Operation<T>>);
+  new (memory) Operation<T>(forward_of(body, step, b));
+}
+template <class T>
+Status go_operation(const Plan::Body& body, const void* memory) noexcept {
+  return run(body, *static_cast<const Operation<T>*>(memory));
+}
+
+template <class T>
+Status operation_forward(const Plan::Body& body, const Step& step, const Binding<T>& b) noexcept {
+  const Operation<T> all = forward_of(body, step, b);
   const bool cut = body.options.threads > 1 && elements(all, all.to) >= least_elements &&
                    !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op);
   std::atomic<Status> worst{Status::ok};
   in_parts(all, cut ? Along::tokens : Along::nothing, body.crew(), [&](const Operation<T>& o) {
-    if (const Status s = prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body)); s != Status::ok)
-      worst = s;
+    if (const Status s = run(body, o); s != Status::ok) worst = s;
   });
   return worst;
 }
@@ -156,6 +182,13 @@ void operation_backward(const Plan::Body& body, const Step& step, const Binding<
            });
 }
 
+#define TTR_READY(T)                                                                                   \
+  template std::size_t ready_operation_bytes<T>() noexcept;                                            \
+  template void ready_operation<T>(const Plan::Body&, const Step&, const Binding<T>&, void*) noexcept; \
+  template Status go_operation<T>(const Plan::Body&, const void*) noexcept;
+TTR_READY(float)
+TTR_READY(double)
+#undef TTR_READY
 template Status operation_forward<float>(const Plan::Body&, const Step&, const Binding<float>&) noexcept;
 template Status operation_forward<double>(const Plan::Body&, const Step&, const Binding<double>&) noexcept;
 template void operation_backward<float>(const Plan::Body&, const Step&, const Binding<float>&) noexcept;

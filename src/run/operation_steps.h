@@ -9,6 +9,15 @@ namespace ttr {
 template <class T>
 Status operation_forward(const Plan::Body&, const Step&, const Binding<T>&) noexcept;
 
+/// An operation that comes again and again with the same addresses, on one thread: ready_operation() leaves it in
+/// `memory`, which has room for ready_operation_bytes(), and go_operation() runs it.
+template <class T>
+std::size_t ready_operation_bytes() noexcept;
+template <class T>
+void ready_operation(const Plan::Body&, const Step&, const Binding<T>&, void* memory) noexcept;
+template <class T>
+Status go_operation(const Plan::Body&, const void* memory) noexcept;
+
 /// Adds the gradients of the operands, if that of the result is there.
 template <class T>
 void operation_backward(const Plan::Body&, const Step&, const Binding<T>&) noexcept;

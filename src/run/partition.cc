@@ -73,6 +73,13 @@ bool is_much_work(const Plan::Body& body, const Step& step, const Binding<T>& b,
   return work_of(body, step, b, state) >= least_work;
 }
 
+int workers_of(const Plan::Body& body, const Step& step) noexcept {
+  const int threads = body.options.threads;
+  if (threads == 1 || splits_columns(body, step)) return threads;
+  return static_cast<int>(std::min<std::int64_t>(
+      threads, std::int64_t{body.shape.batch} * (splits_heads(body, step) ? body.shape.key_heads : 1)));
+}
+
 template <class T>
 Partition partition_of(const Plan::Body& body, const Step& step, const Binding<T>& b, ConstState state,
                        bool backward) noexcept {

@@ -27,6 +27,10 @@ std::span<const StatePart> parts_of(const Plan::Body&, const Step&);
 template <class T>
 bool is_much_work(const Plan::Body&, const Step&, const Binding<T>&, ConstState state) noexcept;
 
+/// Threads that the tasks of a step can use at most, each with scratch of its own: not more than there are sequences and,
+/// where they are independent, heads and columns.
+int workers_of(const Plan::Body&, const Step&) noexcept;
+
 /// One task if the plan has one thread, or too little work for more.
 template <class T>
 Partition partition_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, bool backward) noexcept;

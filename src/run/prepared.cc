@@ -14,45 +14,14 @@
 #include "plan/diagnose.h"
 #include "run/execute.h"
 #include "run/half_tensors.h"
-#include "run/overlap.h"
+#include "run/operation_steps.h"
+#include "run/prepared_parts.h"
+#include "run/segments.h"
+#include "run/undo.h"
 
 namespace ttr {
-namespace {
 
-// A tensor of the call, whose address is not known yet.
-struct Place {
-  bool given = false;
-  std::uintptr_t odd = 0;               // bits of an address that must be zero
-  std::ptrdiff_t below = 0, above = 0;  // bytes that it reaches from its address
-  int value = -1;                       // of the pipeline
-  int tensor = -1;                      // in its list
-};
-
-struct Scratch {
-  std::size_t value;
-  std::ptrdiff_t offset;  // from the aligned start of the workspace
-};
-
-template <class AnyTensor>
-Place place_of(const AnyTensor& tensor, int value, int index) {
-  Place place{true, size_of(tensor.type) - 1, 0, 0, value, index};
-  const char origin = 0;
-  const ByteRange range = range_of(&origin, tensor.type, tensor.rank, tensor.extent.data(), tensor.stride.data());
-  if (range.begin) {
-    place.below = range.begin - reinterpret_cast<const std::byte*>(&origin);
-    place.above = range.end - reinterpret_cast<const std::byte*>(&origin);
-  }
-  return place;
-}
-
-const std::byte* aligned(const void* workspace) {
-  const auto address = reinterpret_cast<std::uintptr_t>(workspace);
-  return static_cast<const std::byte*>(workspace) + (64 - address % 64) % 64;
-}
-
-}  // namespace
-
-struct Prepared::Body {
+struct TTR_HIDDEN Prepared::Body {
   Inputs in;
   Outputs out;
   std::vector<std::int64_t> cu, pair_cu;
@@ -66,6 +35,10 @@ struct Prepared::Body {
   std::vector<families::Sequence> sequences, pair_sequences;
   std::vector<Scratch> scratch;
   std::ptrdiff_t rest = 0;  // where the kernels' scratch begins
+  // Steps that keep what they make of these addresses, on one thread: where each of them is. Empty: none do.
+  std::vector<std::size_t> ready;
+  std::vector<std::max_align_t> ready_memory;
+  bool is_ready = false;
   // The addresses of the last call at once, which `binding` holds and which need not be looked at again.
   std::vector<const void*> known;
   State known_state{};
@@ -80,6 +53,7 @@ struct Prepared::Body {
     needed = other.needed, kept = other.kept, at_once = other.at_once, binding = other.binding;
     sequences = other.sequences, pair_sequences = other.pair_sequences, scratch = other.scratch, rest = other.rest;
     known.assign(other.known.size(), nullptr);
+    ready = other.ready, ready_memory.resize(other.ready_memory.size()), is_ready = false;
     own_spans();
     return *this;
   }
@@ -112,28 +86,11 @@ struct Prepared::Body {
   // Whether nothing that is written overlaps anything else, judged by ranges alone.
   bool is_apart(std::span<const void* const> inputs, std::span<void* const> outputs, State state,
                 Workspace workspace) const noexcept {
-    const auto range = [](const Place& place, const void* data) -> ByteRange {
-      const std::byte* const at = static_cast<const std::byte*>(data);
-      return {at + place.below, at + place.above};
-    };
-    const ByteRange own[] = {range_of_bytes(state.data, state.bytes),
-                             range_of_bytes(workspace.data, workspace.bytes)};
-    bool apart = !overlap(own[0], own[1]);
-    for (std::size_t i = 0; i < reads.size(); ++i) {
-      if (!reads[i].given) continue;
-      const ByteRange r = range(reads[i], inputs[i]);
-      apart = apart && !overlap(own[0], r) && !overlap(own[1], r);
-    }
-    for (std::size_t j = 0; j < writes.size(); ++j) {
-      if (!writes[j].given) continue;
-      const ByteRange w = range(writes[j], outputs[j]);
-      apart = apart && !overlap(own[0], w) && !overlap(own[1], w);
-      for (std::size_t i = 0; i < reads.size(); ++i)
-        if (reads[i].given) apart &= !overlap(w, range(reads[i], inputs[i]));
-      for (std::size_t i = j + 1; i < writes.size(); ++i)
-        if (writes[i].given) apart &= !overlap(w, range(writes[i], outputs[i]));
-    }
-    return apart;
+    MemoryOfCall memory;
+    memory.writes(state.data, state.bytes), memory.writes(workspace.data, workspace.bytes);
+    for (std::size_t i = 0; i < reads.size(); ++i) memory.reads(reads[i], inputs[i]);
+    for (std::size_t i = 0; i < writes.size(); ++i) memory.writes(writes[i], outputs[i]);
+    return memory.is_apart();
   }
 
   bool has_workspace(const Plan::Body& plan, std::int64_t pairs_kept, Workspace workspace) noexcept {
@@ -142,7 +99,7 @@ struct Prepared::Body {
     // For some tokens more at once, so that a growing state does not ask with every call.
     for (const std::int64_t more : {64, 0}) {
       const std::int64_t all = pairs_kept + more;
-      const std::size_t bytes = workspace_bytes(plan, time + all, pairs + all, form, false);
+      const std::size_t bytes = workspace_bytes(plan, time, pairs, all, form, false);
       if (workspace.bytes < bytes) continue;
       kept = all, needed = bytes;
       return true;
@@ -174,8 +131,57 @@ struct Prepared::Body {
     return execute(plan, b, state, form, {base + rest, static_cast<std::size_t>(end - base - rest)});
   }
 
+  std::byte* memory_of(std::size_t step) { return reinterpret_cast<std::byte*>(ready_memory.data()) + ready[step]; }
+  // Steps whose arguments are the addresses alone, if they all are.
+  void find_ready(const Plan::Body& plan) {
+    if (plan.options.threads > 1 || keeps_earlier_states(plan) || plan.has_counts()) return;
+    std::size_t bytes = 0;
+    const bool all = std::all_of(plan.pipeline.steps.begin(), plan.pipeline.steps.end(), [&](const Step& step) {
+      std::size_t own = 0;
+      std::visit(
+          [&]<class T>(const Binding<T>&) {
+            own = step.kernel ? step.kernel->template calls<T>().ready_bytes : ready_operation_bytes<T>();
+          },
+          binding);
+      ready.push_back(bytes);
+      bytes += (own + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t) * sizeof(std::max_align_t);
+      return own > 0 && !step.compact && !(step.kernel && by_segments(step, form));
+    });
+    if (!all) ready.clear();
+    else ready_memory.resize(bytes / sizeof(std::max_align_t));
+  }
+  template <class T>
+  void make_ready(const Plan::Body& plan, const Binding<T>& b, State state, Workspace workspace) noexcept {
+    std::byte* const base = const_cast<std::byte*>(aligned(workspace.data));
+    const std::byte* const end = static_cast<const std::byte*>(workspace.data) + workspace.bytes;
+    const Workspace work{base + rest, static_cast<std::size_t>(end - base - rest)};
+    for (std::size_t i = 0; i < ready.size(); ++i) {
+      const Step& step = plan.pipeline.steps[i];
+      if (step.kernel) step.kernel->template calls<T>().ready(plan, step, b, state, form, work, memory_of(i));
+      else ready_operation(plan, step, b, memory_of(i));
+    }
+    is_ready = true;
+  }
+  template <class T>
+  Status go(const Plan::Body& plan, const Binding<T>& b, State state) noexcept {
+    Status worst = Status::ok;
+    for (std::size_t i = 0; i < ready.size(); ++i) {
+      const Step& step = plan.pipeline.steps[i];
+      const Status s =
+          step.kernel ? step.kernel->template calls<T>().go(memory_of(i)) : go_operation<T>(plan, memory_of(i));
+      if (s != Status::ok && s != Status::out_of_domain) return s;
+      if (s != Status::ok) worst = s;
+    }
+    count_tokens(plan, b, state);
+    return worst;
+  }
+
   // State and workspace, and then the steps; the binding has the addresses.
   Status run_at_once(const Plan::Body& plan, State state, Workspace workspace) noexcept {
+    if (is_ready) {  // state and workspace are those of the call before, which were good
+      if (const Binding<float>* const single = std::get_if<Binding<float>>(&binding)) return go(plan, *single, state);
+      return go(plan, *std::get_if<Binding<double>>(&binding), state);
+    }
     std::int64_t pairs_kept = 0;
     if (plan.has_counts()) {
       if (const Fault f = check_state(plan, call(state, workspace), pairs_kept); f.status != Status::ok)
@@ -184,9 +190,14 @@ struct Prepared::Body {
       return s;
     }
     if (!has_workspace(plan, pairs_kept, workspace)) return Status::small_workspace;
+    if (!ready.empty()) {
+      std::visit([&](auto& b) { make_ready(plan, b, state, workspace); }, binding);
+      return run_at_once(plan, state, workspace);
+    }
     if (Binding<float>* const single = std::get_if<Binding<float>>(&binding))
       return run(plan, *single, state, workspace);
-    return run(plan, *std::get_if<Binding<double>>(&binding), state, workspace);
+    if constexpr (builds_f64) return run(plan, *std::get_if<Binding<double>>(&binding), state, workspace);
+    else return Status::not_supported;
   }
 };
 
@@ -208,32 +219,18 @@ Status Prepared::operator()(std::span<const void* const> inputs, std::span<void*
   const Plan::Body& plan = *plan_.body();
   if (p.is_known(inputs, outputs, state, workspace)) return p.run_at_once(plan, state, workspace);
   if (inputs.size() != p.reads.size() || outputs.size() != p.writes.size()) return Status::bad_shape;
-  std::uintptr_t odd = 0;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if ((inputs[i] != nullptr) != p.reads[i].given)
-      return p.reads[i].given ? Status::missing_input : Status::bad_shape;
-    odd |= reinterpret_cast<std::uintptr_t>(inputs[i]) & p.reads[i].odd;
-  }
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if ((outputs[i] != nullptr) != p.writes[i].given)
-      return p.writes[i].given ? Status::missing_input : Status::bad_shape;
-    odd |= reinterpret_cast<std::uintptr_t>(outputs[i]) & p.writes[i].odd;
-  }
-  if (odd) return Status::misaligned;
+  if (const Status s = check_addresses(p.reads, inputs); s != Status::ok) return s;
+  if (const Status s = check_addresses(p.writes, outputs); s != Status::ok) return s;
   const bool apart = p.is_apart(inputs, outputs, state, workspace);
   if (p.at_once && apart) {
     if (!workspace.data) return Status::small_workspace;
+    p.is_ready = false;
     std::visit([&](auto& b) { p.place(b, inputs, outputs, workspace); }, p.binding);
     std::copy(outputs.begin(), outputs.end(), std::copy(inputs.begin(), inputs.end(), p.known.begin()));
     p.known_state = state, p.known_work = workspace;
     return p.run_at_once(plan, state, workspace);
   }
-  const std::span<ConstTensor> reads = p.in.tensors();
-  const std::span<Tensor> writes = p.out.tensors();
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (p.reads[i].given) reads[static_cast<std::size_t>(p.reads[i].tensor)].data = inputs[i];
-  for (std::size_t i = 0; i < outputs.size(); ++i)
-    if (p.writes[i].given) writes[static_cast<std::size_t>(p.writes[i].tensor)].data = outputs[i];
+  put_addresses(p.reads, inputs, p.in), put_addresses(p.writes, outputs, p.out);
   return p.whole_call(plan, state, workspace);
 }
 
@@ -244,19 +241,9 @@ Prepared Plan::prepare(const Inputs& inputs, const Outputs& outputs, Form form) 
   p->form = form;
   p->cu.assign(inputs.cu_seqlens.begin(), inputs.cu_seqlens.end());
   p->pair_cu.assign(inputs.cu_seqlens_pairs.begin(), inputs.cu_seqlens_pairs.end());
-  // Addresses that are not null and aligned stand for those to come; nobody reads there.
-  alignas(64) static std::byte somewhere[64];
-  const auto named = [&](const auto& from, auto& to) {
-    for (const std::string_view name : from.names()) {
-      auto tensor = from.get(name);
-      if (tensor.rank == 0 && !tensor.data) continue;
-      tensor.data = somewhere;
-      to[name] = tensor;
-    }
-  };
   Inputs all_inputs = inputs;  // with names that nobody knows, which are refused
   Outputs all_outputs = outputs;
-  named(inputs, all_inputs), named(outputs, all_outputs);
+  stand_in(inputs, all_inputs), stand_in(outputs, all_outputs);
   all_inputs.cu_seqlens = p->cu, all_inputs.cu_seqlens_pairs = p->pair_cu;
   Call call;
   call.inputs = &all_inputs, call.outputs = &all_outputs, call.form = form;
@@ -265,40 +252,27 @@ Prepared Plan::prepare(const Inputs& inputs, const Outputs& outputs, Form form) 
     throw Error(sentence_of(body, call, fault), std::string(fault.tensor));
   p->time = call.time, p->pairs = call.pairs;
 
-  const auto value_of_input = [&](std::size_t i) {
-    for (std::size_t v = 0; v < pipeline.values.size(); ++v)
-      if (pipeline.values[v].from == Value::From::input && pipeline.values[v].input == static_cast<int>(i))
-        return static_cast<int>(v);
-    return -1;
-  };
   bool half = false;
   const auto take = [&](const auto& infos, auto& from, auto& to, std::vector<Place>& places, auto&& value_of) {
-    for (std::size_t i = 0; i < infos.size(); ++i) {
-      Place& place = places.emplace_back();
-      const auto* const tensor = from.find(infos[i].name, static_cast<int>(i));
-      if (!tensor || tensor->rank == 0) continue;
-      const int index = static_cast<int>(to.names().size());
-      to[infos[i].name] = *tensor;
-      place = place_of(*tensor, value_of(i), index);
-      half |= tensor->type != body.options.type;
-    }
+    half |= take_places(body, infos, from, to, places, value_of);
   };
-  take(pipeline.inputs, all_inputs, p->in, p->reads, value_of_input);
+  take(pipeline.inputs, all_inputs, p->in, p->reads, [&](std::size_t i) { return value_of_input(pipeline, i); });
   take(pipeline.outputs, all_outputs, p->out, p->writes, [&](std::size_t i) { return pipeline.output_values[i]; });
-  p->needed = workspace_bytes(body, p->time, p->pairs, form, false);
+  p->needed = workspace_bytes(body, p->time, p->pairs, 0, form, false);
   p->own_spans();
 
   const auto bind_once = [&](auto& b) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(b.values[0].writable)>>;
-    std::vector<std::byte> memory(p->needed + 64);
-    Arena arena(Workspace{memory.data(), memory.size()});
+    const std::size_t size = p->needed + 64;
+    const auto memory = std::make_unique_for_overwrite<std::byte[]>(size);  // only places in it matter
+    Arena arena(Workspace{memory.get(), size});
     const std::ptrdiff_t length = bound_length(body, form);
-    Call own = p->call({}, {memory.data(), memory.size()});
+    Call own = p->call({}, {memory.get(), size});
     bind<T>(body, own, false, length, arena, b);
     p->at_once = b.time > 0 && !half && runs_at_once(body, b, form, length);
     p->sequences.assign(b.sequences.begin(), b.sequences.end());
     p->pair_sequences.assign(b.pair_sequences.begin(), b.pair_sequences.end());
-    const std::byte* const base = aligned(memory.data());
+    const std::byte* const base = aligned(memory.get());
     for (std::size_t v = 0; v < pipeline.values.size(); ++v) {
       Bound<T>& bound = b.values[v];
       if (bound.of_caller || !bound.writable) continue;
@@ -310,6 +284,7 @@ Prepared Plan::prepare(const Inputs& inputs, const Outputs& outputs, Form form) 
   if (body.options.type == Type::f32) bind_once(p->binding.emplace<Binding<float>>());
   else bind_once(p->binding.emplace<Binding<double>>());
   p->known.resize(p->reads.size() + p->writes.size());
+  if (p->at_once) p->find_ready(body);
   p->own_spans();
   return Prepared(*this, std::move(p));
 }

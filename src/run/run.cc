@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "families/family.h"
+#include "run/backward_pieces.h"
 #include "run/execute.h"
 #include "run/half_tensors.h"
 #include "run/kernels.h"
@@ -16,28 +17,6 @@ namespace ttr {
 namespace {
 
 using families::Sequence;
-
-// Which output a value is, or -1.
-int output_of(const Plan::Body& body, int index) {
-  const std::vector<int>& outputs = body.pipeline.output_values;
-  const auto found = std::find(outputs.begin(), outputs.end(), index);
-  return found == outputs.end() ? -1 : static_cast<int>(found - outputs.begin());
-}
-
-// Whether a step reads the value.
-bool is_read(const Plan::Body& body, int index) {
-  for (const Step& step : body.pipeline.steps)
-    if (std::find(step.operands.begin(), step.operands.end(), index) != step.operands.end()) return true;
-  return false;
-}
-
-// Whether the kernel that makes a value does without room for it.
-bool may_be_left_out(const Plan::Body& body, int index) {
-  for (const Step& step : body.pipeline.steps)
-    if (step.kernel && (step.result == index || step.second_result == index || step.third_result == index))
-      return step.kernel->traits.answers_on_demand;
-  return false;
-}
 
 // dense += the strided tensor
 template <class T>
@@ -102,7 +81,7 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
         if (v.from == Value::From::table) bound.extent[0] = body.shape.heads, bound.stride[0] = 1;
         break;
       case Value::From::step: {
-        const int output = output_of(body, static_cast<int>(i));
+        const int output = v.output;
         length = std::min(length, b.time);
         contiguous(body, v.axes, b.batch, length, b.pairs, bound.extent, bound.stride);
         bound.gradient_stride = bound.stride;
@@ -116,23 +95,22 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
             bound.of_caller = true;
             break;
           }
-          if (!is_read(body, static_cast<int>(i)) && may_be_left_out(body, static_cast<int>(i))) break;
+          if (!v.read && v.on_demand) break;
         }
-        bound.writable = arena.take<T>(count);
-        bound.data = bound.writable;
+        if (!backward || v.replayed) bound.data = bound.writable = arena.take<T>(count);
         if (backward) {
           const ConstTensor d_out =
               output < 0 ? ConstTensor{}
                          : call.d_outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
-          if (output >= 0 && !is_read(body, static_cast<int>(i))) {  // the caller's gradient is all of it
+          if (output >= 0 && !v.read) {  // the caller's gradient is all of it
             bound.gradient_in = static_cast<const T*>(d_out.data);
             if (d_out) bound.gradient_stride = d_out.stride;
             break;
           }
           bound.gradient = arena.take<T>(count);
-          std::fill_n(bound.gradient, count, T(0));
           bound.gradient_in = bound.gradient;
-          if (d_out) add_strided(d_out, static_cast<const T*>(d_out.data), bound.gradient);
+          // Nobody reads its numbers, but an operand without a place counts as left out.
+          if (!bound.data) bound.data = bound.gradient;
         }
       }
     }
@@ -143,18 +121,6 @@ template void bind<float>(const Plan::Body&, const Call&, bool, std::ptrdiff_t, 
 template void bind<double>(const Plan::Body&, const Call&, bool, std::ptrdiff_t, Arena&, Binding<double>&) noexcept;
 
 namespace {
-
-template <class T>
-void clear(const Tensor& tensor) noexcept {
-  if (!tensor) return;
-  const std::ptrdiff_t step = step_of(tensor.rank, tensor.stride);
-  for_each_row<1>(tensor.rank, tensor.extent, {&tensor.stride}, [&](const auto& offset, std::ptrdiff_t count) {
-    T* const row = static_cast<T*>(tensor.data) + offset[0];
-    if (step == 1) std::fill_n(row, count, T(0));
-    else
-      for (std::ptrdiff_t i = 0; i < count; ++i) row[i * step] = 0;
-  });
-}
 
 // An input outside the domain makes its own sequence wrong and no other. The steps that follow still run, so that the
 // other sequences get their answers and every state is complete; the call then returns out_of_domain. The literal
@@ -230,28 +196,6 @@ bool runs_at_once(const Plan::Body& body, const Binding<T>& b, Form form, std::p
 template bool runs_at_once<float>(const Plan::Body&, const Binding<float>&, Form, std::ptrdiff_t) noexcept;
 template bool runs_at_once<double>(const Plan::Body&, const Binding<double>&, Form, std::ptrdiff_t) noexcept;
 
-namespace {
-
-template <class T>
-Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
-  Arena arena(call.workspace);
-  Binding<T> b;
-  const std::ptrdiff_t length = bound_length(body, call.form);
-  bind(body, call, false, length, arena, b);
-  if (b.time == 0) return Status::ok;
-  if (runs_at_once(body, b, call.form, length)) return execute(body, b, call.state, call.form, arena.rest());
-  Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
-  Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
-  std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
-  Binding<T> piece;
-  return each_block(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
-                    [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                      bind_block(body, b, begin, end, sequences, of_pairs, later, piece);
-                      return execute(body, piece, call.state, call.form, arena.rest());
-                    });
-}
-
-// No tokens leave the state as it is, so its gradient is that of the final state.
 void pass_on(const Plan::Body& body, const Call& call) noexcept {
   if (!call.d_initial.data || !call.d_final.data) return;
   const std::size_t batch = static_cast<std::size_t>(body.shape.batch);
@@ -276,18 +220,18 @@ void pass_on(const Plan::Body& body, const Call& call) noexcept {
 }
 
 template <class T>
-Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
-  Arena arena(call.workspace);
-  Binding<T> b;
-  if (call.gradients == Gradients::write)
-    for (const InputInfo& info : body.pipeline.inputs) clear<T>(call.d_inputs->get(info.name));
-  if (call.d_initial.data) clear_state(body, call.d_initial);
-  bind(body, call, true, std::numeric_limits<std::ptrdiff_t>::max(), arena, b);
-  if (b.time == 0) {
-    pass_on(body, call);
-    return Status::ok;
-  }
+Status execute_backward(const Plan::Body& body, const Call& call, std::span<const ConstTensor* const> d_outputs,
+                        const Binding<T>& b, Arena arena) noexcept {
   const std::vector<Step>& steps = body.pipeline.steps;
+  for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
+    const Value& v = body.pipeline.values[i];
+    if (v.from != Value::From::step || !b.values[i].gradient) continue;
+    std::ptrdiff_t count = 1;
+    for (std::size_t d = 0; d < v.axes.size(); ++d) count *= b.values[i].extent[d];
+    std::fill_n(b.values[i].gradient, count, T(0));
+    const ConstTensor* const d_out = v.output < 0 ? nullptr : d_outputs[static_cast<std::size_t>(v.output)];
+    if (d_out && *d_out) add_strided(*d_out, static_cast<const T*>(d_out->data), b.values[i].gradient);
+  }
 
   // The values that gradients read. A kernel runs on a copy of the initial state.
   Status worst = Status::ok;
@@ -321,10 +265,55 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   }
   return worst;
 }
+template Status execute_backward<float>(const Plan::Body&, const Call&, std::span<const ConstTensor* const>,
+                                        const Binding<float>&, Arena) noexcept;
+template Status execute_backward<double>(const Plan::Body&, const Call&, std::span<const ConstTensor* const>,
+                                         const Binding<double>&, Arena) noexcept;
+
+namespace {
+
+template <class T>
+Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
+  Arena arena(call.workspace);
+  Binding<T> b;
+  const std::ptrdiff_t length = bound_length(body, call.form);
+  bind(body, call, false, length, arena, b);
+  if (b.time == 0) return Status::ok;
+  if (runs_at_once(body, b, call.form, length)) return execute(body, b, call.state, call.form, arena.rest());
+  Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
+  Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
+  std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
+  Binding<T> piece;
+  return each_block(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
+                    [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                      bind_block(body, b, begin, end, sequences, of_pairs, later, piece);
+                      return execute(body, piece, call.state, call.form, arena.rest());
+                    });
+}
+
+template <class T>
+Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
+  Arena arena(call.workspace);
+  Binding<T> b;
+  std::array<const ConstTensor*, Inputs::capacity> d_outputs{};
+  if (call.gradients == Gradients::write)
+    for (const InputInfo& info : body.pipeline.inputs) clear_tensor(call.d_inputs->get(info.name));
+  if (call.d_initial.data) clear_state(body, call.d_initial);
+  bind(body, call, true, std::numeric_limits<std::ptrdiff_t>::max(), arena, b);
+  if (b.time == 0) {
+    pass_on(body, call);
+    return Status::ok;
+  }
+  for (std::size_t i = 0; i < body.pipeline.outputs.size(); ++i)
+    d_outputs[i] = call.d_outputs->find(body.pipeline.outputs[i].name, static_cast<int>(i));
+  return execute_backward(body, call, {d_outputs.data(), body.pipeline.outputs.size()}, b, arena);
+}
 
 }  // namespace
 
-std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int64_t pairs, Form form, bool backward) {
+std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int64_t pairs, std::int64_t kept,
+                            Form form, bool backward) {
+  if (backward && goes_in_pieces(body, time, form)) return pieces_bytes(body, time, form);
   const std::ptrdiff_t batch = body.shape.batch;
   const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(size_of(body.options.type));
   Arena arena;  // counts
@@ -336,7 +325,10 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
     const Value& v = body.pipeline.values[i];
     if (v.from != Value::From::step) continue;
     const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(body.elements(v.axes, batch, length, pairs)) * size;
-    for (int copies = backward ? 2 : 1; copies > 0; --copies) arena.take<std::byte>(bytes);
+    const bool own_gradient = backward && (v.output < 0 || v.read);
+    const bool left_out = v.output >= 0 && !v.read && v.on_demand;
+    if (backward ? v.replayed : !left_out) arena.take<std::byte>(bytes);
+    if (own_gradient) arena.take<std::byte>(bytes);
   }
   std::size_t kernel = 0;
   const std::vector<Step>& steps = body.pipeline.steps;
@@ -347,11 +339,13 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
     has_gates |= step.operands[Slot::g] >= 0 || step.operands[Slot::beta] >= 0;
     const std::int64_t own = !backward && grows(body) ? length : time;
     const std::int64_t longest = body.pipeline.noncausal ? std::max(time, pairs) : own * step.pairs;
-    if (!backward && keeps_earlier_states(body))
-      kernel = std::max(kernel, kernel_workspace(body, step, longest, Form::recurrent, false));
-    kernel = std::max({kernel, kernel_workspace(body, step, longest, form, false),
-                       length < time ? kernel_workspace(body, step, length * step.pairs, form, false) : 0,
-                       backward ? kernel_workspace(body, step, longest, form, true) : 0});
+    const auto bytes = [&](std::int64_t tokens, Form how, bool back) {
+      return kernel_workspace(body, step, tokens, kept, how, back);
+    };
+    if (!backward && keeps_earlier_states(body)) kernel = std::max(kernel, bytes(longest, Form::recurrent, false));
+    if (!backward || body.pipeline.replayed[i]) kernel = std::max(kernel, bytes(longest, form, false));
+    if (length < time) kernel = std::max(kernel, bytes(length * step.pairs, form, false));
+    if (backward) kernel = std::max(kernel, bytes(longest, form, true));
   }
   if (backward && replays_kernel) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.layout.bytes(0)));
   if (!backward) arena.take<std::ptrdiff_t>(batch);
@@ -364,11 +358,16 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
 
 Status run_forward(const Plan::Body& body, const Call& call) noexcept {
   if (body.options.tensors && has_half_tensors(call)) return forward_half_tensors(body, call);
-  return body.options.type == Type::f32 ? forward_typed<float>(body, call) : forward_typed<double>(body, call);
+  if constexpr (builds_f64)
+    if (body.options.type == Type::f64) return forward_typed<double>(body, call);
+  return forward_typed<float>(body, call);
 }
 Status run_backward(const Plan::Body& body, const Call& call) noexcept {
+  if (goes_in_pieces(body, call.time, call.form)) return backward_in_pieces(body, call);
   if (body.options.tensors && has_half_tensors(call)) return backward_half_tensors(body, call);
-  return body.options.type == Type::f32 ? backward_typed<float>(body, call) : backward_typed<double>(body, call);
+  if constexpr (builds_f64)
+    if (body.options.type == Type::f64) return backward_typed<double>(body, call);
+  return backward_typed<float>(body, call);
 }
 
 }  // namespace ttr

@@ -298,8 +298,9 @@ bool by_segments(const Step& step, Form form) noexcept {
 
 std::size_t segments_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
                                bool backward) {
-  return body.options.type == Type::f32 ? bytes_of<float>(body, step, time, form, backward)
-                                        : bytes_of<double>(body, step, time, form, backward);
+  if constexpr (builds_f64)
+    if (body.options.type == Type::f64) return bytes_of<double>(body, step, time, form, backward);
+  return bytes_of<float>(body, step, time, form, backward);
 }
 
 template <class T>

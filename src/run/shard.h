@@ -17,6 +17,7 @@ struct Shard {
   int first_column = 0, columns = 0;              // of the values; 0: all
   std::int64_t* counts = nullptr;                 // divided by heads: a copy of the counts at the start of the state
   std::array<void*, most_parts> parts{};          // divided by columns: copies of its columns of the state
+  bool copied = false;                            // `parts` is all of the state of the shard: run/compact_state.h
   bool segment = false;                           // of one sequence: tokens begin .. end-1, one group
   std::ptrdiff_t begin = 0, end = 0;
   const bool* outside = nullptr;  // of a segment, per head: known to have a number outside the domain

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 
 #include "ttr/view.h"
 
@@ -39,6 +40,19 @@ void for_each_row(int rank, const PerAxis& extent, const std::array<const PerAxi
 /// The step of a row: the last stride.
 inline std::ptrdiff_t step_of(int rank, const PerAxis& stride) {
   return rank == 0 ? 1 : stride[static_cast<std::size_t>(rank - 1)];
+}
+
+/// All numbers of a tensor of any type zero.
+inline void clear_tensor(const Tensor& tensor) noexcept {
+  if (!tensor) return;
+  const std::size_t size = size_of(tensor.type);
+  const std::ptrdiff_t step = step_of(tensor.rank, tensor.stride), bytes = static_cast<std::ptrdiff_t>(size);
+  for_each_row<1>(tensor.rank, tensor.extent, {&tensor.stride}, [&](const auto& offset, std::ptrdiff_t count) {
+    std::byte* const row = static_cast<std::byte*>(tensor.data) + offset[0] * bytes;
+    if (step == 1) std::memset(row, 0, static_cast<std::size_t>(count) * size);
+    else
+      for (std::ptrdiff_t i = 0; i < count; ++i) std::memset(row + i * step * bytes, 0, size);
+  });
 }
 
 }  // namespace ttr

@@ -23,11 +23,17 @@ bool grows(const Plan::Body& body) {
                      [](const Step& step) { return step.kernel && step.kernel->traits.grows_with_time; });
 }
 
-std::ptrdiff_t block_length(const Plan::Body& body, Form form) {
-  constexpr std::ptrdiff_t cache = 256 * 1024, least = 64, most = 1024, of_scan = 16 * 1024;
-  std::ptrdiff_t unit = body.options.chunk > 0 ? body.options.chunk : families::whole_chunks, bytes = 1;
+std::ptrdiff_t time_unit(const Plan::Body& body) {
+  std::ptrdiff_t unit = body.options.chunk > 0 ? body.options.chunk : families::whole_chunks;
   for (const Step& step : body.pipeline.steps)
     if (step.kernel && step.kernel->time_unit) unit = std::lcm(unit, std::ptrdiff_t{step.kernel->time_unit(step)});
+  return unit;
+}
+
+std::ptrdiff_t block_length(const Plan::Body& body, Form form) {
+  constexpr std::ptrdiff_t cache = 256 * 1024, least = 64, most = 1024, of_scan = 16 * 1024;
+  const std::ptrdiff_t unit = time_unit(body);
+  std::ptrdiff_t bytes = 1;
   for (const Value& v : body.pipeline.values)
     if (v.from == Value::From::step)
       bytes += static_cast<std::ptrdiff_t>(body.elements(v.axes, 1, 1) * size_of(body.options.type));

@@ -18,6 +18,9 @@ bool goes_in_blocks(const Plan::Body&, Form);
 /// Whether a kernel's own scratch grows with the call, so that a long call must go in blocks.
 bool grows(const Plan::Body&);
 
+/// Blocks are multiples of it: whole chunks, and whole mini-batches of networks.
+std::ptrdiff_t time_unit(const Plan::Body&);
+
 /// Tokens of a block: intermediate results should stay in a second-level cache. Whole chunks, and whole mini-batches
 /// of networks; the same for any number of sequences and threads. A scan has longer ones, which its segments divide.
 std::ptrdiff_t block_length(const Plan::Body&, Form);

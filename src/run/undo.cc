@@ -56,9 +56,11 @@ Status kernel_forward_undoable(const Plan::Body& body, const Step& step, const B
   std::copy_n(b.values.begin(), body.pipeline.values.size(), piece.values.begin());
   piece.batch = b.batch, piece.time = b.time, piece.pairs = b.pairs;
   piece.sequences = {scratch.sequences, N}, piece.pair_sequences = {scratch.of_pairs, N};
+  piece.earlier = scratch.earlier;
   const auto set = [&](std::size_t n, std::ptrdiff_t begin, std::ptrdiff_t end) {
     scratch.sequences[n] = {b.sequences[n].row, begin, end};
     scratch.of_pairs[n] = {b.sequences[n].row, begin * pairs, end * pairs};
+    scratch.earlier[n] = begin - b.sequences[n].begin;
   };
   Status worst = Status::ok;
   const auto run = [&](Form how) {

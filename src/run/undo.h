@@ -14,9 +14,11 @@ struct UndoScratch {
   UndoScratch(const Plan::Body& body, Arena& arena)
       : sequences(arena.take<families::Sequence>(body.shape.batch)),
         of_pairs(arena.take<families::Sequence>(body.shape.batch)),
-        counts(arena.take<std::int64_t>(body.shape.batch)) {}
+        counts(arena.take<std::int64_t>(body.shape.batch)),
+        earlier(arena.take<std::ptrdiff_t>(body.shape.batch)) {}
   families::Sequence *sequences = nullptr, *of_pairs = nullptr;  // of a piece of the call
   std::int64_t* counts = nullptr;                                // of the state, before the call
+  std::ptrdiff_t* earlier = nullptr;                             // tokens of the call before the piece
 };
 
 inline bool keeps_earlier_states(const Plan::Body& body) { return body.layout.undo != StateLayout::none; }

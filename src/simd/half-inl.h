@@ -6,6 +6,12 @@
 #define TTR_SIMD_HALF_INL_H_
 #endif
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "simd/half_simd.h"
 
@@ -112,9 +118,90 @@ inline void narrow_f16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_f16(x); });
 }
 
+// The 16 random bits of an element are the upper half of seed + number of the element x 2^32 / golden ratio. For one
+// element they are as random as the seed, which is a hash of the token; neighbours are spread evenly. What is kept of a
+// number plus its bits is the upper half, two vectors at a time. The lines behind `out` are fetched meanwhile: they are
+// what is widened next.
+inline void round_bf16(std::ptrdiff_t n, const float* HWY_RESTRICT in, std::uint32_t seed, std::uint32_t first,
+                       std::uint16_t* HWY_RESTRICT out) {
+  constexpr std::uint32_t step = 0x9e3779b9u;
+  float odd = 0;  // NaN if a number is not finite
+  std::ptrdiff_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const HalfBits::F f;
+  const HalfBits::U u;
+  const hn::Repartition<std::uint16_t, HalfBits::F> halves;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f));
+  const auto next = hn::Set(u, static_cast<std::uint32_t>(lanes) * step);
+  auto counter = hn::Add(hn::Set(u, seed + first * step), hn::Mul(hn::Iota(u, 0), hn::Set(u, step)));
+  auto sum = hn::Zero(f);
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    hwy::Prefetch(out + n + i);
+    const auto x = hn::LoadU(f, in + i), y = hn::LoadU(f, in + i + lanes);
+    const auto low = hn::Add(hn::BitCast(u, x), hn::ShiftRight<16>(counter));
+    counter = hn::Add(counter, next);
+    const auto high = hn::Add(hn::BitCast(u, y), hn::ShiftRight<16>(counter));
+    counter = hn::Add(counter, next);
+    hn::StoreU(hn::ConcatOdd(halves, hn::BitCast(halves, high), hn::BitCast(halves, low)), halves, out + i);
+    sum = hn::MulAdd(hn::Zero(f), hn::Add(x, y), sum);
+  }
+  odd = hn::GetLane(hn::SumOfLanes(f, sum));
+#endif
+  for (std::ptrdiff_t j = i; j < n; ++j) {
+    std::uint32_t bits;
+    std::memcpy(&bits, in + j, sizeof bits);
+    out[j] =
+        static_cast<std::uint16_t>((bits + ((seed + (first + static_cast<std::uint32_t>(j)) * step) >> 16)) >> 16);
+    odd += 0 * in[j];
+  }
+  // The sum may have carried a NaN over to something else.
+  for (std::ptrdiff_t j = 0; odd != 0 && j < n; ++j)
+    if (in[j] != in[j]) out[j] = 0x7fc0u;
+}
+
+inline void widen_i8(std::ptrdiff_t n, const std::int8_t* HWY_RESTRICT in, float scale, float* HWY_RESTRICT out) {
+  const HalfBits::F f;
+  const HalfBits::S s;
+  const hn::Rebind<std::int8_t, HalfBits::F> b;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f));
+  const auto by = hn::Set(f, scale);
+  std::ptrdiff_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Mul(by, hn::ConvertTo(f, hn::PromoteTo(s, hn::LoadU(b, in + i)))), f, out + i);
+  for (; i < n; ++i) out[i] = scale * static_cast<float>(in[i]);
+}
+
+inline float narrow_i8(std::ptrdiff_t n, const float* HWY_RESTRICT in, std::int8_t* HWY_RESTRICT out) {
+  const HalfBits::F f;
+  const HalfBits::S s;
+  const hn::Rebind<std::int8_t, HalfBits::F> b;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f));
+  auto most = hn::Zero(f), odd = hn::Zero(f);  // odd: 0, or NaN if a number is not finite
+  std::ptrdiff_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto x = hn::LoadU(f, in + i);
+    most = hn::Max(most, hn::Abs(x)), odd = hn::Add(odd, hn::Sub(x, x));
+  }
+  float top = hn::GetLane(hn::MaxOfLanes(f, most)), bad = hn::GetLane(hn::SumOfLanes(f, odd));
+  for (; i < n; ++i) top = std::max(top, std::abs(in[i])), bad += in[i] - in[i];
+  const float inverse = top > 0 && bad == 0 ? 127 / top : 0;
+  const bool tiny = !(inverse <= std::numeric_limits<float>::max());  // a row of denormal numbers is zero
+  const auto by = hn::Set(f, tiny ? 0.0f : inverse);
+  for (i = 0; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::DemoteTo(b, hn::NearestInt(hn::Mul(by, hn::LoadU(f, in + i)))), b, out + i);
+  for (; i < n; ++i) {
+    HWY_ALIGN float from[HWY_MAX_BYTES / sizeof(float)] = {};
+    HWY_ALIGN std::int32_t to[HWY_MAX_BYTES / sizeof(float)];
+    from[0] = in[i];
+    hn::Store(hn::NearestInt(hn::Mul(by, hn::Load(f, from))), s, to);
+    out[i] = static_cast<std::int8_t>(to[0]);
+  }
+  return bad != 0 || bad != bad ? std::numeric_limits<float>::quiet_NaN() : tiny ? 0.0f : top / 127;
+}
+
 template <class T>
 const HalfSimd* HalfTable() {
-  static constexpr HalfSimd table{widen_bf16, widen_f16, narrow_bf16, narrow_f16};
+  static constexpr HalfSimd table{widen_bf16, widen_f16, narrow_bf16, narrow_f16, round_bf16, widen_i8, narrow_i8};
   return &table;
 }
 

@@ -21,6 +21,13 @@ struct HalfSimd {
   void (*widen_f16)(Size n, const std::uint16_t* in, float* out);
   void (*narrow_bf16)(Size n, const float* in, std::uint16_t* out);
   void (*narrow_f16)(Size n, const float* in, std::uint16_t* out);
+  /// Narrowing at random: up with the probability that makes the mean exact, so that what is far below a rounding still
+  /// adds up over many tokens. Number first + i of an array gets the bits of (seed, first + i), on every instruction set.
+  void (*round_bf16)(Size n, const float* in, std::uint32_t seed, std::uint32_t first, std::uint16_t* out);
+  /// out = scale in
+  void (*widen_i8)(Size n, const std::int8_t* in, float scale, float* out);
+  /// out = in / scale to the nearest; returns the scale, max |in| / 127. Numbers that are not finite make it NaN.
+  float (*narrow_i8)(Size n, const float* in, std::int8_t* out);
 };
 
 /// The table for the instruction set of `simd`. Does not allocate.

@@ -17,9 +17,9 @@ Declaration gla() {
   d.info.paper = "Yang, Wang, Shen, Panda, Kim 2023, arXiv 2312.06635";
   d.info.equation = "S_t = diag(exp(gk_t)) S_{t-1} + k_t v_t' ;  o_t = S_t' (c q_t)";
   d.info.scale = "c = 1/sqrt(K) on q";
-  d.info.traps = {
-      "A gate per key channel is no longer a weight on pairs but a forgetting of the rows of S.",
-      "Strong gates overflow in forms that divide by cumulative gates; here no exponent is ever above 12."};
+  d.info.traps = {"A gate per key channel is no longer a weight on pairs but a forgetting of the rows of S.",
+                  "Strong gates overflow in forms that divide by cumulative gates; here gates are followed in "
+                  "frames, so that no factor ever leaves the numbers."};
   d.info.inputs = {
       query(), key(), value(), {"gk", "B T H K", "log of the factor on each key channel", Range::log_gate}};
   d.info.outputs = {output()};

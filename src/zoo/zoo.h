@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -86,6 +87,8 @@ void apply_causal_setting(Declaration&, const std::map<std::string, std::string>
 
 /// All declarations, in the order of the documentation.
 std::span<const Declaration> declarations();
+/// Names of layers that were left out of the build (TTR_LAYERS, cmake/slim.cmake); empty in a whole one.
+std::span<const std::string_view> left_out();
 
 // Inputs that many layers share.
 inline InputInfo query(Range range = Range::normal) { return {"q", "B T G K", "query", range}; }

@@ -1,5 +1,7 @@
 #include "families/common/choice.h"
 
+#include <algorithm>
+
 namespace ttr::families {
 
 static_assert(
@@ -12,6 +14,10 @@ static_assert(
       return true;
     }(),
     "the rows of a family in choice_table.inc are sorted");
+
+static_assert(std::all_of(std::begin(detail::choice_rows), std::end(detail::choice_rows),
+                          [](const detail::ChoiceRow& row) { return row.forward.from > 1; }),
+              "one token is recurrent");
 
 // The rows of a family are sorted by the size of a vector, then by that of the state. Of the widest vectors that are not
 // wider, or the narrowest; of the smallest state that is not smaller, or the largest.

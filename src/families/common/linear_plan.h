@@ -3,6 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <new>
+#include <type_traits>
+#include <utility>
 
 #include "families/claim.h"
 #include "families/families.h"
@@ -66,6 +69,24 @@ struct LinearCalls {
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
     return F::forward(o, F::problem(o, state), form, work);
   }
+  // The arguments of a forward, with the problem that they are.
+  struct Ready {
+    Ready(const Plan::Body& body, const Step& step, const Binding<T>& b, State state, Form f, Workspace w)
+        : args(body, step, b), problem(F::problem(args, state)), form(f), work(w) {}
+    KernelArgs<T> args;
+    decltype(F::problem(std::declval<const KernelArgs<T>&>(), State{})) problem;
+    Form form;
+    Workspace work;
+  };
+  static void ready(const Plan::Body& body, const Step& step, const Binding<T>& b, State state, Form form,
+                    Workspace work, void* memory) noexcept {
+    static_assert(std::is_trivially_destructible_v<Ready>);
+    new (memory) Ready(body, step, b, state, form, work);
+  }
+  static Status go(const void* memory) noexcept {
+    const Ready& r = *static_cast<const Ready*>(memory);
+    return F::forward(r.args, r.problem, r.form, r.work);
+  }
   static Status backward(const KernelArgs<T>& o, const Call& call, Form form, Arena arena) noexcept {
     return backward_with(o, call, form, arena, [](auto&) {});
   }
@@ -84,14 +105,52 @@ struct LinearCalls {
   }
 };
 
+/// The forward and backward of such a struct that only hand a problem on to its kernel,
+///
+///   Forward(problem, form, chunk, simd, work) ,  Backward(problem, gradient, form, chunk, simd, work)
+///
+/// with the loops of T or, where a kernel counts in double whatever T is, of double; solvers have no chunk.
+template <class T, auto Forward, auto Backward>
+struct HandsOn {
+  template <class Problem>
+  static Status forward(const KernelArgs<T>& o, const Problem& p, Form form, Workspace work) noexcept {
+    return call<Forward>(o, form, work, p);
+  }
+  template <class Problem, class Gradient>
+  static Status backward(const KernelArgs<T>& o, const Problem& p, const Gradient& d, Form form,
+                         Workspace work) noexcept {
+    return call<Backward>(o, form, work, p, d);
+  }
+
+ private:
+  template <auto Kernel, class... Data>
+  static Status call(const KernelArgs<T>& o, Form form, Workspace work, const Data&... data) noexcept {
+    using Own = decltype(Kernel);
+    const int chunk = o.body().options.chunk;
+    if constexpr (std::is_invocable_v<Own, const Data&..., Form, int, const Simd<T>&, Workspace>)
+      return Kernel(data..., form, chunk, simd_of<T>(o.body()), work);
+    else if constexpr (std::is_invocable_v<Own, const Data&..., Form, int, const Simd<double>&, Workspace>)
+      return Kernel(data..., form, chunk, simd_of<double>(o.body()), work);
+    else return Kernel(data..., form, simd_of<double>(o.body()), work);
+  }
+};
+
+/// F::only_places: problem() reads nothing to make a problem but places, so that a prepared call can keep it.
 template <template <class> class F, class T>
 constexpr KernelCalls<T> linear_calls_of(const SegmentCalls<T>* segments = nullptr) {
   using Family = LinearCalls<T, F<T>>;
-  return {.workspace = Family::workspace,
-          .forward = Family::forward,
-          .backward = Family::backward,
-          .team_workspace = Family::in_teams ? Family::team_workspace : nullptr,
-          .segments = segments};
+  if constexpr (is_built<T>) {
+    KernelCalls<T> calls = {.workspace = Family::workspace,
+                            .forward = Family::forward,
+                            .backward = Family::backward,
+                            .team_workspace = Family::in_teams ? Family::team_workspace : nullptr,
+                            .segments = segments};
+    if constexpr (requires { F<T>::only_places; })
+      calls.ready_bytes = sizeof(typename Family::Ready), calls.ready = Family::ready, calls.go = Family::go;
+    return calls;
+  } else {
+    return {};
+  }
 }
 
 /// [B, T, H] of a view whose rows are single numbers.

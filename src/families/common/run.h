@@ -78,6 +78,7 @@ void for_sequences(const typename Family::Problem& p, Form form, int chunk, bool
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     Arena arena(work);
     const std::ptrdiff_t time = sequences[i].end - sequences[i].begin;
+    if (time == 0 && !backward) continue;  // slots that pause: a step of one of many costs what it costs alone
     const Schedule plan = schedule<Family>(shape, vector_bytes, form, chunk, time, backward);
     if constexpr (present<typename Family::Map>)
       if (plan.scan > 0) {

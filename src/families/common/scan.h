@@ -14,7 +14,7 @@
 // The parts of 1 and 3 do not wait for each other: a team does them (team.h), and a large step of 2. B_j is the segment
 // run from a zero state. A_j is carried as a log where it is a number (ScalarMap) or diagonal (DiagonalMap); where it is
 // dense it is the segment run on the identity without values (DenseMap), which is the family's own algebra: never an
-// inverse. A state of several parts is one column [S; Z].
+// inverse. A family whose tokens have work that A_j and B_j share makes both in one run: make(.., A, B). A state of several parts is one column [S; Z].
 //
 // Strong gates: A underflows to zero where the state has faded as well, and no map is divided by. Maps of layers whose
 // steps grow are as large as what they do to a state.
@@ -356,6 +356,8 @@ class LinearScan {
       report();
     }
     void make(const Sequence& n, T* m, bool) {
+      if constexpr (requires { map_.make(*scan.problem, n, scan.head, m, m); })
+        return map_.make(*scan.problem, n, scan.head, m, m + size);  // what has no answer is said by run()
       map_.make(*scan.problem, n, scan.head, m);
       std::fill_n(m + size, scan.state, T(0));
       run_.forward(*scan.problem, n, scan.head, sizes.at(m + size), false);

@@ -96,6 +96,9 @@ struct Schedule {
 template <class Family>
 Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::ptrdiff_t time, bool backward,
                   bool longest = false) {
+  // One token is a step of the recurrence (choice.cc asserts it): decoding does not look at the table.
+  if (time <= 1 && !backward && (form == Form::best || form == Form::step || form == Form::recurrent))
+    return {false, 1};
   const Choice best = [&] {
     if constexpr (requires { Family::tuned; })
       return choice(Family::tuned, vector_bytes, x.key_dim, x.chosen_by ? x.chosen_by : x.value_dim, backward);

@@ -22,6 +22,9 @@ Status for_each_head(const KernelArgs<T>& o, std::ptrdiff_t size, Run&& run) noe
   return Status::ok;
 }
 
+// A slot that pauses: a forward call has nothing to do for it.
+inline bool pauses(std::span<const Sequence> one) { return one.front().begin == one.front().end; }
+
 // Tokens of a segment of a scan, or between kept states.
 inline int chunk_of(const Plan::Body& body, Form form) {
   return form == Form::scan ? body.options.chunk : body.chunk;

@@ -119,6 +119,30 @@ void Rotate(Size K, Size V, const T* a_re, const T* a_im, const T* k, const T* v
   else RotateRows<T, false>(K, V, a_re, a_im, k, v, q, re, im, o);
 }
 
+template <class T, bool kAfter>
+void Products(Size count, Size n, const T* a_re, const T* a_im, const T* x, Size ld, T* A_re, T* A_im, T* out_re,
+              T* out_im) {
+  ForVectors<T>(n, [&](Size i, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    Vec<T> re = LoadMaybe<part>(A_re + i, lanes), im = LoadMaybe<part>(A_im + i, lanes);
+    const auto put = [&](Size t) HWY_ATTR {
+      const Vec<T> row = LoadMaybe<part>(x + t * ld + i, lanes);
+      StoreMaybe<part>(hn::Mul(row, re), out_re + t * n + i, lanes);
+      StoreMaybe<part>(hn::Mul(row, im), out_im + t * n + i, lanes);
+    };
+    for (Size step = 0; step < count; ++step) {
+      const Size t = kAfter ? step : count - 1 - step;
+      if (!kAfter) put(t);
+      const Vec<T> c = LoadMaybe<part>(a_re + t * n + i, lanes), s = LoadMaybe<part>(a_im + t * n + i, lanes);
+      const Vec<T> turned = kAfter ? hn::MulAdd(c, re, hn::Mul(s, im)) : hn::MulSub(c, re, hn::Mul(s, im));
+      im = kAfter ? hn::MulSub(c, im, hn::Mul(s, re)) : hn::MulAdd(c, im, hn::Mul(s, re));
+      re = turned;
+      if (kAfter) put(t);
+    }
+    StoreMaybe<part>(re, A_re + i, lanes), StoreMaybe<part>(im, A_im + i, lanes);
+  });
+}
+
 // e^{a - max(a, b)} and e^{b - max(a, b)}: one of them is 1.
 template <class T>
 HWY_INLINE void Shares(Vec<T> a, Vec<T> b, Vec<T>& of_a, Vec<T>& of_b) {
@@ -159,6 +183,8 @@ const ScanSimd<T>* ScanTable() {
       .turn_back = TurnBack<T>,
       .polar = Polar<T>,
       .rotate = Rotate<T>,
+      .products_before = Products<T, false>,
+      .products_after = Products<T, true>,
       .mean = Mean<T>,
   };
   return &table;

@@ -32,6 +32,13 @@ struct ScanSimd {
   void (*rotate)(Size K, Size V, const T* a_re, const T* a_im, const T* k, const T* v, const T* q, T* re, T* im,
                  T* o);
 
+  /// Running products of the factors a [count, n] of count tokens, times the rows x of those (at a distance ld):
+  ///   before   i from the last to the first:  out_i = x_i A , then A <- a_i A
+  ///   after    i from the first to the last:  A <- conj(a_i) A , then out_i = x_i A          out [count, n] complex
+  using Products = void (*)(Size count, Size n, const T* a_re, const T* a_im, const T* x, Size ld, T* A_re, T* A_im,
+                            T* out_re, T* out_im);
+  Products products_before, products_after;
+
   /// One token of n weighted means (families/elementwise/weighted_mean/weighted_mean.h). u = null: no outputs.
   void (*mean)(Size n, const T* k, const T* v, const T* w, const T* u, T* alpha, T* beta, T* exponent, T* o);
 };

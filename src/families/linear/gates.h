@@ -16,30 +16,40 @@
 // overflows or cancels for g <= 0. A gate with a zero inner stride is the same for all channels: then D_ij is a
 // number, and the three are plain products with the matrix of these numbers as a factor.
 //
-// Gentle gates are the common case, and they need no blocks: where |G_i| <= 12 for all rows and channels, D_ij = up_i
-// down_j with up = e^G and down = e^-G within e^12, and the three are plain products of scaled panels. Both factors
-// come from the same sums, so a term loses the rounding of an exponent of at most 12, as much as a few tokens of the
-// recurrence. `reach` says how many tokens are bounded. That is known token by token, so that a strong gate, or NaN,
-// does not change a bit of what lies before it.
+// Most gates need no blocks: as long as |G_i| <= 55 for all rows and channels, D_ij = up_i down_j with up = e^G and
+// down = e^-G, and the three are plain products of scaled panels. Both factors have the accuracy of an exponential
+// whatever G is (frames-inl.h), and nothing cancels: what a writer leaves behind is as large as it is to the newest
+// reader. Inputs may be as large as 1e14 in float before a product with e^55 overflows. How tokens are bounded:
+//
+//   reach    the first tokens, as many as are; known token by token, so that a strong gate, or NaN, does not change a
+//            bit of what lies before it
+//   frames   all tokens between gates of less than e^-55, in frames whose G starts anew: what sweeps over a state use,
+//            where a new frame costs one product per row (groups-inl.h). As causal as reach.
+//   pieces   equal parts of a chunk, each with G from the middle of what it runs through, so that |G| may be 88: for
+//            replays and backward passes, which know the future. The state at the start of a piece has then a factor
+//            too, start(). A few channels that run further are kept apart (apart.h).
 //
 // Traps: above the diagonal P is undefined; rows of G beyond c are; the closing of a gate is not undone by dividing.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "families/common/scratch.h"
+#include "families/linear/apart.h"
 #include "families/linear/state_simd.h"
 #include "simd/simd.h"
 #include "ttr/view.h"
 
 namespace ttr::families {
 
-inline constexpr double bounded_limit = 12;  // of a sum of gates, either way
+inline constexpr double bounded_limit = 55;  // of a sum of gates, either way
+inline constexpr double mild_limit = 30;     // beyond, a frame ends with its group, that the next may have any gates
+inline constexpr double centred_limit = 44;  // of a sum of gates, from its middle
 inline constexpr std::ptrdiff_t shortest_bounded =
     8;  // tokens between cuts; with fewer the state's updates cost too much
-
-enum class Reader { after, before };  // sees the gate of its own token, or does not
 
 template <class T>
 class Gates {
@@ -48,7 +58,7 @@ class Gates {
 
   /// Up to `chunk` tokens; possible: there may be gates at all.
   Gates(const Simd<T>& simd, int dim, Size chunk, bool possible, bool backward, Arena& arena)
-      : s(simd), through(state_simd(simd)), D(dim), C(chunk) {
+      : s(simd), through(state_simd(simd)), D(dim), C(chunk), apart_(simd, dim, chunk, possible && backward, arena) {
     moved = arena.take<T>(C * D);
     if (!possible || C == 0) return;
     a = arena.take<T>(std::max((C + 1) * D, 2 * C)), to_block = arena.take<T>(C * D),
@@ -57,19 +67,82 @@ class Gates {
     rows = arena.take<T>(block * D), ones = arena.take<T>(block);
     unit = arena.take<T>(block * block), corner = arena.take<T>(block * block);
     factor = arena.take<T>(C * C), weighted = arena.take<T>(C * C);
-    up = arena.take<T>((C + 1) * D), down = arena.take<T>((C + 1) * D);
+    up = arena.take<T>((C + 1) * D), down = arena.take<T>((C + 1) * D), ends_ = arena.take<Size>(C);
+    if (backward) centres = arena.take<T>(most_pieces * D);
     if (backward) delta = arena.take<double>(C * D), sums = arena.take<double>(D);
   }
 
   /// How many of the tokens begin .. begin+c-1 are bounded (0: there are no gates, or one for all channels). For as
   /// many up_rows, down_rows, over and add_gradient hold; the rest is after `load`.
   Size reach(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
-    bounded = on = g && g.stride[3] != 0, even = false;
+    bounded = on = g && g.stride[3] != 0, even = centred = false, frames_ = 0;
     if (!on) return 0;
-    Size ld;
-    const T* const gates = contiguous(s, g, row, begin, c, h, static_cast<int>(D), a, &ld);
-    return s.gate_reach(c, D, gates, ld, static_cast<T>(bounded_limit), up, down);
+    return factors_of(gates_of(g, row, begin, c, h), 0, c, nullptr, static_cast<T>(bounded_limit));
   }
+
+  /// The same for tokens in frames whose groups have `group` tokens. A token behind the last frame is alone beyond the
+  /// limits, and `alone` says how many there are in a row.
+  Size frames(const View<const T, 4>& g, Size row, Size begin, Size c, int h, Size group) {
+    bounded = on = g && g.stride[3] != 0, even = centred = false, frames_ = 0;
+    if (!on) return 0;
+    const Rows rows_of = gates_of(g, row, begin, c, h);
+    if (!strong && factors_of(rows_of, 0, c, nullptr, static_cast<T>(mild_limit)) == c) {
+      ends_[0] = c, frames_ = 1;
+      return c;
+    }
+    // The same frames whichever way they are found; the last chunk only tells which to try first.
+    const Size n = through.gate_frames(c, D, rows_of.data, rows_of.ld, group, static_cast<T>(mild_limit),
+                                       static_cast<T>(bounded_limit), rows, ends_, &frames_);
+    strong = frames_ > 1 || n < c;
+    for (Size i = 0; i < frames_; ++i)
+      factors_of(rows_of, i == 0 ? 0 : ends_[i - 1], ends_[i], nullptr, static_cast<T>(bounded_limit));
+    return n;
+  }
+  Size frame_count() const { return frames_; }
+  const Size* frame_ends() const { return ends_; }
+  Size alone(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    const Rows gates = gates_of(g, row, begin, c, h);
+    for (Size i = 0; i < c; ++i) {
+      bool beyond = false;
+      for (Size j = 0; j < D; ++j) beyond |= !(std::abs(gates.data[i * gates.ld + j]) <= T(bounded_limit));
+      if (!beyond) return i;
+    }
+    return c;
+  }
+
+  /// Tokens of a piece where equal parts of tokens begin .. begin+c-1 are bounded around their middles: the longest of
+  /// a few lengths; 0: none. For each piece load_piece comes before its factors.
+  Size pieces(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    bounded = on = g && g.stride[3] != 0, even = centred = false, frames_ = 0;
+    if (!on) return 0;
+    const Rows gates = gates_of(g, row, begin, c, h);
+    for (const Size parts : {1, 2, 3, 4, 6, 8}) {
+      const Size length = (c + parts - 1) / parts;
+      if (parts > 1 && length < shortest_piece) break;
+      const int fit = through.gate_centres(c, D, gates.data, gates.ld, length, static_cast<T>(mild_limit),
+                                           static_cast<T>(centred_limit), centres);
+      centred = fit == 2;
+      if (fit > 0 || keep_apart(gates, c, length)) return length;
+    }
+    apart_.clear();
+    return 0;
+  }
+  Apart<T>& apart() { return apart_; }
+  /// Piece i, of tokens begin .. begin+c-1.
+  void load_piece(const View<const T, 4>& g, Size row, Size begin, Size c, int h, Size i) {
+    find_apart(i);
+    const T* const centre = centred ? rows : nullptr;
+    const Rows gates = gates_of(g, row, begin, c, h);
+    factors_of(gates, 0, c, centre, static_cast<T>(bounded_limit));
+    apart_.load_gates(c, gates.data, gates.ld, up + D, down + D, D);
+    if (!centred) return;
+    s.exp(D, centre, down), s.scale(D, T(-1), centre, up), s.exp(D, up, up);
+  }
+  static constexpr Size most_pieces = 8, shortest_piece = 4;
+  /// The factors of channels apart are 1 from now on: their panels and gradients are finished.
+  void open_apart(Size c) { apart_.open(c, up + D, D), apart_.open(c + 1, up, D), apart_.open(c, down + D, D); }
+  /// Pieces: what the state at the start is multiplied by, [D]; null: 1.
+  const T* start() const { return centred ? down : nullptr; }
 
   /// The gates of tokens begin .. begin+c-1, however strong; a view without data: all open.
   void load(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
@@ -102,7 +175,14 @@ class Gates {
 
   bool gated() const { return on; }
   /// Gentle tokens: the factors of readers and of writers, [c,D].
-  const T* up_rows(Reader reader) const { return reader == Reader::after ? up + D : up; }
+  const T* up_rows(Reader reader) {
+    if (reader == Reader::after) return up + D;
+    if (frames_ < 2) return up;
+    // A frame starts with 1, not with the end of the one before.
+    std::copy_n(up, ends_[frames_ - 1] * D, head);
+    for (Size i = 0; i + 1 < frames_; ++i) std::fill_n(head + ends_[i] * D, D, T(1));
+    return head;
+  }
   const T* down_rows() const { return down + D; }
   /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
   const T* over(Size c) const { return (bounded ? up : head) + c * D; }
@@ -243,6 +323,46 @@ class Gates {
   static constexpr Size block = 16;
   bool in_blocks() const { return on && !even; }
 
+  struct Rows {
+    const T* data;
+    Size ld;
+  };
+  Rows gates_of(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
+    Rows found;
+    found.data = contiguous(s, g, row, begin, c, h, static_cast<int>(D), a, &found.ld);
+    return found;
+  }
+  // Whether the channels that do not fit into pieces of this length, whose centres are NaN, can be kept apart: there are
+  // few of them in every piece, and their gates are numbers, none of which grows.
+  bool keep_apart(const Rows& g, Size c, Size length) {
+    for (Size i = 0; i * length < c; ++i) {
+      if (!find_apart(i)) return false;
+      for (Size n = 0; n < apart_.count(); ++n)
+        for (Size t = i * length; t < std::min(c, (i + 1) * length); ++t) {
+          const T gate = g.data[t * g.ld + apart_.channel(n)];
+          if (!(gate <= T(0) && gate >= std::numeric_limits<T>::lowest())) return false;
+        }
+      for (Size j = 0; j < D; ++j) centred |= rows[j] != T(0);
+    }
+    return true;
+  }
+  // The channels apart of piece i, and the centres of the others in `rows`.
+  bool find_apart(Size i) {
+    apart_.clear();
+    for (Size j = 0; j < D; ++j) {
+      const T centre = centres[i * D + j];
+      rows[j] = std::isnan(centre) ? T(0) : centre;
+      if (std::isnan(centre) && !apart_.add(j)) return false;
+    }
+    return true;
+  }
+  // The rows of up and down behind the tokens of a frame or piece; how many of them are within the limit.
+  Size factors_of(const Rows& g, Size begin, Size end, const T* centre, T limit) {
+    if (begin == 0) std::fill_n(up, D, T(1)), std::fill_n(down, D, T(1));
+    return through.gate_factors(end - begin, D, g.data + begin * g.ld, g.ld, centre, limit, up + (begin + 1) * D,
+                                down + (begin + 1) * D);
+  }
+
   const T* factors(Reader reader) const { return reader == Reader::after ? head + D : head; }
   const T* times(Size c, const T* by, const T* x, T* out) {
     if (!on) return x;
@@ -284,9 +404,14 @@ class Gates {
   const Simd<T>& s;
   const StateSimd<T>& through;
   Size D, C;
-  bool on = false, even = false, bounded = false;  // are there gates; one for all channels; sums within bounded_limit
-  T* moved;                                        // the other side of a product, decayed to the block at hand
-  T* a = nullptr;                                  // e^g, and a row of ones behind
+  bool on = false, even = false, bounded = false;  // are there gates; one for all channels; sums within a limit
+  bool strong = false, centred = false;            // several frames; pieces have centres
+  Size frames_ = 0;
+  Size* ends_ = nullptr;
+  Apart<T> apart_;
+  T* centres = nullptr;
+  T* moved;                                      // the other side of a product, decayed to the block at hand
+  T* a = nullptr;                                // e^g, and a row of ones behind
   T *to_block = nullptr, *from_block = nullptr;  // from the row back to before its block; from it to the block's end
   T *head = nullptr, *tail = nullptr;            // e^G with a row of ones in front; e^{G_c - G}
   T *rows = nullptr, *ones = nullptr, *unit = nullptr, *corner = nullptr;

@@ -7,7 +7,8 @@
 //   for the rows i:   s = S_i ;  for the tokens t of the group:  s += k_ti u_t ,  o_t += q_ti s      S_i = s
 //
 // Without reads (x = null) a group has four tokens where there are 32 registers, else two, and the bits do not depend
-// on the groups. With reads it has two tokens, because u_t must be known before the row comes by: the first needs what
+// on the groups. At the end of a frame the row has a factor before it is stored: gates that are too strong to be in the keys
+// and queries of a whole chunk cost one product per row and frame. With reads it has two tokens, because u_t must be known before the row comes by: the first needs what
 // the state before the group tells it, which the group before has summed on its way, the second also what the first
 // has written,
 //
@@ -34,7 +35,7 @@ constexpr bool kManyRegisters = true;
 #else
 constexpr bool kManyRegisters = false;
 #endif
-constexpr Size kPairsAtOnce = 32;  // whose products of keys are held
+constexpr Size kTokensAtOnce = 64;  // whose steps are held
 
 template <Erase kErase>
 constexpr int GroupTokens() {
@@ -49,6 +50,14 @@ constexpr int GroupVectors() {
 template <class T>
 struct Near {
   T k = 0, y = 0;
+};
+
+// A group: its first token, how many it has, and the factors of the rows behind it, where a frame ends; else null.
+template <class T>
+struct Step {
+  Size t, size;
+  const T* late;
+  Near<T> near;
 };
 
 // Where a group finds its panel and where it leaves it.
@@ -72,9 +81,9 @@ HWY_INLINE void ReadTwo(Size K, const T* x0, const T* x1, const T* S, Size lds, 
   }
 }
 
-// Tokens t .. t+R-1; `next` comes with what they read and, if kMore, leaves with what the two behind them will. If not,
+// Tokens t .. t+R-1; `next` comes with what they read and, if kMore, leaves with what the two behind them will. If kLate
 // the rows of the state have a factor at the end, late[i late_step].
-template <Erase kErase, Query kQuery, bool kMore, int R, int NV, bool kPart, class T>
+template <Erase kErase, Query kQuery, bool kMore, bool kLate, int R, int NV, bool kPart, class T>
 HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Size lanes, Place<T> from, Place<T> to,
                       Near<T> near, const T* x0, const T* x1, const T* late, Size late_step, T* o, Size ldo,
                       Vec<T> (&next)[2][NV]) {
@@ -127,21 +136,21 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
           TTR_UNROLL for (int v = 0; v < NV; ++v) out[r][v] = hn::MulAdd(qi, s[v], out[r][v]);
         }
       }
+      if constexpr (kLate) {
+        const Vec<T> factor = hn::Set(d, *late);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = hn::Mul(factor, s[v]);
+      }
       if constexpr (kNext) {
         const Vec<T> xi0 = hn::Set(d, *x0), xi1 = hn::Set(d, *x1);
         TTR_UNROLL for (int v = 0; v < NV; ++v) next[0][v] = hn::MulAdd(xi0, s[v], next[0][v]);
         TTR_UNROLL for (int v = 0; v < NV; ++v) next[1][v] = hn::MulAdd(xi1, s[v], next[1][v]);
-      }
-      if constexpr (!kMore) {
-        const Vec<T> factor = hn::Set(d, *late);
-        TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = hn::Mul(factor, s[v]);
       }
       TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(s[v], to.data + v * L, lanes);
       from.data += from.ld, to.data += to.ld, ++k;
       if constexpr (kQuery != Query::none) ++q;
       if constexpr (kErase == Erase::other) ++y;
       if constexpr (kNext) ++x0, ++x1;
-      if constexpr (!kMore) late += late_step;
+      if constexpr (kLate) late += late_step;
     }
   };
   constexpr int products = 1 + (kQuery != Query::none) + kNext + (kErase == Erase::other);
@@ -168,52 +177,80 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
 
 // A panel of S, of which all groups but the last leave their rows in `panel`.
 template <Erase kErase, Query kQuery, int NV, bool kPart, class T>
-HWY_NOINLINE void GroupPanel(const typename StateSimd<T>::Group& x, Size begin, Size end, Size j, Size lanes,
-                             Place<T> S, Place<T> panel, const Near<T>* near, T* o, Size ldo) {
+HWY_NOINLINE void GroupPanel(const typename StateSimd<T>::Group& x, const Step<T>* steps, Size count, Size j,
+                             Size lanes, Place<T> S, Place<T> panel, T* o, Size ldo) {
   constexpr int R = GroupTokens<kErase>();
+  constexpr bool kReads = kErase != Erase::none;
   const T one = 1;
-  const bool scaled = x.late && end == x.n;
-  const T* const late = scaled ? x.late : &one;
-  const Size late_step = scaled ? x.late_step : 0;
-  const auto reader = [&](Size t) { return kErase == Erase::none ? nullptr : x.x + std::min(t, end - 1) * x.ldx; };
+  const Size end = steps[count - 1].t + steps[count - 1].size;
+  const auto reader = [&](Size t) { return kReads ? x.x + std::min(t, end - 1) * x.ldx : nullptr; };
   Vec<T> next[2][NV];
-  if constexpr (kErase != Erase::none)
-    ReadTwo<NV, kPart>(x.K, reader(begin), reader(begin + 1), S.data, S.ld, lanes, next);
+  if constexpr (kReads) ReadTwo<NV, kPart>(x.K, reader(steps->t), reader(steps->t + 1), S.data, S.ld, lanes, next);
   Place<T> from = S;
-  Size t = begin;
-  for (; t + R < end; t += R, from = panel)
-    Group<kErase, kQuery, true, R, NV, kPart, T>(x, t, j, lanes, from, panel, near[(t - begin) / 2], reader(t + R),
-                                                 reader(t + R + 1), nullptr, 0, o, ldo, next);
-  if (t + R == end)
-    return Group<kErase, kQuery, false, R, NV, kPart, T>(x, t, j, lanes, from, S, near[(t - begin) / 2], nullptr,
-                                                         nullptr, late, late_step, o, ldo, next);
-  for (; t < end; ++t, from = panel) {  // fewer than a group; where there are reads, one
-    const bool last = t + 1 == end;
-    Group<kErase, kQuery, false, 1, NV, kPart, T>(x, t, j, lanes, from, last ? S : panel, {}, nullptr, nullptr,
-                                                  last ? late : &one, last ? late_step : 0, o, ldo, next);
+  for (const Step<T>* step = steps; step != steps + count; ++step, from = panel) {
+    const bool last = step + 1 == steps + count;
+    const T* const late = step->late ? step->late : &one;
+    const Size late_step = step->late ? x.late_step : 0, t = step->t;
+    const T *const x0 = reader(t + step->size), *const x1 = reader(t + step->size + 1);
+    const Place<T> to = last ? S : panel;
+    // What is not read needs no variant of its own that leaves something for the tokens behind.
+    if (step->size == R) {
+      if (!last && !step->late)
+        Group<kErase, kQuery, true, false, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1, nullptr, 0,
+                                                            o, ldo, next);
+      else if (kReads && !last)
+        Group<kErase, kQuery, kReads, true, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1, late,
+                                                             late_step, o, ldo, next);
+      else
+        Group<kErase, kQuery, false, true, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, nullptr, nullptr,
+                                                            late, late_step, o, ldo, next);
+    } else if (R > 2 && step->size == 2) {
+      Group<kErase, kQuery, false, true, 2, NV, kPart, T>(x, t, j, lanes, from, to, {}, nullptr, nullptr, late,
+                                                          late_step, o, ldo, next);
+    } else if (kReads && !last) {
+      Group<kErase, kQuery, kReads, true, 1, NV, kPart, T>(x, t, j, lanes, from, to, {}, x0, x1, late, late_step, o,
+                                                           ldo, next);
+    } else {
+      Group<kErase, kQuery, false, true, 1, NV, kPart, T>(x, t, j, lanes, from, to, {}, nullptr, nullptr, late,
+                                                          late_step, o, ldo, next);
+    }
   }
+}
+
+// The groups of tokens begin .. end-1, of which `frame` is the first frame that has not ended; how many they are.
+template <Erase kErase, class T>
+HWY_INLINE Size StepsOf(const typename StateSimd<T>::Group& x, Size begin, Size end, Size* frame, Step<T>* steps) {
+  constexpr Size R = GroupTokens<kErase>();
+  Size count = 0;
+  for (Size t = begin; t < end; t += steps[count++].size) {
+    const Size frame_end = x.frames > 0 ? x.ends[*frame] : x.n, left = std::min(frame_end, end) - t;
+    Step<T>& step = steps[count] = {t, left >= R ? R : R > 2 && left >= 2 ? 2 : 1, nullptr, {}};
+    if (kErase != Erase::none && step.size == R) {
+      const T* const reader = x.x + (t + 1) * x.ldx;
+      step.near.k = Dot(x.K, reader, x.k + t * x.ldk);
+      if (kErase == Erase::other) step.near.y = Dot(x.K, reader, x.y + t * x.ldy);
+    }
+    if (t + step.size < frame_end) continue;
+    if (x.late) step.late = x.late + (frame_end - 1) * x.ld_late;
+    ++*frame;
+  }
+  return count;
 }
 
 template <Erase kErase, Query kQuery, class T>
 void GroupSweepOf(const typename StateSimd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
   constexpr Size L = Width<T>();
   constexpr int NV = GroupVectors<kErase>();
-  Near<T> near[kPairsAtOnce];
-  for (Size begin = 0; begin < x.n; begin += 2 * kPairsAtOnce) {
-    const Size end = std::min(begin + 2 * kPairsAtOnce, x.n);
-    if constexpr (kErase != Erase::none) {
-      for (Size t = begin; t + 1 < end; t += 2) {
-        const T* const reader = x.x + (t + 1) * x.ldx;
-        near[(t - begin) / 2].k = Dot(x.K, reader, x.k + t * x.ldk);
-        if (kErase == Erase::other) near[(t - begin) / 2].y = Dot(x.K, reader, x.y + t * x.ldy);
-      }
-    }
+  Step<T> steps[kTokensAtOnce];
+  Size frame = 0;
+  for (Size begin = 0; begin < x.n; begin += kTokensAtOnce) {
+    const Size end = std::min(begin + kTokensAtOnce, x.n), count = StepsOf<kErase, T>(x, begin, end, &frame, steps);
     const auto columns = [&](Size j, Size lanes, auto c) HWY_ATTR {
       using P = decltype(c);
       // Rows a power of two apart share a few sets of L1: a panel of them does not stay there.
       const bool move = panel && lds * static_cast<Size>(sizeof(T)) >= 512;
       const Place<T> there{S + j, lds}, here = move ? Place<T>{panel, P::vectors * L} : there;
-      GroupPanel<kErase, kQuery, P::vectors, P::part, T>(x, begin, end, j, lanes, there, here, near, o, ldo);
+      GroupPanel<kErase, kQuery, P::vectors, P::part, T>(x, steps, count, j, lanes, there, here, o, ldo);
     };
     Size j = 0;
     for (; j + NV * L <= x.V; j += NV * L) columns(j, L, Columns<NV, false>());

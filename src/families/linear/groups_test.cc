@@ -3,6 +3,7 @@
 // not on the groups either.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -52,15 +53,21 @@ constexpr Parts parts[] = {
 template <class T>
 class SimdGroups : public ttr_simd_test::Primitives<T> {
  protected:
-  void check(const Simd<T>& s, const Parts& has, Size n, Size K, Size V) {
-    SCOPED_TRACE(testing::Message() << "n " << n << " K " << K << " V " << V << " part " << &has - parts);
+  // frames: how many tokens they have, by turns; empty: one frame.
+  void check(const Simd<T>& s, const Parts& has, Size n, Size K, Size V, const std::vector<Size>& frames = {}) {
+    SCOPED_TRACE(testing::Message() << "n " << n << " K " << K << " V " << V << " part " << &has - parts << " frames "
+                                    << frames.size());
+    std::vector<Size> ends;
+    for (Size t = 0; !frames.empty() && t < n;)
+      ends.push_back(t = std::min(n, t + frames[ends.size() % frames.size()]));
+    const auto ends_at = [&](Size t) { return t == n || std::find(ends.begin(), ends.end(), t) != ends.end(); };
     const double small = 0.4 / std::sqrt(static_cast<double>(K));
     const auto rows = [&](Size m, Size cols, double size) { return Rows<T>(m, cols, this->normals(m * cols), size); };
     const Rows<T> S = rows(K, V, 1), o = rows(n, V, 1);
     Rows<T> k = rows(n, K, small), q = rows(n, K, 1), x = rows(n, K, small), y = rows(n, K, small);
     Rows<T> v = rows(n, V, 1);
     std::vector<T> write = this->normals(n), read = this->normals(n), answer = this->normals(n),
-                   direct = this->normals(n), late = this->normals(K);
+                   direct = this->normals(n), late = this->normals(n * K);
     const T scale = T(0.5);
     std::vector<T> panel(static_cast<std::size_t>(StateSimd<T>::sweep_scratch(K)),
                          std::numeric_limits<T>::quiet_NaN());
@@ -75,7 +82,10 @@ class SimdGroups : public ttr_simd_test::Primitives<T> {
       if (has.read) a.read = read.data() + t;
       if (has.answer) a.answer = answer.data() + t;
       if (has.direct) a.direct = direct.data() + t;
-      if (has.late && t + count == n) a.late = late.data(), a.late_step = has.even ? 0 : 1;
+      if (has.late && ends_at(t + count)) {
+        a.late = late.data() + t * K, a.ld_late = K, a.late_step = has.even ? 0 : 1;
+        if (t == 0 && count == n) a.ends = ends.data(), a.frames = static_cast<Size>(ends.size());
+      }
       ttr::Hints hints;
       hints.pieces[0] = {reinterpret_cast<const char*>(write.data()), 8, 8, n}, hints.count = 1;
       a.hints = scratch ? &hints : nullptr;
@@ -120,10 +130,11 @@ class SimdGroups : public ttr_simd_test::Primitives<T> {
         if (!has.x) {
           ASSERT_EQ(o_whole.at(t, j), o_single.at(t, j));
         }
+        for (Size i = 0; has.late && ends_at(t + 1) && i < K; ++i)
+          column[static_cast<std::size_t>(i)] *= double{late[static_cast<std::size_t>(t * K + (has.even ? 0 : i))]};
       }
       for (Size i = 0; i < K; ++i) {
-        const double factor = has.late && n > 0 ? double{late[static_cast<std::size_t>(has.even ? 0 : i)]} : 1;
-        ASSERT_NEAR(whole.at(i, j), factor * column[static_cast<std::size_t>(i)], this->tolerance(20 * most)) << i;
+        ASSERT_NEAR(whole.at(i, j), column[static_cast<std::size_t>(i)], this->tolerance(20 * most)) << i;
         ASSERT_EQ(whole.at(i, j), place.at(i, j));
         ASSERT_EQ(whole.at(i, j), halves.at(i, j));
         if (!has.x) {
@@ -146,6 +157,9 @@ TYPED_TEST(SimdGroups, AgainstLoops) {
         for (const Size K : {1, 9, 16})
           for (const Size V : {Size{1}, L + 1, 2 * L, 5 * L + 2, apart + 1}) this->check(s, has, n, K, V);
       for (const Size n : {63, 64, 65, 130}) this->check(s, has, n, 17, 3 * L + 1);
+      if (!has.late) continue;
+      for (const std::vector<Size>& frames : {std::vector<Size>{1}, {2}, {4}, {3, 8, 1, 2}, {5, 1, 61}})
+        for (const Size n : {7, 16, 65, 130}) this->check(s, has, n, 9, 3 * L + 1, frames);
     }
   });
 }

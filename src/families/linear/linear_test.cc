@@ -163,6 +163,38 @@ TEST(LinearFamilies, GatesThatCutChunks) {
     }
 }
 
+// Gates that end frames and pieces in every way: with whole groups or within them, for all channels, for one or for one
+// token; and tokens that fit into no frame, now and then or always.
+TEST(LinearFamilies, GatesOfEveryStrength) {
+  struct Kind {
+    const char* name;
+    double rest, channel, token;  // of most gates, of one channel, of one token in 16; 0: as the rest
+  };
+  for (const Terms& terms : all_terms)
+    for (const Kind& kind : {Kind{"-5", 5, 0, 0}, Kind{"mixed", 8, 0, 0}, Kind{"-13", 13, 0, 0},
+                             Kind{"-20", 20, 0, 0}, Kind{"-70", 70, 0, 0}, Kind{"channel -5", 0.1, 5, 0},
+                             Kind{"channel -30", 0.1, 30, 0}, Kind{"channel -60", 0.1, 60, 0},
+                             Kind{"token -20", 0.1, 0, 20}, Kind{"token -80", 0.1, 0, 80}, Kind{"all", 8, 20, 60}}) {
+      const std::string gate = terms.scalar ? "g" : "gk";
+      const Recurrence f = of(terms, 75, 2, 1, 9, 12);
+      if (!f.has(gate)) continue;
+      SCOPED_TRACE(kind.name);
+      Values in = f.draw_values();
+      Doubles& g = in[gate];
+      const std::size_t row = g.size() / 75, width = terms.scalar ? 1 : 9;
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        const double part =
+            0.5 + 0.5 * std::sin(static_cast<double>(i * i % 1009));  // of mixed gates and of the rest
+        double strength = kind.rest == 8 ? kind.rest * part : kind.rest * (1 - 0.01 * part);
+        if (kind.channel > 0 && i % width == width / 2) strength = kind.channel;
+        if (kind.token > 0 && i / row % 16 == 9) strength = kind.token;
+        g[i] = static_cast<float>(-strength);
+      }
+      check_forms(f, Literal(f, in), {{Form::chunk, 16}, {Form::chunk, 32}, {Form::parallel, 0}, {Form::best, 0}});
+      if (HasFatalFailure()) return;
+    }
+}
+
 // A gate with a zero inner stride is one gate for all channels.
 TEST(LinearFamilies, ScalarGates) {
   for (const Terms& terms : channel_terms)

@@ -5,7 +5,8 @@
 //
 //   sweep         one factor for the whole state      state-inl.h
 //   gated_sweep   one for every row and column        state-inl.h
-//   group_sweep   none; two or four tokens at a time  groups-inl.h
+//   group_sweep   at the ends of frames; two or four tokens at a time   groups-inl.h
+//   gate_..       factors of readers and writers      frames-inl.h
 //   .._heads      one token of all heads (decoding)   heads-inl.h
 //
 // Nothing outside the named elements is touched; an element's bits do not depend on its place in a row.
@@ -68,15 +69,35 @@ struct StateSimd {
     const T* answer = nullptr;  // [n], on the outputs as well; null: 1
     bool before = false;        // outputs read the state before the token's write; not with x
     const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
-    const T* late = nullptr;    // factor of row i of the state behind the last token, late[i late_step]; null: 1
-    Size late_step = 1;
+    // Frames of tokens end before these tokens, the last at n (frames = 0: one frame). Behind token t, the last of its
+    // frame, row i of the state has the factor late[t ld_late + i late_step]; late = null: 1.
+    const Size* ends = nullptr;
+    Size frames = 0;
+    const T* late = nullptr;
+    Size ld_late = 0, late_step = 1;
     Hints* hints = nullptr;
   };
   /// Tokens through a state S [K,V] without gates, two or four at a time, one sweep over S for each group:
   ///   r_t = S' x_t ;  S <- S + k_t u_t' (+ y_t r_t') ;  o_t = scale answer_t S' q_t + direct_t v_t
-  /// where u_t = write_t v_t, or with x and without y  u_t = write_t v_t - read_t r_t ; at the end S <- diag(late) S.
+  /// where u_t = write_t v_t, or with x and without y  u_t = write_t v_t - read_t r_t ; at the end of a frame
+  /// S <- diag(late) S. A group has tokens of one frame.
   /// `panel` as in sweep; it is used where rows of S lie so far apart that L1 would not hold a panel of them.
   void (*group_sweep)(const Group&, T* S, Size lds, T* o, Size ldo, T* panel);
+
+  /// up_i = e^{G_i - centre} and down_i = e^{centre - G_i}, both [C,D], for G_i = g_0 + .. + g_i; centre [D], null: 0.
+  /// Returns for how many of the C rows of g all |G_i - centre| up to there are within the limit; where they are not
+  /// within 80, up and down are undefined.
+  Size (*gate_factors)(Size C, Size D, const T* g, Size ldg, const T* centre, T limit, T* up, T* down);
+  /// Divides C tokens into frames over which no |G| exceeds `hard`: a frame ends before a token that would, and behind
+  /// whole groups of tokens where some |G| exceeds `soft`. ends [C] get the first tokens behind the frames, *frames their
+  /// number, sums [D] is scratch. Returns the number of tokens in frames: the one behind them is alone beyond `hard`, or NaN.
+  /// What a token belongs to does not depend on later ones.
+  Size (*gate_frames)(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard, T* sums, Size* ends,
+                      Size* frames);
+  /// Pieces of `piece` tokens (the last may be shorter), each with G from its own start: centres [pieces,D] get the middle
+  /// of what G runs through, 0 where |G| <= mild, NaN where G - centre would exceed the limit. Returns 0 if some G - centre exceeds the limit, 1 if all centres are 0,
+  /// else 2.
+  int (*gate_centres)(Size C, Size D, const T* g, Size ldg, Size piece, T mild, T limit, T* centres);
 
   /// One token of several heads, each with a state of its own: S [heads, K, V]. A row of a matrix is a head, of k and
   /// q a group of heads; a, b and beta have a number for every head. The bits of a sweep of one token for each.

@@ -6,6 +6,7 @@
 #define TTR_LINEAR_STATE_TABLE_INL_H_
 #endif
 
+#include "families/linear/frames-inl.h"
 #include "families/linear/groups-inl.h"
 #include "families/linear/heads-inl.h"
 #include "families/linear/state-inl.h"
@@ -20,6 +21,9 @@ const StateSimd<T>* StateTable() {
       .sweep = Sweep<T>,
       .gated_sweep = GatedSweep<T>,
       .group_sweep = GroupSweep<T>,
+      .gate_factors = GateFactors<T>,
+      .gate_frames = GateFrames<T>,
+      .gate_centres = GateCentres<T>,
       .sweep_heads = SweepHeads<T>,
       .gated_heads = GatedHeads<T>,
       .momentum_heads = MomentumHeads<T>,

@@ -11,6 +11,7 @@
 #include "families/common/scratch.h"
 #include "families/pairs/attention/attention_simd.h"
 #include "families/pairs/problem.h"
+#include "simd/half_simd.h"
 
 namespace ttr::families::pairs {
 
@@ -48,6 +49,32 @@ template <class T>
 void add_rows(const Simd<T>& s, const T* in, Size count, int head, Size dim, const Place<View<T, 4>>& to) {
   if (to.view) add_rows(s, T(1), in, to.row, to.at, count, head, static_cast<int>(dim), to.view);
 }
+
+/// Rows of a list of pairs in fewer bytes, [N, capacity, heads, dim]: bf16, or i8 with a scale per row.
+struct CompactRows {
+  const void* data = nullptr;     // null: the list is of the plan's type
+  const float* scales = nullptr;  // [N, capacity, heads] of i8; null: bf16
+  Size capacity = 0, heads = 0;   // of the whole list, whatever heads a call sees
+  Size dim = 0;
+  explicit operator bool() const { return data != nullptr; }
+
+  /// out [count, dim] = one head of `count` rows from position `at` on
+  void widen(const HalfSimd& convert, Size n, Size at, Size count, int head, float* out) const {
+    Size row = (n * capacity + at) * heads + head;
+    for (Size i = 0; i < count; ++i, row += heads, out += dim) {
+      if (scales) convert.widen_i8(dim, static_cast<const std::int8_t*>(data) + row * dim, scales[row], out);
+      else convert.widen_bf16(dim, static_cast<const std::uint16_t*>(data) + row * dim, out);
+    }
+  }
+  /// Row `at` of head `head` = in [dim]; the list is then not constant.
+  void narrow(const HalfSimd& convert, Size n, Size at, int head, const float* in) const {
+    const Size row = (n * capacity + at) * heads + head;
+    void* const list = const_cast<void*>(data);
+    if (scales)
+      const_cast<float*>(scales)[row] = convert.narrow_i8(dim, in, static_cast<std::int8_t*>(list) + row * dim);
+    else convert.narrow_bf16(dim, in, static_cast<std::uint16_t*>(list) + row * dim);
+  }
+};
 
 /// One sequence of a call.
 struct Layout {
@@ -95,6 +122,32 @@ struct Layout {
     return {of_call, sequence.row, sequence.begin + position - past};
   }
 };
+
+/// Rows of one head from `position` on, where they lie or in `buffer`: of the past, which may be in fewer bytes, or of the
+/// call. `list` of the problem, its compact form, and of the call.
+template <class T>
+const T* rows_at(const Simd<T>& s, const Layout& x, const View<const T, 4>& of_past, const CompactRows& compact,
+                 const View<const T, 4>& of_call, Block block, int head, Size dim, T* buffer, Size* ld) {
+  if constexpr (sizeof(T) == 4)
+    if (compact && block.begin < x.past) {
+      compact.widen(half_simd(s), x.index, block.begin, block.count, head, buffer);
+      *ld = dim;
+      return buffer;
+    }
+  return contiguous(s, x.place(of_past, of_call, block.begin), block.count, head, dim, buffer, ld);
+}
+
+/// The compact form of the past's keys (or values), of families that have one.
+template <class P>
+CompactRows compact_keys(const P& p) {
+  if constexpr (requires { p.compact_k; }) return p.compact_k;
+  else return {};
+}
+template <class P>
+CompactRows compact_values(const P& p) {
+  if constexpr (requires { p.compact_v; }) return p.compact_v;
+  else return {};
+}
 
 /// Families without a window, or that are always causal, do not have these fields.
 template <class P>

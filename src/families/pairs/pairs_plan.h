@@ -8,11 +8,13 @@
 #include <type_traits>
 
 #include "families/common/linear_plan.h"
+#include "families/pairs/layout.h"
 
 namespace ttr::families {
 
 inline constexpr std::string_view list_of_pairs = "the state is the list of pairs, which is not composed but read";
-inline constexpr Traits keeps_pairs = {.keeps_pairs = true, .best = BestForm::chunk_of_any_length};
+inline constexpr Traits keeps_pairs = {
+    .keeps_pairs = true, .answers_on_demand = true, .best = BestForm::chunk_of_any_length};
 
 /// Takes the weights by similarity to the query, and the norms of keys and answers.
 inline void takes_near(Claim& rest) {
@@ -36,8 +38,10 @@ inline int bandwidth_of_weights(Builder& b) {
                              : b.constant(2 * std::sqrt(static_cast<double>(b.shape().key_dim)));
 }
 
-/// The parts of a state that is a list of pairs. `own`: every head has keys and values of its own.
-inline std::vector<StatePart> pairs_kept(Builder& b, int k, int v, bool gates, bool own = false) {
+/// The parts of a state that is a list of pairs. `own`: every head has keys and values of its own. `compact`: the kernel
+/// reads keys and values in fewer bytes, if Options::state_type asks for it; the scales of i8 are the last two parts.
+inline std::vector<StatePart> pairs_kept(Builder& b, int k, int v, bool gates, bool own = false,
+                                         bool compact = false) {
   b.pipeline().history = true;
   const std::ptrdiff_t G = own ? b.shape().heads : b.shape().key_heads;
   const std::string heads = own ? "B N H " : "B N G ";
@@ -45,6 +49,15 @@ inline std::vector<StatePart> pairs_kept(Builder& b, int k, int v, bool gates, b
       {{"k", heads + b.axes(k).back(), "keys of the pairs kept, oldest first"}, {G, b.width(k)}, b.type()},
       {{"v", heads + "V", "values of the pairs kept"}, {G, b.width(v)}, b.type()}};
   if (gates) parts.push_back({{"g", "B N H", "log gates of the pairs kept"}, {b.shape().heads}, b.type()});
+  if (compact && b.options().state_type && b.type() == Type::f32) {
+    parts[0].type = parts[1].type = *b.options().state_type;
+    for (const char* name : {"k", "v"})
+      if (b.options().state_type == Type::i8)
+        parts.push_back({{std::string(name) + "_scale", own ? "B N H" : "B N G",
+                          std::string("what the numbers of ") + name + " are multiples of"},
+                         {G},
+                         Type::f32});
+  }
   for (StatePart& part : parts) part.history = true;
   return parts;
 }
@@ -70,6 +83,21 @@ View<N, 3> without_last(const View<N, 4>& v) {
 template <class N>
 View<N, 4> with_last(const View<N, 3>& v) {
   return {v.data, {v.extent[0], v.extent[1], v.extent[2], 1}, {v.stride[0], v.stride[1], v.stride[2], 0}};
+}
+
+// The same of a list in fewer bytes; `scales`: the part that has them. No data if the plan keeps its own type.
+template <class T, class AnyState>
+pairs::CompactRows compact_history(const KernelArgs<T>& o, AnyState buffer, int index, int scales) {
+  const std::size_t part = static_cast<std::size_t>(o.step().state + index);
+  const StatePart& list = o.body().pipeline.states[part];
+  if (!buffer.data || (list.type != Type::bf16 && list.type != Type::i8)) return {};
+  const StatePlace place = o.body().state_place(buffer, o.step().state + index);
+  const std::ptrdiff_t heads = list.extent[0], dim = list.extent[1];
+  const bool with_scales = list.type == Type::i8;
+  return {with_scales ? static_cast<const void*>(o.template state<const std::int8_t>(ConstState(buffer), index))
+                      : static_cast<const void*>(o.template state<const std::uint16_t>(ConstState(buffer), index)),
+          with_scales ? o.template state<const float>(ConstState(buffer), scales) : nullptr, place.capacity, heads,
+          dim};
 }
 
 // What the list holds after a call: the newest `kept` of `before` old and `tokens` new pairs.
@@ -117,6 +145,34 @@ void append(const KernelArgs<T>& o, State state, int index, const View<const T, 
         if (x.stride[3] == 1) std::copy_n(from, dim, to);
         else
           for (std::ptrdiff_t d = 0; d < dim; ++d) to[d] = from[d * x.stride[3]];
+      }
+  }
+}
+// The same for a list in fewer bytes. `work` has room for a row.
+inline void append_compact(const KernelArgs<float>& o, State state, const pairs::CompactRows& list,
+                           const View<const float, 4>& x, Workspace work) {
+  const HalfSimd& convert = half_simd(simd_of<float>(o.body()));
+  const std::ptrdiff_t dim = list.dim, size = list.scales ? 1 : 2, heads = x.extent[2];
+  for (std::size_t n = 0; n < o.sequences().size(); ++n) {
+    const Sequence& sequence = o.sequences()[n];
+    const Kept k = kept_of(o, state, n);
+    const std::ptrdiff_t b = static_cast<std::ptrdiff_t>(n), gone = k.before - k.old();
+    for (std::ptrdiff_t i = 0; k.first() > 0 && i < k.old(); ++i) {
+      const std::ptrdiff_t to = (b * list.capacity + i) * list.heads, from = to + gone * list.heads;
+      std::byte* const bytes = static_cast<std::byte*>(const_cast<void*>(list.data));
+      std::memmove(bytes + to * dim * size, bytes + from * dim * size, static_cast<std::size_t>(heads * dim * size));
+      if (list.scales) std::copy_n(list.scales + from, heads, const_cast<float*>(list.scales) + to);
+    }
+    const std::ptrdiff_t tokens = k.kept - k.old();
+    for (std::ptrdiff_t t = 0; t < tokens; ++t)
+      for (std::ptrdiff_t h = 0; h < heads; ++h) {
+        const float* from = &x(sequence.row, sequence.end - tokens + t, h, 0);
+        if (x.stride[3] != 1) {
+          float* const row = Arena(work).take<float>(dim);
+          for (std::ptrdiff_t d = 0; d < dim; ++d) row[d] = from[d * x.stride[3]];
+          from = row;
+        }
+        list.narrow(convert, b, k.old() + t, static_cast<int>(h), from);
       }
   }
 }

@@ -101,7 +101,8 @@ class Stream {
         ahead(simd) {
     together = static_cast<int>(std::min<Size>(group, rows_together / C));
     tiles = rows_together / (C * together);
-    const Size rows = std::max<Size>(tiles * together * C, sizes.heads);
+    // One query of every head at once, or tiles of queries of a few heads.
+    const Size rows = sizes.longest <= 1 ? sizes.heads : std::max<Size>(tiles * together * C, sizes.heads);
     q = arena.take<T>(rows * K), acc = arena.take<T>(rows * V), m = arena.take<T>(rows), l = arena.take<T>(rows);
     v = arena.take<T>(C * V), D = arena.take<T>(C * C), row = arena.take<T>(C);
     suffix = arena.take<T>(together * C), total = arena.take<double>(together);
@@ -172,11 +173,11 @@ class Stream {
     for (Size end = seen.begin + seen.count, begin; end > seen.begin; end = begin) {
       begin = std::max({seen.begin, end - C, end > x.past ? x.past : 0});
       const Block pairs{begin, end - begin};
-      const auto values = x.place(p.past_v, p.v, begin);
       for (int h = 0; h < key_heads; ++h) {
         scores.open(p, x, first_key_head + h, pairs);
         Size ld = 0;
-        const T* const value = outputs ? contiguous(s, values, pairs.count, first_key_head + h, V, v, &ld) : nullptr;
+        const T* const value =
+            outputs ? rows_at(s, x, p.past_v, compact_values(p), p.v, pairs, first_key_head + h, V, v, &ld) : nullptr;
         for (int r = h * group, rows; r < (h + 1) * group; r += rows) {
           rows = static_cast<int>(std::min<Size>({C, Scores::heads_at_once, (h + 1) * group - r}));
           for (int i = 0; i < rows; ++i) {
@@ -217,7 +218,12 @@ class Stream {
       const Block pairs = x.block(b);
       scores.load(p, x, key_head, pairs, {pairs.begin >= x.past + first, b < newest});
       if (outputs) {
-        pack(s, x.place(p.past_v, p.v, pairs.begin), pairs.count, key_head, V, v);
+        if (compact_values(p) && pairs.begin < x.past) {
+          Size ld = 0;
+          (void)rows_at(s, x, p.past_v, compact_values(p), p.v, pairs, key_head, V, v, &ld);
+        } else {
+          pack(s, x.place(p.past_v, p.v, pairs.begin), pairs.count, key_head, V, v);
+        }
         finite = softmax.a->finite(pairs.count * V, v);
       }
       ahead.begin();
@@ -233,6 +239,7 @@ class Stream {
   }
   template <class P>
   void hint(const P& p, const Layout& x, Block next, int key_head, Size steps, bool outputs) {
+    if (compact_keys(p) && next.begin < x.past) return;
     const auto keys = x.place(p.past_k, p.k, next.begin), values = x.place(p.past_v, p.v, next.begin);
     ahead.add(keys.view, keys.row, keys.at, next.count, key_head, 1, K);
     if (outputs) ahead.add(values.view, values.row, values.at, next.count, key_head, 1, V);

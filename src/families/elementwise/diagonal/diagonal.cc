@@ -42,7 +42,7 @@ class VectorCell {
     if (!p.sequences.empty() && !p.state_im && (p.theta || p.x_im || p.o_im)) return Status::missing_input;
     return Status::ok;
   }
-  void begin(int) { loaded = false; }
+  void begin(int, const Sequence&) { loaded = false; }
 
   /// `made`: map_step() has left the factors of this token in its output.
   void step(Size row, Size t, int, const Pair<T>& h, bool outputs, bool made = false) {
@@ -206,11 +206,11 @@ class CellScan {
       if (scan.backward) replay.emplace(scan.sizes, scan.length, 0, arena);
     }
     void run(const Sequence& n, T* S, bool outputs, bool made) {
-      cell.begin(scan.head);
+      cell.begin(scan.head, n);
       for (Size t = n.begin; t < n.end; ++t) cell.step(n.row, t, scan.head, pair(S), outputs, made);
     }
     void make(const Sequence& n, T* m, [[maybe_unused]] bool outputs) {
-      T* const B = fresh(m);
+      T* const B = fresh(n, m);
       if constexpr (by_products) return cell.map_segment(n, scan.head, m, pair(B));
       else {
         for (Size t = n.begin; t < n.end; ++t) cell.map_step(n.row, t, scan.head, m, pair(B), outputs);
@@ -218,7 +218,7 @@ class CellScan {
       }
     }
     void make_back(const Sequence& n, const T*, T* m) {
-      T* const B = fresh(m);
+      T* const B = fresh(n, m);
       if constexpr (by_products) return cell.map_segment_back(scan.d, n, scan.head, m, pair(B));
       else
         for (Size t = n.end; t-- > n.begin;) cell.map_step_back(scan.d, n.row, t, scan.head, m, pair(B));
@@ -236,7 +236,7 @@ class CellScan {
     void back(const Sequence& n, Size slot, const T* start, T* dS) {
       Gradient own = scan.d;
       own.d_g = scan.shared[0].of(slot, own.d_g), own.d_theta = scan.shared[1].of(slot, own.d_theta);
-      cell.begin(scan.head);
+      cell.begin(scan.head, n);
       replay->run(
           n.end - n.begin, pair(start),
           [&](Size i, const Pair<T>& S) { cell.step(n.row, n.begin + i, scan.head, S, false); },
@@ -253,8 +253,8 @@ class CellScan {
       return {base, base + scan.sizes[0]};
     }
     // A = 1, B = 0; returns B.
-    T* fresh(T* m) {
-      cell.begin(scan.head);
+    T* fresh(const Sequence& n, T* m) {
+      cell.begin(scan.head, n);
       Cell::identity(scan.p, m);
       std::fill_n(m + factors(), scan.state, T(0));
       return m + factors();
@@ -328,7 +328,7 @@ Status run_forward(const typename Cell::Problem& p, Form form, int chunk, const 
         scan->forward(n, scan->S, true);
         parts.scatter(scan->S, S);
       } else {
-        cell->begin(h);
+        cell->begin(h, n);
         for (Size t = n.begin; t < n.end; ++t) cell->step(n.row, t, h, S, true);
       }
       S[0] += sizes[0];
@@ -379,7 +379,7 @@ Status run_backward(const typename Cell::Problem& p, const typename Cell::Gradie
   T* const d_state = arena.take<T>(sizes[0] + sizes[1]);
   Replay<T, 2> replay(sizes, longest, chunk, arena);
   all(d_state, [&](const Sequence& n, int h, const ConstPair<T>& initial, const Pair<T>& dS) {
-    if (n.begin < n.end) cell.begin(h);
+    if (n.begin < n.end) cell.begin(h, n);
     replay.run(
         n.end - n.begin, initial, [&](Size i, const Pair<T>& S) { cell.step(n.row, n.begin + i, h, S, false); },
         [&](Size i, const ConstPair<T>& old, const ConstPair<T>& now) {

@@ -104,6 +104,7 @@ struct ChannelCalls {
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
     return for_each_head(o, o.dim(), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
+      if (pauses(one)) return Status::ok;
       return elementwise::forward(problem(o, state, one, h, at), form, chunk_of(o.body(), form), simd_of<T>(o.body()),
                                   work);
     });

@@ -51,9 +51,9 @@ class RotatingCell {
 
   RotatingCell(const Simd<T>& simd, const ScanSimd<T>& scan, const Problem& problem, bool backward, Arena& arena)
       : s(simd), e(scan), p(problem), K(p.key_dim), V(p.value_dim) {
-    a_re = arena.take<T>(K), a_im = arena.take<T>(K), q = arena.take<T>(K), k = arena.take<T>(K);
-    v = arena.take<T>(V), o = arena.take<T>(V);
-    turned = arena.take<T>(2 * block * K), values = arena.take<T>(block * V);
+    gates_re = arena.take<T>(block * K), gates_im = arena.take<T>(block * K);
+    q = arena.take<T>(K), k = arena.take<T>(K), v = arena.take<T>(V), o = arena.take<T>(V);
+    turned = arena.take<T>(2 * block * K), rows = arena.take<T>(block * std::max(K, V));
     if (!backward) return;
     d_q = arena.take<T>(K), d_k = arena.take<T>(K), d_g = arena.take<T>(K), d_theta = arena.take<T>(K);
     d_v = arena.take<T>(V);
@@ -74,14 +74,16 @@ class RotatingCell {
     if (longest > 0 && (!p.k || !p.v || (queries && !p.q))) return Status::missing_input;
     return Status::ok;
   }
-  void begin(int) {}
+  /// The tokens that follow are of this sequence and head.
+  void begin(int head, const Sequence& n) { tokens = n, of_head = head, made_from = made_to = 0; }
 
   void step(Size row, Size t, int head, const Pair<T>& state, bool outputs, bool = false) {
     const bool answers = outputs && p.o;
     const Row r = load(row, t, head, answers);
-    e.rotate(K, V, a_re, a_im, r.k, r.v, r.q, state[0], state[1], o);
+    e.rotate(K, V, r.a_re, r.a_im, r.k, r.v, r.q, state[0], state[1], o);
     if (!answers) return;
     T* const to = row_of(p.o, row, t, head);
+    if (p.o.stride[3] == 1) return s.scale(V, p.scale, o, to);
     for (Size i = 0; i < V; ++i) to[i * p.o.stride[3]] = p.scale * o[i];
   }
 
@@ -92,29 +94,19 @@ class RotatingCell {
     std::fill_n(A, p.key_dim, T(1)), std::fill_n(A + p.key_dim, p.key_dim, T(0));
   }
   void map_segment(const Sequence& n, int head, T* A, const Pair<T>& B) {
-    for (Size end = n.end; end > n.begin;) {
-      const Size count = std::min(block, end - n.begin), begin = end - count;
-      for (Size i = count; i-- > 0;) {
-        const Row r = load(n.row, begin + i, head, false);
-        put(i, r.k, A);
-        e.turn(K, a_re, a_im, A, A + K);
-      }
-      add_block(p.v, n.row, begin, count, head, T(1), B);
-      end = begin;
+    for (Size end = n.end; end > n.begin; end = made_from) {
+      make_gates(std::max(end - block, n.begin), end);
+      turn_block(p.k, e.products_before, A);
+      add_block(p.v, T(1), head, B);
     }
   }
   // Of gradients, E <- conj(a)(E + q do'):   E = sum_t (q_t conj(a_begin .. a_t)) do_t'
   void map_segment_back(const Gradient& d, const Sequence& n, int head, T* A, const Pair<T>& B) {
     const bool answers = static_cast<bool>(d.d_o);
-    for (Size begin = n.begin; begin < n.end; begin += block) {
-      const Size count = std::min(block, n.end - begin);
-      for (Size i = 0; i < count; ++i) {
-        const Row r = load(n.row, begin + i, head, answers);
-        s.scale(K, T(-1), a_im, a_im);
-        e.turn(K, a_re, a_im, A, A + K);
-        if (answers) put(i, r.q, A);
-      }
-      if (answers) add_block(d.d_o, n.row, begin, count, head, p.scale, B);
+    for (Size begin = n.begin; begin < n.end; begin = made_to) {
+      make_gates(begin, std::min(begin + block, n.end));
+      turn_block(answers ? p.q : p.k, e.products_after, A);
+      if (answers) add_block(d.d_o, p.scale, head, B);
     }
   }
   void compose(const T* first, T* A) { e.turn(K, first, first + K, A, A + K); }
@@ -142,7 +134,7 @@ class RotatingCell {
     for (Size n = 0; n < K; ++n) {
       T *const re = d_state[0] + n * V, *const im = d_state[1] + n * V;
       const T *const old_re = old[0] + n * V, *const old_im = old[1] + n * V;
-      e.turn_all(V, a_re[n], -a_im[n], re, im);  // conj(a) dS
+      e.turn_all(V, r.a_re[n], -r.a_im[n], re, im);  // conj(a) dS
       d_g[n] = s.dot(V, old_re, re) + s.dot(V, old_im, im);
       d_theta[n] = s.dot(V, old_re, im) - s.dot(V, old_im, re);
     }
@@ -154,27 +146,47 @@ class RotatingCell {
 
  private:
   struct Row {
-    const T *q, *k, *v;
+    const T *a_re, *a_im, *q, *k, *v;
   };
-  static constexpr Size block = 32;  // tokens of a product
+  // Factors are made for a block of tokens at a time: exponentials and angles of one token are few, and wait for each other.
+  static constexpr Size block = 32;
   int key_head(int head) const { return head / (p.heads / p.key_heads); }
-  // Row i of a block: x * A.
-  void put(Size i, const T* x, const T* A) {
-    s.mul(K, x, A, turned + i * K), s.mul(K, x, A + K, turned + (block + i) * K);
+  // The factors of tokens `from` to `to` of the sequence.
+  void make_gates(Size from, Size to) {
+    const Size n = (to - from) * K;
+    made_from = from, made_to = to;
+    const auto packed = [&](const View<const T, 4>& x, T* out) {
+      pack(s, x, tokens.row, from, to - from, of_head, p.key_dim, T(1), out);
+    };
+    if (p.g) packed(p.g, gates_re), s.exp(n, gates_re, gates_re);
+    else std::fill_n(gates_re, n, T(1));
+    if (p.theta) packed(p.theta, gates_im), e.polar(n, gates_im, gates_re, gates_im);
+    else std::fill_n(gates_im, n, T(0));
   }
-  // B += alpha (the block)' rows
-  void add_block(const View<const T, 4>& rows, Size row, Size begin, Size count, int head, T alpha,
-                 const Pair<T>& B) {
+  // The rows x of the block times the products of the factors behind them, or up to them; A goes on.
+  template <class Products>
+  void turn_block(const View<const T, 4>& x, Products products, T* A) {
     Size ld;
-    const T* const x = contiguous(s, rows, row, begin, count, head, p.value_dim, values, &ld);
-    s.gemm_tn(K, V, count, alpha, turned, K, x, ld, T(1), B[0], V);
-    s.gemm_tn(K, V, count, alpha, turned + block * K, K, x, ld, T(1), B[1], V);
+    const T* const from =
+        contiguous(s, x, tokens.row, made_from, made_to - made_from, key_head(of_head), p.key_dim, rows, &ld);
+    products(made_to - made_from, K, gates_re, gates_im, from, ld, A, A + K, turned, turned + block * K);
+  }
+  // B += alpha (the block as it was turned)' x
+  void add_block(const View<const T, 4>& x, T alpha, int head, const Pair<T>& B) {
+    Size ld;
+    const Size count = made_to - made_from;
+    const T* const from = contiguous(s, x, tokens.row, made_from, count, head, p.value_dim, rows, &ld);
+    s.gemm_tn(K, V, count, alpha, turned, K, from, ld, T(1), B[0], V);
+    s.gemm_tn(K, V, count, alpha, turned + block * K, K, from, ld, T(1), B[1], V);
   }
   Row load(Size row, Size t, int head, bool queries) {
     const int shared = key_head(head);
-    factors(s, e, K, p.g ? row_of(p.g, row, t, head) : nullptr, p.g.stride[3],
-            p.theta ? row_of(p.theta, row, t, head) : nullptr, p.theta.stride[3], a_re, a_im);
-    return {queries ? contiguous(row_of(p.q, row, t, shared), p.q.stride[3], K, q) : nullptr,
+    if (t < made_from || t >= made_to) {
+      if (t + 1 == made_from) make_gates(std::max(t + 1 - block, tokens.begin), t + 1);  // backwards
+      else make_gates(t, std::min(t + block, tokens.end));
+    }
+    return {gates_re + (t - made_from) * K, gates_im + (t - made_from) * K,
+            queries ? contiguous(row_of(p.q, row, t, shared), p.q.stride[3], K, q) : nullptr,
             contiguous(row_of(p.k, row, t, shared), p.k.stride[3], K, k),
             contiguous(row_of(p.v, row, t, head), p.v.stride[3], V, v)};
   }
@@ -183,7 +195,10 @@ class RotatingCell {
   const ScanSimd<T>& e;
   const Problem& p;
   Size K, V;
-  T *a_re, *a_im, *q, *k, *v, *o, *turned, *values;
+  Sequence tokens{};
+  int of_head = 0;
+  Size made_from = 0, made_to = 0;  // tokens whose factors are there
+  T *gates_re, *gates_im, *q, *k, *v, *o, *turned, *rows;
   T *d_q = nullptr, *d_k = nullptr, *d_g = nullptr, *d_theta = nullptr, *d_v = nullptr;
 };
 

@@ -1,5 +1,5 @@
 // The chunk of chunk.h where the key gates are bounded (gates.h) and there are no value gates: its members that
-// work on panels scaled once, as they are read. With up = e^G, down = e^-G and late = e^{G_c}:
+// work on panels scaled once, as they are read. A sweep goes through several frames, the others through one piece. With up = e^G, down = e^-G and late = e^{G_c}:
 //
 //   x^ = x up ;  pair(x, y) = x^ (y down)' ;  K~' U = diag(late) (k down)' U
 //
@@ -9,6 +9,9 @@
 //
 //   [dR; dU] = [Y; K] D + ..            [dQ; dX] = [dO; dR] S_0' + ..
 //   [dY; dK] = [R; U] D' + ..           dS_0 = D + [Q; X]' [dO; dR]
+//
+// Pieces whose gates are centred (gates.h) have up = e^{G - m}, down = e^{m - G} and late = e^{G_c - m}: all the same with
+// e^m S_0 instead of S_0, and with e^m times the dS_0 that comes out.
 //
 // Traps: dO is scaled instead of Q. `same` solves for R, U = diag(beta) R, so that dbeta needs no further product.
 #pragma once
@@ -41,7 +44,8 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
     scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), q);
     tokens.q = q, tokens.ldq = K, tokens.scale = p.scale, tokens.before = ask == Reader::before;
   }
-  tokens.late = keys.over(c), tokens.hints = hints.get();
+  tokens.ends = keys.frame_ends(), tokens.frames = keys.frame_count();
+  tokens.late = keys.up_rows(Reader::after), tokens.ld_late = K, tokens.hints = hints.get();
   const bool direct = outputs && p.o.stride[3] == 1;
   through.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
   if (outputs && !direct) unpack(o, row, begin, c, head, V, p.o);
@@ -52,6 +56,8 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
                                            bool outputs, Kept<T> keep) {
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
+  if (keys.start()) s.scale_rows(K, V, keys.start(), S, V, S, V);
+  load_apart(p, row, begin, c, head, false);
   scaled(p.k, row, begin, c, key_head, keys.down_rows(), k);
   if (outputs || erase != Erase::none) s.transpose(c, K, k, K, kt, C);
   ahead.step();
@@ -66,6 +72,7 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
     if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), rest);
     else std::fill_n(rest, c * V, T(0));
     lower(c, K, x, kt, T(1), true, M);
+    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, M);
     product_nn(c, V, K, T(-1), x, K, S, V, T(1), rest, V);
     if (p.beta) s.scale_columns(c, c, beta, M, C, A, C);
     s.solve_nn(c, V, p.beta ? A : M, C, rest, V);
@@ -80,6 +87,8 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
     s.transpose(c, K, y, K, yt, C);
     lower(c, K, x, yt, T(-1), true, system);
     lower(c, K, x, kt, T(1), true, other);
+    keys.apart().pair(c, look, true, T(-1), Channel::x, Channel::y, system);
+    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, other);
     product_nn(c, V, K, T(1), x, K, S, V, T(0), rest, V);
     s.trmm_nn(c, V, T(1), other, C, U, V, T(1), rest, V);
     s.solve_nn(c, V, system, C, rest, V);
@@ -101,14 +110,45 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
     if (p.bonus && p.v) add_bonus(p, row, begin, c, head, out, ldo);
     if (!direct) unpack(o, row, begin, c, head, V, p.o);
   }
-  const T* const late = keys.over(c);
+  const T *const late = keys.over(c), *const written_late = keys.apart().late_of_writers(late, K);
   pieces(K, V, [&](Size i, Size m, Size j, Size n) {
-    s.gemm_tn_rows(m, n, c, late + i, k + i, K, U + j, V, late + i, S + i * V + j, V);
+    s.gemm_tn_rows(m, n, c, written_late + i, k + i, K, U + j, V, late + i, S + i * V + j, V);
   });
   if constexpr (erase == Erase::other) {
-    s.scale_columns(c, K, late, y, K, y, K);
+    s.scale_columns(c, K, written_late, y, K, y, K);
     s.gemm_tn(K, V, c, T(1), y, K, R, V, T(1), S, V);
   }
+}
+
+template <class T, Erase erase>
+void VectorChunk<T, erase>::load_apart(const VectorProblem<T>& p, Size row, Size begin, Size c, int head,
+                                       bool queries) {
+  Apart<T>& apart = keys.apart();
+  if (apart.count() == 0) return;
+  const int key_head = head / (p.heads / p.key_heads);
+  if (queries) apart.load(Channel::q, p.q, row, begin, c, key_head);
+  apart.load(Channel::k, p.k, row, begin, c, key_head);
+  if (erase != Erase::none) apart.load(Channel::x, p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head);
+  if (erase == Erase::other) apart.load(Channel::y, p.b, row, begin, c, head);
+}
+
+// What the products left out of the gradients of channels apart, whose panels have no factors afterwards.
+template <class T, Erase erase>
+void VectorChunk<T, erase>::back_apart(Size c, bool answers, T* Q, T* X, T* Kd, T* Y, T* dQ, T* dX, T* dK, T* dY) {
+  Apart<T>& apart = keys.apart();
+  apart.finish(c, Channel::k, keys.down_rows(), Kd, dK, K);
+  if (erase == Erase::other) apart.finish(c, Channel::y, keys.down_rows(), Y, dY, K);
+  if (answers) {
+    apart.finish(c, Channel::q, keys.up_rows(ask), Q, dQ, K);
+    apart.apply(c, ask, P, Channel::q, Channel::k, dQ, dK, K);
+    if (erase == Erase::other) apart.apply(c, ask, A, Channel::q, Channel::y, dQ, dY, K);
+  }
+  if (erase != Erase::none) {
+    apart.finish(c, Channel::x, keys.up_rows(look), X, dX, K);
+    apart.apply(c, look, PX, Channel::x, Channel::k, dX, dK, K);
+    if (erase == Erase::other) apart.apply(c, look, N, Channel::x, Channel::y, dX, dY, K);
+  }
+  keys.open_apart(c);
 }
 
 // dY = W st + tril(L)' Q for the writers Y of W; for the gradient of gates the last row is taken out before L (gates.h).
@@ -126,6 +166,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
   const bool answers = static_cast<bool>(d.d_o);
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
+  load_apart(p, row, begin, c, head, answers);
   const Size asked = answers ? c : 0, readers = asked + (erase == Erase::none ? 0 : c);
   const Size writers = erase == Erase::other ? 2 * c : c;
   T *const Q = q, *const X = q + asked * K, *const dQ = d_q, *const dX = d_q + asked * K;
@@ -138,6 +179,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     pack(s, d.d_o, row, begin, c, head, V, p.scale, dO);
     s.transpose(c, K, Kd, K, kt, C);
     lower(c, K, Q, kt, T(1), ask == Reader::before, P);
+    keys.apart().pair(c, ask, false, T(1), Channel::q, Channel::k, P);
   }
   if constexpr (erase != Erase::none)
     scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), X);
@@ -151,13 +193,17 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     else U = R;
   }
 
-  s.scale_rows(K, V, keys.over(c), dS, V, dS, V);
+  s.scale_rows(K, V, keys.apart().late_of_writers(keys.over(c), K), dS, V, dS, V);
   if (d.d_gk) s.row_dots(K, V, S_0, V, dS, V, last);
+  if (d.d_gk && keys.start()) s.mul(K, keys.start(), last, last);
+  for (Size n = 0; d.d_gk && n < keys.apart().count(); ++n)
+    last[keys.apart().channel(n)] *= keys.over(c)[keys.apart().channel(n)];
   product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
   if constexpr (erase == Erase::other) {
     if (answers) {
       s.transpose(c, K, Y, K, yt, C);
       lower(c, K, Q, yt, T(1), ask == Reader::before, P);
+      keys.apart().pair(c, ask, false, T(1), Channel::q, Channel::y, P);
     }
     product_tn(c, V, K, Y, dS, answers ? P : nullptr, dO, dR);
     s.solve_tn(c, V, keep.A, C, dR, V);
@@ -197,6 +243,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
   ahead.step();
   if (d.d_gk || d.d_q || d.d_a || d.d_k) {
     s.transpose(K, V, S_0, V, st, K);
+    if (keys.start()) s.scale_columns(V, K, keys.start(), st, K, st, K);
     if (answers) product_nn(c, K, V, nullptr, dO, st, P, Kd, dQ, K);
     if constexpr (erase != Erase::none) product_nn(c, K, V, nullptr, dR, st, PX, Kd, dX, K);
     if constexpr (erase == Erase::other) {
@@ -213,6 +260,13 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     }
   }
   ahead.step();
+  for (Size n = 0; n < keys.apart().count(); ++n) {
+    const Size i = keys.apart().channel(n);
+    s.scale(V, keys.over(c)[i], dS + i * V, dS + i * V);
+  }
+  product_tn(K, V, readers, Q, K, dO, V, dS, V);
+  if (keys.start()) s.scale_rows(K, V, keys.start(), dS, V, dS, V);
+  if (keys.apart().count() > 0) back_apart(c, answers, Q, X, Kd, Y, dQ, dX, dK, dY);
   if (d.d_gk) {
     typename Simd<T>::GateTerm terms[4];
     int count = 0;
@@ -230,7 +284,6 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     add_scaled(keys.up_rows(look), dX, row, begin, c, p.a ? head : key_head, p.a ? d.d_a : d.d_k);
   if constexpr (erase == Erase::other) add_scaled(keys.down_rows(), dY, row, begin, c, head, d.d_b);
   ahead.step();
-  product_tn(K, V, readers, Q, K, dO, V, dS, V);
   if (answers && p.bonus) {
     load(p, row, begin, c, head, true);
     pack(s, d.d_o, row, begin, c, head, V, T(1), o);

@@ -74,11 +74,12 @@ int build_gated(Builder& b, double scale) {
 }
 
 template <class T>
-struct GatedCalls {
+struct GatedCalls : HandsOn<T, gated::forward<T>, gated::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
                            int workers) {
     return gated::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static constexpr bool only_places = true;
   static GatedProblem<T> problem(const KernelArgs<T>& o, State state) {
     GatedProblem<T> p;
     static_cast<LinearProblem<T>&>(p) = o.problem(state);
@@ -93,13 +94,6 @@ struct GatedCalls {
     all.d_gk = o.d_channels(GatedSlot::gk, o.key_dim()), all.d_gv = o.d_channels(GatedSlot::gv, o.value_dim());
     all.d_bonus = o.d_per_head(GatedSlot::bonus);
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const GatedProblem<T>& p, Form form, Workspace work) noexcept {
-    return gated::forward(p, form, o.body().options.chunk, simd_of<T>(o.body()), work);
-  }
-  static Status backward(const KernelArgs<T>& o, const GatedProblem<T>& p, const GatedGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return gated::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);
   }
 };
 
@@ -174,11 +168,12 @@ int build_dplr(Builder& b, double scale) {
 }
 
 template <class T>
-struct DplrCalls {
+struct DplrCalls : HandsOn<T, dplr::forward<T>, dplr::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
                            int workers) {
     return dplr::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static constexpr bool only_places = true;
   static DplrProblem<T> problem(const KernelArgs<T>& o, State state) {
     DplrProblem<T> p;
     static_cast<LinearProblem<T>&>(p) = o.problem(state);
@@ -193,13 +188,6 @@ struct DplrCalls {
     all.d_gk = o.d_channels(DplrSlot::gk, o.key_dim());
     all.d_a = o.d_vectors(DplrSlot::read), all.d_b = o.d_vectors(DplrSlot::erase);
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const DplrProblem<T>& p, Form form, Workspace work) noexcept {
-    return dplr::forward(p, form, o.body().options.chunk, simd_of<T>(o.body()), work);
-  }
-  static Status backward(const KernelArgs<T>& o, const DplrProblem<T>& p, const DplrGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return dplr::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);
   }
 };
 

@@ -30,6 +30,7 @@
 #include "families/common/prefetch.h"
 #include "families/common/scratch.h"
 #include "families/linear/channel/problem.h"
+#include "families/linear/channel/recurrent.h"
 #include "families/linear/gates.h"
 #include "families/linear/state_simd.h"
 #include "simd/simd.h"
@@ -50,6 +51,7 @@ class VectorChunk {
         C(chunk),
         ahead(simd),
         hints(simd, longest_in_sweeps),
+        one_by_one(simd, key_dim, value_dim, chunk, false, arena),
         keys(simd, key_dim, chunk, true, backward, arena),
         values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
     constexpr Size with_read = erase == Erase::none ? 1 : 2, with_erase = erase == Erase::other ? 2 : 1;
@@ -68,7 +70,7 @@ class VectorChunk {
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
     answer = arena.take<T>(C * V), near_k = arena.take<T>(2 * C), near_y = arena.take<T>(2 * C);
     end_k = arena.take<T>(std::max(K, V)), end_y = arena.take<T>(K);
-    if (C > shortest_bounded) inside = arena.take<T>((most_pieces - 1) * K * V);
+    inside = arena.take<T>((Gates<T>::most_pieces - 1) * K * V);
     if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
   }
@@ -100,7 +102,7 @@ class VectorChunk {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
     look_back(p, d, row, begin, head, S_0);
-    if (back_through_cuts(p, d, row, begin, c, head, S_0, dS, keep)) return;
+    if (back_through_pieces(p, d, row, begin, c, head, S_0, dS, keep)) return;
     load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
     solve_writes(c, S_0);
@@ -207,19 +209,26 @@ class VectorChunk {
   void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep) {
     const bool sweep = sweeps && !keep && !p.gv;
     look_ahead(p, row, begin, c, head, outputs, sweep);
+    if (sweep && sweep_frames(p, row, begin, c, head, S, outputs)) return;
+    if (!sweep && !outputs && !p.gv && alone) {
+      if (const Size length = keys.pieces(p.gk, row, begin, c, head); length > 0) {
+        for (Size i = 0, at = 0; at < c; at += length, ++i) {
+          const Size n = std::min(length, c - at);
+          keys.load_piece(p.gk, row, begin + at, n, head, i);
+          ahead.step();
+          forward_gently(p, row, begin + at, n, head, S, false, kept_at(keep, at));
+        }
+        return;
+      }
+    }
     // As far as the gates are bounded, the short way. A strong gate cuts the chunk; if the cuts come too close, what
     // is left is taken in blocks.
-    Size at = 0;
-    for (bool bounded = !p.gv; bounded;) {
+    for (bool bounded = !sweep && !alone && !p.gv; bounded;) {
       const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_bounded), head);
       if (n == 0) break;
-      if (sweep) {
-        sweep_gently(p, row, begin, n, head, S, outputs);
-      } else {
-        ahead.step();
-        forward_gently(p, row, begin, n, head, S, outputs, kept_at(keep, at));
-      }
-      begin += n, c -= n, at += n;
+      ahead.step();
+      forward_gently(p, row, begin, n, head, S, outputs, {});
+      begin += n, c -= n;
       if (c == 0) return;
       bounded = n >= shortest_bounded;
     }
@@ -243,30 +252,46 @@ class VectorChunk {
     if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
   }
 
-  // backward() where the forward pass was bounded to the end, in pieces between the same cuts; false: it was not. The
-  // states at the cuts are found once more.
-  bool back_through_cuts(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
-                         int head, const T* S_0, T* dS, const T* keep) {
-    Size cuts[most_pieces + 1] = {}, count = 0;
-    for (Size at = 0; at < c; cuts[++count] = at) {
-      if (p.gv || count == most_pieces || (count > 0 && at - cuts[count - 1] < shortest_bounded)) return false;
-      const Size n = keys.reach(p.gk, row, begin + at, std::min(c - at, longest_bounded), head);
-      if (n == 0) return false;
-      at += n;
+  // The tokens in frames of bounded gates, those between frames one by one; false: there are no gates of channels.
+  bool sweep_frames(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+    for (Size n; c > 0; begin += n, c -= n) {
+      const Size most = std::min(c, longest_bounded);
+      n = keys.frames(p.gk, row, begin, most, head, erase == Erase::none ? 4 : 2);
+      if (!keys.gated()) return false;
+      // Frames of a token or two are more work than the tokens themselves.
+      const bool worth = keys.frame_count() < 3 || 3 * keys.frame_count() <= 2 * n;
+      if (n > 0 && worth) {
+        sweep_gently(p, row, begin, n, head, S, outputs);
+      } else {
+        if (n == 0) n = std::max<Size>(1, keys.alone(p.gk, row, begin, most, head));
+        one_by_one.forward(p, row, begin, begin + n, head, S, outputs);
+      }
     }
+    return true;
+  }
+
+  // backward() in the pieces of the replay, if their gates are bounded; false: they are not. The states between them are
+  // found once more.
+  bool back_through_pieces(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
+                           int head, const T* S_0, T* dS, const T* keep) {
+    const Size length = p.gv ? 0 : keys.pieces(p.gk, row, begin, c, head);
+    if (length == 0) return false;
     const auto load_piece = [&](Size i) {
-      if (count > 1) keys.reach(p.gk, row, begin + cuts[i], cuts[i + 1] - cuts[i], head);
+      const Size at = i * length, n = std::min(length, c - at);
+      keys.load_piece(p.gk, row, begin + at, n, head, i);
+      return n;
     };
     const auto start = [&](Size i) { return i == 0 ? S_0 : inside + (i - 1) * K * V; };
+    const Size count = (c + length - 1) / length;
     for (Size i = 0; i + 1 < count; ++i) {
       T* const next = inside + i * K * V;
       std::copy_n(start(i), Size{K} * V, next);
-      load_piece(i);
-      forward_gently(p, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, next, false, {});
+      const Size n = load_piece(i);
+      forward_gently(p, row, begin + i * length, n, head, next, false, {});
     }
     for (Size i = count; i-- > 0;) {
-      load_piece(i);
-      backward_gently(p, d, row, begin + cuts[i], cuts[i + 1] - cuts[i], head, start(i), dS, kept_at(keep, cuts[i]));
+      const Size n = load_piece(i);
+      backward_gently(p, d, row, begin + i * length, n, head, start(i), dS, kept_at(keep, i * length));
     }
     return true;
   }
@@ -426,6 +451,9 @@ class VectorChunk {
   void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
                        const T* S_0, T* dS, Kept<const T> keep);
 
+  using Channel = Apart<T>;  // channels apart, by their roles
+  void load_apart(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries);
+  void back_apart(Size c, bool answers, T* Q, T* X, T* Kd, T* Y, T* dQ, T* dX, T* dK, T* dY);
   void back_to_writers(Size c, const T* W, const T* L, const T* Q, const T* Y, T* dY, T* end);
 
   // to += panel * factors
@@ -557,15 +585,15 @@ class VectorChunk {
   int K, V;
   Size C;
   static constexpr Size longest_bounded =
-      256;                                // with Form::parallel the search for the next cut must not grow with T
-  static constexpr Size most_pieces = 4;  // of a chunk on its way back, whose states are held at the same time
-  Prefetch<T> ahead, hints;               // between products, and while a sweep is at work
+      256;                   // with Form::parallel the search for the next cut must not grow with T
+  Prefetch<T> ahead, hints;  // between products, and while a sweep is at work
   bool sweeps = true;
   Reader ask = Reader::after, look = Reader::before;
+  VectorRecurrent<T, erase> one_by_one;  // tokens whose gates are too strong for a frame
   Gates<T> keys, values;
   T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w, *swept;
   T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
-  T *PX = nullptr, *inside = nullptr;  // inside: states at the cuts of a chunk
+  T *PX = nullptr, *inside = nullptr;  // inside: states between the pieces of a chunk
   bool alone = false;                  // one head goes to the end before the next begins
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
   T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;

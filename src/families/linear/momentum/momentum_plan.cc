@@ -40,11 +40,12 @@ int build(Builder& b, double scale) {
 }
 
 template <class T>
-struct MomentumCalls {
+struct MomentumCalls : HandsOn<T, momentum::forward<T>, momentum::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
                            int workers) {
     return momentum::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static constexpr bool only_places = true;
   static MomentumProblem<T> problem(const KernelArgs<T>& o, State state) {
     MomentumProblem<T> p;
     p.linear = o.problem(state);
@@ -61,13 +62,6 @@ struct MomentumCalls {
     all.d_final_momentum = o.template state<const T>(call.d_final, 1);
     all.d_initial_momentum = o.template state<T>(call.d_initial, 1);
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const MomentumProblem<T>& p, Form form, Workspace work) noexcept {
-    return momentum::forward(p, form, o.body().options.chunk, simd_of<T>(o.body()), work);
-  }
-  static Status backward(const KernelArgs<T>& o, const MomentumProblem<T>& p, const MomentumGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return momentum::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);
   }
 };
 

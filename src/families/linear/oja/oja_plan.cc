@@ -32,7 +32,7 @@ int build(Builder& b, double scale) {
 }
 
 template <class T>
-struct OjaCalls {
+struct OjaCalls : HandsOn<T, oja::forward<T>, oja::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
                            int workers) {
     return oja::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
@@ -48,13 +48,6 @@ struct OjaCalls {
     all.linear = d;
     all.d_gv = o.d_channels(Own::gv, o.value_dim());
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const OjaProblem<T>& p, Form form, Workspace work) noexcept {
-    return oja::forward(p, form, o.body().options.chunk, simd_of<T>(o.body()), work);
-  }
-  static Status backward(const KernelArgs<T>& o, const OjaProblem<T>& p, const OjaGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return oja::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);
   }
 };
 

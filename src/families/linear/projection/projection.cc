@@ -24,7 +24,8 @@ class Recurrent {
   Recurrent(const Simd<T>& simd, const Shape& shape, Size /*longest*/, bool backward, Arena& arena)
       : s(simd), K(shape.key_dim), V(shape.value_dim), P(shape.depth) {
     k = arena.take<T>(P * K), r = arena.take<T>(P * V), x = arena.take<T>(P * V), q = arena.take<T>(K);
-    o = arena.take<T>(V), gram = arena.take<double>(P * P), wide = arena.take<double>(P * V);
+    o = arena.take<T>(V), products = arena.take<double>(P * P), gram = arena.take<double>(P * P);
+    wide = arena.take<double>(P * V);
     if (!backward) return;
     st = arena.take<T>(Size{K} * V), d_k = arena.take<T>(P * K), d_x = arena.take<T>(P * V);
     d_r = arena.take<T>(P * V), d_gram = arena.take<T>(P * P), both = arena.take<T>(P * P);
@@ -35,7 +36,7 @@ class Recurrent {
   void forward(const ProjectionProblem<T>& p, Size row, Size begin, Size end, int head, T* S, bool outputs) {
     const LinearProblem<T>& a = p.linear;
     for (Size t = begin; t < end; ++t) {
-      if (!solve_window(p, t, head, S)) singular = true;
+      if (!solve_window(p, t, head, S, t > begin)) singular = true;
       s.gemm_tn(K, V, P, a.beta ? a.beta(row, t, head) : T(1), k, K, x, V, T(1), S, V);
       if (!outputs) continue;
       pack(s, a.q, row, t, 1, key_head(a, head), K, a.scale, q);
@@ -59,7 +60,7 @@ class Recurrent {
         add_rows(s, a.scale, q, row, t, 1, shared, K, out.d_q);
       }
     }
-    solve_window(p, t, head, old);
+    solve_window(p, t, head, old, false);
     s.gemm_nn(P, V, K, T(1), k, K, d_state, V, T(0), d_x, V);
     if (out.d_beta) out.d_beta(row, t, head) += s.dot(P * V, d_x, x);
     s.scale(P * V, mu, d_x, d_x);
@@ -100,48 +101,67 @@ class Recurrent {
     }
   }
 
-  // k [p,K], r = R (v without data: as if all values were 0), x = X, and the factor of G; false (and X = NaN) if G is
-  // singular.
-  bool solve_window(const ProjectionProblem<T>& p, Size t, int head, const T* S) {
+  // k [p,K], r = R, x = X, and the factor of G; false (and X = NaN) if G is singular. Columns of a state beyond those of the
+  // values, or all where v has no data, are of a map (ProjectionMap): their values are 0. `next`: the window before was
+  // that of the token before.
+  bool solve_window(const ProjectionProblem<T>& p, Size t, int head, const T* S, bool next) {
     const LinearProblem<T>& a = p.linear;
     const Sequence& n = a.sequences[0];
-    const int shared = key_head(a, head);
+    const int shared = key_head(a, head), columns = a.v ? a.value_dim : 0;
     each_row(
         n, t,
         [&](Size i, Size from) {
           pack(s, a.k, n.row, from, 1, shared, K, T(1), k + i * K);
-          if (a.v) pack(s, a.v, n.row, from, 1, head, V, T(1), r + i * V);
-          else std::fill_n(r + i * V, V, T(0));
+          if (a.v) pack(s, a.v, n.row, from, 1, head, columns, T(1), r + i * V);
+          std::fill_n(r + i * V + columns, V - columns, T(0));
         },
         [&](Size i, Size slot) {
           std::copy_n(p.keys + (slot * a.key_heads + shared) * K, K, k + i * K);
-          copy_or_clear(a.v ? p.values + (slot * a.heads + head) * V : nullptr, V, r + i * V);
+          if (a.v) std::copy_n(p.values + (slot * a.heads + head) * columns, columns, r + i * V);
+          std::fill_n(r + i * V + columns, V - columns, T(0));
         });
     s.gemm_nn(P, V, K, T(-1), k, K, S, V, T(1), r, V);
+    multiply_keys(next);
     const bool good = factor(p.eps);
     solve(r, x);
     return good;
   }
 
-  // gram = L with L L' = K_w K_w' + eps I. A zero row with eps = 0 gets an infinite pivot: its multiplier is 0.
+  // products = K_w K_w', of which the window of the next token has all but a row and a column.
+  void multiply_keys(bool next) {
+    const Size known = next ? P - 1 : 0;
+    for (Size i = 0; i < known; ++i) std::copy_n(products + (i + 1) * P + 1, i + 1, products + i * P);
+    for (Size i = known; i < P; ++i)
+      for (Size j = 0; j <= i; ++j) products[i * P + j] = in_double(k + i * K, k + j * K);
+  }
+  double in_double(const T* a, const T* b) const {
+    double sum[4] = {};  // so that one addition does not wait for the other
+    Size c = 0;
+    for (; c + 4 <= K; c += 4)
+      for (Size i = 0; i < 4; ++i) sum[i] += double(a[c + i]) * double(b[c + i]);
+    for (; c < K; ++c) sum[0] += double(a[c]) * double(b[c]);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+
+  // gram = L with L L' = K_w K_w' + eps I, and 1 / L_ii in its diagonal. A zero row with eps = 0 gets a zero there.
   bool factor(double eps) {
-    for (int i = 0; i < P; ++i) {
-      double square = 0;
-      for (int j = 0; j <= i; ++j) {
-        double sum = 0;
-        for (int c = 0; c < K; ++c) sum += double(k[i * K + c]) * double(k[j * K + c]);
-        if (j == i) square = sum += eps;
-        for (int c = 0; c < j; ++c) sum -= gram[i * P + c] * gram[j * P + c];
-        gram[i * P + j] = j < i ? sum / gram[j * P + j] : sum;
+    for (Size i = 0; i < P; ++i) {
+      double* const row = gram + i * P;
+      const double square = products[i * P + i] + eps;
+      double pivot = square;
+      for (Size j = 0; j < i; ++j) {
+        double sum = products[i * P + j];
+        for (Size c = 0; c < j; ++c) sum -= row[c] * gram[j * P + c];
+        row[j] = sum * gram[j * P + j];
+        pivot -= row[j] * row[j];
       }
-      double& pivot = gram[i * P + i];
       if (square == 0) {
-        pivot = std::numeric_limits<double>::infinity();
+        row[i] = 0;
       } else if (!(pivot > 1e-14 * square) || !std::isfinite(pivot)) {
         std::fill_n(gram, P * P, std::numeric_limits<double>::quiet_NaN());
         return false;
       } else {
-        pivot = std::sqrt(pivot);
+        row[i] = 1 / std::sqrt(pivot);
       }
     }
     return true;
@@ -150,15 +170,19 @@ class Recurrent {
   // to [p,V] = (L L')^{-1} from
   void solve(const T* from, T* to) {
     for (Size i = 0; i < P * V; ++i) wide[i] = static_cast<double>(from[i]);
-    for (int i = 0; i < P; ++i) {
-      for (int c = 0; c < i; ++c)
-        for (int j = 0; j < V; ++j) wide[i * V + j] -= gram[i * P + c] * wide[c * V + j];
-      for (int j = 0; j < V; ++j) wide[i * V + j] /= gram[i * P + i];
+    const auto reduce = [&](Size i, Size c, double factor) {
+      for (Size j = 0; j < V; ++j) wide[i * V + j] -= factor * wide[c * V + j];
+    };
+    const auto scale = [&](Size i) {
+      for (Size j = 0; j < V; ++j) wide[i * V + j] *= gram[i * P + i];
+    };
+    for (Size i = 0; i < P; ++i) {
+      for (Size c = 0; c < i; ++c) reduce(i, c, gram[i * P + c]);
+      scale(i);
     }
-    for (int i = P; i-- > 0;) {
-      for (int c = i + 1; c < P; ++c)
-        for (int j = 0; j < V; ++j) wide[i * V + j] -= gram[c * P + i] * wide[c * V + j];
-      for (int j = 0; j < V; ++j) wide[i * V + j] /= gram[i * P + i];
+    for (Size i = P; i-- > 0;) {
+      for (Size c = i + 1; c < P; ++c) reduce(i, c, gram[c * P + i]);
+      scale(i);
     }
     for (Size i = 0; i < P * V; ++i) to[i] = static_cast<T>(wide[i]);
   }
@@ -166,7 +190,7 @@ class Recurrent {
   const Simd<T>& s;
   Size K, V, P;
   T *k, *r, *x, *q, *o;
-  double *gram, *wide;
+  double *products, *gram, *wide;
   T *st = nullptr, *d_k = nullptr, *d_x = nullptr, *d_r = nullptr, *d_gram = nullptr, *both = nullptr;
   bool singular = false;
 };
@@ -202,6 +226,37 @@ void shift_gradient(const Sequence& n, int kept, int heads, int dim, const T* d_
 }
 
 template <class T>
+struct Family;
+
+/// The map S -> A S + B of a segment from one run: the windows of its tokens are solved for A and B together, as a state
+/// [B | A] that starts with zero and the unit vectors.
+template <class T>
+class ProjectionMap : public DenseMap<Family<T>> {
+ public:
+  ProjectionMap(const Simd<T>& simd, const Shape& x, Schedule plan, Arena& arena)
+      : DenseMap<Family<T>>(simd, x, plan, arena),
+        K(x.key_dim),
+        V(x.value_dim),
+        run(simd, {x.key_dim, x.value_dim + x.key_dim, x.depth}, plan.scan, false, arena),
+        both(arena.take<T>(K * (K + V))) {}
+  using DenseMap<Family<T>>::make;
+  void make(const ProjectionProblem<T>& p, const Sequence& tokens, int head, T* A, T* B) {
+    std::fill_n(both, K * (K + V), T(0));
+    for (Size i = 0; i < K; ++i) both[i * (K + V) + V + i] = T(1);
+    run.forward(p, tokens.row, tokens.begin, tokens.end, head, both, false);
+    for (Size i = 0; i < K; ++i) {
+      std::copy_n(both + i * (K + V), V, B + i * V);
+      std::copy_n(both + i * (K + V) + V, K, A + i * K);
+    }
+  }
+
+ private:
+  Size K, V;
+  Recurrent<T> run;
+  T* both;
+};
+
+template <class T>
 struct Family : LinearState<T> {
   static constexpr Choice best{Form::recurrent, 1};
   static constexpr bool scans_tokens = true;
@@ -209,7 +264,7 @@ struct Family : LinearState<T> {
   using Gradient = ProjectionGradient<T>;
   using Chunk = Absent;
   using Recurrent = projection::Recurrent<T>;
-  using Map = DenseMap<Family>;
+  using Map = ProjectionMap<T>;
   static Shape shape(const Problem& p) { return {p.linear.key_dim, p.linear.value_dim, p.window}; }
   static Size keys_of(const Problem& p) { return Size{p.window - 1} * p.linear.key_heads * p.linear.key_dim; }
   static Size values_of(const Problem& p) { return Size{p.window - 1} * p.linear.heads * p.linear.value_dim; }

@@ -13,8 +13,8 @@
 // touched. Windows overlap: there is no chunk or parallel form (not_supported).
 //
 // Forms: step and recurrent (the same; = best), and scan: the maps S -> A S + B, A [K, K], of segments of `chunk`
-// tokens (<= 0: up to five of them), composed by the tree of segments.h. Making A costs as much as B, so that it takes four
-// threads to win. Backward runs the chain, with states kept every `chunk` tokens: windows overlap at the borders.
+// tokens (<= 0: up to five of them), composed by the tree of segments.h. A and B share the systems of their windows and are
+// made together. Backward runs the chain, with states kept every `chunk` tokens: windows overlap at the borders.
 #pragma once
 
 #include <cstddef>

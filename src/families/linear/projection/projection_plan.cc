@@ -24,7 +24,7 @@ int build(Builder& b, double scale) {
   const int q = b.keys("q"), k = b.keys("k"), v = b.canonical("v");
   // Without eps and on more pairs than there are features the keys are dependent, which the kernel refuses and the
   // literal solver does not.
-  if (s.eps == 0 && s.batch > b.width(k)) return literal_family.build(b, scale);
+  if (s.eps == 0 && s.batch > b.width(k)) return literal().build(b, scale);
   const bool grouped = b.axes(k).has('G');  // features of a matrix are those of every head
   const std::ptrdiff_t before = s.batch - 1, H = b.shape().heads;
   b.pipeline().letters['W'] = s.batch - 1;

@@ -23,9 +23,9 @@
 // Flops per token, triangles as half a product: forward 4 K V + C (K + V), delta 6 K V + 2 C (K + V); backward with
 // the pass that finds the states again 10 K V + C (3 K + 2 V), delta 16 K V + C (6 K + 5 V). That pass keeps W and N.
 //
-// Forward there is a shorter way as long as the gates are bounded, |G_i| <= 12 since the last cut: tokens go through
-// e^{-G} S, which has no gates, in groups (groups-inl.h). What they write is multiplied by e^{-G_i}, what they
-// read by e^{G_i}, and the state at the cut by e^{G_c}:
+// Forward there is a shorter way as long as the gates are bounded: tokens go through e^{-G} S, which has no gates, in
+// groups (groups-inl.h) and frames (gates.h), in which G starts anew. What they write is multiplied by e^{-G_i}, what they
+// read by e^{G_i}, and the state at the end of a frame by e^{G_c}:
 //
 //   u_i = e^{-G_i} beta_i v_i - beta_i x_i ,  x_i = S' k_i  (undecayed: times e^{-g_i})     o_i = e^{G_i} S' q_i
 //
@@ -67,7 +67,8 @@ class ChunkForm {
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
     D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
     g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C + 1), sums = arena.take<T>(C);
-    factors = arena.take<T>(2 * C), swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
+    rests = arena.take<T>(C), ends = arena.take<Size>(C), factors = arena.take<T>(2 * C),
+    swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (reads(rule)) N = arena.take<T>(C * C);
     if (!backward) return;
     y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K);
@@ -98,8 +99,8 @@ class ChunkForm {
     hint(hints);
     if (sweeps && forgets(p, row, begin, head)) {
       hint(sweep_hints);
-      for (Size n = shortest_bounded; n >= shortest_bounded && c > 0; begin += n, c -= n)
-        n = sweep(p, row, begin, c, head, S, outputs);
+      const Size n = sweep(p, row, begin, c, head, S, outputs);
+      begin += n, c -= n;
     }
     if (c > 0) advance(p, row, begin, c, head, S, S, w, N, outputs);
   }
@@ -205,20 +206,38 @@ class ChunkForm {
     return reads(rule) || (p.g && (p.g.stride[1] != 0 || p.g(row, begin, head) != 0));
   }
 
+  // The factors of tokens in frames: up e^{G_i}, down e^{-G_i}, with the accuracy of an exponential (frames-inl.h).
+  // How many tokens there are before one that is alone beyond the limit, and *frames of them; no tokens where most frames
+  // would be shorter than a group.
+  Size load_frames(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* up, T* down, Size* frames) {
+    constexpr Size group = reads(rule) ? 2 : 4;
+    double sum = 0;
+    Size n = 0, start = 0, count = 0;
+    for (; n < c; ++n) {
+      g[n] = p.g(row, begin + n, head), sum += static_cast<double>(g[n]);
+      if (!(std::abs(sum) <= bounded_limit) && n > start) ends[count++] = start = n, sum = g[n];
+      if (!(std::abs(sum) <= bounded_limit)) break;
+      up[n] = static_cast<T>(sum), down[n] = -up[n], rests[n] = static_cast<T>(sum - static_cast<double>(up[n]));
+      if (std::abs(sum) > mild_limit && (n + 1 - start) % group == 0 && n + 1 < c)
+        ends[count++] = start = n + 1, sum = 0;
+    }
+    if (n > start) ends[count++] = n;
+    *frames = count;
+    if (n == 0 || (count > 2 && count * group > n + group)) return 0;
+    s.exp(n, up, up), s.exp(n, down, down);
+    for (Size i = 0; i < n; ++i) up[i] += up[i] * rests[i], down[i] -= down[i] * rests[i];
+    return n;
+  }
+
   // As many tokens as have bounded gates, in groups; how many they were.
   Size sweep(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
     const int key_head = head / (p.heads / p.key_heads);
     Size n = c;
     T *const up = e, *const write = factors, *const read = beta;
+    Size frames = 0;
     if (p.g) {
-      T sum = 0;
-      for (n = 0; n < c; ++n) {
-        g[n] = p.g(row, begin + n, head), sum += g[n];
-        if (!(std::abs(sum) <= T(bounded_limit))) break;
-        up[n] = sum, write[n] = -sum;
-      }
+      n = load_frames(p, row, begin, c, head, up, write, &frames);
       if (n == 0) return 0;
-      s.exp(n, up, up), s.exp(n, write, write);
       if (undecayed) {
         for (Size i = 0; i < n; ++i) read[i] = -g[i];
         s.exp(n, read, read);
@@ -232,7 +251,10 @@ class ChunkForm {
     }
     if (p.g || p.beta) tokens.write = write;
     if (p.beta || (p.g && undecayed)) tokens.read = read;
-    if (p.g) tokens.answer = up, tokens.late = up + n - 1, tokens.late_step = 0;
+    if (p.g) {
+      tokens.answer = tokens.late = up, tokens.ld_late = 1, tokens.late_step = 0;
+      tokens.ends = ends, tokens.frames = frames;
+    }
     tokens.k = contiguous(s, p.k, row, begin, n, key_head, K, x, &tokens.ldk);
     if (reads(rule)) tokens.x = tokens.k, tokens.ldx = tokens.ldk;
     if (p.v) tokens.v = values(p, row, begin, n, head, &tokens.ldv);
@@ -400,7 +422,8 @@ class ChunkForm {
   Prefetch<T> hints, sweep_hints;
   bool sweeps = true;
   bool gated = false;
-  T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *factors, *swept;
+  T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *rests, *factors, *swept;
+  Size* ends;
   T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,
     *spare = nullptr;
   T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr;

@@ -83,20 +83,14 @@ int build_decay(Builder& b, double scale) {
 }
 
 template <class T>
-struct DecayCalls {
+struct DecayCalls : HandsOn<T, decay::forward<T>, decay::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward,
                            int workers) {
     return decay::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static constexpr bool only_places = true;
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) { return o.problem(state); }
   static LinearGradient<T> gradient(const KernelArgs<T>&, const LinearGradient<T>& d, const Call&) { return d; }
-  static Status forward(const KernelArgs<T>& o, const LinearProblem<T>& p, Form form, Workspace work) noexcept {
-    return decay::forward(p, form, o.body().options.chunk, simd_of<T>(o.body()), work);
-  }
-  static Status backward(const KernelArgs<T>& o, const LinearProblem<T>& p, const LinearGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return decay::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);
-  }
 };
 
 // ---------------------------------------------------------------------------------------------------------- delta
@@ -158,6 +152,7 @@ struct DeltaCalls {
                            int workers) {
     return delta::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static constexpr bool only_places = true;
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) { return o.problem(state); }
   static LinearGradient<T> gradient(const KernelArgs<T>&, const LinearGradient<T>& d, const Call&) { return d; }
   static Status forward(const KernelArgs<T>& o, const LinearProblem<T>& p, Form form, Workspace work) noexcept {

@@ -30,7 +30,7 @@ int build(Builder& b, double scale) {
 }
 
 template <class T>
-struct SquaresCalls {
+struct SquaresCalls : HandsOn<T, squares::forward<T>, squares::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
     return squares::workspace_bytes(K, V, body.shape.heads / body.shape.key_heads, time, form, body.options.chunk,
                                     backward);
@@ -40,13 +40,6 @@ struct SquaresCalls {
   }
   static SquaresGradient<T> gradient(const KernelArgs<T>& o, const LinearGradient<T>& d, const Call& call) {
     return {d, o.template state<const double>(call.d_final), o.template state<double>(call.d_initial)};
-  }
-  static Status forward(const KernelArgs<T>& o, const SquaresProblem<T>& p, Form form, Workspace work) noexcept {
-    return squares::forward(p, form, o.body().options.chunk, simd_of<double>(o.body()), work);
-  }
-  static Status backward(const KernelArgs<T>& o, const SquaresProblem<T>& p, const SquaresGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return squares::backward(p, d, form, o.body().options.chunk, simd_of<double>(o.body()), work);
   }
 };
 

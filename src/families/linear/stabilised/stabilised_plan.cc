@@ -34,7 +34,7 @@ int build(Builder& b, double scale) {
 }
 
 template <class T>
-struct StabilisedCalls {
+struct StabilisedCalls : HandsOn<T, stabilised::forward<T>, stabilised::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
     return stabilised::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward);
   }
@@ -58,13 +58,6 @@ struct StabilisedCalls {
     all.d_initial_normaliser = o.template state<T>(call.d_initial, 1);
     all.d_initial_maximum = o.template state<T>(call.d_initial, 2);
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const StabilisedProblem<T>& p, Form form, Workspace work) noexcept {
-    return stabilised::forward(p, form, o.body().options.chunk, simd_of<T>(o.body()), work);
-  }
-  static Status backward(const KernelArgs<T>& o, const StabilisedProblem<T>& p, const StabilisedGradient<T>& d,
-                         Form form, Workspace work) noexcept {
-    return stabilised::backward(p, d, form, o.body().options.chunk, simd_of<T>(o.body()), work);
   }
 };
 

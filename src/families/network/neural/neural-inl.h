@@ -103,7 +103,9 @@ HWY_INLINE void CurveAt(Vec<T> x, Vec<T>& y, Vec<T>& slope, Vec<T>& bend) {
     for (int i = LogErfc<T>::terms - 2; i >= 0; --i)
       series = hn::MulAdd(at, series, hn::Set(d, LogErfc<T>::power[i]));
     const Vec<T> tail = ExpOf<T>(hn::NegMulAdd(half, square, series));
-    const Vec<T> below = hn::Add(half, hn::CopySign(hn::NegMulAdd(hn::Mul(half, part), tail, half), x));
+    // The share below -|x|; 1/2 less what lies between would have no digits of it.
+    const Vec<T> beyond = hn::Mul(hn::Mul(half, part), tail);
+    const Vec<T> below = hn::IfNegativeThenElse(x, beyond, hn::Sub(one, beyond));
     y = hn::Mul(x, below);
     if constexpr (kOrder > 0) {
       const Vec<T> bell = hn::Mul(hn::Set(d, T(0.39894228040143268)), ExpOf<T>(hn::Neg(hn::Mul(half, square))));

@@ -111,6 +111,7 @@ Status forward(const NeuralProblem<T>& p, Form form, int chunk, const Simd<T>& s
   Arena arena(work);
   Head<T> head(s, p.model, Cutting(p.model, form, chunk), longest_of(p.sequences), false, arena);
   for (std::size_t n = 0; n < p.sequences.size(); ++n) {
+    if (p.sequences[n].end == p.sequences[n].begin) continue;  // a slot that pauses: its weights stay where they are
     for (int h = 0; h < p.heads; h += head.together()) head.forward(p, n, h, std::min(head.together(), p.heads - h));
     if (p.model.window > 1) keep_history(p, n);
     p.count[n] += p.sequences[n].end - p.sequences[n].begin;

@@ -72,6 +72,23 @@ struct NormRow {
   }
 };
 
+// A layer norm behind a hidden layer divides by the little that the tails leave: they are right relative to themselves.
+TYPED_TEST(NeuralSimdTest, TailsOfGelu) {
+  using T = TypeParam;
+  std::vector<T> x, y(33), slope(33), bend(33);
+  for (int i = 0; i < 33; ++i) x.push_back(static_cast<T>(-1 - i * 0.25));
+  this->for_targets([&](const NeuralSimd<T>& s) {
+    s.activate(ttr::Curve::gelu, 33, {x.data(), y.data(), slope.data(), bend.data(), nullptr, nullptr});
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double at = x[i], below = 0.5 * std::erfc(-at / std::sqrt(2.0));
+      const double bell = std::exp(-at * at / 2) / std::sqrt(2 * std::acos(-1.0));
+      const double share = (16 + 4 * at * at) * double(std::numeric_limits<T>::epsilon());  // of an e^{-x^2/2}
+      EXPECT_NEAR(y[i], at * below, share * -at * below) << at;
+      EXPECT_NEAR(slope[i], below + at * bell, share * (below - at * bell)) << at;
+    }
+  });
+}
+
 TYPED_TEST(NeuralSimdTest, NormsAndTheirReverse) {
   using T = TypeParam;
   for (const Size n : {1, 3, 4, 9})

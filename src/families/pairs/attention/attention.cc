@@ -11,10 +11,14 @@ template <class T>
 Status check(const AttentionProblem<T>& p, bool backward, Workspace work, pairs::Sizes* sizes) noexcept {
   using pairs::kept;
   pairs::Largest most;
-  const pairs::KeptList gates = p.g ? kept(p.past_g) : kept(p.past_k);
-  if (const Status status = pairs::check_pairs(p, {kept(p.past_k), kept(p.past_v), gates}, &most);
+  const auto list = [](const View<const T, 4>& plain, const pairs::CompactRows& compact) {
+    return compact ? pairs::KeptList{true, compact.capacity} : kept(plain);
+  };
+  const pairs::KeptList keys = list(p.past_k, p.compact_k), gates = p.g ? kept(p.past_g) : keys;
+  if (const Status status = pairs::check_pairs(p, {keys, list(p.past_v, p.compact_v), gates}, &most);
       status != Status::ok)
     return status;
+  if ((p.compact_k || p.compact_v) && (backward || sizeof(T) != 4)) return Status::not_supported;
   if (p.window < 0) return Status::bad_shape;
   if ((!p.causal && (p.g || p.window > 0)) || ((!p.normalise || p.polynomial) && p.sink) ||
       (p.polynomial && p.bandwidth))

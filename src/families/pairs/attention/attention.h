@@ -37,6 +37,7 @@
 #include <cstddef>
 
 #include "families/pairs/attention/attention_simd.h"
+#include "families/pairs/layout.h"
 #include "families/pairs/problem.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
@@ -60,9 +61,10 @@ struct AttentionProblem : PairProblem<T> {
   View<const T, 1> sink;       // [H] one more logit, of a pair with value 0; no data = none
   View<const T, 1> bandwidth;  // [H] above 0: Gaussian kernel; no data: exponential kernel. Stride may be zero.
 
-  View<const T, 4> past_v;  // [N, capacity, G, V]
-  View<const T, 3> past_g;  // [N, capacity, H] each token's own g
-  View<T, 3> lse;           // [B, T, H]; no data = not wanted
+  View<const T, 4> past_v;                  // [N, capacity, G, V]
+  View<const T, 3> past_g;                  // [N, capacity, H] each token's own g
+  pairs::CompactRows compact_k, compact_v;  // the past in fewer bytes, in place of past_k and past_v; float, forwards
+  View<T, 3> lse;                           // [B, T, H]; no data = not wanted
 };
 
 /// `d_lse` comes in too.

@@ -121,7 +121,7 @@ int build(Builder& b, double scale) {
   if (design.weights.sink) step.operands[Own::sink] = b.canonical("sink");
   step.set_options(options);
   const bool gates = step.operands[Slot::g] >= 0;
-  const int answer = b.add(std::move(step), "BTHV", pairs_kept(b, x.k, v, gates, options.own));
+  const int answer = b.add(std::move(step), "BTHV", pairs_kept(b, x.k, v, gates, options.own, true));
   const Quantity& rate = design.solver.step;  // of one step from zero
   if (design.solver.kind != Solver::Kind::gd || !rate.given()) return answer;
   return b.operation(Op::multiply, {answer, b.quantity(rate, "beta")}, "BTHV");
@@ -130,11 +130,18 @@ int build(Builder& b, double scale) {
 template <class T>
 struct AttentionCalls {
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return after(body, step, time, time, backward);
+  }
+  static std::size_t after(const Plan::Body& body, const Step& step, std::int64_t time, std::int64_t past,
+                           bool backward) {
+    if (body.pipeline.noncausal) past = time;  // its pairs are given to the kernel as a past
     const bool own = step.options<AttentionOptions>().own;
     return attention::workspace_bytes<T>(body.shape.heads, own ? body.shape.heads : body.shape.key_heads,
                                          width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]),
-                                         time, time, body.pipeline.design.weights.window, backward);
+                                         time, past, body.pipeline.design.weights.window, backward);
   }
+  // The scales of i8 are behind the gates.
+  static int first_scale(const KernelArgs<T>& o) { return o.has(Slot::g) ? 3 : 2; }
   static AttentionProblem<T> problem(const KernelArgs<T>& o, State state) {
     AttentionProblem<T> p;
     fill(p, o, state);
@@ -148,7 +155,11 @@ struct AttentionCalls {
     p.window = o.body().pipeline.design.weights.window;
     p.g = o.scalars(Slot::g);
     p.sink = o.per_head_number(Own::sink), p.bandwidth = o.per_head_number(Own::bandwidth);
-    fill_past(p, o, state);
+    if (!o.body().pipeline.noncausal) {
+      p.compact_k = compact_history(o, state, 0, first_scale(o)),
+      p.compact_v = compact_history(o, state, 1, first_scale(o) + 1);
+      if (!p.compact_k) fill_past(p, o, state);
+    }
     if (o.has(Slot::g)) p.past_g = without_last(history<const T>(o, ConstState(state), 2));
     return p;
   }
@@ -160,7 +171,14 @@ struct AttentionCalls {
     if (o.keep() && !has_room(o, state)) return Status::state_full;
     const Status status = attention::forward(problem(o, state), simd_of<T>(o.body()), work);
     if (status != Status::ok || !o.keep()) return status;
-    append(o, state, 0, o.vectors(Slot::k)), append(o, state, 1, o.vectors(Slot::v));
+    if constexpr (sizeof(T) == 4) {
+      if (const auto list = compact_history(o, state, 0, first_scale(o)))
+        append_compact(o, state, list, o.vectors(Slot::k), work);
+      if (const auto list = compact_history(o, state, 1, first_scale(o) + 1))
+        append_compact(o, state, list, o.vectors(Slot::v), work);
+    }
+    if (!o.body().options.state_type)
+      append(o, state, 0, o.vectors(Slot::k)), append(o, state, 1, o.vectors(Slot::v));
     if (o.has(Slot::g)) append(o, state, 2, with_last(o.scalars(Slot::g)));
     count_up(o, state);
     return status;

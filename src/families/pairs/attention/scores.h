@@ -41,7 +41,7 @@ class Scores {
   }
 
   void open(const Problem& p, const Layout& x, int key_head, Block block) {
-    key = contiguous(s, x.place(p.past_k, p.k, block.begin), block.count, key_head, K, k, &ld);
+    key = pairs::rows_at(s, x, p.past_k, p.compact_k, p.k, block, key_head, K, k, &ld);
   }
   void one(const Problem& p, int head, Block block, const T* query, T* S) const {
     a->scores(block.count, K, static_cast<bool>(p.bandwidth), p.bandwidth ? -1 / p.bandwidth(head) : T(1), key, ld,

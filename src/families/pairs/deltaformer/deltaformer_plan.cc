@@ -29,9 +29,13 @@ int build(Builder& b, double) {
 template <class T>
 struct DeltaformerCalls {
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return after(body, step, time, time, backward);
+  }
+  static std::size_t after(const Plan::Body& body, const Step& step, std::int64_t time, std::int64_t past,
+                           bool backward) {
     const std::size_t bytes =
         deltaformer::workspace_bytes<T>(body.shape.heads, body.shape.key_heads, width(body, step.operands[Slot::k]),
-                                        width(body, step.operands[Slot::v]), time, time, backward);
+                                        width(body, step.operands[Slot::v]), time, past, backward);
     // The gradient of the corrected values, which the final state may have.
     const std::size_t row = static_cast<std::size_t>(body.shape.batch) * static_cast<std::size_t>(body.shape.heads) *
                             static_cast<std::size_t>(body.shape.value_dim) * sizeof(T);

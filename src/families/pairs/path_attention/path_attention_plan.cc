@@ -43,9 +43,13 @@ View<N, 3> per_key_head(const View<N, 3>& v, const KernelArgs<T>& o) {
 template <class T>
 struct PathAttentionCalls {
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
+    return after(body, step, time, time, backward);
+  }
+  static std::size_t after(const Plan::Body& body, const Step& step, std::int64_t time, std::int64_t past,
+                           bool backward) {
     return path_attention::workspace_bytes<T>(body.shape.heads, body.shape.key_heads,
                                               width(body, step.operands[Slot::k]),
-                                              width(body, step.operands[Slot::v]), time, time, backward);
+                                              width(body, step.operands[Slot::v]), time, past, backward);
   }
   static PathAttentionProblem<T> problem(const KernelArgs<T>& o, State state) {
     PathAttentionProblem<T> p;

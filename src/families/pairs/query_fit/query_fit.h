@@ -7,7 +7,8 @@
 //
 //   features  rows x_j and x_q [F] (a linear memory behind any feature map)
 //   local     the monomials of k_j - q up to an order, 1 first, and x_q = e_1: a polynomial around the query. Its constant
-//             carries no ridge
+//             carries no ridge, so that exact solves may take them around their means (Tile::centre); where the ridge
+//             is below 1e-6 of their products, they are orthogonalised and not multiplied (orthogonal.h)
 //             A = sum_j w_j x_j x_j' + ridge I [F, F] ,  b = scale x_q ,  u_j = w_j x_j.y
 //   kernel    A = D kappa(K, K) D + ridge I [n, n] ,  b = D kappa(K, q) ,  u = D y ,  D = diag(sqrt w)
 //
@@ -17,8 +18,8 @@
 //
 // Everything is in double whatever T is. Queries go 64 at a time (local: one by one, whose rows are its own): iterations
 // multiply all of them by their matrices in two products of [64, F] and [n, F] (kernel: one with kappa, [n, n]), 4 n F per
-// step and query; exact solves form A for every query, n F^2 / 2 + F^3 / 6 (kernel: n^3 / 6). Windows leave out what no
-// query of the 64 sees. Source: weighted least squares at a point, Cleveland 1979, arXiv 2501.12352 (test-time regression).
+// step and query; exact solves form A for every query, n F^2 / 2 + F^3 / 6 (kernel: n^3 / 6; orthogonalised: 2 (n + F)
+// F^2). Windows leave out what no query of the 64 sees. Source: weighted least squares at a point, Cleveland 1979, arXiv 2501.12352 (test-time regression).
 //
 // Backward, given dy: exact  z = A^-1 dy, dA = -z y', db = z; else the steps in reverse (solve/least_squares/rows.h). dA
 // goes to weights and rows as  dw_j += (x_j.d)(x_j.p) , dx_j += w_j (d (x_j.p) + p (x_j.d))  for each d p' in dA.

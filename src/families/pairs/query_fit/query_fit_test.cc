@@ -13,25 +13,28 @@ namespace {
 using namespace ttr_families_test;
 using namespace ttr::families;
 
+/// Sums of products lose half of their digits beside a small ridge: the reference has some to lose.
+using Long = std::vector<long double>;
+
 /// x after the solver's steps for A x = b, or A^-1 b by elimination.
-Doubles solved(Doubles A, Doubles b, SolveBy by, int steps, double step) {
+Long solved(Long A, Long b, SolveBy by, int steps, double step) {
   const std::size_t n = b.size();
-  const auto times = [&](const Doubles& x) {
-    Doubles y(n);
+  const auto times = [&](const Long& x) {
+    Long y(n);
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t j = 0; j < n; ++j) y[i] += A[i * n + j] * x[j];
     return y;
   };
-  const auto dot = [&](const Doubles& x, const Doubles& y) {
-    double sum = 0;
+  const auto dot = [&](const Long& x, const Long& y) {
+    long double sum = 0;
     for (std::size_t i = 0; i < n; ++i) sum += x[i] * y[i];
     return sum;
   };
-  Doubles x(n), r = b, p = b;
+  Long x(n), r = b, p = b;
   if (by == SolveBy::cholesky) {
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t k = i + 1; k < n; ++k) {
-        const double f = A[k * n + i] / A[i * n + i];
+        const long double f = A[k * n + i] / A[i * n + i];
         for (std::size_t j = i; j < n; ++j) A[k * n + j] -= f * A[i * n + j];
         b[k] -= f * b[i];
       }
@@ -43,15 +46,15 @@ Doubles solved(Doubles A, Doubles b, SolveBy by, int steps, double step) {
   }
   for (int s = 0; s < steps; ++s) {
     if (by == SolveBy::gradient) {
-      const Doubles Ax = times(x);
+      const Long Ax = times(x);
       for (std::size_t i = 0; i < n; ++i) x[i] -= step * (Ax[i] - b[i]);
       continue;
     }
-    const Doubles Ap = times(p);
-    const double rr = dot(r, r), alpha = rr / dot(p, Ap);
+    const Long Ap = times(p);
+    const long double rr = dot(r, r), alpha = rr / dot(p, Ap);
     if (!(rr > 0)) break;
     for (std::size_t i = 0; i < n; ++i) x[i] += alpha * p[i], r[i] -= alpha * Ap[i];
-    const double ratio = dot(r, r) / rr;
+    const long double ratio = dot(r, r) / rr;
     for (std::size_t i = 0; i < n; ++i) p[i] = r[i] + ratio * p[i];
   }
   return x;
@@ -64,6 +67,7 @@ struct Fit : PairFamily {
   int F = 0, order = 2, steps = 3;
   bool gates = false, importance = false, relative = false, automatic = false;
   Size window = 0;
+  double spread = 1;  // of the keys
 
   std::string name() const {
     return "fit" + sizes() + "-memory" + std::to_string(static_cast<int>(memory)) + "-near" +
@@ -74,7 +78,7 @@ struct Fit : PairFamily {
   bool by_steps() const { return solve == SolveBy::gradient; }
   std::vector<Spec> specs() const {
     std::vector<Spec> s = {{"q", Role::input, {B, T, H, K}},
-                           {"k", Role::input, {B, T, G, K}},
+                           {"k", Role::input, {B, T, G, K}, 0, spread},
                            {"v", Role::input, {B, T, G, V}},
                            {"o", Role::output, {B, T, H, V}}};
     if (!by_steps()) s.push_back({"ridge", Role::input, {B, T, H}, 0.8, 0.1});
@@ -94,21 +98,22 @@ struct Fit : PairFamily {
   }
   Values draw_values() const { return draw(specs(), seed); }
   std::vector<Spec> kept() const override {
-    std::vector<Spec> s = {{"k", Role::input, {G, K}}, {"v", Role::input, {G, V}}};
+    std::vector<Spec> s = {{"k", Role::input, {G, K}, 0, spread}, {"v", Role::input, {G, V}}};
     if (gates) s.push_back({"g", Role::input, {H}, -0.4, 0.2});
     if (importance) s.push_back({"beta", Role::input, {H}, 0.8, 0.1});
     if (F > 0) s.push_back({"x", Role::input, {G, F}});
     return s;
   }
 
-  Doubles row_of(const double* k, const double* q) const {  // of a local memory
-    Doubles all{1}, last{1};
+  Long row_of(const double* k, const double* q) const {  // of a local memory
+    Long all{1}, last{1};
     std::vector<Size> from{0};
     for (int d = 0; d < order; ++d) {
-      Doubles next;
+      Long next;
       std::vector<Size> next_from;
       for (std::size_t i = 0; i < last.size(); ++i)
-        for (Size c = from[i]; c < K; ++c) next.push_back(last[i] * (k[c] - q[c])), next_from.push_back(c);
+        for (Size c = from[i]; c < K; ++c)
+          next.push_back(last[i] * (static_cast<long double>(k[c]) - q[c])), next_from.push_back(c);
       all.insert(all.end(), next.begin(), next.end());
       last = next, from = next_from;
     }
@@ -135,7 +140,7 @@ struct Fit : PairFamily {
           const Size count = end - first, query = (n.row * T + t) * H + h, shared = h / (H / G);
           const double* const q = in.at("q").data() + query * K;
           Doubles w;
-          std::vector<Doubles> rows;
+          std::vector<Long> rows;
           double total = 0;
           for (Size i = first; i < end; ++i) {
             const double* const k = at("k", i, shared, G, K);
@@ -154,7 +159,7 @@ struct Fit : PairFamily {
           }
           const bool kernel = memory == FitMemory::kernel;
           const Size dim = kernel ? count : static_cast<Size>(rows[0].size());
-          Doubles A(dim * dim), b(dim);
+          Long A(dim * dim), b(dim);
           for (Size i = 0; i < count; ++i)
             for (Size j = 0; kernel && j < count; ++j)
               A[i * dim + j] =
@@ -162,7 +167,7 @@ struct Fit : PairFamily {
           for (Size i = 0; i < count && !kernel; ++i)
             for (Size c = 0; c < dim; ++c)
               for (Size e = 0; e < dim; ++e) A[c * dim + e] += w[i] * rows[i][c] * rows[i][e];
-          double trace = 0;
+          long double trace = 0;
           for (Size c = 0; c < dim; ++c) {
             trace += A[c * dim + c];
             if (!by_steps() && !(memory == FitMemory::local && c == 0))
@@ -171,14 +176,15 @@ struct Fit : PairFamily {
                    : memory == FitMemory::local ? (c == 0 ? 1.0 : 0.0)
                                                 : 0.7 * (F > 0 ? in.at("x_q")[query * F + c] : q[c]);
           }
-          const double step = !by_steps() ? 0 : automatic ? 1 / trace : in.at("step")[query];
-          const Doubles y = solved(A, b, solve, steps, step);
+          const double step = !by_steps() ? 0 : automatic ? static_cast<double>(1 / trace) : in.at("step")[query];
+          const Long y = solved(A, b, solve, steps, step);
           for (Size i = 0; i < count; ++i) {
-            double u = 0;
+            long double u = 0;
             if (kernel) u = std::sqrt(w[i]) * y[i];
             else
               for (Size c = 0; c < dim; ++c) u += w[i] * rows[i][c] * y[c];
-            for (Size j = 0; j < V; ++j) out["o"][query * V + j] += u * at("v", first + i, shared, G, V)[j];
+            for (Size j = 0; j < V; ++j)
+              out["o"][query * V + j] += static_cast<double>(u * at("v", first + i, shared, G, V)[j]);
           }
         }
       ++index;
@@ -260,6 +266,34 @@ TEST(QueryFit, ManyTiles) {
       f.packed = {0, 3, 70, 131}, f.capacity = 9, f.past = {9, 0, 4};
       check_family(f, once, false, 1e-4), check_alone(f, once);
     }
+}
+
+// Keys so far apart that their ridge is nothing beside the products of their monomials: those are orthogonalised.
+TEST(QueryFit, RidgesThatAreSlight) {
+  for (const bool relative : {false, true}) {
+    Fit f;
+    f.memory = FitMemory::local, f.near = FitNear::none, f.T = 7, f.K = 2, f.spread = 20, f.relative = relative;
+    check_family(f, once, true, 1e-4);
+    f.gates = f.importance = true, f.window = 5, f.H = 2, f.G = 1, f.capacity = 4, f.past = {4};
+    check_family(f, once, true, 1e-4);
+  }
+}
+
+// A query that sees one pair has its value for an answer, because the constant is free, however far the key is: monomials
+// of k - q reach 1e6 here, and their squares beside a small ridge leave few digits unless they are taken around their means.
+TEST(QueryFit, OnePairFarAway) {
+  for (const FitNear near : {FitNear::exponential, FitNear::gaussian}) {
+    Fit f;
+    f.memory = FitMemory::local, f.order = 7, f.near = near, f.B = 9, f.T = 1, f.H = f.G = 1, f.K = 1, f.V = 2;
+    Values in = f.draw_values();
+    for (double& x : in["k"]) x += 6;
+    for (double& x : in["ridge"]) x = 1e-3;
+    Bound<double> x(f.specs(), &in, false);
+    Scratch<double> scratch(f.bytes<double>(f.T, Form::best, 0, false));
+    ASSERT_EQ(f.forward(x, f.sequences(), Form::best, 0, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+    const Doubles o = x.held["o"].get();
+    for (std::size_t i = 0; i < o.size(); ++i) EXPECT_NEAR(o[i], in["v"][i], 1e-14);
+  }
 }
 
 // NaN in a pair reaches the queries that see it and no others; so does a ridge that is none.

@@ -11,6 +11,7 @@
 
 #include "families/common/scratch.h"
 #include "families/pairs/driver.h"
+#include "families/pairs/query_fit/orthogonal.h"
 #include "families/pairs/query_fit/query_fit.h"
 #include "families/pairs/rows.h"
 #include "families/solve/least_squares/rows.h"
@@ -83,6 +84,7 @@ class Tile {
         size(z),
         monomial(z.K, z.memory == FitMemory::local ? problem.order : 0, z.memory == FitMemory::local ? z.F : 1,
                  arena),
+        orthogonal(simd, by_rows(z) ? z.most : 0, by_rows(z) ? z.F : 0, arena),
         kernel(simd, z.K, arena) {
     const Size R = z.rows, N = z.most, D = z.dim();
     const auto doubles = [&](Size count) { return arena.take<double>(count); };
@@ -157,7 +159,7 @@ class Tile {
     form();
     bool good = std::none_of(bad, bad + rows, [](bool b) { return b; });
     good = solve() && good;
-    spread(Y, U);
+    if (!turned) spread(Y, U);
     s.gemm_nn(rows, size.V, m, 1.0, U, m, values + base * size.V, size.V, 0.0, o, size.V);
     for (Size t = 0; t < rows; ++t)
       if (bad[t]) std::fill_n(o + t * size.V, size.V, std::numeric_limits<double>::quiet_NaN());
@@ -230,6 +232,7 @@ class Tile {
 
  private:
   static constexpr double none = -std::numeric_limits<double>::infinity();
+  static bool by_rows(const Sizes& z) { return z.memory == FitMemory::local && z.solve == SolveBy::cholesky; }
   static bool gram_of(const Sizes& z) { return z.memory == FitMemory::kernel; }
   bool by_steps() const { return p.solve == SolveBy::gradient; }
   Size skip() const { return made ? 1 : 0; }  // coefficients without a ridge
@@ -284,8 +287,9 @@ class Tile {
         for (Size c = 0; c < size.K; ++c) step_k[c] = keys[(base + j) * size.K + c] - q[c];
         monomial.make(step_k, made + j * size.F);
       }
-      std::fill_n(B, rows * dim, 0.0);
-      for (Size t = 0; t < rows; ++t) B[t * dim] = 1;
+      std::fill_n(B, dim, 0.0);
+      B[0] = 1;
+      if (p.solve == SolveBy::cholesky) centre();
     } else if (gram) {
       const double* const k = keys + base * size.K;
       kernel.values(m, m, k, k, gram, m);
@@ -296,6 +300,14 @@ class Tile {
       else std::copy_n(q, rows * dim, B);
       s.scale(rows * dim, p.scale, B, B);
     }
+  }
+
+  // The monomials of the one query, but for the 1, around their means, and what they are at the query. The free constant
+  // makes any centre give the same answer, so that gradients need not know of it; only around the means are the sums that
+  // are solved for small where the data are.
+  void centre() {
+    for (Size j = 0; j < m && total[0] != 0; ++j) s.axpy(dim - 1, -W[j] / total[0], made + j * dim + 1, B + 1);
+    for (Size j = 0; j < m; ++j) s.axpy(dim - 1, 1.0, B + 1, made + j * dim + 1);
   }
 
   // M [rows, m] = what the matrices' middle makes of the rows of P, A [rows, dim] = the rest of it; without the ridge.
@@ -327,6 +339,8 @@ class Tile {
   double* squares() const { return E; }
 
   bool solve() {
+    turned = by_rows(size) && !bad[0] && is_slight(0) && orthogonal.factor(m, W, made, ridge[0]);
+    if (turned) return orthogonal.solve(B, Y, U), true;
     if (p.solve == SolveBy::cholesky) {
       bool good = true;
       for (Size t = 0; t < rows; ++t) {
@@ -357,6 +371,17 @@ class Tile {
     return true;
   }
   static constexpr double tolerance = 1e-13;
+
+  // Whether the ridge of a query has lost its digits beside the products of its monomials.
+  bool is_slight(Size t) const {
+    double most = 0;
+    for (Size c = 0; c < dim; ++c) {
+      double sum = 0;
+      for (Size j = 0; j < m; ++j) sum += W[t * m + j] * made[j * dim + c] * made[j * dim + c];
+      most = std::max(most, sum);
+    }
+    return ridge[t] <= 1e-6 * most;
+  }
 
   // Where the system of query t begins within its row, and how wide it is: kernels leave out what it does not see.
   Size lead(Size t) const { return gram ? begin[t] : 0; }
@@ -398,8 +423,9 @@ class Tile {
   void solve_back() {
     if (p.solve == SolveBy::cholesky) {
       std::fill_n(spare, rows * dim, 0.0);
+      if (turned) orthogonal.solve_back(dU, spare);
       for (Size t = 0; t < rows; ++t) {
-        if (bad[t]) continue;
+        if (bad[t] || turned) continue;
         Arena arena(rest);
         Cholesky factor(s, width(t), arena);
         factorise(t, factor);
@@ -466,6 +492,7 @@ class Tile {
         for (Size c = 0; c < size.K; ++c) step_k[c] = key[c] - q[c];
         double* const to = d_keys + (base + j) * size.K;
         std::fill_n(d_step_k, size.K, 0.0);
+        monomial.make(step_k, made + j * size.F);
         monomial.back(step_k, made + j * size.F, d_made + j * size.F, d_step_k);
         s.axpy(size.K, 1.0, d_step_k, to);
         s.axpy(size.K, -1.0, d_step_k, d_q);
@@ -524,6 +551,8 @@ class Tile {
   const AttentionSimd<double>* a;
   Sizes size;
   Monomials monomial;
+  Orthogonal orthogonal;  // of the one query of a local memory
+  bool turned = false;    // it has that query's system
   Kernel kernel;
   Workspace rest;
   Sequence sequence{};

@@ -382,6 +382,7 @@ Status forward(const GivensProblem<T>& p, Form form, const Simd<double>& s, Work
   Size seq_head = 0;
   for (const Sequence& n : a.sequences)
     for (int h = 0; h < a.heads; ++h, ++seq_head) {
+      if (n.end == n.begin) continue;  // a slot that pauses
       const bool has_answer = defined(p, n, h);
       good = good && has_answer;
       if (has_answer) run.forward(p, n, h, seq_head);

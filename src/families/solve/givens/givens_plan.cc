@@ -62,7 +62,7 @@ int build(Builder& b, double scale) {
 }
 
 template <class T>
-struct GivensCalls {
+struct GivensCalls : HandsOn<T, givens::forward<T>, givens::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form, bool backward) {
     return givens::workspace_bytes(K, V, time, backward, is_regular(body.pipeline.design));
   }
@@ -91,13 +91,6 @@ struct GivensCalls {
     all.d_initial_z = o.template state<double>(call.d_initial, 1);
     all.d_variance = numbers_of(o.d_output(o.step().second_result));
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const GivensProblem<T>& p, Form form, Workspace work) noexcept {
-    return givens::forward(p, form, *o.body().simd_f64, work);
-  }
-  static Status backward(const KernelArgs<T>& o, const GivensProblem<T>& p, const GivensGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return givens::backward(p, d, form, *o.body().simd_f64, work);
   }
 };
 

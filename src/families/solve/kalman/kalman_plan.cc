@@ -50,7 +50,7 @@ int build_woodbury(Builder& b, double scale) {
 }
 
 template <class T>
-struct KalmanCalls {
+struct KalmanCalls : HandsOn<T, kalman::forward<T>, kalman::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
     return kalman::workspace_bytes(K, V, time, backward, form, body.chunk);
   }
@@ -74,13 +74,6 @@ struct KalmanCalls {
     all.d_initial_s = o.template state<double>(call.d_initial, 0);
     all.d_initial_p = o.template state<double>(call.d_initial, 1);
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const KalmanProblem<T>& p, Form form, Workspace work) noexcept {
-    return kalman::forward(p, form, *o.body().simd_f64, work);
-  }
-  static Status backward(const KernelArgs<T>& o, const KalmanProblem<T>& p, const KalmanGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return kalman::backward(p, d, form, *o.body().simd_f64, work);
   }
 };
 

@@ -75,7 +75,7 @@ SolveBy solver_of(const Design& design) {
 }
 
 template <class T>
-struct LeastSquaresCalls {
+struct LeastSquaresCalls : HandsOn<T, least_squares::forward<T>, least_squares::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form form, bool backward) {
     const Design& design = body.pipeline.design;
     return least_squares::workspace_bytes(K, V, time, solver_of(design), design.solver.steps, backward, form,
@@ -113,13 +113,6 @@ struct LeastSquaresCalls {
     all.d_initial_h = o.template state<double>(call.d_initial, 0);
     all.d_initial_f = o.template state<double>(call.d_initial, 1);
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const LeastSquaresProblem<T>& p, Form form, Workspace work) noexcept {
-    return least_squares::forward(p, form, *o.body().simd_f64, work);
-  }
-  static Status backward(const KernelArgs<T>& o, const LeastSquaresProblem<T>& p, const LeastSquaresGradient<T>& d,
-                         Form form, Workspace work) noexcept {
-    return least_squares::backward(p, d, form, *o.body().simd_f64, work);
   }
 };
 

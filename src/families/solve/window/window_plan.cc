@@ -48,7 +48,7 @@ int build(Builder& b, double scale) {
 }
 
 template <class T>
-struct WindowCalls {
+struct WindowCalls : HandsOn<T, window::forward<T>, window::backward<T>> {
   static std::size_t bytes(const Plan::Body& body, int K, int V, std::int64_t time, Form, bool backward) {
     return window::workspace_bytes(K, V, body.pipeline.design.weights.window, time, backward);
   }
@@ -90,13 +90,6 @@ struct WindowCalls {
     all.d_initial_h = o.template state<double>(call.d_initial, 4);
     all.d_initial_f = o.template state<double>(call.d_initial, 5);
     return all;
-  }
-  static Status forward(const KernelArgs<T>& o, const WindowProblem<T>& p, Form form, Workspace work) noexcept {
-    return window::forward(p, form, *o.body().simd_f64, work);
-  }
-  static Status backward(const KernelArgs<T>& o, const WindowProblem<T>& p, const WindowGradient<T>& d, Form form,
-                         Workspace work) noexcept {
-    return window::backward(p, d, form, *o.body().simd_f64, work);
   }
 };
 
