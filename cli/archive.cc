@@ -8,14 +8,8 @@ namespace ttr::cli {
 namespace {
 
 constexpr char magic[12] = "ttr-stream";
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
 constexpr std::size_t header_bytes = sizeof magic + sizeof version + sizeof(std::uint64_t);
-
-std::uint64_t checksum(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 template <class T>
 T number_at(const std::string& file, std::size_t at) {
@@ -26,11 +20,18 @@ T number_at(const std::string& file, std::size_t at) {
 
 }  // namespace
 
+std::uint64_t checksum(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 Archive::Archive(std::string file, std::string name) : name_(std::move(name)), reading_(true) {
   if (file.size() < header_bytes || std::memcmp(file.data(), magic, sizeof magic) != 0)
     refuse("is not a model that --save has written");
   if (const auto theirs = number_at<std::uint32_t>(file, sizeof magic); theirs != version)
-    refuse(fmt::format("has version {} of the format, and this program reads version {}", theirs, version));
+    refuse(fmt::format("has version {} of the format, and this program reads version {}; make it anew from its rows",
+                       theirs, version));
   const auto size = number_at<std::uint64_t>(file, sizeof magic + sizeof version);
   if (size != file.size() - std::min(file.size(), header_bytes + sizeof(std::uint64_t))) refuse("is cut off");
   bytes_ = file.substr(header_bytes, size);

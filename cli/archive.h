@@ -20,6 +20,9 @@
 
 namespace ttr::cli {
 
+/// FNV-1a, 64 bits.
+std::uint64_t checksum(std::string_view bytes);
+
 class Archive {
  public:
   /// To write.

@@ -117,9 +117,16 @@ void AtomicFile::commit() {
   temporary_.clear();
 }
 
-void write_file(const std::string& path, const std::string& option, std::string_view bytes) {
+void AtomicFile::sync() {
+  flush();
+  if (::fsync(descriptor_) != 0 && errno != EINVAL)  // a pipe has no disk
+    throw Error(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)), path_);
+}
+
+void write_file(const std::string& path, const std::string& option, std::string_view bytes, bool durable) {
   AtomicFile file(path, option);
   file.write(bytes);
+  if (durable) file.sync();
   file.commit();
 }
 

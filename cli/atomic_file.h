@@ -44,6 +44,8 @@ class AtomicFile {
   void rewrite_start(std::string_view bytes);
   bool is_standard_output() const { return descriptor_ == STDOUT_FILENO; }
   bool can_rewrite() const { return !temporary_.empty(); }
+  /// Waits until what was written is on the disk.
+  void sync();
   /// Puts the file in its place.
   void commit();
   const std::string& path() const { return path_; }
@@ -55,8 +57,8 @@ class AtomicFile {
   std::unique_ptr<Writer> writer_;
 };
 
-/// Writes a whole file at once.
-void write_file(const std::string& path, const std::string& option, std::string_view bytes);
+/// Writes a whole file at once; `durable`: it is on the disk before it is in its place.
+void write_file(const std::string& path, const std::string& option, std::string_view bytes, bool durable = false);
 
 /// True if both paths name the same existing file.
 bool same_file(const std::string& a, const std::string& b);

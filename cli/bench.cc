@@ -6,7 +6,8 @@
 //                    of the bandwidth of the smallest memory that holds them: of updates, with a list of pairs of reading
 //
 // A case is measured only if its numbers are right: the literal solution on a few tokens, the recurrent form in double
-// on more. The median of several runs counts; cases that differ in form or threads alone take turns.
+// on more. The median of several runs counts, `best` is the shortest; cases that differ in form, gates or threads alone take
+// turns.
 #include "bench.h"
 
 #include <fmt/core.h>
@@ -22,6 +23,7 @@
 #include "bench_bars.h"
 #include "bench_case.h"
 #include "bench_compare.h"
+#include "bench_gates.h"
 #include "bench_machine.h"
 #include "json.h"
 #include "progress.h"
@@ -36,7 +38,8 @@ constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 struct Row {
   BenchCase spec;
   std::string form, kernel, checked;
-  double tokens_per_s = 0, gflops = nothing, percent_peak = nothing, percent_bandwidth = nothing;
+  double tokens_per_s = 0, best_tokens_per_s = 0, gflops = nothing, percent_peak = nothing,
+         percent_bandwidth = nothing;
   double roofline = nothing;  // tokens/s that the machine permits
   bool memory_bound = true;
   std::size_t workspace = 0;
@@ -65,6 +68,7 @@ std::vector<Group> standard_groups(const BenchOptions& options) {
     Pass pass;
     int key_dim, value_dim, heads;
     std::int64_t time;
+    const char* gates = "gentle";
   };
   constexpr Work table[] = {
       {"gla", Pass::forward, 64, 64, 8, 4096},
@@ -77,6 +81,14 @@ std::vector<Group> standard_groups(const BenchOptions& options) {
       {"gated-deltanet", Pass::forward, 128, 128, 8, 4096},
       {"kda", Pass::forward, 64, 64, 8, 4096},
       {"mamba-2", Pass::forward, 128, 64, 8, 4096},
+      {"gla", Pass::forward, 64, 64, 8, 4096, "mixed"},
+      {"gla", Pass::forward, 64, 64, 8, 4096, "strong"},
+      {"rwkv-6", Pass::forward, 64, 64, 8, 4096, "mixed"},
+      {"dplr", Pass::forward, 64, 64, 8, 4096, "mixed"},
+      {"gated-deltanet", Pass::forward, 64, 64, 8, 4096, "mixed"},
+      {"kda", Pass::forward, 64, 64, 8, 4096, "mixed"},
+      {"kda", Pass::forward, 64, 64, 8, 4096, "strong"},
+      {"mamba-2", Pass::forward, 128, 64, 8, 4096, "mixed"},
       {"mamba-1", Pass::forward, 16, 512, 1, 4096},
       {"short-convolution", Pass::forward, 64, 1536, 1, 4096},
       {"softmax-attention", Pass::forward, 64, 64, 8, 512},
@@ -94,6 +106,8 @@ std::vector<Group> standard_groups(const BenchOptions& options) {
       {"gated-deltanet", Pass::both, 64, 64, 8, 4096},
       {"gated-deltanet", Pass::both, 128, 128, 8, 4096},
       {"kda", Pass::both, 64, 64, 8, 4096},
+      {"gla", Pass::both, 64, 64, 8, 4096, "mixed"},
+      {"kda", Pass::both, 64, 64, 8, 4096, "mixed"},
       {"mamba-2", Pass::both, 128, 64, 8, 4096},
   };
   std::vector<Group> groups;
@@ -103,6 +117,7 @@ std::vector<Group> standard_groups(const BenchOptions& options) {
     for (const int threads : thread_counts(options)) {
       BenchCase c{work.layer,     work.pass,  Form::best, Type::f32, work.key_dim,
                   work.value_dim, work.heads, work.time,  threads};
+      c.gates = work.gates;
       if (options.quick) {
         c.time = std::min<std::int64_t>(c.time, 64), c.heads = std::min(c.heads, 2);
         c.key_dim = std::min(c.key_dim, 16), c.value_dim = std::min(c.value_dim, 16);
@@ -166,11 +181,12 @@ std::vector<Group> wanted_groups(const BenchOptions& options) {
                             1};
                 if (options.quick) c.time = std::min<std::int64_t>(c.time, 128);
                 Group group;
-                for (const Form form : forms_of(options, c))
-                  for (const int threads : thread_counts(options)) {
-                    c.form = form, c.threads = threads;
-                    group.push_back(c);
-                  }
+                for (const std::string& gates : options.gates)
+                  for (const Form form : forms_of(options, c))
+                    for (const int threads : thread_counts(options)) {
+                      c.form = form, c.threads = threads, c.gates = gates;
+                      group.push_back(c);
+                    }
                 groups.push_back(group);
               }
   return groups;
@@ -243,6 +259,7 @@ class Bench {
     row.spec = run.spec(), row.form = run.form(), row.kernel = run.plan().kernel();
     row.checked = checked, row.workspace = run.workspace_bytes();
     row.tokens_per_s = run.tokens_per_run() / median(seconds);
+    row.best_tokens_per_s = run.tokens_per_run() / *std::min_element(seconds.begin(), seconds.end());
     MachineLimits& limits = limits_.at(row.spec.threads);
     const double peak = median(peaks), flops = useful_flops_per_token(run);
     double& best = row.spec.type == Type::f64 ? limits.f64_gflops : limits.f32_gflops;
@@ -268,7 +285,7 @@ std::string dtype_of(const BenchCase& c) { return std::string(ttr::to_string(c.t
 std::string key_of(const Row& row) {
   const BenchCase& c = row.spec;
   return bench_key(c.layer, std::string(to_string(c.pass)), row.form, dtype_of(c), c.key_dim, c.value_dim, c.heads,
-                   static_cast<long>(c.time), c.threads);
+                   static_cast<long>(c.time), c.threads, c.gates);
 }
 
 Json json_of(const std::map<int, MachineLimits>& limits) {
@@ -289,7 +306,8 @@ Json json_of(const Row& row, const std::map<std::string, EarlierCase>& earlier) 
   Json j = Json::object();
   j.set("layer", c.layer).set("pass", to_string(c.pass)).set("form", row.form).set("dtype", dtype_of(c));
   j.set("d_key", c.key_dim).set("d_value", c.value_dim).set("heads", c.heads).set("time", c.time);
-  j.set("threads", c.threads).set("tokens_per_s", row.tokens_per_s);
+  j.set("threads", c.threads).set("gates", c.gates).set("tokens_per_s", row.tokens_per_s);
+  j.set("best_tokens_per_s", row.best_tokens_per_s);
   j.set("useful_gflops", row.gflops).set("percent_peak", row.percent_peak);
   j.set("percent_bandwidth", row.percent_bandwidth).set("workspace_bytes", row.workspace);
   j.set("kernel", row.kernel).set("checked", row.checked);
@@ -305,12 +323,13 @@ std::string rate_text(double rate) {
 std::string percent_text(double percent) { return std::isnan(percent) ? "-" : fmt::format("{:.0f}", percent); }
 
 std::string case_text(const BenchCase& c) {
-  return fmt::format("{} H{} K{} V{} T{}", dtype_of(c), c.heads, c.key_dim, c.value_dim, c.time);
+  return fmt::format("{} H{} K{} V{} T{}{}", dtype_of(c), c.heads, c.key_dim, c.value_dim, c.time,
+                     c.gates == "gentle" ? "" : " gates " + c.gates);
 }
 
 std::vector<std::string> header(bool compared) {
-  std::vector<std::string> cells = {"layer",    "pass",    "form",   "case",        "threads",
-                                    "tokens/s", "GFLOP/s", "% peak", "% bandwidth", "workspace"};
+  std::vector<std::string> cells = {"layer", "pass",    "form",   "case",        "threads",  "tokens/s",
+                                    "best",  "GFLOP/s", "% peak", "% bandwidth", "workspace"};
   if (compared) cells.push_back("x earlier");
   return cells;
 }
@@ -323,6 +342,7 @@ std::vector<std::string> cells_of(const Row& row, const std::map<std::string, Ea
                                     case_text(c),
                                     std::to_string(c.threads),
                                     rate_text(row.tokens_per_s),
+                                    rate_text(row.best_tokens_per_s),
                                     short_number(row.gflops),
                                     percent_text(row.percent_peak),
                                     percent_text(row.percent_bandwidth),
@@ -399,6 +419,13 @@ int run_bench(const BenchOptions& options) {
   if (!options.value_dims.empty()) check_range(options.value_dims, "--value-dim", 4096);
   check_range(options.times, "--time", std::int64_t{100'000'000});
   check_range(thread_counts(options), "--threads", 1024);
+  if (options.processor_time) {
+    for (const int threads : thread_counts(options))
+      if (threads != 1)
+        throw Error(fmt::format("--processor-time is for one thread, and --threads is {}; give --threads 1", threads),
+                    "--processor-time");
+    count_processor_time();
+  }
   const std::map<std::string, EarlierCase> earlier =
       options.compare.empty() ? std::map<std::string, EarlierCase>() : read_earlier(options.compare);
   std::optional<AtomicFile> report_file;
@@ -410,6 +437,9 @@ int run_bench(const BenchOptions& options) {
       if (c.form != Form::best && std::find(p.forms().begin(), p.forms().end(), c.form) == p.forms().end())
         throw Error(fmt::format("{} has no form {}: {}", c.layer, ttr::to_string(c.form), p.why_absent(c.form)),
                     "--form");
+      if (!GateKind(c.gates).gentle() && !GateKind::has_gates(p))
+        throw Error(fmt::format("{} has no gates of its own; --gates {} would change nothing", c.layer, c.gates),
+                    "--gates");
     }
   InterruptGuard guard;
   Bench bench(options);

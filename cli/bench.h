@@ -16,8 +16,9 @@ struct BenchOptions {
   std::vector<int> key_dims = {64}, value_dims;   // value_dims empty: as key_dims
   std::vector<int> heads = {8}, threads;          // threads empty: 1, and all of the machine
   std::vector<std::int64_t> times = {4096};
+  std::vector<std::string> gates = {"gentle"};  // bench_gates.h
   int runs = 7;
-  bool quick = false, json = false;
+  bool quick = false, json = false, processor_time = false;
   std::string compare;  // JSON of an earlier run
   std::string report;   // HTML
   std::string command;  // the command line, for the report
@@ -41,6 +42,15 @@ struct GrowthOptions {
 };
 int run_bench_growth(const GrowthOptions&);  // growth
 
+struct LatencyOptions {
+  std::vector<std::string> layers;  // empty: a few of each kind
+  std::int64_t steps = 1'000'000, pairs = 512;
+  int key_dim = 64, value_dim = 0, heads = 4;  // value_dim 0: as key_dim
+  int slots = 16;                              // of the plan in which one of many advances
+  bool json = false;
+};
+int run_bench_latency(LatencyOptions);  // latency
+
 struct AttentionOptions {
   std::int64_t time = 2048;
   int heads = 8, dim = 64, runs = 7;
@@ -58,6 +68,15 @@ struct FormsOptions {
 };
 int run_bench_forms(const FormsOptions&);  // forms
 
+struct StateOptions {
+  std::vector<std::string> layers;  // empty: some of each kind
+  std::string type;                 // bf16, i8; empty: what the layer has
+  std::int64_t tokens = 100'000, call = 256, bytes = 128 << 20;
+  int dim = 32, step_dim = 128, heads = 16, runs = 101;
+  bool quick = false, json = false;
+};
+int run_bench_state(const StateOptions&);  // state
+
 struct TrainBenchOptions {
   std::vector<std::string> layers = {"gated-deltanet"};  // the mixer of every block: a name or a stack's block
   std::vector<int> threads;                              // empty: all of the machine
@@ -66,5 +85,15 @@ struct TrainBenchOptions {
   bool quick = false, json = false;
 };
 int run_bench_train(const TrainBenchOptions&);  // train; with ttr::model only
+
+struct ServeBenchOptions {
+  int models = 1000, keys = 8, connections = 32;
+  std::string layer = "nlms";
+  std::int64_t requests = 100'000;    // as fast as they are answered
+  double rate = 10'000, seconds = 5;  // then at this rate
+  int limit = 120;                    // seconds after which a load is given up
+  bool sync = false, quick = false, json = false;
+};
+int run_bench_serve(ServeBenchOptions);  // serve
 
 }  // namespace ttr::cli

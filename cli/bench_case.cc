@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "bench_gates.h"
 #include "bench_machine.h"
 #include "commands.h"
 #include "regress_parts.h"
@@ -158,8 +159,9 @@ std::string_view to_string(Pass pass) noexcept {
 }
 
 std::string name_of(const BenchCase& c) {
-  return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {}", c.layer, to_string(c.pass), ttr::to_string(c.form),
-                     ttr::to_string(c.type), c.key_dim, c.value_dim, c.heads, c.time, c.threads);
+  return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {}{}", c.layer, to_string(c.pass), ttr::to_string(c.form),
+                     ttr::to_string(c.type), c.key_dim, c.value_dim, c.heads, c.time, c.threads,
+                     c.gates == "gentle" ? "" : " gates " + c.gates);
 }
 
 CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel)
@@ -175,10 +177,12 @@ CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel)
   if (spec_.pass == Pass::step && !keeps_pairs_) spec_.time = 1;
   tokens_ = spec_.pass == Pass::step ? (keeps_pairs_ ? spec_.time + history_steps : step_tokens) : spec_.time;
 
+  const GateKind gates(spec_.gates);
   for (std::size_t i = 0; i < p.inputs().size(); ++i) {
     const InputInfo& info = p.inputs()[i];
     Array& array = memory_->inputs[info.name] = Array(p, info.shape, tokens_);
     Numbers numbers = drawn(p, i, tokens_);
+    gates.apply(p, info, tokens_, numbers);
     for (double& x : numbers) x = rounded_to(spec_.rounded, x);
     array.write(numbers);
     if (differentiates(spec_.pass) && info.differentiable)

@@ -23,9 +23,10 @@ struct BenchCase {
   int key_dim = 64, value_dim = 64, heads = 8;
   std::int64_t time = 4096;  // step: the pairs kept before the first token, where pairs are kept
   int threads = 1;
-  int chunk = 0;             // as in Options
-  std::string target = {};   // as in Options
-  Type rounded = Type::f64;  // inputs are rounded to this type before they are stored
+  int chunk = 0;                 // as in Options
+  std::string target = {};       // as in Options
+  Type rounded = Type::f64;      // inputs are rounded to this type before they are stored
+  std::string gates = "gentle";  // bench_gates.h
 };
 /// By its name; an Error lists the forms and goes on with `others`.
 Form form_of(const std::string& name, const char* others);

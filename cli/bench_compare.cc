@@ -12,9 +12,10 @@
 namespace ttr::cli {
 
 std::string bench_key(const std::string& layer, const std::string& pass, const std::string& form,
-                      const std::string& dtype, long key_dim, long value_dim, long heads, long time, long threads) {
-  return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {}", layer, pass, form, dtype, key_dim, value_dim, heads,
-                     time, threads);
+                      const std::string& dtype, long key_dim, long value_dim, long heads, long time, long threads,
+                      const std::string& gates) {
+  return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {} gates {}", layer, pass, form, dtype, key_dim, value_dim,
+                     heads, time, threads, gates);
 }
 
 std::map<std::string, EarlierCase> read_earlier(const std::string& path) {
@@ -47,7 +48,8 @@ std::map<std::string, EarlierCase> read_earlier(const std::string& path) {
                                                         : std::numeric_limits<double>::quiet_NaN();
     };
     const std::string key = bench_key(text("layer"), text("pass"), text("form"), text("dtype"), whole("d_key"),
-                                      whole("d_value"), whole("heads"), whole("time"), whole("threads"));
+                                      whole("d_value"), whole("heads"), whole("time"), whole("threads"),
+                                      entry.contains("gates") ? text("gates") : "gentle");
     cases[key] = {number("tokens_per_s"), number("percent_peak")};
   }
   return cases;

@@ -17,6 +17,8 @@ namespace ttr::cli {
 
 /// Runs `work(thread)` on that many threads at once and returns the seconds from the common start to the last end.
 double seconds_of_team(int threads, const std::function<void(int)>& work);
+/// From now on one thread's seconds are those the process had a processor: for machines that others use, too.
+void count_processor_time();
 
 /// The instruction set of the peak: "AVX-512", "AVX2", "128-bit vectors".
 std::string vector_unit();

@@ -144,10 +144,10 @@ class Stream {
       std::vector<T>& to = inputs_[info.name];
       const Numbers& from = inputs.at(info.name);
       to.assign(from.begin(), from.end());
-      in[info.name] = dense<ConstTensor>(to.data(), info.shape, length);
+      in[info.name] = dense_tensor<ConstTensor>(plan_, to.data(), info.shape, length);
     }
     for (const InputInfo& info : plan_.outputs())
-      out[info.name] = dense<Tensor>(outputs_.at(info.name).data(), info.shape, length);
+      out[info.name] = dense_tensor<Tensor>(plan_, outputs_.at(info.name).data(), info.shape, length);
     const Workspace workspace{work_.data(), work_.size() * sizeof(double)};
     if (const Status s = plan_.forward(in, state(), out, workspace, form_); s != Status::ok) {
       const std::string sentence = plan_.diagnose(in, state(), out, workspace, form_);
@@ -173,16 +173,6 @@ class Stream {
 
  private:
   State state() { return {state_.data(), state_.size() * sizeof(double)}; }
-  template <class AnyTensor>
-  AnyTensor dense(T* data, const std::string& shape, std::int64_t time) const {
-    AnyTensor t;
-    const auto extent = plan_.extents(shape, time);
-    t.data = data, t.type = type_of<T>, t.rank = static_cast<int>(extent.size());
-    std::ptrdiff_t stride = 1;
-    for (std::size_t d = extent.size(); d-- > 0;) t.extent[d] = extent[d], t.stride[d] = stride, stride *= extent[d];
-    return t;
-  }
-
   Plan plan_;
   Form form_;
   std::vector<std::int64_t> points_;

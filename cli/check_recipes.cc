@@ -8,9 +8,9 @@
 // Tolerances are those of `ttr check` against the oracle. A recipe may magnify rounding without bound (a step that is
 // too long, a ridge that is too small, an output that nearly vanishes before it is normalised), so an error beyond the
 // tolerance is measured against what the problem itself does with rounding (sensitivity.h): the oracle solves it again
-// with inputs that are moved by a relative 1e-8, and a solve divides by products of its features,
+// with inputs that are moved by a relative 1e-8, or by less, and a solve divides by products of its features,
 //
-//   allowed = max(tolerance, 4000 u c max(1, |change of the result| / 1e-8), 16 u condition(features)),
+//   allowed = max(tolerance, 4000 u c max(1, |change of the result| / that), 16 u condition(features)),
 //
 // u = 2^-53 or 2^-24, with c = 1, or what conditioning_of says of the recipe's own numbers (1 / ridge). Recipes that passed by that only
 // are counted on their own ("ill-conditioned"). Where no digit is allowed to be right a kernel may also say that there

@@ -17,8 +17,12 @@ struct LayersOptions {
   bool markdown = false;                        // the page of docs/layers
   std::optional<std::string> map;               // the file for the map of all layers
   int heads = 1, key_dim = 64, value_dim = 64;  // what state_bytes is told for
+  bool footprint = false;                       // bytes of state and scratch instead
+  std::int64_t time = 4096;                     // of calls, for these
+  int threads = 1;
 };
 int run_layers(const LayersOptions&);
+int run_footprint(const LayersOptions&);  // --footprint
 
 struct DeriveOptions {
   std::string recipe;  // a recipe, or the name of a layer

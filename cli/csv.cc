@@ -1,6 +1,7 @@
 #include "csv.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -13,11 +14,122 @@ namespace ttr::cli {
 namespace {
 
 constexpr std::size_t block_bytes = 1 << 20, longest_row = 16 << 20;
+constexpr std::size_t beyond = 8;  // bytes behind the buffered ones that may be looked at
+
+// The digits at p, at most eight, behind those that are there already; their count. All eight at once: bytes that are digits
+// after subtracting '0' are below ten; pairs, then fours, then eights of them are joined by products (the first digit is in
+// the lowest byte).
+int add_digits(const char* p, std::uint64_t& digits) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr std::uint64_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+  std::uint64_t word;
+  std::memcpy(&word, p, sizeof word);
+  word ^= 0x3030303030303030;
+  const std::uint64_t others = (word | (word + 0x7676767676767676)) & 0x8080808080808080;
+  const int count = std::countr_zero(others) / 8;
+  if (count == 0) return 0;
+  word <<= 64 - 8 * count;
+  word = (10 * word + (word >> 8)) & 0x00ff00ff00ff00ff;
+  word = (100 * word + (word >> 16)) & 0x0000ffff0000ffff;
+  word = (10000 * word + (word >> 32)) & 0x00000000ffffffff;
+  digits = digits * powers[count] + word;
+  return count;
+}
+
+// A decimal number at p, up to the first byte that does not belong to it; null if it is none, or if its digits times a
+// power of ten are not both exact in double, which makes their product (or quotient) the nearest double there is.
+const char* plain_number(const char* p, char point, double& number) {
+  constexpr double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+  const bool negative = *p == '-';
+  p += negative;
+  std::uint64_t digits = 0;
+  const char* const first = p;
+  for (unsigned d; (d = static_cast<unsigned>(*p) - '0') < 10; ++p) digits = 10 * digits + d;
+  std::ptrdiff_t count = p - first;
+  int exponent = 0;
+  if (*p == point) {
+    const char* const fraction = ++p;
+    for (int found = 8; found == 8; p += found) found = add_digits(p, digits);
+    count += p - fraction, exponent = -static_cast<int>(p - fraction);
+  }
+  if (count == 0 || count > 15) return nullptr;
+  if (*p == 'e' || *p == 'E') {
+    ++p;
+    const bool small = *p == '-';
+    p += small || *p == '+' ? 1 : 0;
+    const char* const start = p;
+    int power = 0;
+    for (unsigned d; (d = static_cast<unsigned>(*p) - '0') < 10 && p - start < 4; ++p)
+      power = 10 * power + static_cast<int>(d);
+    if (p == start) return nullptr;
+    exponent += small ? -power : power;
+  }
+  if (exponent < -22 || exponent > 22) return nullptr;
+  const double whole = static_cast<double>(digits);
+  const double size = exponent < 0 ? whole / powers[-exponent] : whole * powers[exponent];
+  number = size * (1 - 2 * negative);  // signs come as they like: no branch
+  return p;
+}
 
 }  // namespace
 
+void CsvReader::select(std::vector<int> columns, std::vector<bool> optional, std::vector<ColumnEncoder*> encoders) {
+  selected_ = std::move(columns), optional_ = std::move(optional), encoders_ = std::move(encoders);
+  targets_.clear();
+  std::size_t place = 0;
+  for (std::size_t i = 0; i < selected_.size(); ++i) {
+    ColumnEncoder* const encoder = i < encoders_.size() ? encoders_[i] : nullptr;
+    targets_.push_back({selected_[i], place, encoder});
+    place += encoder ? static_cast<std::size_t>(encoder->width()) : 1;
+  }
+  std::stable_sort(targets_.begin(), targets_.end(),
+                   [](const Target& a, const Target& b) { return a.column < b.column; });
+}
+
+bool CsvReader::plain_row(double* out) {
+  if (begin_ >= whole_ || separator_ == ' ') return false;
+  const char* p = buffer_.data() + begin_;
+  if (*p == '#' || *p == '\n' || *p == '\r') return false;
+  const char comma = separator_ == ',' ? '.' : ',';
+  const int columns = static_cast<int>(names_.size());
+  texts_.clear();
+  auto target = targets_.begin();
+  for (int c = 0; c < columns; ++c) {
+    const char* end = nullptr;
+    for (; target != targets_.end() && target->column == c && !target->encoder; ++target) {
+      end = plain_number(p, '.', out[target->place]);
+      if (end && *end == comma) end = plain_number(p, comma, out[target->place]);
+      if (!end) return false;
+    }
+    if (!end)
+      for (end = p; *end != separator_ && *end != '\n' && *end != '\r' && *end != '"';) ++end;
+    for (; target != targets_.end() && target->column == c; ++target) {
+      if (!target->encoder) return false;
+      texts_.emplace_back(p, static_cast<std::size_t>(end - p));
+    }
+    if (c + 1 < columns) {
+      if (*end != separator_) return false;
+      p = end + 1;
+      continue;
+    }
+    if (*end == '\r') ++end;
+    if (*end != '\n') return false;
+    p = end;
+  }
+  // Now that nothing else can go wrong; what an encoder refuses it is shown once more, which changes nothing.
+  std::size_t text = 0;
+  for (const Target& t : targets_)
+    if (t.encoder && !t.encoder->encode(texts_[text++], out + t.place)) return false;
+  begin_ = static_cast<std::size_t>(p - buffer_.data()) + 1;
+  line_ = next_line_++;
+  ++rows_;
+  open_quote_ = false;
+  return true;
+}
+
 CsvReader::CsvReader(ByteSource bytes, HeaderLine header) : bytes_(std::move(bytes)) {
-  buffer_.resize(block_bytes);
+  buffer_.resize(block_bytes + beyond);
   while (end_ < 3 && fill()) {
   }
   if (end_ >= 3 && std::memcmp(buffer_.data(), "\xef\xbb\xbf", 3) == 0) begin_ = 3;
@@ -46,11 +158,13 @@ bool CsvReader::fill() {
   if (at_end_) return false;
   if (begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-    end_ -= begin_, begin_ = 0;
+    whole_ -= std::min(whole_, begin_), end_ -= begin_, begin_ = 0;
   }
-  if (end_ == buffer_.size()) buffer_.resize(2 * buffer_.size());
-  const std::size_t n = bytes_.read(buffer_.data() + end_, buffer_.size() - end_);
+  if (end_ + beyond == buffer_.size()) buffer_.resize(2 * buffer_.size());
+  const std::size_t n = bytes_.read(buffer_.data() + end_, buffer_.size() - beyond - end_);
   if (n == 0) at_end_ = true;
+  const void* const last = n > 0 ? ::memrchr(buffer_.data() + end_, '\n', n) : nullptr;
+  if (last) whole_ = static_cast<std::size_t>(static_cast<const char*>(last) - buffer_.data()) + 1;
   end_ += n;
   return n > 0;
 }
@@ -217,6 +331,7 @@ CsvReader::Read CsvReader::refuse(std::string message, std::string where) {
 }
 
 CsvReader::Read CsvReader::next(double* out) {
+  if (!pending_ && plain_row(out)) return Read::row;
   if (!pending_ && !read_fields()) return Read::end;
   pending_ = false;
   ++rows_;

@@ -1,4 +1,5 @@
-// CSV rows, one at a time, from a buffer of one block: no allocation per row.
+// CSV rows, one at a time, from a buffer of one block: no allocation per row. Most rows are plain numbers, which are read
+// in one pass over their bytes; whatever is not plain takes the other way, cut into fields first.
 //
 // Separator: tab if the first line has one outside quotes, else semicolon, else bar, else comma; blanks, any number of
 // them, if it has none of these and the second line has as many words. Where the separator is not the comma a comma in a
@@ -21,9 +22,7 @@ class CsvReader : public RowSource {
   bool has_header() const override { return has_header_; }
   ColumnKind kind(int column) override;
   void select(std::vector<int> columns, std::vector<bool> optional = {},
-              std::vector<ColumnEncoder*> encoders = {}) override {
-    selected_ = std::move(columns), optional_ = std::move(optional), encoders_ = std::move(encoders);
-  }
+              std::vector<ColumnEncoder*> encoders = {}) override;
   Read next(double* out) override;
   const BadRow& bad() const override { return bad_; }
   std::int64_t rows_read() const override { return rows_; }
@@ -33,6 +32,9 @@ class CsvReader : public RowSource {
   char separator() const { return separator_; }
 
  private:
+  // The next row if it is plain: whole in the buffer, nothing quoted, as many fields as the others, decimal numbers of at
+  // most 15 digits where numbers belong. False: nothing has happened, and the row is for read_fields().
+  bool plain_row(double* out);
   bool fill();           // more bytes behind the buffered ones; false at the end of the input
   bool read_fields();    // the next line that is not empty into fields_; false at the end
   bool split_line();     // one line into fields_
@@ -45,6 +47,7 @@ class CsvReader : public RowSource {
   ByteSource bytes_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0;  // the bytes not yet used
+  std::size_t whole_ = 0;            // behind the last line end in the buffer
   bool at_end_ = false;
   bool pending_ = false;     // fields_ hold a row that next() has not delivered yet
   bool open_quote_ = false;  // the line ended inside quotes
@@ -55,6 +58,13 @@ class CsvReader : public RowSource {
   std::vector<int> selected_;
   std::vector<bool> optional_;
   std::vector<ColumnEncoder*> encoders_;
+  struct Target {  // of a field: a place in what next() delivers
+    int column;
+    std::size_t place;
+    ColumnEncoder* encoder;
+  };
+  std::vector<Target> targets_;          // by column
+  std::vector<std::string_view> texts_;  // fields for encoders, of one row
   BadRow bad_;
   std::int64_t rows_ = 0, line_ = 0, next_line_ = 1;  // line_: where the current row starts
 };

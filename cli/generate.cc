@@ -42,10 +42,7 @@ std::vector<std::int32_t> tokens_of(const std::string& prompt, const TrainedMode
 
 int run_generate(const GenerateOptions& o) {
   if (o.tokens < 1) throw Error(fmt::format("--tokens is {}; it is at least 1", o.tokens), "--tokens");
-  if (!(o.sampling.temperature >= 0))
-    throw Error(fmt::format("--temperature is {}; it is at least 0", o.sampling.temperature), "--temperature");
-  if (!(o.sampling.top_p > 0 && o.sampling.top_p <= 1))
-    throw Error(fmt::format("--top-p is {}; it is above 0 and at most 1", o.sampling.top_p), "--top-p");
+  o.sampling.check();
   const TrainedModel trained = open_trained(o.model);
   if (trained.config.vocabulary == 0 || trained.config.loss != "cross-entropy" ||
       (trained.config.output_dim != 0 && trained.config.output_dim != trained.config.vocabulary))

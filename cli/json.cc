@@ -75,4 +75,104 @@ bool Json::is_null() const { return value_->json.is_null(); }
 double Json::number() const { return value_->json.is_number() ? value_->json.get<double>() : std::nan(""); }
 std::string Json::text() const { return value_->json.is_string() ? value_->json.get<std::string>() : ""; }
 
+void Json::for_each_name(const std::function<void(const std::string&)>& call) const {
+  for (const auto& [name, value] : value_->json.items()) call(name);
+}
+
+bool Json::is_object() const { return value_->json.is_object(); }
+bool Json::is_array() const { return value_->json.is_array(); }
+bool Json::is_text() const { return value_->json.is_string(); }
+bool Json::is_bool() const { return value_->json.is_boolean(); }
+
+bool Json::for_each(const std::function<void(const std::string&, bool, double, const std::string&)>& call) const {
+  static const std::string none;
+  if (!value_->json.is_object()) return false;
+  for (const auto& [name, value] : value_->json.items()) {
+    if (value.is_structured()) return false;
+    const double number = value.is_number()    ? value.get<double>()
+                          : value.is_boolean() ? (value.get<bool>() ? 1 : 0)
+                                               : std::nan("");
+    call(name, value.is_null(), number, value.is_string() ? value.get_ref<const std::string&>() : none);
+  }
+  return true;
+}
+
+namespace {
+
+class FlatHandler : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit FlatHandler(FlatJson& out) : out_(out) {}
+  std::string why;
+
+  bool null() override { return put(FlatJson::Kind::null, 0, {}); }
+  bool boolean(bool flag) override { return put(FlatJson::Kind::number, flag ? 1 : 0, {}); }
+  bool number_integer(number_integer_t n) override { return put(FlatJson::Kind::number, static_cast<double>(n), {}); }
+  bool number_unsigned(number_unsigned_t n) override {
+    return put(FlatJson::Kind::number, static_cast<double>(n), {});
+  }
+  bool number_float(number_float_t n, const string_t&) override { return put(FlatJson::Kind::number, n, {}); }
+  bool string(string_t& text) override { return put(FlatJson::Kind::text, 0, text); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override {
+    if (lists_ > 0) return true;
+    if (!prefixes_.empty()) path_ += '.';
+    prefixes_.push_back(path_.size());
+    return true;
+  }
+  bool end_object() override {
+    if (lists_ > 0) return true;
+    prefixes_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (lists_ > 0) return true;
+    path_.resize(prefixes_.back()), path_ += name;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (prefixes_.empty()) return fail("it is a list");
+    if (lists_++ == 0) {
+      --lists_;
+      put(FlatJson::Kind::list, 0, {});
+      ++lists_;
+    }
+    return true;
+  }
+  bool end_array() override {
+    --lists_;
+    return true;
+  }
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
+    return fail("it is wrong at byte " + std::to_string(at));
+  }
+
+ private:
+  bool fail(std::string text) {
+    why = std::move(text);
+    return false;
+  }
+  bool put(FlatJson::Kind kind, double number, std::string_view text) {
+    if (prefixes_.empty()) return fail("it is a single value");
+    if (lists_ > 0) return true;
+    if (out_.count == out_.fields.size()) out_.fields.emplace_back();
+    FlatJson::Field& field = out_.fields[out_.count++];
+    field.name = path_, field.text = text, field.kind = kind, field.number = number;
+    return true;
+  }
+
+  FlatJson& out_;
+  std::string path_;
+  std::vector<std::size_t> prefixes_;  // of the objects around: lengths of their paths
+  int lists_ = 0;
+};
+
+}  // namespace
+
+std::string FlatJson::read(std::string_view text) {
+  count = 0;
+  FlatHandler handler(*this);
+  if (nlohmann::json::sax_parse(text.begin(), text.end(), &handler)) return "";
+  return handler.why.empty() ? "it is no JSON" : handler.why;
+}
+
 }  // namespace ttr::cli

@@ -238,6 +238,11 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
 }  // namespace
 
 int run_layers(const LayersOptions& options) {
+  if (options.footprint) {
+    if (options.map || options.markdown)
+      throw Error("--footprint prints a table of bytes; leave out --map and --markdown", "--footprint");
+    return run_footprint(options);
+  }
   if (options.map) {
     if (!options.name.empty() || options.json || options.markdown)
       throw Error("--map draws all layers and prints nothing; leave out the name, --json and --markdown", "--map");

@@ -1,5 +1,5 @@
 // The `ttr` program: reads the command line, calls one verb, turns errors into a sentence and an exit code.
-// The only file that includes CLI11.
+// The only file that includes CLI11, itself and by command_page.h.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -12,15 +12,21 @@
 #include <system_error>
 
 #include "bench.h"
+#include "command_page.h"
 #include "commands.h"
 #include "json.h"
 #include "regress.h"
 #include "regress_input.h"
+#include "serve.h"
 #ifdef TTR_WITH_MODEL
 #include "sweep.h"
 #include "tasks.h"
 #include "train.h"
 #include "trained_verbs.h"
+#ifdef TTR_WITH_LANGUAGE
+#include "language_verbs.h"
+#include "ttr/language.h"
+#endif
 #endif
 #include "ttr/version.h"
 
@@ -128,9 +134,12 @@ struct TrainedVerbs {
     eval_command->add_flag("--json", eval.json, "print JSON");
 
     generate_command = app.add_subcommand("generate", "Let a trained model go on after a prompt");
-    generate_command->add_option("model", generate.model, "the folder of a run, or a .safetensors file of one")
+    generate_command
+        ->add_option("model", generate.model,
+                     "a run of `ttr train`, or a published model: .gguf, .safetensors, a folder")
         ->required();
-    generate_command->add_option("--prompt", generate.prompt, "text to go on after; other tasks: numbers of tokens");
+    generate_command->add_option("prompt,--prompt", generate.prompt,
+                                 "text to go on after; models without a tokenizer: numbers of tokens");
     generate_command->add_option("--tokens", generate.tokens, "how many to make")->capture_default_str();
     generate_command->add_option("--seed", generate.seed, "of the draws")->capture_default_str();
     generate_command
@@ -141,11 +150,16 @@ struct TrainedVerbs {
         ->add_option("--top-p", generate.sampling.top_p,
                      "draw from the likeliest tokens that have this share together")
         ->capture_default_str();
-    generate_command->add_option("--threads", generate.threads, "0: all cores")->capture_default_str();
+    generate_command->add_option("--threads", generate.threads, "0: all cores, as published models have without it")
+        ->capture_default_str();
     generate_command->add_flag("--json", generate.json, "print JSON");
 
-    inspect_command = app.add_subcommand("inspect", "What is in a checkpoint or any other .safetensors file");
-    inspect_command->add_option("model", inspect.file, "a .safetensors file, or the folder of a run")->required();
+    inspect_command =
+        app.add_subcommand("inspect", "What is in a checkpoint, a published model or any .safetensors file");
+    inspect_command
+        ->add_option("model", inspect.file,
+                     "a .safetensors or .gguf file, a Hugging Face folder, or a run of `ttr train`")
+        ->required();
     inspect_command->add_flag("--json", inspect.json, "print JSON");
   }
   bool chosen() const { return *eval_command || *generate_command || *inspect_command; }
@@ -153,6 +167,99 @@ struct TrainedVerbs {
     return *eval_command ? run_eval(eval) : *generate_command ? run_generate(generate) : run_inspect(inspect);
   }
 };
+
+#ifdef TTR_WITH_LANGUAGE
+struct LanguageVerbs {
+  ttr::cli::LogitsOptions logits;
+  ttr::cli::PerplexityOptions perplexity;
+  ttr::cli::QuantizeOptions quantize;
+  ttr::cli::ContinueOptions more;  // of `ttr generate`
+  CLI::App *logits_command = nullptr, *perplexity_command = nullptr, *quantize_command = nullptr;
+
+  /// Options of `ttr generate` that published models have and others do not.
+  void extend(CLI::App& command) {
+    const auto option = [&](const char* name, auto& value, const char* meaning) {
+      return command.add_option(name, value, meaning)->capture_default_str()->group("Published models");
+    };
+    option("--top-k", more.sampling.top_k, "draw from the k likeliest; 0: all");
+    option("--min-p", more.sampling.min_p,
+           "draw from those with at least this part of the likeliest one's probability");
+    option("--repeat-penalty", more.sampling.penalty, "above 1: less of what came among the newest 64 tokens");
+    option("--stop", more.stop, "a text that ends it; repeat for several")->allow_extra_args(false);
+    command.add_flag("--chat", more.chat, "the prompt is a turn of a chat, by the model's template")
+        ->group("Published models");
+    option("--state-in", more.state_in, "go on from a state that --state-out has written");
+    option("--state-out", more.state_out, "write what was seen, prompt and answer, to a file");
+    option("--draft", more.draft,
+           "a smaller model with the same tokens, which proposes some for the model to accept");
+    option("--draft-tokens", more.draft_tokens, "how many it proposes at a time");
+    option("--tokenizer", more.model.tokenizer, "tokenizer.json or a vocabulary of RWKV; none: the model's own");
+    option("--context", more.model.context, "most tokens of a text, where a layer keeps them");
+    option("--set", more.model.settings, "name=value, before what the model's configuration says")
+        ->allow_extra_args(false);
+    command.add_flag("--fixed", more.model.fixed, "token by token: the same bits on any number of threads")
+        ->group("Published models");
+  }
+  int generate(const ttr::cli::GenerateOptions& o, bool threads_given) {
+    // A token of a published model is work enough for all cores.
+    more.model.model = o.model, more.model.threads = threads_given ? o.threads : 0, more.prompt = o.prompt,
+    more.tokens = o.tokens;
+    more.seed = o.seed, more.json = o.json;
+    more.sampling.temperature = o.sampling.temperature, more.sampling.top_p = o.sampling.top_p;
+    return run_continue(more);
+  }
+
+  static void model(CLI::App& command, ttr::cli::ModelOptions& o) {
+    command
+        .add_option("model", o.model, "a .gguf or .safetensors file, a Hugging Face folder, or a run of `ttr train`")
+        ->required();
+    command.add_option("--tokenizer", o.tokenizer, "tokenizer.json or a vocabulary of RWKV; none: the model's own");
+    command.add_option("--context", o.context, "most tokens of a text, where a layer keeps them")
+        ->capture_default_str();
+    command.add_option("--threads", o.threads, "0: all cores")->capture_default_str();
+    command
+        .add_option("--set", o.settings, "name=value, before what the model's configuration says; repeat for several")
+        ->allow_extra_args(false);
+    command.add_flag("--double", o.in_double, "compute in double");
+    command.add_flag("--fixed", o.fixed,
+                     "token by token: the same bits however a text is cut, on any number of threads");
+  }
+  void declare(CLI::App& app) {
+    logits_command = app.add_subcommand("logits", "What a language model says comes next");
+    model(*logits_command, logits.model);
+    logits_command->add_option("--tokens", logits.tokens, "numbers of tokens, such as 34,105,110");
+    logits_command->add_option("--text", logits.text, "a text instead");
+    logits_command->add_option("--top", logits.top, "how many of the likeliest to show")->capture_default_str();
+    logits_command->add_flag("--all", logits.all, "after every token and not the last one alone");
+    logits_command->add_flag("--json", logits.json, "print all logits as JSON");
+
+    perplexity_command =
+        app.add_subcommand("perplexity", "Bits per byte and per token of a text by a language model");
+    model(*perplexity_command, perplexity.model);
+    perplexity_command->add_option("file", perplexity.file, "a text")->required();
+    perplexity_command
+        ->add_option("--window", perplexity.window,
+                     "begin anew every so many tokens; 0: the state is carried through the text")
+        ->capture_default_str();
+    perplexity_command->add_option("--stride", perplexity.stride,
+                                   "with --window: tokens from one to the next, which are scored; 0: half a window");
+    perplexity_command->add_flag("--json", perplexity.json, "print JSON");
+
+    quantize_command = app.add_subcommand("quantize", "Store the matrices of a language model in another type");
+    quantize_command->add_option("from", quantize.from, "a .gguf or .safetensors file, or a folder")->required();
+    quantize_command->add_option("to", quantize.to, "a .gguf file, or .safetensors for f32, f16 and bf16")
+        ->required();
+    quantize_command->add_option("--type", quantize.type, "q8_0, q4_0, bf16, f16 or f32")->capture_default_str();
+    quantize_command->add_flag("--json", quantize.json, "print JSON");
+  }
+  bool chosen() const { return *logits_command || *perplexity_command || *quantize_command; }
+  int run() const {
+    return *logits_command       ? run_logits(logits)
+           : *perplexity_command ? run_perplexity(perplexity)
+                                 : run_quantize(quantize);
+  }
+};
+#endif
 
 struct SweepVerb {
   ttr::cli::SweepOptions options;
@@ -233,20 +340,65 @@ std::string hint(CLI::App& app, int argc, char** argv) {
   return "";
 }
 
+struct ServeVerb {
+  ttr::cli::ServeOptions options;
+  CLI::App* command = nullptr;
+
+  void declare(CLI::App& app) {
+    command = app.add_subcommand("serve", "Serve models over HTTP: they learn and predict rows of JSON as they come");
+    const auto option = [&](const char* name, auto& value, const char* meaning) {
+      command->add_option(name, value, meaning)->capture_default_str();
+    };
+    command->add_option("folder", options.folder, "where the models are and are saved; made if need be")->required();
+    option("--host", options.host, "address to listen on; others than loopback need --token-file");
+    option("--port", options.port, "0: any that is free");
+    command->add_option("--token-file", options.token_file,
+                        "a file whose first line every request must send as Authorization: Bearer TOKEN");
+    command->add_flag("--sync", options.sync,
+                      "acknowledged rows survive a power cut, not only the end of the process");
+    option("--threads", options.threads, "0: as many as the machine has");
+    option("--max-body", options.max_body, "bytes of a request, and of a line");
+    option("--max-connections", options.max_connections, "more are refused with 503");
+    option("--max-models", options.max_models, "more are refused with 507");
+    option("--max-log", options.max_log, "bytes of the log before all models are saved and it is begun anew");
+    option("--timeout", options.timeout, "seconds in which a request must arrive, and its response must leave");
+    option("--idle-timeout", options.idle_timeout, "seconds between requests, and between lines of a stream");
+    command->add_flag("--json", options.json, "print the address as JSON");
+    command->footer(R"(Paths:
+  PUT    /models/NAME            make a model: {"keys": ["x"], "values": ["y"], "layers": ["nlms"]}, options of ttr regress
+  POST   /models/NAME/learn      {"x": 1.5, "y": 2}: the prediction, then the row is learned; a list of rows; or lines of
+                                 JSON (Content-Type: application/x-ndjson), answered one by one as they come
+  POST   /models/NAME/predict    the same without learning
+  GET    /models/NAME            how good it is; DELETE deletes it; GET /models lists all
+  POST   /models/NAME/save       writes it to the folder now; POST /save all of them
+  GET    /metrics, /health       for Prometheus, and whether it is alive
+Example:
+  ttr serve models &
+  curl -X PUT localhost:8321/models/demo -d '{"keys": ["x"], "values": ["y"], "layers": ["rls"]}'
+  curl localhost:8321/models/demo/learn -d '{"x": 1, "y": 2.1}'
+  curl localhost:8321/models/demo/predict -d '{"x": 3}')");
+  }
+};
+
 // `ttr bench` and what can be measured besides layers.
 struct BenchVerb {
   ttr::cli::BenchOptions speed;
   ttr::cli::StabilityOptions stability;
   ttr::cli::GrowthOptions growth;
+  ttr::cli::LatencyOptions latency;
   ttr::cli::AttentionOptions attention;
   ttr::cli::FormsOptions forms;
   ttr::cli::TrainBenchOptions train;
-  CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *attention_command = nullptr,
-           *forms_command = nullptr, *train_command = nullptr;
+  ttr::cli::StateOptions state;
+  ttr::cli::ServeBenchOptions serve;
+  CLI::App* serve_command = nullptr;
+  CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *latency_command = nullptr,
+           *state_command = nullptr, *attention_command = nullptr, *forms_command = nullptr, *train_command = nullptr;
 
   void declare(CLI::App& app) {
-    command = app.add_subcommand(
-        "bench", "Measure speed against the machine's limits; also stability, growth, attention, forms, train");
+    command = app.add_subcommand("bench",
+                                 "Measure speed against the machine's limits; also stability, growth, latency, "
+                                 "state, attention, forms, train, serve");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -259,10 +411,15 @@ struct BenchVerb {
     list("--key-dim", speed.key_dims, "key_dim");
     list("--value-dim", speed.value_dims, "value_dim (default: the same as key_dim)");
     list("--heads", speed.heads, "heads");
+    list("--gates", speed.gates,
+         "gentle, mixed (uniform in [-8, 0]), strong (-5), channel, token (one in 64), a number or a .safetensors "
+         "file");
     list("--time", speed.times, "tokens; for decoding, pairs already kept");
     list("--threads", speed.threads, "threads (default: 1, and all cores)");
     command->add_option("--runs", speed.runs, "number of runs; the median is reported")->capture_default_str();
     command->add_flag("--quick", speed.quick, "small sizes and few runs: tests the program, not the speed");
+    command->add_flag("--processor-time", speed.processor_time,
+                      "count the time the process had a processor, on a busy machine; one thread");
     command->add_option("--compare", speed.compare, "JSON of an earlier run: adds a column of ratios");
     add_outputs(command, speed);
 
@@ -282,6 +439,32 @@ struct BenchVerb {
         ->capture_default_str();
     growth_command->add_flag("--quick", growth.quick, "short sequences");
     add_outputs(growth_command, growth);
+
+    latency_command = command->add_subcommand("latency", "How long one decode step takes: the median and the tail");
+    latency_command->add_option("layer", latency.layers, "layers (default: a few of each kind)")->delimiter('\0');
+    latency_command->add_option("--steps", latency.steps, "steps of every case")->capture_default_str();
+    latency_command->add_option("--key-dim", latency.key_dim, "key_dim")->capture_default_str();
+    latency_command->add_option("--value-dim", latency.value_dim, "value_dim (default: the same as key_dim)");
+    latency_command->add_option("--heads", latency.heads, "heads")->capture_default_str();
+    latency_command->add_option("--slots", latency.slots, "slots of which one advances")->capture_default_str();
+    latency_command->add_option("--pairs", latency.pairs, "pairs kept, of layers that keep them")
+        ->capture_default_str();
+    latency_command->add_flag("--json", latency.json, "print JSON");
+
+    state_command = command->add_subcommand(
+        "state", "States in fewer bytes (bf16, i8): error over many tokens, and time of a decode step beside float");
+    state_command->add_option("layer", state.layers, "layers (default: some of each kind)")->delimiter('\0');
+    state_command->add_option("--type", state.type, "bf16 or i8 (default: what the layer has)")
+        ->check(CLI::IsMember({"bf16", "i8"}));
+    state_command->add_option("--tokens", state.tokens, "tokens, for the error")->capture_default_str();
+    state_command->add_option("--dim", state.dim, "key_dim and value_dim, for the error")->capture_default_str();
+    state_command->add_option("--call", state.call, "tokens of a call, where pairs are kept")->capture_default_str();
+    state_command->add_option("--step-dim", state.step_dim, "key_dim and value_dim of steps")->capture_default_str();
+    state_command->add_option("--heads", state.heads, "heads of steps")->capture_default_str();
+    state_command->add_option("--bytes", state.bytes, "of the float state of steps")->capture_default_str();
+    state_command->add_option("--runs", state.runs, "steps; the least is reported")->capture_default_str();
+    state_command->add_flag("--quick", state.quick, "few tokens and a small state: tests the program, not the speed");
+    state_command->add_flag("--json", state.json, "print JSON");
 
     attention_command = command->add_subcommand("attention", "Softmax attention against local linear attention");
     attention_command->add_option("--time", attention.time, "tokens")->capture_default_str();
@@ -312,20 +495,42 @@ struct BenchVerb {
 #ifdef TTR_WITH_MODEL
     declare_train();
 #endif
+    declare_serve();
   }
   int run(const std::string& text) {
     speed.command = growth.command = attention.command = text;
 #ifdef TTR_WITH_MODEL
     if (*train_command) return run_bench_train(train);
 #endif
+    if (*serve_command) return run_bench_serve(serve);
     return *stability_command   ? run_bench_stability(stability)
            : *growth_command    ? run_bench_growth(growth)
+           : *latency_command   ? run_bench_latency(latency)
+           : *state_command     ? run_bench_state(state)
            : *attention_command ? run_bench_attention(attention)
            : *forms_command     ? run_bench_forms(forms)
                                 : run_bench(speed);
   }
 
  private:
+  void declare_serve() {
+    serve_command =
+        command->add_subcommand("serve", "A server of its own on this machine: requests per second, latency");
+    const auto number = [&](const char* name, auto& value, const char* meaning) {
+      serve_command->add_option(name, value, meaning)->capture_default_str();
+    };
+    number("--models", serve.models, "models, asked in turn");
+    number("--layer", serve.layer, "of every model");
+    number("--keys", serve.keys, "of every model");
+    number("--connections", serve.connections, "that stay open, one request at a time on each");
+    number("--requests", serve.requests, "of the closed load: as fast as they are answered");
+    number("--rate", serve.rate, "of the open load: requests per second");
+    number("--seconds", serve.seconds, "of the open load");
+    number("--limit", serve.limit, "seconds after which a load is given up");
+    serve_command->add_flag("--sync", serve.sync, "as `ttr serve --sync`");
+    serve_command->add_flag("--quick", serve.quick, "few models and requests: tests the program, not the speed");
+    serve_command->add_flag("--json", serve.json, "print JSON");
+  }
   void declare_train() {
     train_command =
         command->add_subcommand("train", "Training a small model: tokens per second, and where the time goes");
@@ -367,6 +572,8 @@ int main(int argc, char** argv) {
   app.name("ttr");
   app.footer(examples);
   app.set_version_flag("--version", "ttr " TTR_VERSION);
+  app.add_flag_callback(
+      "--man", [] { throw ManualWanted(); }, "print the manual page, for man -l -");
   app.require_subcommand(1);
 
   RegressOptions regress;
@@ -391,8 +598,23 @@ int main(int argc, char** argv) {
       ->delimiter('\0');
   regress_command->add_flag("--tune", regress.tune,
                             "try several settings of every layer side by side, weighted by their past errors");
+  regress_command->add_flag("--classify", regress.classify,
+                            "the value is a class, a word or a number: probabilities, log loss, accuracy, AUC");
+  regress_command
+      ->add_option("--classes", regress.classes, "with --classify: all classes (default: those in the file)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   regress_command->add_flag("--coefficients", regress.coefficients,
-                            "show the coefficients of linear layers after the last row");
+                            "show the coefficients of linear layers after the last row, in the report over time");
+  regress_command->add_option("--coefficients-out", regress.coefficients_out,
+                              "write them over time, .csv; with --group the last ones of every group");
+  regress_command->add_option("--group", regress.group,
+                              "a column, such as station: every word in it has a memory of its own");
+  regress_command->add_option("--weights", regress.weights,
+                              "a column: what a row counts, in the fit and in the score");
+  regress_command->add_flag("--detect", regress.detect,
+                            "anomaly scores of rows, and the rows from which on errors are larger (drift)");
+  regress_command->add_flag("--watch", regress.watch, "a plot of the last rows in the terminal while it runs");
   regress_command->add_flag("--raw", regress.raw,
                             "keys and values as they are: no intercept, no scaling by mean and deviation");
   regress_command->add_flag("--bias", regress.bias, "with --raw: add a key that is always 1");
@@ -412,6 +634,13 @@ int main(int argc, char** argv) {
                               "keys = the last N rows, or these (1,12,13 or 1-3,12); value = the next row");
   regress_command->add_flag("--diff", regress.differences, "with --lags: learn differences of rows");
   regress_command->add_option("--horizon", regress.horizon, "predict the value this many rows later")
+      ->check(CLI::NonNegativeNumber);
+  regress_command->add_flag("--iterate", regress.iterate,
+                            "with --horizon: in steps of one row, each answer a key of the next");
+  regress_command->add_option("--id", regress.id,
+                              "a column of names: a later row with the same one brings the value of a question");
+  regress_command
+      ->add_option("--delay", regress.delay, "so many further rows are predicted before the value of a row is known")
       ->check(CLI::NonNegativeNumber);
   regress_command->add_option("--interval", regress.interval,
                               "prediction intervals of this level, such as 0.9, for layers with a covariance");
@@ -461,6 +690,9 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "yes", "no"}));
   predict_command->add_flag("--json", predict.json, "print the summary as JSON");
 
+  ServeVerb serve;
+  serve.declare(app);
+
   LayersOptions layers;
   CLI::App* layers_command = app.add_subcommand("layers", "List the named layers, or explain one, or a recipe");
   layers_command->add_option("name", layers.name, "a layer or a recipe");
@@ -470,6 +702,11 @@ int main(int argc, char** argv) {
   layers_command->add_option("--heads", layers.heads, "heads, for the bytes of state")->capture_default_str();
   layers_command->add_option("--key-dim", layers.key_dim, "key_dim, for the bytes of state")->capture_default_str();
   layers_command->add_option("--value-dim", layers.value_dim, "value_dim, for the bytes of state")
+      ->capture_default_str();
+  layers_command->add_flag("--footprint", layers.footprint,
+                           "bytes that calls need: state, and scratch of a step, a forward and a backward");
+  layers_command->add_option("--time", layers.time, "tokens of a call, for --footprint")->capture_default_str();
+  layers_command->add_option("--threads", layers.threads, "threads of the plan, for --footprint")
       ->capture_default_str();
 
   DeriveOptions derive;
@@ -511,6 +748,11 @@ int main(int argc, char** argv) {
   train.declare(app);
   TrainedVerbs trained;
   trained.declare(app);
+#ifdef TTR_WITH_LANGUAGE
+  LanguageVerbs language;
+  language.declare(app);
+  language.extend(*trained.generate_command);
+#endif
   SweepVerb sweep;
   sweep.declare(app);
   DataVerbs data;
@@ -518,9 +760,16 @@ int main(int argc, char** argv) {
 #endif
   BenchVerb bench;
   bench.declare(app);
+  std::string shell;
+  CLI::App* completion_command =
+      app.add_subcommand("completion", "Print what a shell needs to complete words after `ttr`");
+  completion_command->add_option("shell", shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
 
   try {
     app.parse(argc, argv);
+  } catch (const ManualWanted&) {
+    fmt::print("{}", man_page(page_of(app), TTR_VERSION, examples));
+    return 0;
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::RequiredError& error) {
@@ -539,6 +788,10 @@ int main(int argc, char** argv) {
     return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
                         "command line", json_wanted);
   }
+  if (*completion_command) {
+    fmt::print("{}", shell == "bash" ? bash_completion(page_of(app)) : zsh_completion(page_of(app)));
+    return 0;
+  }
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
   std::signal(SIGXFSZ, SIG_IGN);  // as is a limit on the size of files
   try {
@@ -551,12 +804,22 @@ int main(int argc, char** argv) {
     predict.command = regress.command;
     const int code = *regress_command   ? run_regress(regress)
                      : *predict_command ? run_regress(predict)
+                     : *serve.command   ? run_serve(serve.options)
                      : *layers_command  ? run_layers(layers)
                      : *derive_command  ? run_derive(derive)
                      : *bench.command   ? bench.run(regress.command)
 #ifdef TTR_WITH_MODEL
-                     : *train.command      ? train.run(regress.command)
-                     : trained.chosen()    ? trained.run()
+                     : *train.command ? train.run(regress.command)
+#ifdef TTR_WITH_LANGUAGE
+                     : *trained.inspect_command && ttr::model::is_published(trained.inspect.file)
+                         ? run_look_into(trained.inspect.file, trained.inspect.json)
+                     : *trained.generate_command && !ttr::model::is_trained_here(trained.generate.model)
+                         ? language.generate(trained.generate, trained.generate_command->count("--threads") > 0)
+#endif
+                     : trained.chosen() ? trained.run()
+#ifdef TTR_WITH_LANGUAGE
+                     : language.chosen() ? language.run()
+#endif
                      : *sweep.command      ? run_sweep(sweep.options)
                      : *data.tasks_command ? run_tasks(data.tasks)
                      : *data.ngram_command ? run_ngram(data.ngram)

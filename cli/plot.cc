@@ -236,10 +236,10 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
   const std::string clip = fmt::format("clip{}", number);
   std::string s = fmt::format(
       "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\" "
-      "role=\"img\" "
-      "aria-label=\"{}\">\n",
-      plot.width, plot.height, plot.width, plot.height,
-      escape_markup(plot.title.empty() ? plot.y_label : plot.title));
+      "role=\"img\" aria-label=\"{}\" data-box=\"{} {} {} {}\" data-view=\"{} {} {} {}\" data-log-x=\"{}\" "
+      "data-log-y=\"{}\">\n",
+      plot.width, plot.height, plot.width, plot.height, escape_markup(plot.title.empty() ? plot.y_label : plot.title),
+      left, top, w, h, ax.low, ax.high, ay.low, ay.high, ax.log ? 1 : 0, ay.log ? 1 : 0);
   if (standalone)
     s += "<style>" + plot_css() + "</style>\n" +
          fmt::format("<rect width=\"{}\" height=\"{}\" style=\"fill: var(--paper)\"/>\n", plot.width, plot.height);
@@ -252,6 +252,7 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
       ax.log ? log_ticks(ax.low, ax.high) : linear_ticks(ax.low, ax.high, std::max(2, w / 90));
   const std::vector<double> yt =
       ay.log ? log_ticks(ay.low, ay.high) : linear_ticks(ay.low, ay.high, std::max(2, h / 55));
+  s += "<g class=\"ticks\">\n";
   for (double x : xt)
     s += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text x=\"{0:.1f}\" y=\"{3}\" "
@@ -263,18 +264,21 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
         "text-anchor=\"end\">{5}</text>\n",
         left, left + w, py(y), left - 7, py(y) + 4,
         ay.log ? log_text(y) : tick_text(y, yt.size() > 1 ? yt[1] - yt[0] : 1));
+  s += "</g>\n";
   s += fmt::format("<rect class=\"edge\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", left, top, w, h);
   s += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", left + w / 2,
                    top + h + 38, escape_markup(plot.x_label));
   s += fmt::format(
       "<text class=\"soft\" transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
       top + h / 2, escape_markup(plot.y_label));
-  for (const Plot::Mark& mark : plot.marks)
+  for (std::size_t m = 0; m < plot.marks.size(); ++m) {
+    const Plot::Mark& mark = plot.marks[m];
     s += fmt::format(
-        "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text class=\"soft\" "
-        "x=\"{3:.1f}\" "
-        "y=\"{4}\">{5}</text>\n",
-        px(mark.x), top, top + h, px(mark.x) + 5, top + h - 8, escape_markup(mark.label));
+        "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" data-mark=\"{6}\"/><text "
+        "class=\"soft\" x=\"{3:.1f}\" y=\"{4}\" data-mark=\"{6}\">{5}</text>\n",
+        px(mark.x), top, top + h, px(mark.x) + 5, top + h - 8 - 14 * static_cast<int>(m % 3),
+        escape_markup(mark.label), m);
+  }
 
   s += fmt::format("<g clip-path=\"url(#{})\">\n", clip);
   for (const Band& band : plot.bands) {
@@ -288,7 +292,9 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
       if (end > i) path += "Z";
       i = end + 1;
     }
-    if (!path.empty()) s += fmt::format("<path class=\"band {}\" d=\"{}\"/>\n", fill(band), path);
+    if (!path.empty())
+      s += fmt::format("<path class=\"band {}\" d=\"{}\" data-band=\"{}\"/>\n", fill(band), path,
+                       &band - plot.bands.data());
   }
   for (const Line& line : plot.lines) {
     std::string path;
@@ -305,13 +311,15 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
     }
     if (run == 1) path += lone_point;
     if (!path.empty())
-      s += fmt::format("<path {} d=\"{}\"><title>{}</title></path>\n", stroke(line), path, escape_markup(line.label));
+      s += fmt::format("<path {} d=\"{}\" data-line=\"{}\"><title>{}</title></path>\n", stroke(line), path,
+                       &line - plot.lines.data(), escape_markup(line.label));
     const bool crowded = static_cast<int>(line.x.size()) > w / 12, too_many = static_cast<int>(line.x.size()) > w / 3;
     for (std::size_t i = 0; line.points && !too_many && i < line.x.size() && i < line.y.size(); ++i)
       if (std::isfinite(line.y[i]))
-        s += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>\n",
-                         line.hue < 0 ? std::string("fn") : fmt::format("f{}", line.hue % 7), px(line.x[i]),
-                         py(line.y[i]), crowded ? 1.9 : 3.0);
+        s += fmt::format(
+            "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" data-line=\"{}\" data-i=\"{}\"/>\n",
+            line.hue < 0 ? std::string("fn") : fmt::format("f{}", line.hue % 7), px(line.x[i]), py(line.y[i]),
+            crowded ? 1.9 : 3.0, &line - plot.lines.data(), i);
   }
   s += "</g>\n";
 
@@ -335,8 +343,10 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
         shown += (static_cast<unsigned char>(label[cut++]) & 0xc0) != 0x80;
       label = label.substr(0, cut) + "\u2026";
     }
-    s += fmt::format("<path {} d=\"M{} {:.1f}h30\"/><text x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>\n",
-                     stroke(line), x, y, x + 36, y + 4, escape_markup(label), escape_markup(line.label));
+    s += fmt::format(
+        "<g class=\"entry\" data-entry=\"{}\"><path {} d=\"M{} {:.1f}h30\"/><text x=\"{}\" "
+        "y=\"{:.1f}\">{}<title>{}</title></text></g>\n",
+        order[i], stroke(line), x, y, x + 36, y + 4, escape_markup(label), escape_markup(line.label));
   }
   return s + "</svg>\n";
 }

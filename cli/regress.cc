@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "atomic_file.h"
+#include "classify.h"
 #include "progress.h"
 #include "regress_parts.h"
 #include "ttr/status.h"
@@ -73,6 +74,24 @@ void check(const RegressOptions& o) {
           "--warmup");
   require(o.season >= 0 && o.season <= 1000000,
           fmt::format("--season {} is out of range; give the rows of a season, such as 12", o.season), "--season");
+  require(o.delay >= 0 && o.delay <= 1000000,
+          fmt::format("--delay {} is out of range; give 0 to 1000000 rows", o.delay), "--delay");
+  require(o.id.empty() || (o.lags == 0 && o.horizon <= 0 && o.delay == 0 && o.season == 0),
+          "--id brings values to questions by their name, in any order; leave --lags, --horizon, --delay and "
+          "--season out",
+          "--id");
+  require(!o.iterate || o.delay == 0,
+          "--iterate with --delay: answers cannot be fed back before the values they follow "
+          "on are known; leave one of them out",
+          "--iterate");
+  require(!o.iterate || !o.load.empty() || (o.lags > 0 && o.horizon > 1),
+          "--iterate reaches a horizon in steps of one row; give --lags N and --horizon 2 or more", "--iterate");
+  require(o.group.empty() || !o.coefficients,
+          "--coefficients with --group: there is a table for every group; --coefficients-out FILE writes them all",
+          "--coefficients");
+  require(o.coefficients_out.empty() || o.coefficients_out.ends_with(".csv"),
+          fmt::format("--coefficients-out '{}': coefficients are written as .csv", o.coefficients_out),
+          "--coefficients-out");
   const std::size_t dot = o.out.rfind('.'), slash = o.out.rfind('/');
   const std::string ending =
       dot == std::string::npos || (slash != std::string::npos && dot < slash) ? "" : o.out.substr(dot);
@@ -92,11 +111,32 @@ void check(const RegressOptions& o) {
   require(o.time >= 4 && o.time <= 100000, fmt::format("--time {} is out of range; give 4 to 100000 steps", o.time),
           "--time");
   require(o.threads >= 0, fmt::format("--threads {} is out of range; give 1 or more", o.threads), "--threads");
-  const std::string* outputs[] = {&o.out, &o.report, &o.svg, &o.save};
-  for (int a = 0; a < 4; ++a)
-    for (int b = a + 1; b < 4; ++b)
+  const std::string* outputs[] = {&o.out, &o.report, &o.svg, &o.save, &o.coefficients_out};
+  for (int a = 0; a < 5; ++a)
+    for (int b = a + 1; b < 5; ++b)
       require(outputs[a]->empty() || *outputs[a] != *outputs[b],
               fmt::format("two outputs would be written to '{}'; give each its own file", *outputs[a]), "--out");
+  require(o.classes.empty() || o.classify, "--classes lists the classes of --classify; give that too", "--classes");
+  require(!o.classify || (!o.interval && o.season == 0 && !o.differences && !o.coefficients && !o.detect &&
+                          !o.iterate && o.coefficients_out.empty()),
+          "--classify predicts classes, which --interval, --season, --diff, --detect, --iterate and --coefficients "
+          "are not about; leave "
+          "these out",
+          "--classify");
+  require(!o.classify || o.values.size() <= 1,
+          fmt::format("--classify predicts one column, and --values names {}", o.values.size()), "--classify");
+  require(!o.classify || o.classes.empty() ||
+              (o.classes.size() >= 2 && o.classes.size() <= static_cast<std::size_t>(most_classes)),
+          fmt::format("--classes names {}; give 2 to {}",
+                      counted(static_cast<std::int64_t>(o.classes.size()), "class"), most_classes),
+          "--classes");
+  require(!o.classify || !o.classes.empty() || o.file != "-" || !o.load.empty(),
+          "a live stream does not say beforehand which classes there are; list them, such as --classes yes,no",
+          "--classes");
+  for (std::size_t i = 0; i < o.classes.size(); ++i)
+    require(std::find(o.classes.begin(), o.classes.begin() + static_cast<std::ptrdiff_t>(i), o.classes[i]) ==
+                o.classes.begin() + static_cast<std::ptrdiff_t>(i),
+            fmt::format("--classes names '{}' twice", o.classes[i]), "--classes");
   require(o.checkpoint_every >= 0,
           fmt::format("--checkpoint-every {} is out of range; give a number of rows", o.checkpoint_every),
           "--checkpoint-every");
@@ -104,17 +144,18 @@ void check(const RegressOptions& o) {
           "--checkpoint-every says how often to save; give --save model.ttr too", "--checkpoint-every");
   require(!o.resume || !o.load.empty(), "--resume goes on where a model stopped; give --load model.ttr too",
           "--resume");
-  require(o.load.empty() || (o.keys.empty() && o.values.empty() && o.layers.empty() && o.lags == 0 && o.horizon < 0 &&
-                             !o.raw && !o.bias && !o.standardize && !o.tune && !o.interval && o.season == 0 &&
-                             o.with.empty() && o.dates.empty() && o.categories.empty() && !o.differences &&
-                             o.fourier == 0 && o.warmup < 0 && o.window == 0),
-          fmt::format(
-              "'{}' has columns, layers and settings of its own; leave --keys, --values, --layer, --lags, --horizon, "
-              "--with, --dates, --categories, --diff, --fourier, --raw, --bias, --standardize, --tune, --interval, "
-              "--season, "
-              "--warmup and --window out",
-              o.load),
-          "--load");
+  require(
+      o.load.empty() || (o.keys.empty() && o.values.empty() && o.layers.empty() && o.lags == 0 && o.horizon < 0 &&
+                         !o.raw && !o.bias && !o.standardize && !o.tune && !o.interval && o.season == 0 &&
+                         o.with.empty() && o.dates.empty() && o.categories.empty() && !o.differences &&
+                         o.fourier == 0 && o.warmup < 0 && o.window == 0 && o.group.empty() && o.weights.empty() &&
+                         o.delay == 0 && o.id.empty() && !o.iterate && !o.detect && !o.classify),
+      fmt::format(
+          "'{}' has columns, layers and settings of its own; leave --keys, --values, --layer, --lags, --horizon, "
+          "--with, --dates, --categories, --diff, --fourier, --raw, --bias, --standardize, --tune, --interval, "
+          "--season, --warmup, --window, --group, --weights, --delay, --id, --iterate, --detect and --classify out",
+          o.load),
+      "--load");
   require(
       !o.file.empty() || (o.save.empty() && o.load.empty()),
       "--save and --load are about a file of rows, and none was given; write `ttr regress data.csv --save model.ttr`",
@@ -122,10 +163,12 @@ void check(const RegressOptions& o) {
   if (o.file.empty()) {
     require(o.keys.empty() && o.values.empty() && o.with.empty() && o.dates.empty() && o.categories.empty() &&
                 !o.bias && !o.standardize && o.lags == 0 && o.horizon <= 0 && !o.raw && !o.tune && !o.coefficients &&
-                o.warmup < 0 && o.season == 0,
-            "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --coefficients, --warmup and "
-            "--season are about a "
-            "file of rows, and none was given; write `ttr regress data.csv ...`",
+                o.warmup < 0 && o.season == 0 && o.group.empty() && o.weights.empty() && o.delay == 0 && !o.detect &&
+                !o.watch && o.coefficients_out.empty() && !o.classify,
+            "--keys, --values, --raw, --bias, --standardize, --lags, --horizon, --tune, --coefficients, --warmup, "
+            "--season, --group, --weights, --delay, --detect, --classify and --watch are about a file of rows, and "
+            "none was "
+            "given; write `ttr regress data.csv ...`",
             "ttr regress");
     require(o.out.empty(),
             "--out is about a file of rows, and none was given; write `ttr regress data.csv --out preds.csv`",
@@ -144,9 +187,13 @@ void check(const RegressOptions& o) {
 
 }  // namespace
 
-int run_regress(RegressOptions options) {
+void check_regress(RegressOptions& options) {
   read_lags(options);
   check(options);
+}
+
+int run_regress(RegressOptions options) {
+  check_regress(options);
   const InterruptGuard guard;
   try {
     return options.file.empty() ? run_switching(options) : run_stream(options);

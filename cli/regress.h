@@ -17,12 +17,22 @@ struct RegressOptions {
   bool raw = false;                 // keys and values as they are: no intercept, no units (regress_units.h)
   bool bias = false;                // with raw: a further key that is always 1
   bool standardize = false;         // with raw: units
-  bool coefficients = false;        // of layers that are linear, in the end
+  bool coefficients = false;        // of layers that are linear, over time and in the end
+  std::string coefficients_out;     // CSV
+  std::string group;                // a column: one memory for each of its words
+  std::string weights;              // a column: what a row counts
+  std::string id;                   // a column: a later row with the same word brings the value of a question
+  std::int64_t delay = 0;           // rows that are asked before the value of a row is known
+  bool iterate = false;             // with lags: a horizon in steps of one row
+  bool detect = false;              // anomalies and drifts
+  bool watch = false;               // a plot in the terminal while it runs
   bool tune = false;                // several settings of every layer
   std::vector<std::string> with;    // further key columns, which are not lagged
   std::vector<std::string> dates;   // columns of dates, as calendar features
   std::vector<std::string> categories;  // columns of words, as zeros and ones
   std::int64_t category_slots = 16;     // numbers per such column
+  bool classify = false;                // the value is a class (classify.h)
+  std::vector<std::string> classes;     // all of them; empty: those of the file
   std::string missing = "error";        // keys that are missing: error, skip, last, mean, indicator
   std::string lags_text;                // "12": the last 12 rows; "1,12,13" or "1-3,12": these
   std::int64_t lags = 0;                // the largest of them, from lags_text; 0: off
@@ -56,6 +66,9 @@ struct RegressOptions {
   std::vector<std::string> process_options;  // those of the built-in process that were given
   std::string command;                       // the command line, for the report
 };
+
+/// Reads lists and refuses, with a sentence, options that are out of range or do not go together.
+void check_regress(RegressOptions&);
 
 /// Returns the exit status: 0, or 130 after Ctrl-C. Throws Error for anything the user can put right.
 int run_regress(RegressOptions);

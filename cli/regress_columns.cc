@@ -34,6 +34,13 @@ bool skip(std::string_view& text, std::string_view any_of) {
   return true;
 }
 
+// FNV-1a: the same on every machine.
+std::uint64_t hash_of(std::string_view word) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : word) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 class Dates : public ColumnEncoder {
  public:
   int width() const override { return 7; }
@@ -67,9 +74,7 @@ class Categories : public ColumnEncoder {
     std::fill_n(out, slots_, 0.0);
     auto found = std::find(words_.begin(), words_.end(), word);
     if (found == words_.end() && words_.size() < slots_) found = words_.insert(words_.end(), word);
-    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: the same on every machine
-    for (const char c : word) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    out[found != words_.end() ? static_cast<std::size_t>(found - words_.begin()) : hash % slots_] = 1;
+    out[found != words_.end() ? static_cast<std::size_t>(found - words_.begin()) : hash_of(word) % slots_] = 1;
     return true;
   }
   std::string expected() const override { return "a word"; }
@@ -125,6 +130,33 @@ bool parse_date(std::string_view text, double& seconds) {
 
 std::unique_ptr<ColumnEncoder> date_encoder() { return std::make_unique<Dates>(); }
 std::unique_ptr<ColumnEncoder> category_encoder(int slots) { return std::make_unique<Categories>(slots); }
+
+bool GroupNames::encode(std::string_view field, double* out) {
+  const std::string_view word = trimmed(field);
+  if (word.empty()) return false;
+  auto found = numbers_.find(word);
+  if (found == numbers_.end()) {
+    found = numbers_.emplace(word, names_.size()).first;
+    names_.emplace_back(word);
+  }
+  *out = static_cast<double>(found->second);
+  return true;
+}
+
+void GroupNames::archive(Archive& a) {
+  a(names_);
+  if (!a.reading()) return;
+  numbers_.clear();
+  for (std::size_t i = 0; i < names_.size(); ++i) numbers_.emplace(names_[i], i);
+}
+
+bool NameHash::encode(std::string_view field, double* out) {
+  const std::string_view word = trimmed(field);
+  if (word.empty()) return false;
+  const std::uint64_t hash = hash_of(word);
+  *out = static_cast<double>((hash ^ hash >> 52) & ((std::uint64_t{1} << 52) - 1));
+  return true;
+}
 
 void MissingNumbers::fill(double* row, double* flags) {
   for (std::size_t c = 0; c < last_.size(); ++c) {

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "archive.h"
@@ -35,6 +37,33 @@ bool parse_date(std::string_view text, double& seconds);
 
 std::unique_ptr<ColumnEncoder> date_encoder();
 std::unique_ptr<ColumnEncoder> category_encoder(int slots);
+
+/// The column of groups: a word becomes its number, in the order in which words are met.
+class GroupNames : public ColumnEncoder {
+ public:
+  int width() const override { return 1; }
+  bool encode(std::string_view field, double* out) override;
+  std::string expected() const override { return "the name of a group"; }
+  void archive(Archive&) override;
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> numbers_;
+  std::vector<std::string> names_;
+};
+
+/// A column of names that are compared and not kept: 52 bits of a hash, which a double holds exactly.
+class NameHash : public ColumnEncoder {
+ public:
+  int width() const override { return 1; }
+  bool encode(std::string_view field, double* out) override;
+  std::string expected() const override { return "a name by which its value can be found"; }
+  void archive(Archive&) override {}
+};
 
 /// Fills in what is missing (NaN).
 class MissingNumbers {

@@ -7,6 +7,8 @@
 // for the G forecasters with a memory: the layers and the mix. A layer that gives the variance of its answers has exact
 // intervals (interval.h), the others and every mixture conformal ones (conformal.h).
 // A layer under --tune is a mixture of the same layer with several settings (regress_tune.h).
+// Under --classify a prediction [V] is the probabilities of the V classes, made of the layers' scores [L, V], which stand
+// behind the predictions (classify.h); the mixtures are those of probabilities, and the naive forecast is the frequencies.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "classify.h"
 #include "conformal.h"
 #include "interval.h"
 #include "regress_mix.h"
@@ -28,8 +31,10 @@ struct ForecastSpec {
   PairSpec pairs;
   std::vector<std::string> layers;  // what the user wrote
   bool mix = false, tune = false, standardize = false;
+  bool classify = false;  // the values are classes
   std::optional<double> interval;
   std::int64_t season = 0;  // rows; 0: none
+  std::int64_t steps = 1;   // answers that follow each other, each a key of the next; the last one counts
 };
 
 class Forecasters {
@@ -40,16 +45,17 @@ class Forecasters {
   /// The first of them are layers.
   std::size_t layer_count() const { return groups_.size(); }
   const std::string& name(std::size_t f) const { return names_[f]; }
-  bool has_mix() const { return mix_.has_value(); }
+  bool has_mix() const { return spec_.mix; }
+  bool classifies() const { return spec_.classify; }
   std::size_t mix_index() const { return groups_.size(); }
-  std::size_t naive_index() const { return groups_.size() + (mix_ ? 1 : 0); }
+  std::size_t naive_index() const { return groups_.size() + (spec_.mix ? 1 : 0); }
   /// The layer behind forecaster f < layer_count(); under --tune the one of the largest weight now.
   const StreamLayer& layer(std::size_t f) const;
   /// How many settings of the layer there are.
   std::size_t settings_tried(std::size_t f) const { return groups_[f].count; }
   /// The weight of the largest among them.
   double largest_weight(std::size_t f) const;
-  std::vector<double> mix_weights() const { return mix_->weights(); }
+  std::vector<double> mix_weights() const { return mix_ ? mix_->weights() : class_mix_->weights(); }
   std::size_t state_bytes(std::size_t f) const;
   /// Coefficients [K, V] of layer f now, the intercept last; empty if its answers are no linear map of the key.
   std::vector<double> coefficients(std::size_t f);
@@ -79,6 +85,9 @@ class Forecasters {
     a(units_, layers_, mix_);
     for (Bounds& bounds : bounds_) bounds.archive(a);
     for (Group& group : groups_) a(group.mix);
+    if (!spec_.classify) return;
+    a(calibrations_, class_mix_, frequencies_);
+    for (Group& group : groups_) a(group.class_mix);
   }
 
   bool has_intervals() const { return !bounds_.empty(); }
@@ -90,12 +99,21 @@ class Forecasters {
  private:
   struct Group {  // the settings of one layer
     std::size_t first, count;
-    std::optional<Mix> mix;  // of several
+    std::optional<Mix> mix;             // of several
+    std::optional<ClassMix> class_mix;  // the same of classes
     std::size_t variants_at = 0, mix_at = 0;
   };
+  std::vector<double> weights_of(const Group& group) const;
   std::size_t leader(const Group& group) const;
+  void place_classes();
+  void finish_classes(double* answer);
+  void update_classes(const double* answer, const double* actual);
+  // The experts of the mix: all forecasters but itself [F - 1, V].
+  std::vector<double> mix_experts(const double* answer) const;
   struct Bounds;
   Bounds bounds_of(const Group& group);
+  void set_bias_of(Block& block, const StreamLayer& layer) const;
+  void run_steps(StreamLayer& layer, const Block& block);
   void run_layer(std::size_t l, Block& converted, const double* naive, double* answers, std::size_t at,
                  const Group& group);
 
@@ -105,6 +123,10 @@ class Forecasters {
   std::vector<StreamLayer> layers_;
   std::vector<Group> groups_;
   std::optional<Mix> mix_;
+  std::vector<Calibration> calibrations_;  // one per layer, its scores at scores_at_ + l V
+  std::size_t scores_at_ = 0;
+  std::optional<ClassMix> class_mix_;
+  std::optional<Frequencies> frequencies_;
   std::vector<std::string> names_;
   struct Bounds {  // one of the two
     std::optional<Intervals> exact;
@@ -114,6 +136,7 @@ class Forecasters {
   std::vector<Bounds> bounds_;  // of layers and the mix, if they are wanted
   std::vector<double> out_;
   std::vector<Uncertainty> uncertainties_;
+  Block scaled_, one_;
 };
 
 }  // namespace ttr::cli

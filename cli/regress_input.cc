@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "csv.h"
+#include "ndjson.h"
 #include "npy.h"
 #include "progress.h"
 #include "ttr/status.h"
@@ -318,15 +319,23 @@ std::unique_ptr<RowSource> open_bytes(ByteSource bytes, const std::string& where
                           "7zXZ",
                           "xz-compressed", "unpack it first: xzcat FILE | ttr regress -"},
                          {"PK\x03\x04", "a zip archive (.npz or .xlsx?)", "save the table as CSV or .npy"},
-                         {"PAR1", "a Parquet file", "save the table as CSV or .npy"},
+                         {"PAR1", "a Parquet file",
+                          "turn it into CSV first: duckdb -c \"COPY 'FILE' TO 'rows.csv'\", or in Python "
+                          "pandas.read_parquet('FILE').to_csv('rows.csv', index=False)"},
+                         {"ARROW1", "an Arrow IPC file (Feather)",
+                          "turn it into CSV first, in Python "
+                          "pandas.read_feather('FILE').to_csv('rows.csv', index=False)"},
+                         {"\xff\xff\xff\xff", "an Arrow IPC stream",
+                          "turn it into CSV first, in Python "
+                          "pyarrow.ipc.open_stream('FILE').read_pandas().to_csv('rows.csv', index=False)"},
                          {"\xff\xfe", "UTF-16 text", "save it as UTF-8"},
                          {"\xfe\xff", "UTF-16 text", "save it as UTF-8"}};
-  if (start.starts_with("{") || start.starts_with("[{"))
-    throw Error(
-        fmt::format("{} is JSON; turn it into CSV first: jq -r '[.a, .b, .y] | @csv' FILE | ttr regress - (with "
-                    "the names of your fields)",
-                    bytes.name()),
-        where);
+  const std::size_t bracket = start.find_first_not_of(" \t\r\n");
+  if (bracket != start.npos && start[bracket] == '{') return std::make_unique<NdjsonReader>(std::move(bytes));
+  if (bracket != start.npos && start[bracket] == '[')
+    throw Error(fmt::format("{} is a list in JSON; one object per line is read: jq -c '.[]' FILE | ttr regress -",
+                            bytes.name()),
+                where);
   for (const Known& k : known)
     if (start.starts_with(k.magic)) throw Error(fmt::format("{} is {}; {}", bytes.name(), k.what, k.remedy), where);
   return std::make_unique<CsvReader>(std::move(bytes), header);

@@ -7,11 +7,7 @@
 namespace ttr::cli {
 
 Aggregation::Aggregation(std::size_t experts)
-    : regret_(experts),
-      largest_(experts),
-      unit_(experts),
-      squares_(experts),
-      weights_(experts, 1 / static_cast<double>(std::max<std::size_t>(experts, 1))) {}
+    : losses_(experts), weights_(experts, 1 / static_cast<double>(std::max<std::size_t>(experts, 1))) {}
 
 double Aggregation::predict(const double* forecasts) const {
   double sum = 0, total = 0;
@@ -23,39 +19,24 @@ double Aggregation::predict(const double* forecasts) const {
 }
 
 void Aggregation::update(const double* forecasts, double prediction, double value) {
-  const double slope = 2 * (prediction - value), choices = std::log(static_cast<double>(weights_.size()) + 1);
-  if (!std::isfinite(slope)) return;
-  for (std::size_t j = 0; j < weights_.size(); ++j) {
-    const double r = slope * (prediction - forecasts[j]);
-    // The difference of two sums of the same forecasts is rounding, and would make a rate without bound.
-    if (!std::isfinite(r) || std::abs(prediction - forecasts[j]) <= 1e-9 * std::abs(prediction - value)) continue;
-    if (unit_[j] == 0) unit_[j] = std::abs(r);
-    largest_[j] = std::max(largest_[j], std::abs(r));
-    squares_[j] += r * r;
-    const double eta = rate(j, choices);
-    const double over = eta * r > 0.5 ? unit_[j] * std::exp2(std::ceil(std::log2(largest_[j] / unit_[j]))) : 0;
-    regret_[j] += (r - eta * r * r + over) / 2;
+  const double own = (prediction - value) * (prediction - value);
+  if (!std::isfinite(own)) return;
+  largest_ = std::max(largest_, own);
+  for (std::size_t j = 0; j < losses_.size(); ++j) {
+    const double loss = (forecasts[j] - value) * (forecasts[j] - value);
+    losses_[j] += std::isnan(loss) ? own : loss;  // one that sleeps neither gains nor loses
   }
-  // An expert that has never differed from the mix has no rate of its own, and gets the largest of the others.
-  double most = 0, top = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (std::size_t j = 0; j < weights_.size(); ++j) most = std::max(most, rate(j, choices));
-  if (most == 0) return;
-  for (std::size_t j = 0; j < weights_.size(); ++j) {
-    const double eta = squares_[j] > 0 ? rate(j, choices) : most;
-    weights_[j] = std::log(eta) + eta * regret_[j];
-    top = std::max(top, weights_[j]);
-  }
-  for (double& w : weights_) sum += w = std::exp(w - top);
+  const double least = *std::min_element(losses_.begin(), losses_.end());
+  if (!(largest_ > 0) || !std::isfinite(least)) return;
+  double sum = 0;
+  for (std::size_t j = 0; j < losses_.size(); ++j)
+    sum += weights_[j] = std::exp((least - losses_[j]) / (2 * largest_));
   for (double& w : weights_) w /= sum;
 }
 
-double Aggregation::rate(std::size_t j, double choices) const {
-  return squares_[j] > 0 ? std::min(1 / largest_[j], std::sqrt(choices / squares_[j])) : 0;
-}
-
-Mix::Mix(std::size_t experts, std::size_t values, bool stacked) : experts_(experts), forecasts_(experts + 1) {
+Mix::Mix(std::size_t experts, std::size_t values, bool stacked) : experts_(experts) {
   for (std::size_t v = 0; v < values; ++v) {
-    values_.push_back({Aggregation(experts + (stacked ? 1 : 0)), Aggregation(experts), {}, {}});
+    values_.push_back({Aggregation(experts), Aggregation(2), {}, {}});
     if (!stacked) continue;
     Column& column = values_.back();
     column.stack.emplace_back("rls:ridge=10", static_cast<int>(experts), 1);
@@ -77,7 +58,6 @@ void Mix::predict(const double* forecasts, double* prediction) {
     Column& column = values_[v];
     double* const used = prediction + 3 * V + v * experts_;
     for (std::size_t j = 0; j < experts_; ++j) used[j] = clipped(column, forecasts[j * V + v]);
-    std::copy_n(used, experts_, forecasts_.data());
     const double base = column.base.predict(used);
     prediction[V + v] = base;
     if (column.stack.empty()) {
@@ -94,8 +74,9 @@ void Mix::predict(const double* forecasts, double* prediction) {
       column.block.has_pair[0] = 0;
       stacked = clipped(column, base + deviation * answer);
     }
-    forecasts_[experts_] = prediction[2 * V + v] = stacked;
-    prediction[v] = column.aggregation.predict(forecasts_.data());
+    prediction[2 * V + v] = stacked;
+    const double both[] = {base, stacked};
+    prediction[v] = column.top.predict(both);
   }
 }
 
@@ -116,9 +97,8 @@ void Mix::update(const double* prediction, const double* actual) {
       continue;
     column.base.update(used, base, actual[v]);
     if (column.stack.empty()) continue;
-    std::copy_n(used, experts_, forecasts_.data());
-    forecasts_[experts_] = prediction[2 * V + v];
-    column.aggregation.update(forecasts_.data(), prediction[v], actual[v]);
+    const double both[] = {base, prediction[2 * V + v]};
+    column.top.update(both, prediction[v], actual[v]);
     column.squares += error * error, column.count += 1;
     const double deviation = std::sqrt(column.squares / column.count);
     if (!(deviation > 0)) continue;
@@ -133,9 +113,11 @@ void Mix::update(const double* prediction, const double* actual) {
 
 std::vector<double> Mix::weights() const {
   std::vector<double> mean(experts_ + 1);
+  const double share = 1 / static_cast<double>(values_.size());
   for (const Column& column : values_) {
-    const std::vector<double>& of = column.stack.empty() ? column.base.weights() : column.aggregation.weights();
-    for (std::size_t j = 0; j < of.size(); ++j) mean[j] += of[j] / static_cast<double>(values_.size());
+    const double of_base = column.stack.empty() ? 1 : column.top.weights()[0];
+    for (std::size_t j = 0; j < experts_; ++j) mean[j] += share * of_base * column.base.weights()[j];
+    mean[experts_] += share * (1 - of_base);
   }
   return mean;
 }

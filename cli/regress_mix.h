@@ -1,20 +1,18 @@
 // One forecast made of several, online and without looking ahead: `mix`, and the settings of a layer under --tune.
 //
-// Bernstein online aggregation (Wintenberger 2017, with the gradient trick). Forecasts f_j, weights w_j, p = sum w_j f_j;
-// once the value y is known
+// The exponentially weighted mean. Forecasts f_j, weights w_j, p = sum_j w_j f_j; once the value y is known
 //
-//   r_j = 2 (p - y)(p - f_j)      how much better than p expert j was, to first order (squared loss)
-//   B_j = max |r_j| ,  V_j = sum r_j^2 ,  eta_j = min(1 / B_j, sqrt(log E / V_j))
-//   L_j += (r_j - eta_j r_j^2 + b_j [eta_j r_j > 1/2]) / 2 ,     w_j ~ eta_j exp(eta_j L_j)
-//   b_j = B_j rounded up to a power of two times the first |r_j|, so that units of the values do not matter
+//   L_j += (f_j - y)^2 ,   B = max |p - y| so far ,   w_j ~ exp(-L_j / (2 B^2))
 //
-// The regret against the best expert, and against the best fixed convex combination of them, is at most of the order of
-// sqrt(log(E) sum_t r_t^2), whatever the values are: the rates adapt to sizes and need no constant. One of the experts is
+// The squared loss is exp-concave: while no forecast misses by more than B, exp(-(f - y)^2 / (2 B^2)) is concave in f, and the
+// squared error of p is at most that of the best forecaster in hindsight plus 2 B^2 log E in all, however many rows there are
+// (Cesa-Bianchi and Lugosi 2006, section 3.3). B is not known beforehand and grows with what was seen; there is nothing to set.
 //
 //   stack = p + S'(f - p)      S from recursive least squares of (y - p) on (f_j - p), both over the deviation of y - p
 //
-// which may leave the convex hull (two layers whose errors have opposite signs), with a ridge that holds it at p; the
-// aggregation falls back to the others where it does not pay. Columns of values are aggregated each by itself.
+// may leave the convex hull (two layers whose errors have opposite signs), with a ridge that holds it at p. The mix is the
+// exponentially weighted mean of p and the stack, so that it falls back to p where the stack does not pay. Columns of values
+// are aggregated each by itself.
 //
 // Forecasts are clipped to the range of the values so far, widened by that range on both sides: one that diverges cannot
 // take the mix along before its weight is gone. One that is NaN sleeps for that row.
@@ -36,12 +34,11 @@ class Aggregation {
   /// `prediction` is what predict() gave for these forecasts.
   void update(const double* forecasts, double prediction, double value);
   const std::vector<double>& weights() const { return weights_; }
-  void archive(Archive& a) { a(regret_, largest_, unit_, squares_, weights_); }
+  void archive(Archive& a) { a(losses_, largest_, weights_); }
 
  private:
-  double rate(std::size_t expert, double choices) const;  // eta; 0 while it has never differed from the mix
-
-  std::vector<double> regret_, largest_, unit_, squares_, weights_;  // unit_: the first |r| above 0
+  std::vector<double> losses_, weights_;
+  double largest_ = 0;  // B^2
 };
 
 class Mix {
@@ -60,19 +57,18 @@ class Mix {
 
  private:
   struct Column {
-    Aggregation aggregation, base;   // base: without the stack, which starts from it
+    Aggregation base, top;           // of the experts; of the base and the stack
     std::vector<StreamLayer> stack;  // one or none
     Block block;                     // one row: the pair that is known and not learned yet, and the query
     bool seen = false;
     double low = 0, high = 0;       // of the values so far
     double squares = 0, count = 0;  // of y - p
-    void archive(Archive& a) { a(aggregation, base, stack, block, seen, low, high, squares, count); }
+    void archive(Archive& a) { a(base, top, stack, block, seen, low, high, squares, count); }
   };
   double clipped(const Column& column, double forecast) const;
 
   std::size_t experts_;
   std::vector<Column> values_;
-  std::vector<double> forecasts_;
 };
 
 }  // namespace ttr::cli

@@ -15,24 +15,37 @@ void Stream::archive_options(Archive& a) {
   RegressOptions& o = options_;
   a(o.keys, o.with, o.dates, o.categories, o.category_slots, o.missing, o.values, o.layers, o.lags, o.lag_list,
     o.differences, o.fourier, o.horizon, o.raw, o.bias, o.standardize, o.tune, o.interval, o.season, o.warmup,
-    o.window);
+    o.window, o.group, o.weights, o.delay, o.iterate, o.detect, o.id, o.classify, o.classes);
 }
 
 void Stream::archive_memory(Archive& a) {
   for (const auto& encoder : encoders_) encoder->archive(a);
-  a(missing_, *pairs_, *forecasters_, season_ring_, waiting_, arrived_, file_rows_);
+  std::size_t groups = memories_.size();
+  groups_.archive(a), a(groups, file_rows_);
+  if (a.reading() && !options_.group.empty() && groups != groups_.names().size())
+    a.refuse("holds another number of groups than of their names");
+  while (memories_.size() < groups) memories_.push_back(new_memory());
+  for (const auto& memory : memories_) memory->archive(a);
+  archive_questions(a);
   if (a.reading() && options_.predict) {  // what was scored before is another matter
     std::vector<Score> scores = scores_;
     std::vector<std::vector<Windows>> widths = widths_;
     Comparisons comparisons = *comparisons_;
     Spread spread = *spread_;
-    std::vector<Shown> unscored;
     std::int64_t number = 0;
-    a(scores, widths, comparisons, spread, unscored, number, number, number, number);
+    a(scores, widths, comparisons, spread, number, number, number, number);
     options_.warmup = 0;
+    for (const auto& memory : memories_) memory->forget_scores();
     return;
   }
-  a(scores_, widths_, *comparisons_, *spread_, unscored_, good_rows_, skipped_, asked_, questions_);
+  a(scores_, widths_, *comparisons_, *spread_, good_rows_, skipped_, asked_, questions_);
+}
+
+RegressOptions Stream::saved_options(const std::string& bytes, const std::string& name) {
+  Stream stream{RegressOptions()};
+  Archive a(bytes, name);
+  stream.archive_options(a);
+  return stream.options_;
 }
 
 std::string Stream::read_model() const {
@@ -43,12 +56,31 @@ std::string Stream::read_model() const {
   return bytes;
 }
 
-void Stream::save_model() {
-  options_.keys = key_names_, options_.values = value_names_;
+void Stream::prepare(const std::string& bytes) {
+  std::optional<Archive> model;
+  if (!bytes.empty()) {
+    model.emplace(bytes, options_.load);
+    archive_options(*model);
+  }
+  choose_columns();
+  make_layers();
+  if (!model) return;
+  archive_memory(*model);
+  model->finish();
+  saved_at_ = good_rows_;
+}
+
+std::string Stream::model_bytes() {
+  options_.keys = key_names_;
+  if (!options_.classify) options_.values = value_names_;
   Archive a;
   archive_options(a);
   archive_memory(a);
-  write_file(options_.save, "--save", a.file());
+  return a.file();
+}
+
+void Stream::save_model() {
+  write_file(options_.save, "--save", model_bytes());
   saved_at_ = good_rows_;
 }
 

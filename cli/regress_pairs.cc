@@ -22,7 +22,8 @@ PairBuilder::PairBuilder(const PairSpec& spec)
       before_(static_cast<std::size_t>(spec.differences ? spec.key_columns : 0), nan),
       pair_key_(key_dim_),
       pair_value_(spec.value_columns),
-      last_(spec.value_columns) {}
+      last_(spec.value_columns),
+      base_(spec.value_columns) {}
 
 void PairBuilder::make_key(const double* x) {
   const int C = spec_.key_columns;
@@ -47,7 +48,7 @@ void PairBuilder::make_key(const double* x) {
   }
 }
 
-void PairBuilder::complete(const double* key, const double* base, const double* y) {
+void PairBuilder::complete(const double* key, const double* base, const double* y, double weight) {
   const int V = spec_.value_columns;
   bool known = true;
   for (int v = 0; v < V; ++v) row_value_[v] = !spec_.differences ? y[v] : key ? y[v] - base[v] : nan;
@@ -57,7 +58,7 @@ void PairBuilder::complete(const double* key, const double* base, const double* 
   if (!key || !known) return;
   std::copy_n(key, key_dim_, pair_key_.data());
   std::copy_n(row_value_.data(), V, pair_value_.data());
-  has_pair_ = true;
+  pair_weight_ = weight, has_pair_ = weight > 0;
 }
 
 void PairBuilder::ask(Block& block, double* last_value) {
@@ -66,23 +67,32 @@ void PairBuilder::ask(Block& block, double* last_value) {
   std::copy_n(pair_key_.data(), K, block.keys.data() + r * K);
   std::copy_n(pair_value_.data(), V, block.values.data() + r * V);
   block.has_pair[r] = has_pair_;
+  if (spec_.weighted) block.weights[r] = pair_weight_;
   block.may_be_asked_again[r] = spec_.questions;  // with no horizon complete() knows better
   has_pair_ = false;
   std::copy_n(last_.data(), V, last_value);
 }
 
-bool PairBuilder::add(const double* x, const double* y, Block& block, double* last_value) {
+bool PairBuilder::ask_for_last(Block& block, double* last_value) {
+  if (!has_pair_) return false;
+  ask(block, last_value);
+  block.may_be_asked_again[block.rows - 1] = 1;
+  return true;
+}
+
+bool PairBuilder::add(const double* x, const double* y, double weight, Block& block, double* last_value) {
   make_key(x);
   if (spec_.horizon == 0) {
     if (has_key_) ask(block, last_value);
-    complete(has_key_ ? key_.data() : nullptr, std::vector<double>(last_).data(), y);
+    std::copy(last_.begin(), last_.end(), base_.begin());
+    complete(has_key_ ? key_.data() : nullptr, base_.data(), y, weight);
     if (has_key_ && spec_.questions) block.may_be_asked_again[block.rows - 1] = !has_pair_;
   } else {
     const std::size_t K = static_cast<std::size_t>(key_dim_), V = last_.size();
     const bool known = keys_made_ >= spec_.horizon;
     double* slot = queue_.data() +
                    static_cast<std::size_t>(keys_made_ % spec_.horizon) * (K + V);  // k_{t-h} and its base until now
-    complete(known ? slot : nullptr, slot + K, y);
+    complete(known ? slot : nullptr, slot + K, y, weight);
     if (has_key_) {
       ask(block, last_value);
       std::copy_n(key_.data(), K, slot), std::copy_n(last_.data(), V, slot + K);

@@ -22,6 +22,10 @@ Buffer::Buffer(std::size_t bytes)
     : data_(static_cast<std::byte*>(::operator new[](std::max<std::size_t>(bytes, 64), std::align_val_t{64}))),
       size_(bytes) {}
 
+Buffer::Buffer(const Buffer& other) : Buffer(other.size_) {
+  if (size_ > 0) std::memcpy(data(), other.data(), size_);
+}
+
 void Buffer::archive(Archive& a) {
   std::size_t size = size_;
   a(size);
@@ -105,17 +109,19 @@ StreamInputs::StreamInputs(const ttr::Plan& plan, const std::string& name, const
                       name, info.name, info.meaning, info.name),
           "--layer");
     }
-    Fed fed{*found, {}, {}};
-    const std::vector<std::ptrdiff_t> extents = plan.extents(info.shape, 1);
+    const std::vector<std::ptrdiff_t> extents = plan.extents(info.shape, 1), two = plan.extents(info.shape, 2);
     const std::size_t count = count_of(extents);
+    Fed fed{*found, count, -1, 1, false, {}, {}};
     ConstTensor tensor;
     tensor.type = Type::f64, tensor.rank = static_cast<int>(extents.size());
     std::ptrdiff_t stride = 1;
-    for (std::size_t a = extents.size(); a-- > 0; stride *= extents[a])
+    for (std::size_t a = extents.size(); a-- > 0; stride *= extents[a]) {
       tensor.extent[a] = extents[a], tensor.stride[a] = stride;
+      if (two[a] != extents[a]) fed.time_axis = static_cast<int>(a), fed.per_time = extents[a];
+    }
     const std::size_t width = found->source == Source::value ? static_cast<std::size_t>(value_dim_) : K;
-    const bool as_it_is = of_row(*found) && !found->unit && found->number == 1 && found->shift == 0;
-    if (!as_it_is || count != width) fed.numbers.assign(count, 0.0);
+    fed.as_it_is = of_row(*found) && !found->unit && found->number == 1 && found->shift == 0 && count == width;
+    if (!fed.as_it_is) fed.numbers.assign(count, 0.0);
     if (found->source == Source::number) std::fill(fed.numbers.begin(), fed.numbers.end(), found->number);
     if (found->source == Source::random) fed.numbers = normal_numbers(count);
     if (found->source == Source::identity)
@@ -129,13 +135,12 @@ StreamInputs::StreamInputs(const ttr::Plan& plan, const std::string& name, const
                                             (static_cast<double>(k) + 0.5) * static_cast<double>(m));
     }
     if (found->source == Source::scores || found->source == Source::shares) fed.map = normal_numbers(count * K);
-    tensor.data = fed.numbers.data();  // stays where it is when the vector is moved
     tensors_[info.name] = tensor;
     fed_.push_back(std::move(fed));
   }
 }
 
-void StreamInputs::fill(Fed& fed, const double* from) const {
+void StreamInputs::fill(Fed& fed, const double* from, double* to) const {
   using Source = StreamInput::Source;
   const bool mapped = !fed.map.empty();
   const std::size_t width = static_cast<std::size_t>(fed.input.source == Source::value ? value_dim_ : key_dim_);
@@ -146,29 +151,42 @@ void StreamInputs::fill(Fed& fed, const double* from) const {
     if (square > 0) factor /= std::sqrt(square);
   }
   if (!mapped) {  // several pairs of a token are the row's own, several times
-    for (std::size_t i = 0; i < fed.numbers.size(); ++i) fed.numbers[i] = factor * from[i % width] + fed.input.shift;
+    for (std::size_t i = 0; i < fed.per_row; ++i) to[i] = factor * from[i % width] + fed.input.shift;
     return;
   }
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
-  for (std::size_t m = 0; m < fed.numbers.size(); ++m) {
-    fed.numbers[m] = 0;
-    for (std::size_t i = 0; i < width; ++i) fed.numbers[m] += factor * fed.map[m * width + i] * from[i];
-    top = std::max(top, fed.numbers[m]);
+  for (std::size_t m = 0; m < fed.per_row; ++m) {
+    to[m] = 0;
+    for (std::size_t i = 0; i < width; ++i) to[m] += factor * fed.map[m * width + i] * from[i];
+    top = std::max(top, to[m]);
   }
   if (fed.input.source != Source::shares) return;
-  for (double& x : fed.numbers) sum += x = std::exp(x - top);
-  for (double& x : fed.numbers) x /= sum;
+  for (std::size_t m = 0; m < fed.per_row; ++m) sum += to[m] = std::exp(to[m] - top);
+  for (std::size_t m = 0; m < fed.per_row; ++m) to[m] /= sum;
 }
 
-const Inputs& StreamInputs::row(const double* query, const double* key, const double* value) {
+const Inputs& StreamInputs::rows(std::size_t count, const double* query, const double* key, const double* value) {
   using Source = StreamInput::Source;
   for (Fed& fed : fed_) {
-    if (!of_row(fed.input) && fed.map.empty()) continue;
-    const double* const from = fed.input.source == Source::query   ? query
-                               : fed.input.source == Source::value ? value
-                                                                   : key;
-    if (fed.numbers.empty()) tensors_[fed.input.name].data = from;
-    else fill(fed, from);
+    ConstTensor& tensor = tensors_[fed.input.name];
+    if (fed.time_axis >= 0) tensor.extent[fed.time_axis] = static_cast<std::ptrdiff_t>(count) * fed.per_time;
+    const bool is_value = fed.input.source == Source::value;
+    const double* const from = fed.input.source == Source::query ? query : is_value ? value : key;
+    if (fed.as_it_is) {
+      tensor.data = from;
+      continue;
+    }
+    const bool changes = of_row(fed.input) || !fed.map.empty();
+    if (fed.time_axis >= 0 && fed.numbers.size() < count * fed.per_row) {
+      const std::size_t had = fed.numbers.size();
+      fed.numbers.resize(count * fed.per_row);
+      for (std::size_t i = had; !changes && i < fed.numbers.size(); ++i)
+        fed.numbers[i] = fed.numbers[i % fed.per_row];
+    }
+    tensor.data = fed.numbers.data();
+    const std::size_t width = static_cast<std::size_t>(is_value ? value_dim_ : key_dim_);
+    for (std::size_t r = 0; changes && r < count; ++r)
+      fill(fed, from + r * width, fed.numbers.data() + r * fed.per_row);
   }
   return tensors_;
 }
@@ -180,6 +198,18 @@ StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim)
       inputs_(plan_, name_, stream_.inputs) {
   const Footprint bytes = plan_.footprint(capacity_, Form::step);
   state_ = Buffer(bytes.state), work_ = Buffer(bytes.workspace);
+  fixed_state_ = plan_.footprint(1, Form::step).state == plan_.footprint(1 << 20, Form::step).state &&
+                 !plan_.kernel().starts_with("oracle");
+  if (!stream_.as_layer) {
+    const Recipe recipe = parse_recipe(stream_.recipe);
+    const bool normed =
+        std::any_of(recipe.extras.begin(), recipe.extras.end(), [](const Term& t) { return t.word == "keys"; });
+    const bool plain = recipe.memory.word == "linear" && recipe.memory.arguments.empty() && !normed;
+    solves_ = plain && recipe.solver.word == "exact";
+    takes_weights_ =
+        solves_ ||
+        (plain && (recipe.solver.word == "kalman" || (recipe.solver.word == "sgd" && !recipe.solver.has("nlms"))));
+  }
   if (const Status status = plan_.reset({state_.data(), state_.size()}); status != Status::ok)
     throw Error(fmt::format("the layer '{}' cannot start: {}", name_, to_string(status)), "--layer");
 }
@@ -224,7 +254,7 @@ void StreamLayer::archive(Archive& a) {
   a(capacity);
   if (a.reading() && capacity != capacity_) {
     if (capacity < 1 || capacity > (std::int64_t{1} << 40)) a.refuse("holds a state of impossible size");
-    work_ = Buffer(plan_.footprint(capacity, Form::step).workspace), capacity_ = capacity;
+    work_ = Buffer(plan_.footprint(capacity, Form::step).workspace), capacity_ = capacity, together_ = 0;
   }
   a(state_, before_, last_key_, last_value_, lost_, failure_, variance_);
   if (state_.size() != plan_.footprint(capacity_, Form::step).state ||
@@ -254,22 +284,13 @@ std::vector<double> StreamLayer::map() {
   return lost_ ? std::vector<double>() : answers;
 }
 
-bool StreamLayer::solves() const {
-  if (stream_.as_layer) return false;
-  const Recipe recipe = parse_recipe(stream_.recipe);
-  const bool normed =
-      std::any_of(recipe.extras.begin(), recipe.extras.end(), [](const Term& t) { return t.word == "keys"; });
-  return recipe.solver.word == "exact" && recipe.memory.word == "linear" && recipe.memory.arguments.empty() &&
-         !normed;
-}
-
 bool StreamLayer::enlarge(Buffer& old) {
   if (capacity_ > std::numeric_limits<std::int64_t>::max() / 4) return false;
   const std::int64_t capacity = 2 * capacity_;
   const Footprint bytes = plan_.footprint(capacity, Form::step);
   Buffer state(bytes.state), work(bytes.workspace);
   if (plan_.grow({old.data(), old.size()}, {state.data(), state.size()}) != Status::ok) return false;
-  old = std::move(state), work_ = std::move(work), capacity_ = capacity;
+  old = std::move(state), work_ = std::move(work), capacity_ = capacity, together_ = 0;
   return true;
 }
 
@@ -284,7 +305,7 @@ Status StreamLayer::step(const Inputs& in, Outputs& out, Buffer& state) {
 Uncertainty StreamLayer::ask_again(const double* query, Outputs& out, bool uncertain) {
   if (again_.size() != before_.size()) again_ = Buffer(before_.size());
   std::memcpy(again_.data(), before_.data(), before_.size());
-  const Inputs& in = inputs_.row(query, last_key_.data(), last_value_.data());
+  const Inputs& in = inputs_.rows(1, query, last_key_.data(), last_value_.data());
   if (step(in, out, again_) != Status::ok) lost_ = true;
   if (!uncertain || lost_) return {};
   const ErrorVariance kept = *variance_;
@@ -292,6 +313,27 @@ Uncertainty StreamLayer::ask_again(const double* query, Outputs& out, bool uncer
   const Uncertainty uncertainty = variance_->after_step({again_.data(), again_.size()}, nothing.data(), query);
   *variance_ = kept;
   return uncertainty;
+}
+
+bool StreamLayer::run_together(const Block& block, std::size_t first, std::size_t count, double* predictions) {
+  const std::size_t K = static_cast<std::size_t>(block.key_dim), V = static_cast<std::size_t>(block.value_dim);
+  if (count > together_) {
+    const std::size_t room = plan_.footprint(static_cast<std::int64_t>(count), Form::recurrent).workspace;
+    if (room > work_.size()) work_ = Buffer(room);
+    together_ = count;
+  }
+  if (kept_.size() != state_.size()) kept_ = Buffer(state_.size());
+  std::memcpy(kept_.data(), state_.data(), state_.size());
+  const Inputs& in = inputs_.rows(count, block.queries.data() + first * K, block.keys.data() + first * K,
+                                  block.values.data() + first * V);
+  Outputs out;
+  out[plan_.outputs().front().name] =
+      view(predictions + first * V, 1, static_cast<std::ptrdiff_t>(count), 1, static_cast<std::ptrdiff_t>(V));
+  if (plan_.forward(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()}, Form::recurrent) ==
+      Status::ok)
+    return true;
+  std::memcpy(state_.data(), kept_.data(), state_.size());
+  return false;
 }
 
 void StreamLayer::run(const Block& block, double* predictions, Uncertainty* uncertainties) {
@@ -305,7 +347,19 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
   const bool uncertain = variance_ && uncertainties;
   if (uncertain) variance_->ask(out);
   Tensor& o = out[answer];
+  const bool together = fixed_state_ && !uncertain;
+  std::size_t alone_until = 0;  // rows of a call that failed are run one by one, so that it shows which one it is
   for (std::size_t r = 0; r < block.rows; ++r) {
+    if (together && !lost_ && r >= alone_until && block.has_pair[r] && !block.asked_again(r)) {
+      std::size_t end = r + 1;
+      while (end < block.rows && block.has_pair[end] && !block.asked_again(end)) ++end;
+      if (end > r + 1 && run_together(block, r, end - r, predictions)) {
+        for (; uncertainties && r < end; ++r) uncertainties[r] = {};
+        r = end - 1;
+        continue;
+      }
+      alone_until = end;
+    }
     double* const prediction = predictions + r * V;
     const double *const query = block.queries.data() + r * K, *const key = block.keys.data() + r * K,
                         *const value = block.values.data() + r * V;
@@ -321,7 +375,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
           std::memcpy(before_.data(), state_.data(), state_.size());
           last_key_.assign(key, key + K), last_value_.assign(value, value + V);
         }
-        const Inputs& in = inputs_.row(query, key, value);
+        const Inputs& in = inputs_.rows(1, query, key, value);
         const Status status = step(in, out, state_);
         if (status == Status::ok) {
           if (!uncertain) continue;
@@ -342,7 +396,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
 }
 
 std::string counted(std::int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with('s') ? "es" : "s");
 }
 
 std::string join(const std::vector<std::string>& words) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "archive.h"
@@ -24,6 +25,12 @@ class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(std::size_t bytes);
+  Buffer(const Buffer& other);
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    data_ = std::move(other.data_), size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
   std::byte* data() const { return data_.get(); }
   void archive(Archive& a);
   std::size_t size() const { return size_; }
@@ -43,27 +50,34 @@ struct Block {
   std::size_t rows = 0;
   std::vector<double> keys, values, queries;  // [rows, K], [rows, V], [rows, K]
   std::vector<char> has_pair;
+  std::vector<double> weights;  // [rows], of the pairs; empty: all 1
   /// Whether a row without a pair may follow, so that the state before this one is needed again; empty: none does.
   std::vector<char> may_be_asked_again;
-  void archive(Archive& a) { a(key_dim, value_dim, rows, keys, values, queries, has_pair, may_be_asked_again); }
+  void archive(Archive& a) {
+    a(key_dim, value_dim, rows, keys, values, queries, has_pair, weights, may_be_asked_again);
+  }
   bool asked_again(std::size_t r) const { return !may_be_asked_again.empty() && may_be_asked_again[r] != 0; }
 };
 
-/// The inputs of a plan for one row of a stream; double, one sequence, one head.
+/// The inputs of a plan for rows of a stream; double, one sequence, one head.
 class StreamInputs {
  public:
   /// Throws Error if the plan has an input that `inputs` does not name.
   StreamInputs(const ttr::Plan& plan, const std::string& name, const std::vector<StreamInput>& inputs);
-  /// The tensors for a row, valid until the next call.
-  const Inputs& row(const double* query, const double* key, const double* value);
+  /// The tensors for consecutive rows [rows, K], [rows, K], [rows, V]; valid until the next call.
+  const Inputs& rows(std::size_t count, const double* query, const double* key, const double* value);
 
  private:
   struct Fed {
     StreamInput input;
-    std::vector<double> numbers;  // empty: the row itself
-    std::vector<double> map;      // of scores and shares, [numbers, K]
+    std::size_t per_row;          // numbers of a row; of all rows if there is no axis of time
+    int time_axis;                // -1: none
+    std::ptrdiff_t per_time;      // its extent in a row: a layer may take several tokens for one
+    bool as_it_is;                // the tensor is the row itself
+    std::vector<double> numbers;  // of one row, then of as many as a call has
+    std::vector<double> map;      // of scores and shares, [per_row, K]
   };
-  void fill(Fed& fed, const double* from) const;
+  void fill(Fed& fed, const double* from, double* to) const;
 
   int key_dim_, value_dim_;
   std::vector<Fed> fed_;
@@ -98,7 +112,9 @@ class StreamLayer {
   /// Empty, or the sentence that says why the layer cannot go on.
   const std::string& failure() const { return failure_; }
   /// Whether the answer solves a linear least-squares problem, which does not care how large a key is but for the ridge.
-  bool solves() const;
+  bool solves() const { return solves_; }
+  /// Whether a pair times the root of its weight counts as much as the weight says (regress_units.h).
+  bool takes_weights() const { return takes_weights_; }
   const std::string& name() const { return name_; }     // as the user wrote it
   const StreamText& stream() const { return stream_; }  // what runs
   const std::string& recipe() const { return stream_.recipe; }
@@ -108,6 +124,9 @@ class StreamLayer {
 
  private:
   bool enlarge(Buffer& state);
+  // The rows [first, first + count) of a block, which all have a pair, in one call; false if that failed, and nothing is
+  // changed then.
+  bool run_together(const Block& block, std::size_t first, std::size_t count, double* predictions);
   Status step(const Inputs& in, Outputs& out, Buffer& state);
   // The answer to a row that comes with nothing new to learn: the newest pair is learned once more, on a copy of what the
   // state was before it. A query leaves no trace in a state, so the answer is that of the state as it is.
@@ -118,7 +137,10 @@ class StreamLayer {
   ttr::Plan plan_;
   StreamInputs inputs_;
   std::optional<ErrorVariance> variance_;
-  Buffer state_, work_, before_, again_;
+  bool solves_ = false, takes_weights_ = false;
+  bool fixed_state_ = false;  // its size does not depend on how many pairs there are
+  Buffer state_, work_, before_, again_, kept_;
+  std::size_t together_ = 0;                   // rows of a call that work_ has room for
   std::vector<double> last_key_, last_value_;  // the pair learned after before_
   std::int64_t capacity_ = 256;
   std::int64_t ahead_ = 1;

@@ -9,27 +9,29 @@
 
 namespace ttr::cli {
 
-void Windows::add(double loss) {
+void Windows::add(double loss, double weight) {
   if (sums_.empty() || in_last_ == width_) {
     if (sums_.size() == most_) {
       // An odd one out at the end stays alone: it becomes a half-full window.
       const std::size_t pairs = (sums_.size() + 1) / 2;
       const bool odd = sums_.size() % 2 == 1;
-      for (std::size_t i = 0; i < pairs; ++i)
-        sums_[i] = sums_[2 * i] + (2 * i + 1 < sums_.size() ? sums_[2 * i + 1] : 0);
-      sums_.resize(pairs);
+      for (std::vector<double>* all : {&sums_, &weights_}) {
+        for (std::size_t i = 0; i < pairs; ++i)
+          (*all)[i] = (*all)[2 * i] + (2 * i + 1 < all->size() ? (*all)[2 * i + 1] : 0);
+        all->resize(pairs);
+      }
       in_last_ = odd ? width_ : 2 * width_;
       width_ *= 2;
     }
-    if (in_last_ == width_ || sums_.empty()) sums_.push_back(0), in_last_ = 0;
+    if (in_last_ == width_ || sums_.empty()) sums_.push_back(0), weights_.push_back(0), in_last_ = 0;
   }
-  sums_.back() += loss;
+  sums_.back() += weight * loss, weights_.back() += weight;
   ++in_last_;
 }
 
 std::int64_t Windows::count(std::size_t window) const { return window + 1 < sums_.size() ? width_ : in_last_; }
 
-double Windows::mean(std::size_t window) const { return sums_[window] / static_cast<double>(count(window)); }
+double Windows::mean(std::size_t window) const { return sums_[window] / weights_[window]; }
 
 double Windows::last_full() const {
   if (sums_.empty()) return std::numeric_limits<double>::quiet_NaN();
@@ -40,18 +42,19 @@ double Windows::last_full() const {
 Score::Score(std::string name_, std::int64_t window, std::size_t most)
     : name(std::move(name_)), windows(window, most), curve(1, 80) {}
 
-double Score::add(std::int64_t row, const double* prediction, const double* actual, int values) {
+double Score::add(std::int64_t row, const double* prediction, const double* actual, int values, double row_weight) {
   double loss = 0;
   for (int i = 0; i < values; ++i) {
     const double error = prediction[i] - actual[i];
-    loss += error * error, absolute_error += std::abs(error);
+    loss += error * error, absolute_error += row_weight * std::abs(error);
     largest_ = std::max(largest_, std::abs(actual[i]));
     if (diverged_at == 0 && (!std::isfinite(prediction[i]) || (largest_ > 0 && std::abs(error) > 1e6 * largest_)))
       diverged_at = row;
   }
-  squared_error += loss, ++rows;
-  windows.add(loss / values), curve.add(loss / values);
-  return loss / values;
+  squared_error += row_weight * loss, weight += row_weight, ++rows;
+  loss = classes ? classes->add(prediction, actual, row_weight) : loss / values;
+  windows.add(loss, row_weight), curve.add(loss, row_weight);
+  return loss;
 }
 
 Comparisons::Comparisons(std::size_t forecasters, std::int64_t horizon)
@@ -95,12 +98,13 @@ double Comparisons::p(std::size_t a, std::size_t b) const {
   return std::isfinite(t) && t > 0 ? student_tail(t, n - 1) : nan;
 }
 
-void Spread::add(const double* values) {
-  ++count_;
+void Spread::add(const double* values, double weight) {
+  if (!(weight > 0)) return;
+  count_ += weight;
   for (std::size_t i = 0; i < mean_.size(); ++i) {
     const double before = values[i] - mean_[i];
-    mean_[i] += before / static_cast<double>(count_);
-    sum_ += before * (values[i] - mean_[i]);
+    mean_[i] += weight * before / count_;
+    sum_ += weight * before * (values[i] - mean_[i]);
   }
 }
 

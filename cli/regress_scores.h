@@ -1,6 +1,6 @@
 // What is known of predictions once their values have arrived, summed up in constant memory.
 //
-//   MSE, RMSE, MAE   over rows and values
+//   MSE, RMSE, MAE   over rows and values, by the weights of the rows
 //   R2               1 - squared error / squared deviation of the values from their mean
 //   skill            1 - MSE / MSE of the naive forecast
 //   p                of a test that two forecasters are equally good (Diebold and Mariano 1995, with the correction of
@@ -12,10 +12,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "archive.h"
+#include "classify.h"
 #include "ttr/stream.h"
 
 namespace ttr::cli {
@@ -25,19 +27,19 @@ namespace ttr::cli {
 class Windows {
  public:
   Windows(std::int64_t width, std::size_t most) : width_(width), most_(most) {}
-  void add(double loss);
+  void add(double loss, double weight = 1);
   std::int64_t width() const { return width_; }
   std::size_t size() const { return sums_.size(); }
   double mean(std::size_t window) const;
   std::int64_t count(std::size_t window) const;
   /// The last window that is full; the last one if none is.
   double last_full() const;
-  void archive(Archive& a) { a(width_, in_last_, most_, sums_); }
+  void archive(Archive& a) { a(width_, in_last_, most_, sums_, weights_); }
 
  private:
   std::int64_t width_, in_last_ = 0;
   std::size_t most_;
-  std::vector<double> sums_;
+  std::vector<double> sums_, weights_;
 };
 
 /// What is known of one forecaster's predictions.
@@ -47,18 +49,25 @@ struct Score {
   std::string failure;  // why its layer could not go on
   StreamText stream;
   Windows windows, curve;
-  double squared_error = 0, absolute_error = 0;  // summed over rows and values
+  double squared_error = 0, absolute_error = 0;  // summed over rows and values, times the weights of the rows
+  double weight = 0;                             // of all rows
   std::int64_t rows = 0;
   std::int64_t diverged_at = 0;  // the first row whose prediction was a divergence; 0: none
   double us_per_row = 0;
   std::size_t state_bytes = 0;
+  std::optional<ClassMeasures> classes;  // under --classify: the loss of a row is then its log loss
 
   Score(std::string name, std::int64_t window, std::size_t most);
-  /// Returns the mean squared error of the row.
-  double add(std::int64_t row, const double* prediction, const double* actual, int values);
-  double mse(int values) const { return squared_error / static_cast<double>(rows) / values; }
-  double mae(int values) const { return absolute_error / static_cast<double>(rows) / values; }
-  void archive(Archive& a) { a(windows, curve, squared_error, absolute_error, rows, diverged_at, largest_); }
+  /// Returns the mean squared error of the row, or its log loss.
+  double add(std::int64_t row, const double* prediction, const double* actual, int values, double row_weight = 1);
+  double mse(int values) const { return squared_error / weight / values; }
+  double mae(int values) const { return absolute_error / weight / values; }
+  /// What forecasters are compared by, summed over the rows.
+  double total_loss() const { return classes ? classes->total_log_loss() : squared_error; }
+  void archive(Archive& a) {
+    a(windows, curve, squared_error, absolute_error, weight, rows, diverged_at, largest_);
+    if (classes) a(*classes);
+  }
 
  private:
   double largest_ = 0;
@@ -84,7 +93,7 @@ class Comparisons {
 class Spread {
  public:
   explicit Spread(int values) : mean_(values) {}
-  void add(const double* values);
+  void add(const double* values, double weight = 1);
   void archive(Archive& a) { a(mean_, sum_, count_); }
   double sum_of_squares() const { return sum_; }  // around the mean, over all columns
   /// 1 - error / spread; NaN if the values never change.
@@ -92,8 +101,7 @@ class Spread {
 
  private:
   std::vector<double> mean_;
-  double sum_ = 0;
-  std::int64_t count_ = 0;
+  double sum_ = 0, count_ = 0;
 };
 
 }  // namespace ttr::cli

@@ -8,9 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,9 +22,11 @@
 #include "atomic_file.h"
 #include "regress_forecasters.h"
 #include "regress_input.h"
+#include "regress_memory.h"
 #include "regress_pairs.h"
 #include "regress_parts.h"
 #include "regress_scores.h"
+#include "regress_watch.h"
 #include "report.h"
 
 namespace ttr::cli {
@@ -31,18 +36,61 @@ class Stream {
   explicit Stream(RegressOptions options) : options_(std::move(options)) {}
   int run();
 
+  /// The same without files around it, for a program that has rows of its own (serve_model.h): nothing is printed or written.
+  /// `model` holds the bytes of a saved one, or nothing. Throws Error.
+  Stream(RegressOptions options, std::unique_ptr<RowSource> source, const std::string& model);
+  /// Takes the next row of the source: predicts it, learns it. Returns the answer, or null while there are too few rows to
+  /// ask (lags). Throws Error for a bad row, which leaves the memory as it was.
+  const double* learn_row();
+  /// As learn_row, and leaves no trace; a value in the row is not looked at.
+  const double* ask_row();
+  /// Where the V numbers of a forecaster stand in an answer, and with --interval half the widths of their intervals.
+  struct Place {
+    std::string name;
+    std::size_t prediction = 0, half = 0;
+  };
+  std::vector<Place> places() const;
+  const std::vector<std::string>& answer_names() const { return value_names_; }  // of the V numbers
+  const RegressOptions& options() const { return options_; }
+  std::int64_t rows_read() const { return file_rows_; }
+  /// The options that a saved model was made with; `name` stands in messages.
+  static RegressOptions saved_options(const std::string& bytes, const std::string& name);
+  /// What `--save` writes.
+  std::string model_bytes();
+  /// What `--json` prints.
+  Json served_json();
+
  private:
+  void prepare(const std::string& model);  // columns and layers, with what a saved model has learned
+  void describe_scores();                  // what was not summed up on the way
   void choose_columns();
+  void choose_classes();  // the column of --classify, and what there is in it
+  void arrange_time(const std::function<bool(const std::vector<int>&, int)>& contains, bool lags_alone);
   void make_layers();
   void open_outputs();
   void read_all();
   bool read_block();
-  const double* make_x();
+  std::unique_ptr<Memory> new_memory() const;
+  Memory& memory_of_row();  // of raw_
   void process_block();
-  void arrived(std::int64_t row, const double* answer, const double* actual);
-  void score(std::int64_t row, const double* answer, const double* actual);
+  double arrived(Memory& memory, const Memory::Row& row, const double* answer,
+                 const double* actual);  // anomaly score
+  void score(Memory& memory, std::int64_t row, double weight, const double* answer, const double* actual,
+             double anomaly);
   void score_warmup();
-  void emit(std::int64_t row, const double* answer, const double* actual);
+  void emit(std::int64_t row, const Memory& memory, const double* answer, const double* actual, double anomaly);
+  void take_late_values();
+  // A question and the value that a later row brings, by --id. Such rows are processed one by one.
+  struct Asked {
+    double id = 0;
+    std::int64_t row = 0;
+    std::size_t group = 0;
+    std::vector<double> columns, answer;
+    void archive(Archive& a) { a(id, row, group, columns, answer); }
+  };
+  bool take_value_of_question(const double* y, double weight);  // of the row in raw_; false if it is none
+  void keep_question(const Memory& memory, std::int64_t row, const double* answer);
+  void archive_questions(Archive& a);
   void write_leftovers();
   void finish_files();
   // A model has the options that decide what is learned, then what was learned.
@@ -56,20 +104,47 @@ class Stream {
   Plot loss_plot() const;
   Line line_of(std::size_t forecaster) const;
   std::size_t best_with_memory() const;  // of least error, without the naive forecasts
+  std::size_t best_linear() const;       // of those with coefficients
   std::size_t best_forecaster() const;   // and with them
   Plot prediction_plot(std::size_t value) const;
   std::string summary() const;
+  std::string time_text() const;           // ", 3 ahead, 2 late", or nothing
+  std::string picture(int columns) const;  // of the last rows, for a terminal
   std::vector<std::string> notes() const;
   std::string mix_text() const;
   std::vector<std::pair<std::string, double>> mix_parts() const;
   std::string remedy(std::size_t layer) const;
+  // Under --classify: measures in place of errors, and a table of probabilities against what came true.
+  const char* answer_word() const { return options_.classify ? "class" : "value"; }
+  std::vector<std::string> class_header() const;
+  std::vector<std::string> class_cells(std::size_t forecaster) const;
+  Json class_json(std::size_t forecaster) const;
+  std::vector<std::string> reliability_header() const;
+  std::vector<std::vector<std::string>> reliability_rows(std::size_t forecaster) const;
   std::vector<std::string> summary_header() const;
   std::vector<std::string> summary_cells(std::size_t forecaster) const;
   std::string shown_name(std::size_t forecaster) const;
+  // Coefficients over time (regress_coefficients.cc).
+  bool wants_coefficients() const { return options_.coefficients || !options_.coefficients_out.empty(); }
+  void sample_coefficients();
+  void final_coefficients();
+  std::string coefficients_csv() const;
+  Plot coefficient_plot(std::size_t layer, std::size_t value) const;
   // Names of the numbers of a key, and after the run the coefficients of the layers that have any.
   std::vector<std::string> key_number_names() const;
   std::vector<std::string> coefficient_header() const;
   std::vector<std::vector<std::string>> coefficient_rows() const;
+  std::vector<std::string> window_header() const;
+  std::vector<std::vector<std::string>> window_rows() const;
+  std::vector<std::string> odd_header() const;
+  std::vector<std::vector<std::string>> odd_rows() const;
+  std::vector<std::string> group_header() const;
+  std::vector<std::vector<std::string>> group_rows() const;
+  std::vector<std::size_t> groups_by_error() const;
+  std::vector<Change> changes() const;  // of all memories, in the order of the rows
+  void detect_json(Json& out) const;
+  void group_json(Json& out) const;
+  Coverage coverage(std::size_t layer) const;
   std::vector<std::string> interval_header() const;
   std::vector<std::vector<std::string>> interval_rows() const;
   double last_width(std::size_t layer) const;  // mean over the values, in the last full window
@@ -78,55 +153,71 @@ class Stream {
   Json json() const;
 
   std::vector<std::string> header_row() const;
-  bool live() const { return options_.file == "-" && options_.out.empty() && !options_.json; }
+  bool live() const { return options_.file == "-" && options_.out.empty() && !options_.json && !served_; }
+  /// Whether a line of predictions has its value: a live prediction of a later row is printed long before that is known.
+  bool values_follow() const { return npy_ || !live() || memory_.ahead + memory_.late == 0; }
   bool has_values() const { return !value_columns_.empty(); }
   bool predictions_on_stdout() const { return out_ && out_->is_standard_output(); }
   std::int64_t warmup() const;
-  void seasonal_value(const double* y, double* forecast);
+  /// The memory that speaks for all of them where one has to.
+  const Forecasters& now() const { return memories_.empty() ? *forecasters_ : memories_[0]->forecasters(); }
+  /// Whose errors are judged for anomalies and drifts: the mix, or the first layer.
+  std::size_t judged() const { return forecasters_->has_mix() ? forecasters_->mix_index() : 0; }
 
   RegressOptions options_;
+  bool served_ = false;  // rows come one by one, and nothing is written
   std::unique_ptr<RowSource> source_;
   std::vector<int> key_columns_, value_columns_;
   std::vector<std::string> value_names_, key_names_, left_out_;
-  std::size_t V_ = 1, values_at_ = 0;                     // values_at_: place of the values in raw_
-  std::vector<std::unique_ptr<ColumnEncoder>> encoders_;  // of dates, then of categories
-  std::optional<MissingNumbers> missing_;
+  std::size_t V_ = 1, values_at_ = 0, weight_at_ = 0, group_at_ = 0, id_at_ = 0;  // places in raw_; 0: none
+  std::vector<std::unique_ptr<ColumnEncoder>> encoders_;                          // of dates, then of categories
+  GroupNames groups_;
+  std::optional<ClassEncoder> class_encoder_;  // of the value
+  NameHash names_;
   PairSpec spec_;
-  std::optional<PairBuilder> pairs_;
-  std::optional<Forecasters> forecasters_;
-  std::vector<Score> scores_;  // one per forecaster
+  MemorySpec memory_;
+  int key_dim_ = 0;
+  std::optional<Forecasters> forecasters_;         // as they start
+  std::vector<std::unique_ptr<Memory>> memories_;  // one, or one per group
+  std::unique_ptr<Memory> asked_once_;             // of a group that was asked about and never met
+  std::vector<Score> scores_;                      // one per forecaster
   std::optional<Comparisons> comparisons_;
   std::vector<std::vector<Windows>> widths_;  // of the intervals: per layer and value, finite ones only
   std::optional<Spread> spread_;
   std::vector<std::vector<double>> coefficients_;  // per layer [K, V]; empty: none
+  struct Sample {
+    std::int64_t row;
+    std::vector<std::vector<double>> of;  // per layer [K, V]
+  };
+  std::vector<Sample> samples_;
+  std::int64_t coefficients_every_ = 1;  // rows between two samples; doubles when there are many
 
-  Block block_;
   // Rows of the next block: more while layers are quick, so that Ctrl-C is always heard.
   std::size_t block_limit_ = 1;
   struct BlockRow {
     std::int64_t number;  // in the file, from 1
-    bool asks;
+    Memory* memory;
+    Memory::Row brought;
   };
   std::vector<BlockRow> rows_;
-  std::vector<double> raw_, x_, unknown_, actual_, naive_, seasonal_, answers_, losses_;
-  std::vector<double> season_ring_;  // [lag, V]
-  std::int64_t season_lag_ = 0;
-  struct Waiting {
+  std::vector<Memory*> touched_;  // by the rows of this block
+  std::vector<double> raw_, unknown_, actual_, losses_;
+  std::unordered_map<double, Asked> open_questions_;  // by id
+  std::map<std::int64_t, double> open_rows_;          // row -> id: the oldest first
+  std::optional<Asked> answered_;                     // whose value the row of this block has brought
+  std::deque<Answered> shown_;
+  struct Odd {
     std::int64_t row;
-    std::vector<double> answer;
-    void archive(Archive& a) { a(row, answer); }
-  };
-  std::deque<Waiting> waiting_;  // answers whose value is not known yet
-  struct Shown {
-    std::int64_t row;
+    double score;
+    std::size_t group;
     std::vector<double> answer, actual;
-    void archive(Archive& a) { a(row, answer, actual); }
   };
-  std::deque<Shown> shown_;
-  std::vector<Shown> unscored_;  // of the warm-up, until there is a row after it
-  bool short_stream_ = false;    // it ended within the warm-up, which therefore counts
+  std::vector<Odd> odd_;       // the largest score first
+  bool short_stream_ = false;  // it ended within the warm-up, which therefore counts
+  friend class Watch;
+  Watch watch_;
 
-  std::optional<AtomicFile> out_, report_, svg_;
+  std::optional<AtomicFile> out_, report_, svg_, coefficients_out_;
   bool npy_ = false;
   fmt::memory_buffer line_;
   std::int64_t good_rows_ = 0, skipped_ = 0, asked_ = 0, written_ = 0, questions_ = 0, arrived_ = 0;

@@ -16,7 +16,7 @@ namespace ttr::cli {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t most_values_listed = 8;
+constexpr std::size_t most_values_listed = 8, most_drifts_listed = 8;
 
 }  // namespace
 
@@ -31,10 +31,11 @@ Line Stream::line_of(std::size_t f) const {
 
 Plot Stream::loss_plot() const {
   Plot plot;
-  plot.title = "Squared error over time";
-  plot.x_label = "row", plot.y_label = "mean squared error", plot.log_y = plot.legend_by_end = true;
+  plot.title = options_.classify ? "Log loss over time" : "Squared error over time";
+  plot.x_label = "row", plot.y_label = options_.classify ? "mean log loss" : "mean squared error",
+  plot.log_y = plot.legend_by_end = true;
   const double first = static_cast<double>(options_.lags > 0 ? options_.lags - 1 : 0) +
-                       static_cast<double>(spec_.horizon + (short_stream_ ? 0 : warmup()));
+                       static_cast<double>(memory_.ahead + (short_stream_ ? 0 : warmup()));
   for (std::size_t f = 0; f < scores_.size(); ++f) {
     const Windows& curve = scores_[f].curve;
     Line line = line_of(f);
@@ -45,26 +46,39 @@ Plot Stream::loss_plot() const {
     }
     plot.lines.push_back(std::move(line));
   }
+  for (const Change& change : changes())
+    if (change.worse() && plot.marks.size() < 20) plot.marks.push_back({static_cast<double>(change.row), "drift"});
   return plot;
 }
 
 std::size_t Stream::best_with_memory() const {
   std::size_t best = 0;
   for (std::size_t l = 1; l < forecasters_->naive_index(); ++l)
-    if (!(scores_[best].squared_error <= scores_[l].squared_error)) best = l;
+    if (!(scores_[best].total_loss() <= scores_[l].total_loss())) best = l;
+  return best;
+}
+
+std::size_t Stream::best_linear() const {
+  std::size_t best = coefficients_.size();
+  for (std::size_t l = 0; l < coefficients_.size(); ++l)
+    if (!coefficients_[l].empty() &&
+        (best == coefficients_.size() || scores_[l].squared_error < scores_[best].squared_error))
+      best = l;
   return best;
 }
 
 std::size_t Stream::best_forecaster() const {
   std::size_t best = 0;
   for (std::size_t f = 1; f < scores_.size(); ++f)
-    if (!(scores_[best].squared_error <= scores_[f].squared_error)) best = f;
+    if (!(scores_[best].total_loss() <= scores_[f].total_loss())) best = f;
   return best;
 }
 
 Plot Stream::prediction_plot(std::size_t v) const {
   Plot plot;
-  const std::string name = source_->has_header() ? value_names_[v] : "column " + value_names_[v];
+  const std::string name = options_.classify       ? "probability of " + value_names_[v]
+                           : source_->has_header() ? value_names_[v]
+                                                   : "column " + value_names_[v];
   plot.title = "Predictions: " + name;
   plot.x_label = "row", plot.y_label = name;
   plot.height = 360;
@@ -72,26 +86,26 @@ Plot Stream::prediction_plot(std::size_t v) const {
   std::vector<std::size_t> order(forecasters_->naive_index());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return scores_[a].squared_error < scores_[b].squared_error; });
+                   [&](std::size_t a, std::size_t b) { return scores_[a].total_loss() < scores_[b].total_loss(); });
   order.resize(std::min<std::size_t>(order.size(), 3));
   for (const std::size_t f : order) {
     Line line = line_of(f);
     line.width = 1.4;
-    for (const Shown& s : shown_)
+    for (const Answered& s : shown_)
       line.x.push_back(static_cast<double>(s.row)), line.y.push_back(s.answer[forecasters_->prediction_at(f) + v]);
     plot.lines.push_back(std::move(line));
   }
   // Last, so that nothing hides it.
   Line actual;
   actual.label = "actual", actual.hue = -1, actual.width = 1.6, actual.points = true;
-  for (const Shown& s : shown_) actual.x.push_back(static_cast<double>(s.row)), actual.y.push_back(s.actual[v]);
+  for (const Answered& s : shown_) actual.x.push_back(static_cast<double>(s.row)), actual.y.push_back(s.actual[v]);
   plot.lines.push_back(std::move(actual));
   if (!forecasters_->has_intervals()) return plot;
   // Of one layer alone: several bands over one another cannot be told apart.
   const std::size_t best = best_with_memory();
   Band band;
   band.hue = line_of(best).hue;
-  for (const Shown& s : shown_) {
+  for (const Answered& s : shown_) {
     const double prediction = s.answer[forecasters_->prediction_at(best) + v],
                  half = s.answer[forecasters_->half_at(best) + v];
     band.x.push_back(static_cast<double>(s.row));
@@ -102,13 +116,14 @@ Plot Stream::prediction_plot(std::size_t v) const {
 }
 
 std::string Stream::shown_name(std::size_t f) const {
-  if (f == forecasters_->naive_index()) return "naive (last value)";
-  if (f > forecasters_->naive_index()) return fmt::format("naive ({} rows ago)", season_lag_);
+  if (f == forecasters_->naive_index()) return options_.classify ? "class frequencies" : "naive (last value)";
+  if (f > forecasters_->naive_index()) return fmt::format("naive ({} rows ago)", memory_.season_lag());
   if (f < forecasters_->layer_count() && forecasters_->settings_tried(f) > 1) return scores_[f].name + ", tuned";
   return scores_[f].name;
 }
 
 std::vector<std::string> Stream::summary_header() const {
+  if (options_.classify) return class_header();
   const std::int64_t window = scores_[0].windows.width();
   return {"layer",
           "MSE",
@@ -123,6 +138,7 @@ std::vector<std::string> Stream::summary_header() const {
 }
 
 std::vector<std::string> Stream::summary_cells(std::size_t f) const {
+  if (options_.classify) return class_cells(f);
   const Score& s = scores_[f];
   const int V = static_cast<int>(V_);
   const auto share = [](double number) {
@@ -173,6 +189,19 @@ std::vector<std::string> Stream::notes() const {
   if (questions_ > 0)
     list.push_back(
         fmt::format("{} had no value: predicted, not scored and not learned.", counted(questions_, "row")));
+  if (!options_.weights.empty())
+    for (std::size_t l = 0; l < forecasters_->layer_count(); ++l)
+      if (!now().layer(l).takes_weights())
+        list.push_back(fmt::format("{} learns every row alike: its step has no place for a weight; its score has.",
+                                   scores_[l].name));
+  std::size_t drifts = 0;
+  for (const Change& change : changes())
+    if (change.worse() && ++drifts <= most_drifts_listed)
+      list.push_back(fmt::format("Drift at row {}: the mean error of {} rose from {} to {}.", change.row,
+                                 scores_[judged()].name, short_number(change.before), short_number(change.after)));
+  if (drifts > most_drifts_listed)
+    list.push_back(fmt::format("Further drifts: {}; --json lists them.", drifts - most_drifts_listed));
+  if (options_.detect && drifts == 0) list.emplace_back("No drift: errors did not grow for good.");
   if (short_stream_) list.emplace_back("The stream ended within the warm-up, so all of its rows are scored.");
   else if (scores_[0].rows == 0 && !options_.predict)
     list.push_back(fmt::format("No row was scored: the warm-up (--warmup) is {} long.", counted(warmup(), "row")));
@@ -197,7 +226,7 @@ std::vector<std::string> Stream::interval_header() const {
 std::vector<std::vector<std::string>> Stream::interval_rows() const {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t l = 0; l < widths_.size(); ++l) {
-    const Coverage& coverage = forecasters_->coverage(l);
+    const Coverage coverage = this->coverage(l);
     const auto add = [&](const std::string& name, const Coverage::Tally& t, double width, std::size_t values) {
       const std::int64_t per_row = static_cast<std::int64_t>(values);  // values of a row are not independent
       rows.push_back({name, forecasters_->has_exact_intervals(l) ? "exact" : "conformal",
@@ -212,7 +241,7 @@ std::vector<std::vector<std::string>> Stream::interval_rows() const {
 }
 
 Json Stream::interval_json(std::size_t layer) const {
-  const Coverage& coverage = forecasters_->coverage(layer);
+  const Coverage coverage = this->coverage(layer);
   Json out = Json::object(), list = Json::array();
   coverage_fields(out, coverage.all());
   for (std::size_t v = 0; v < V_; ++v) {
@@ -224,54 +253,11 @@ Json Stream::interval_json(std::size_t layer) const {
   return out.set("last_width", last_width(layer)).set("values", list);
 }
 
-std::vector<std::string> Stream::key_number_names() const {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < spec_.lag_count(); ++i)
-    for (const std::string& name : key_names_) {
-      const std::int64_t lag = spec_.offsets.empty() ? static_cast<std::int64_t>(i) + 1 : spec_.offsets[i];
-      names.push_back(spec_.lags > 0 ? fmt::format("{}, lag {}", name, lag) : name);
-    }
-  for (const std::string& name : options_.with) names.push_back(name);
-  for (const std::string& name : options_.dates)
-    for (const char* what : {"years", "sin year", "cos year", "sin week", "cos week", "sin day", "cos day"})
-      names.push_back(fmt::format("{}, {}", name, what));
-  for (const std::string& name : options_.categories)
-    for (std::int64_t slot = 1; slot <= options_.category_slots; ++slot)
-      names.push_back(fmt::format("{}, slot {}", name, slot));
-  for (std::int64_t k = 1; k <= options_.fourier; ++k)
-    names.push_back(fmt::format("sin {} / season", k)), names.push_back(fmt::format("cos {} / season", k));
-  if (options_.missing == "indicator")
-    for (const auto* list : {&key_names_, &options_.with})
-      for (const std::string& name : *list) names.push_back(name + " is missing");
-  if (spec_.bias) names.emplace_back("intercept");
-  return names;
-}
-
-std::vector<std::string> Stream::coefficient_header() const {
-  std::vector<std::string> header = {"coefficient of"};
-  for (std::size_t l = 0; l < coefficients_.size(); ++l)
-    if (!coefficients_[l].empty()) header.push_back(scores_[l].name);
-  return header;
-}
-
-std::vector<std::vector<std::string>> Stream::coefficient_rows() const {
-  std::vector<std::vector<std::string>> rows;
-  const std::vector<std::string> names = key_number_names();
-  for (std::size_t v = 0; v < V_; ++v)
-    for (std::size_t k = 0; k < names.size(); ++k) {
-      rows.push_back({V_ > 1 ? fmt::format("{}: {}", value_names_[v], names[k]) : names[k]});
-      for (const std::vector<double>& map : coefficients_)
-        if (!map.empty()) rows.back().push_back(fmt::format("{:.6g}", map[k * V_ + v]));
-    }
-  return rows;
-}
-
 std::string Stream::summary() const {
   std::string text = fmt::format(
       "{} of {}: {}, {}{}. Each row is predicted from the rows before it{}.\n\n", counted(good_rows_, "row"),
-      source_->input_name(), counted(pairs_->key_dim(), "key"), counted(static_cast<std::int64_t>(V_), "value"),
-      spec_.horizon > 0 ? fmt::format(", {} ahead", spec_.horizon) : "",
-      warmup() > 0 && !short_stream_ ? fmt::format("; the first {} are not scored", warmup()) : "");
+      source_->input_name(), counted(key_dim_, "key"), counted(static_cast<std::int64_t>(V_), answer_word()),
+      time_text(), warmup() > 0 && !short_stream_ ? fmt::format("; the first {} are not scored", warmup()) : "");
   TextTable table(summary_header());
   for (std::size_t f = 0; f < scores_.size(); ++f) table.row(summary_cells(f));
   text += table.text() + "\n";
@@ -279,8 +265,7 @@ std::string Stream::summary() const {
     const Score& s = scores_[f];
     if (forecasters_->settings_tried(f) > 1)
       text += fmt::format("{} is a mixture of {} settings; in the end {} had {:.0f} % of the weight\n", s.name,
-                          forecasters_->settings_tried(f), forecasters_->layer(f).name(),
-                          100 * forecasters_->largest_weight(f));
+                          forecasters_->settings_tried(f), now().layer(f).name(), 100 * now().largest_weight(f));
     else if (!s.ran.empty() && s.ran != s.name) text += fmt::format("{} ran {}\n", s.name, s.ran);
   }
   if (forecasters_->has_mix()) text += mix_text() + "\n";
@@ -291,6 +276,24 @@ std::string Stream::summary() const {
                         *options_.interval, coverage.text());
     if (V_ > most_values_listed) text += fmt::format("\n--json lists each of the {} values.\n", V_);
   }
+  const auto add_table = [&](const std::string& title, std::vector<std::string> header,
+                             std::vector<std::vector<std::string>> rows) {
+    if (rows.empty()) return;
+    TextTable part(std::move(header));
+    for (auto& row : rows) part.row(std::move(row));
+    text += "\n" + title + "\n\n" + part.text();
+  };
+  if (options_.window > 0)
+    add_table("MSE in windows, and skill against the naive forecast:", window_header(), window_rows());
+  if (!options_.group.empty()) add_table("Groups of largest error:", group_header(), group_rows());
+  if (options_.detect)
+    add_table(
+        fmt::format("Rows that {} missed most, in deviations of its errors (--out has all):", scores_[judged()].name),
+        odd_header(), odd_rows());
+  if (options_.classify && scores_[0].rows > 0)
+    add_table(fmt::format("Probabilities of {} against what came true{}:", scores_[best_with_memory()].name,
+                          V_ == 2 ? fmt::format(" ({})", value_names_[1]) : " (all classes)"),
+              reliability_header(), reliability_rows(best_with_memory()));
   if (coefficient_header().size() > 1) {
     TextTable table_of_keys(coefficient_header());
     for (auto& row : coefficient_rows()) table_of_keys.row(std::move(row));
@@ -308,11 +311,15 @@ std::string Stream::mix_text() const {
 }
 
 std::vector<std::pair<std::string, double>> Stream::mix_parts() const {
-  const std::vector<double> weights = forecasters_->mix_weights();
+  std::vector<double> weights(now().mix_weights().size());
+  for (const auto& memory : memories_) {
+    const std::vector<double> one = memory->forecasters().mix_weights();
+    for (std::size_t j = 0; j < one.size(); ++j) weights[j] += one[j] / static_cast<double>(memories_.size());
+  }
   std::vector<std::pair<std::string, double>> parts;
   for (std::size_t f = 0; f < scores_.size(); ++f)
     if (f != forecasters_->mix_index()) parts.emplace_back(scores_[f].name, weights[parts.size()]);
-  parts.emplace_back("their least-squares stack", weights.back());
+  if (!options_.classify) parts.emplace_back("their least-squares stack", weights.back());
   return parts;
 }
 
@@ -320,21 +327,32 @@ Json Stream::forecaster_json(std::size_t f) const {
   const Score& s = scores_[f];
   const int V = static_cast<int>(V_);
   Json windows = Json::array(), out = Json::object();
-  for (std::size_t i = 0; i < s.windows.size(); ++i) windows.push(s.windows.mean(i));
+  Json window_skills = Json::array();
+  const Windows& naive_windows = scores_[forecasters_->naive_index()].windows;
+  for (std::size_t i = 0; i < s.windows.size(); ++i) {
+    windows.push(s.windows.mean(i));
+    window_skills.push(naive_windows.mean(i) > 0 ? 1 - s.windows.mean(i) / naive_windows.mean(i) : nan);
+  }
   const double mse = s.rows > 0 ? s.mse(V) : nan, naive = scores_[forecasters_->naive_index()].mse(V);
   const bool layer = f < forecasters_->layer_count();
   out.set("name", s.name)
-      .set("recipe", layer                              ? s.recipe
-                     : f == forecasters_->naive_index() ? "the last value seen"
-                     : f > forecasters_->naive_index()  ? "the value a season ago"
-                                                        : "an online aggregation of the others");
-  out.set("mse", mse).set("rmse", std::sqrt(mse)).set("mae", s.rows > 0 ? s.mae(V) : nan);
-  out.set("r2", spread_->r2(s.squared_error)).set("skill", naive > 0 ? 1 - mse / naive : nan);
+      .set("recipe", layer                                                   ? s.recipe
+                     : options_.classify && f == forecasters_->naive_index() ? "how often each class came so far"
+                     : f == forecasters_->naive_index()                      ? "the last value seen"
+                     : f > forecasters_->naive_index()                       ? "the value a season ago"
+                                                                             : "an online aggregation of the others");
+  if (options_.classify) {
+    out.set("classification", class_json(f));
+  } else {
+    out.set("mse", mse).set("rmse", std::sqrt(mse)).set("mae", s.rows > 0 ? s.mae(V) : nan);
+    out.set("r2", spread_->r2(s.squared_error)).set("skill", naive > 0 ? 1 - mse / naive : nan);
+  }
   if (options_.season > 0) {
     const double seasonal = scores_.back().mse(V);
     out.set("seasonal_skill", seasonal > 0 ? 1 - mse / seasonal : nan);
   }
   out.set("p_versus_best", comparisons_->p(f, best_forecaster())).set("windows", windows);
+  out.set("window_skills", window_skills);
   out.set("us_per_row", s.us_per_row).set("state_bytes", s.state_bytes).set("kernel", layer ? s.kernel : "none");
   if (layer) {
     Json inputs = Json::object(), changes = Json::array();
@@ -343,8 +361,8 @@ Json Stream::forecaster_json(std::size_t f) const {
     out.set("plan", s.stream.text).set("inputs", inputs).set("changes", changes);
     if (options_.tune)
       out.set("settings_tried", forecasters_->settings_tried(f))
-          .set("settings_best", forecasters_->layer(f).name())
-          .set("settings_best_weight", forecasters_->largest_weight(f));
+          .set("settings_best", now().layer(f).name())
+          .set("settings_best_weight", now().largest_weight(f));
   }
   if (forecasters_->has_mix() && f == forecasters_->mix_index()) {
     Json weights = Json::object();
@@ -361,6 +379,13 @@ Json Stream::forecaster_json(std::size_t f) const {
                     .set("key", names[k])
                     .set("coefficient", coefficients_[f][k * V_ + v]));
     out.set("coefficients", of);
+    Json over_time = Json::array();
+    for (const Sample& sample : samples_) {
+      Json numbers = Json::array();
+      for (const double number : sample.of[f]) numbers.push(number);
+      if (!sample.of[f].empty()) over_time.push(Json::object().set("row", sample.row).set("numbers", numbers));
+    }
+    out.set("coefficients_over_time", over_time);
   }
   out.set("diverged_at", s.diverged_at > 0 ? Json(s.diverged_at) : Json());
   if (s.diverged_at > 0 && layer) out.set("remedy", remedy(f));
@@ -372,7 +397,13 @@ Json Stream::json() const {
   Json out = Json::object();
   out.set("rows", good_rows_).set("skipped", skipped_).set("questions", questions_).set("predictions", asked_);
   out.set("warmup", short_stream_ ? 0 : warmup()).set("scored", scores_[0].rows);
-  out.set("keys", pairs_->key_dim()).set("values", V_).set("loss", "mean squared error");
+  out.set("keys", key_dim_).set("values", V_);
+  out.set("loss", options_.classify ? "log loss" : "mean squared error");
+  if (options_.classify) {
+    Json classes = Json::array();
+    for (const std::string& name : options_.classes) classes.push(name);
+    out.set("classes", classes);
+  }
   out.set("window_rows", scores_[0].windows.width()).set("interrupted", interrupted() != 0);
   out.set("best", scores_[best_forecaster()].name);
   if (options_.interval) out.set("interval", *options_.interval);
@@ -382,6 +413,7 @@ Json Stream::json() const {
   for (std::size_t f = 0; f < forecasters_->naive_index(); ++f) list.push(forecaster_json(f));
   out.set("layers", list).set("baseline", forecaster_json(forecasters_->naive_index()));
   if (options_.season > 0) out.set("seasonal_baseline", forecaster_json(scores_.size() - 1));
+  detect_json(out), group_json(out);
   return out;
 }
 
@@ -389,9 +421,28 @@ Report Stream::make_report() const {
   Report report;
   report.title = "Online regression: " + (options_.file == "-" ? std::string("standard input") : options_.file);
   report.subtitle = fmt::format("{}, {}, {}. Each row is predicted from the memory built on the rows before it{}.",
-                                counted(good_rows_, "row"), counted(pairs_->key_dim(), "key"),
-                                counted(static_cast<std::int64_t>(V_), "value"),
-                                spec_.horizon > 0 ? ", " + counted(spec_.horizon, "row") + " ahead" : "");
+                                counted(good_rows_, "row"), counted(key_dim_, "key"),
+                                counted(static_cast<std::int64_t>(V_), answer_word()), time_text());
+  if (const Score& best = scores_[best_forecaster()]; best.rows > 0) {
+    const int V = static_cast<int>(V_);
+    const double naive = scores_[forecasters_->naive_index()].mse(V), r2 = spread_->r2(best.squared_error);
+    report.figures_of_merit = {{"best", shown_name(best_forecaster())}};
+    if (best.classes)
+      report.figures_of_merit.insert(report.figures_of_merit.end(),
+                                     {{"its log loss", fmt::format("{:.4f}", best.classes->log_loss())},
+                                      {"accuracy", fmt::format("{:.4f}", best.classes->accuracy())}});
+    else report.figures_of_merit.emplace_back("its MSE", short_number(best.mse(V)));
+    if (naive > 0 && !best.classes)
+      report.figures_of_merit.emplace_back("skill", fmt::format("{:.3f}", 1 - best.mse(V) / naive));
+    if (std::isfinite(r2) && !best.classes) report.figures_of_merit.emplace_back("R2", fmt::format("{:.4f}", r2));
+    report.figures_of_merit.emplace_back("rows", fmt::format("{}", good_rows_));
+    if (options_.detect) {
+      const std::vector<Change> all = changes();
+      report.figures_of_merit.emplace_back(
+          "drifts",
+          fmt::format("{}", std::count_if(all.begin(), all.end(), [](const Change& c) { return c.worse(); })));
+    }
+  }
   Report::Table table;
   table.header = summary_header();
   for (std::size_t f = 0; f < scores_.size(); ++f) table.rows.push_back(summary_cells(f));
@@ -403,7 +454,16 @@ Report Stream::make_report() const {
       "the best "
       "as large as this one would be between equals (Diebold-Mariano). us/row: time of the layer alone.",
       warmup() > 0 && !short_stream_ ? fmt::format(", after the first {}", warmup()) : "");
+  if (options_.classify)
+    table.caption =
+        "Log loss: mean of -log of the probability that the class had, in nats. AUC: chance that a row of a class is "
+        "given a larger probability of it than another row. skill: share of the log loss of the class frequencies "
+        "that is saved. p: Diebold-Mariano, against the best. us/row: time of the layer alone.";
   report.tables.push_back(std::move(table));
+  if (options_.classify && scores_[0].rows > 0)
+    report.tables.push_back(
+        {fmt::format("Probabilities of {} against what came true.", scores_[best_with_memory()].name),
+         reliability_header(), reliability_rows(best_with_memory())});
   if (forecasters_->has_intervals())
     report.tables.push_back(
         {fmt::format("Prediction intervals of level {}: the share of values inside, with the standard error it would "
@@ -411,12 +471,24 @@ Report Stream::make_report() const {
                      "because the keys have a part that was never seen or the noise is not known yet.",
                      *options_.interval),
          interval_header(), interval_rows()});
+  if (options_.window > 0)
+    report.tables.push_back({fmt::format("Windows of {}: mean squared error, and skill against the naive forecast.",
+                                         counted(scores_[0].windows.width(), "row")),
+                             window_header(), window_rows()});
+  if (!options_.group.empty())
+    report.tables.push_back(
+        {"Groups of largest error, each with a memory of its own.", group_header(), group_rows()});
+  if (options_.detect && !odd_.empty())
+    report.tables.push_back({fmt::format("Rows that {} missed most: |error| over the usual error of the rows before.",
+                                         scores_[judged()].name),
+                             odd_header(), odd_rows()});
   if (coefficient_header().size() > 1)
     report.tables.push_back(
         {"Coefficients after the last row, in the units of the file.", coefficient_header(), coefficient_rows()});
   report.figures.push_back(
-      {loss_plot(), fmt::format("Squared error, averaged over {} at a time, on a log scale; lower is better.",
-                                counted(scores_[0].curve.width(), "row"))});
+      {loss_plot(),
+       fmt::format("{}, averaged over {} at a time, on a log scale; lower is better.",
+                   options_.classify ? "Log loss" : "Squared error", counted(scores_[0].curve.width(), "row"))});
   for (std::size_t v = 0; v < std::min<std::size_t>(V_, 3); ++v) {
     report.figures.push_back(
         {prediction_plot(v),
@@ -427,6 +499,12 @@ Report Stream::make_report() const {
                                        *options_.interval, scores_[best_with_memory()].name)
                          : "")});
   }
+  if (samples_.size() > 1)
+    for (std::size_t l = 0; l < coefficients_.size(); ++l)
+      if (!coefficients_[l].empty() && l == best_linear())
+        report.figures.push_back({coefficient_plot(l, 0),
+                                  "The coefficients with which rows were asked, in the units of the "
+                                  "file; the largest ones."});
   if (V_ > 3) report.notes.push_back(fmt::format("The first 3 of {} values are drawn.", V_));
   for (const std::string& note : notes()) report.notes.push_back(note);
   if (interrupted() != 0)
@@ -437,7 +515,7 @@ Report Stream::make_report() const {
     if (forecasters_->settings_tried(f) > 1)
       report.facts.emplace_back(
           s.name, fmt::format("{} settings; the largest weight, {:.2f}, has {}", forecasters_->settings_tried(f),
-                              forecasters_->largest_weight(f), forecasters_->layer(f).name()));
+                              now().largest_weight(f), now().layer(f).name()));
     else report.facts.emplace_back(s.name == s.recipe ? "recipe" : s.name, s.ran.empty() ? s.recipe : s.ran);
   }
   if (forecasters_->has_mix()) report.facts.emplace_back("mix", mix_text());

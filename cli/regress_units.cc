@@ -7,14 +7,14 @@
 namespace ttr::cli {
 namespace {
 
-constexpr std::int64_t most_rows = 1024, most_numbers = 4'000'000;
+constexpr std::int64_t most_rows = 1024, most_rows_of_a_group = 256, most_numbers = 4'000'000;
 
 std::int64_t rows_of_last_update(const PairSpec& spec, bool standardize) {
   if (!standardize) return 0;
   const std::int64_t numbers =
       static_cast<std::int64_t>(spec.lag_count()) * spec.key_columns + spec.more_columns + spec.value_columns + 1;
-  return static_cast<std::int64_t>(
-      std::bit_floor(static_cast<std::uint64_t>(std::clamp<std::int64_t>(most_numbers / numbers, 1, most_rows))));
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(
+      std::clamp<std::int64_t>(most_numbers / numbers, 1, spec.one_of_many ? most_rows_of_a_group : most_rows))));
 }
 
 }  // namespace
@@ -36,8 +36,9 @@ double Moments::deviation(int column) const {
   return variance > noise * noise && variance > 1e-300 ? std::sqrt(variance) : 1;
 }
 
-Units::Units(const PairSpec& spec, bool standardize)
+Units::Units(const PairSpec& spec, bool standardize, bool values_too)
     : spec_(spec),
+      values_too_(values_too),
       last_(rows_of_last_update(spec, standardize)),
       keys_(spec.key_columns + spec.more_columns),
       values_(spec.value_columns),
@@ -53,7 +54,8 @@ void Units::see(const double* x, const double* y) {
 }
 
 bool Units::due() const {
-  return rows_ > updated_ && rows_ <= last_ && std::has_single_bit(static_cast<std::uint64_t>(rows_));
+  if (rows_ <= updated_ || rows_ > last_) return false;
+  return rows_ == last_ || rows_ >= updated_ + std::max<std::int64_t>(1, updated_ / 4);
 }
 
 void Units::update() {
@@ -62,7 +64,7 @@ void Units::update() {
     key_shift_[c] = keys_.mean(c);
     key_factor_[c] = 1 / keys_.deviation(c);
   }
-  for (int v = 0; v < spec_.value_columns; ++v) {
+  for (int v = 0; values_too_ && v < spec_.value_columns; ++v) {
     value_shift_[v] = values_.mean(v);
     value_scale_[v] = values_.deviation(v);
   }
@@ -81,6 +83,7 @@ void Units::remember(const Block& block) {
     past_.keys.insert(past_.keys.end(), key, key + K);
     past_.values.insert(past_.values.end(), value, value + V);
     past_.has_pair.push_back(1), past_.may_be_asked_again.push_back(0);
+    if (!block.weights.empty()) past_.weights.push_back(block.weights[r]);
     ++past_.rows;
   }
 }
@@ -132,6 +135,23 @@ void Units::to_file_units(std::vector<double>& map, double bias) const {
 void set_bias(Block& block, double number) {
   const std::size_t K = static_cast<std::size_t>(block.key_dim);
   for (std::size_t r = 0; r < block.rows; ++r) block.keys[r * K + K - 1] = block.queries[r * K + K - 1] = number;
+}
+
+void scale_pairs(Block& block) {
+  const std::size_t K = static_cast<std::size_t>(block.key_dim), V = static_cast<std::size_t>(block.value_dim);
+  for (std::size_t r = 0; r < block.rows; ++r) {
+    const double root = std::sqrt(block.weights[r]);
+    for (std::size_t k = 0; k < K; ++k) block.keys[r * K + k] *= root;
+    for (std::size_t v = 0; v < V; ++v) block.values[r * V + v] *= root;
+  }
+}
+
+void set_scaled_bias(Block& block, double number) {
+  const std::size_t K = static_cast<std::size_t>(block.key_dim);
+  for (std::size_t r = 0; r < block.rows; ++r) {
+    block.queries[r * K + K - 1] = number;
+    block.keys[r * K + K - 1] = number * std::sqrt(block.weights[r]);
+  }
 }
 
 }  // namespace ttr::cli

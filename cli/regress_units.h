@@ -1,10 +1,11 @@
 // The units in which layers see a stream: every column shifted by its mean and divided by its deviation.
 //
-// Both come from the rows seen so far, and are taken anew each time the number of rows has doubled: after rows 1, 2, 4,
-// .. 1024 (fewer where keys are long). Pairs learned in other units would be wrong in the new ones, so every layer then
-// forgets and learns the pairs so far again; they are kept until the units are fixed, which bounds memory, and all of
-// this costs at most two further steps per row of the first 1024. A row is asked in the units of rows before it: nothing
-// of a later row is ever used.
+// Both come from the rows seen so far, and are taken anew each time there is a quarter more of them: after rows 1, 2, 3, .. 8,
+// 10, 12, 15, .. 1024 (256 in a group; fewer where keys are long). Pairs learned in other units would be wrong in the new
+// ones, so every layer then forgets and learns the pairs so far again; they are kept until the units are fixed, which bounds
+// memory, and all of this costs about five further steps per row of the first 1024. Twice as many rows between two updates
+// are not enough where a series grows: its ridge would be that of the smaller numbers. A row is asked in the units of rows
+// before it: nothing of a later row is ever used.
 //
 // A free intercept: a key that is always 1 has a ridge like every other. For layers that solve (linear / exact) the
 // number in its place is `free_bias`, so that the ridge on the intercept is a millionth of the others; such a solution
@@ -39,8 +40,8 @@ class Units {
  public:
   static constexpr double free_bias = 1000;
 
-  /// Without `standardize` the units are those of the file, for ever.
-  Units(const PairSpec& spec, bool standardize);
+  /// Without `standardize` the units are those of the file, for ever; without `values_too` those of the values are.
+  Units(const PairSpec& spec, bool standardize, bool values_too = true);
 
   /// The numbers of a row (PairBuilder::key_numbers, value_numbers).
   void see(const double* x, const double* y);
@@ -59,6 +60,8 @@ class Units {
   /// stood in the place of the 1 of the intercept, which comes last.
   void to_file_units(std::vector<double>& map, double bias) const;
 
+  /// A number of key column c in the units now.
+  double key_number(std::size_t c, double number) const { return (number - key_shift_[c]) * key_factor_[c]; }
   double value_shift(std::size_t v) const { return value_shift_[v]; }
   double value_scale(std::size_t v) const { return value_scale_[v]; }
   void archive(Archive& a) {
@@ -69,6 +72,7 @@ class Units {
   void convert_keys(std::vector<double>& keys, std::size_t rows) const;
 
   PairSpec spec_;
+  bool values_too_;
   std::int64_t rows_ = 0, updated_ = 0, last_;  // updated_: rows at the last update; last_: rows of the last one
   Moments keys_, values_;
   std::vector<double> key_shift_, key_factor_, value_shift_, value_scale_;
@@ -77,5 +81,10 @@ class Units {
 
 /// Writes the bias of every row, the last of its keys.
 void set_bias(Block& block, double number);
+
+/// Multiplies keys and values by the roots of their weights: for a sum of squares, a filter or a step along the gradient
+/// that is the weight. set_scaled_bias writes the bias of such a block.
+void scale_pairs(Block& block);
+void set_scaled_bias(Block& block, double number);
 
 }  // namespace ttr::cli

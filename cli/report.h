@@ -1,4 +1,5 @@
-// A run as one HTML page that needs nothing else: plots as inline SVG, tables, and how it was made.
+// A run as one HTML page that needs nothing else: plots as inline SVG, tables, and how it was made. A script within the page
+// (report_script.h) lets its reader look closer.
 #pragma once
 
 #include <string>
@@ -11,6 +12,7 @@ namespace ttr::cli {
 
 struct Report {
   std::string title, subtitle;
+  std::vector<std::pair<std::string, std::string>> figures_of_merit;  // the few that matter: "MSE" -> "0.188"
   struct Table {
     std::string caption;
     std::vector<std::string> header;

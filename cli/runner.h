@@ -61,6 +61,17 @@ class Runner {
   bool keeps_out_of_domain_ = false;
 };
 
+/// Numbers that lie beside each other as a tensor of the plan, for `time` tokens.
+template <class AnyTensor, class T>
+AnyTensor dense_tensor(const Plan& plan, T* data, const std::string& shape, std::int64_t time) {
+  AnyTensor t;
+  const auto extent = plan.extents(shape, time);
+  t.data = data, t.type = type_of<T>, t.rank = static_cast<int>(extent.size());
+  std::ptrdiff_t stride = 1;
+  for (std::size_t d = extent.size(); d-- > 0;) t.extent[d] = extent[d], t.stride[d] = stride, stride *= extent[d];
+  return t;
+}
+
 /// Elements of an array whose shape is given in letters.
 std::size_t count(const Plan&, std::string_view letters, std::int64_t time);
 

@@ -1,6 +1,7 @@
 // What a problem itself does with rounding, measured with the literal solver: the allowance of `ttr check --recipes`.
 //
-//   sensitivity   how much answers and gradients change, relative to a relative change of the inputs by 1e-8
+//   sensitivity   how much answers and gradients change, relative to a relative change of the inputs by 1e-8, or by less
+//                 where that leaves no digit of them
 //   condition     of the products of features that a solve divides by. Moved inputs do not show it, because a map may
 //                 leave features that nearly depend on each other whatever the inputs are (rebased of two channels has
 //                 three features and two points; favor_relu leaves 1e-3 where nothing is active), and rounding leaves

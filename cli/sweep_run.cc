@@ -262,10 +262,16 @@ std::vector<double> SweepResult::list(const std::string& path) const {
 std::vector<SweepResult> run_children(const std::vector<SweepRun>& runs, const std::string& folder, int jobs,
                                       bool quiet) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  const fs::path above = fs::path(folder).parent_path();
+  const bool was_there = fs::exists(above), made = fs::create_directories(folder, error);
   if (!fs::is_directory(folder))
     throw Error(fmt::format("the folder '{}' cannot be made: {}", folder, error.message()), "--out");
-  return Children(runs, folder, quiet).go(jobs);
+  try {
+    return Children(runs, folder, quiet).go(jobs);
+  } catch (...) {  // settings that are no run leave nothing behind
+    if (made && fs::remove(folder, error) && !was_there) fs::remove(above, error);
+    throw;
+  }
 }
 
 }  // namespace ttr::cli

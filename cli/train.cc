@@ -213,6 +213,8 @@ class Run {
       if (test_now) {
         test(bar);
         record_.seconds = seconds_before + seconds_since(start);
+        // Parameters that have just left the numbers are no checkpoint to go on from.
+        if (const double loss = record_.rows.back().score.loss; !std::isfinite(loss)) return diverge(loss);
       }
       if (!folder_) continue;
       const bool due =
@@ -227,9 +229,12 @@ class Run {
   void diverge(double loss) {
     record_.status = "diverged";
     diverged_ = fmt::format("{} at step {}; try a smaller --rate than {}, a longer --warmup or --clip 1",
-                            std::isfinite(loss) ? "the gradient is not finite" : fmt::format("the loss is {}", loss),
+                            std::isfinite(loss) ? "the gradient is not finite"
+                            : std::isnan(loss)  ? "the loss is not a number"
+                                                : "the loss is infinite",
                             record_.step, record_.options.optimiser.rate);
-    if (folder_) diverged_ += fmt::format("; the last good checkpoint is {}", folder_->checkpoint());
+    if (saved_step_ >= 0)
+      diverged_ += fmt::format("; the last good checkpoint is {}, of step {}", folder_->checkpoint(), saved_step_);
   }
 
   void test(Progress& bar) {

@@ -77,24 +77,7 @@ TrainedModel open_trained(const std::string& path, int time) {
 }
 
 std::int32_t draw_token(std::span<const float> scores, const Sampling& how, model::Random& random) {
-  const auto likeliest = std::max_element(scores.begin(), scores.end());
-  if (how.temperature <= 0) return static_cast<std::int32_t>(likeliest - scores.begin());
-  const auto top = static_cast<double>(*likeliest);
-  std::vector<std::pair<double, std::int32_t>> shares;
-  double sum = 0;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    const double share = std::exp((static_cast<double>(scores[i]) - top) / how.temperature);
-    shares.emplace_back(share, static_cast<std::int32_t>(i));
-    sum += share;
-  }
-  std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::size_t kept = 0;
-  double mass = 0;
-  while (kept < shares.size() && (kept == 0 || mass < how.top_p * sum)) mass += shares[kept++].first;
-  double left = random.uniform() * mass;
-  for (std::size_t i = 0; i < kept; ++i)
-    if ((left -= shares[i].first) <= 0) return shares[i].second;
-  return shares[kept - 1].second;
+  return draw(shares_of(std::vector<double>(scores.begin(), scores.end()), how, {}), random);
 }
 
 void generate(const model::Model<float>& model, const std::vector<std::int32_t>& prompt, std::int64_t count,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sampling.h"
 #include "ttr/checkpoint.h"
 #include "ttr/tasks.h"
 
@@ -35,10 +36,6 @@ struct TrainedModel {
 /// From a file or the folder of a run; for sequences of up to `time` tokens if that is more than it was trained for.
 TrainedModel open_trained(const std::string& path, int time = 0);
 
-struct Sampling {
-  double temperature = 0.8;  // 0: the likeliest
-  double top_p = 0.95;       // of the likeliest tokens that have this share together
-};
 /// The next token. Throws nothing; `scores` are logarithms up to a constant.
 std::int32_t draw_token(std::span<const float> scores, const Sampling&, model::Random&);
 /// `count` tokens after a prompt of at least one; `put` gets each as it is drawn, and ends it by returning false.

@@ -1,0 +1,16 @@
+// How often the program asks for memory: the functions of the C library, counted. `ttr bench latency` shows with it that a
+// step asks for none.
+#pragma once
+
+namespace ttr::cli {
+
+/// Whether this build can count: glibc, and no sanitizer, which replaces the same functions.
+bool counts_allocations() noexcept;
+
+/// Calls of malloc, calloc, realloc, aligned_alloc and their like, and so of operator new, since the program began to count.
+long allocations() noexcept;
+
+/// From now on they are counted (or no longer).
+void count_allocations(bool) noexcept;
+
+}  // namespace ttr::cli
