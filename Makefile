@@ -3,15 +3,20 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 DEPS = build/.dependencies-installed
 
-.PHONY: help configure demo test build bench bench-kernels count golden long mutate asan tsan clang shared neon format \
-  format-check tidy install clean
+.PHONY: help configure library demo test test-torch python notebooks build bench bench-torch bench-kernels count \
+  experiments golden long mutate asan tsan clang shared neon qemu vendored format format-check tidy install clean
 help:
 	@echo "make demo      install what is missing, build the program, run the built-in regression, write report.html"
 	@echo "make test      install what is missing, build everything, run every test"
+	@echo "make test-torch    install PyTorch and scikit-learn, test ttr.torch and ttr.OnlineRegressor with them"
+	@echo "make python    build the wheel (build/wheel/) and try it in a clean environment"
+	@echo "make notebooks run examples/notebooks with Debian's nbconvert and keep their outputs"
 	@echo "make build     the program at build/ttr and the library"
 	@echo "make bench     speed of the standard table beside the machine's limits"
+	@echo "make bench-torch     ttr.torch beside plain PyTorch, and what a call from Python costs"
 	@echo "make bench-kernels   micro-benchmarks of kernels, and of products beside other libraries (build-bench/)"
 	@echo "make count     instructions, multiply-adds, loads and stores of one token, counted by valgrind (build-bench/)"
+	@echo "make experiments     every experiment in full, resumable (two hours; experiments/README.md)"
 	@echo "make golden    compute the golden vectors anew from their equations and compare (a few seconds, numpy)"
 	@echo "make long      a million tokens through every layer, float against double (minutes)"
 	@echo "make mutate    make the code wrong in small ways and see whether the checks notice (an hour)"
@@ -20,6 +25,8 @@ help:
 	@echo "make clang     build and test with clang (build-clang/)"
 	@echo "make shared    build and test the shared library (build-shared/)"
 	@echo "make neon      compile the library for 64-bit Arm with a cross compiler; nothing is run"
+	@echo "make qemu      build for 64-bit Arm and run the checks under qemu-user (an hour)"
+	@echo "make vendored  a client that brings its own Highway, by add_subdirectory"
 	@echo "make format    format every source file; make format-check only looks"
 	@echo "make tidy      clang-tidy over the library and the program; TIDY='--changed HEAD~1' only what changed"
 	@echo "make install   install to PREFIX=$(PREFIX)"
@@ -48,8 +55,30 @@ test: configure
 	@cmake --build --preset release -j $(JOBS)
 	ctest --preset release -j $(JOBS)
 
+library: configure
+	@cmake --build --preset release -j $(JOBS) --target ttr_c
+
+test-torch: build library
+	@bash scripts/install-dependencies.sh torch
+	bash tests/torch_check.sh build
+
+python: build library
+	@rm -rf build/wheel && mkdir -p build/wheel
+	TTR_LIBRARY=build/libttr_c.so /usr/bin/python3 -m pip wheel --quiet --no-index --no-deps --wheel-dir build/wheel .
+	bash tests/python_test.sh build/ttr
+	@echo "The wheel is in build/wheel: pip install --no-index --no-deps build/wheel/ttr-*.whl"
+
+notebooks: library
+	@bash scripts/install-dependencies.sh notebooks
+	bash scripts/run-notebooks.sh
+
 bench: build
 	build/ttr bench
+
+bench-torch: library
+	@bash scripts/install-dependencies.sh torch
+	PYTHONPATH=python /usr/bin/python3 bench/python/overhead.py
+	PYTHONPATH=python /usr/bin/python3 bench/torch/ops.py
 
 bench-kernels: $(DEPS)
 	@bash scripts/install-dependencies.sh bench
@@ -66,6 +95,9 @@ count: $(DEPS)
 	cmake --build --preset bench -j $(JOBS) --target ttr_once
 	@python3 scripts/count-instructions.py gla gla@128x128 rwkv-6 gated-deltanet kda rwkv-7 mamba-2@128x64 \
 	  softmax-attention@64x64x512
+
+experiments: build
+	@TTR=$(CURDIR)/build/ttr bash experiments/run-all.sh
 
 golden: $(DEPS)
 	@/usr/bin/python3 scripts/golden/generate.py --compare tests/golden
@@ -88,6 +120,12 @@ clang shared: $(DEPS)
 
 neon: $(DEPS)
 	@bash scripts/check-neon.sh
+
+qemu: $(DEPS)
+	@bash scripts/check-arm.sh
+
+vendored: $(DEPS)
+	@bash scripts/check-vendored.sh
 
 SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.cc' '*.h')
 format: $(DEPS)

@@ -1,6 +1,6 @@
 // What a call costs beyond its arithmetic, at K = V = 4 where arithmetic is little: Plan::step by names, a prepared step, and
-// what one more token costs inside a long call in recurrent form, which is the arithmetic. Nanoseconds, the least of many
-// rounds. With a layer: that one, at --dim if given.
+// what one more token costs inside a long call in recurrent form, which is the arithmetic; then a backward of one token by
+// names and prepared. Nanoseconds, the least of many rounds. With a layer: that one, at --dim if given.
 //
 //   call_overhead [DIM [LAYER...]]
 #include <algorithm>
@@ -52,6 +52,37 @@ struct Call {
   ttr::Workspace workspace() { return {work.data(), work.size() * 8}; }
 };
 
+// A backward of one token.
+struct Gradients {
+  Call call;
+  Call d;  // its tensors are gradients
+  ttr::Inputs d_out;
+  ttr::Outputs d_in;
+  std::vector<const void*> d_reads;
+  std::vector<void*> d_writes;
+  mutable std::vector<double> work;
+
+  explicit Gradients(const ttr::Plan& plan)
+      : call(plan, 1, ttr::Form::recurrent),
+        d(plan, 1, ttr::Form::recurrent),
+        work(plan.footprint(1).backward / 8 + 8) {
+    for (const ttr::InputInfo& info : plan.inputs()) {
+      d_writes.push_back(nullptr);
+      if (!info.differentiable) continue;
+      d_in[info.name] = d.tensor(plan, info.shape, 1, 0);
+      d_writes.back() = d_in[info.name].data;
+    }
+    for (const ttr::InputInfo& info : plan.outputs()) {
+      d_reads.push_back(nullptr);
+      if (!info.differentiable) continue;
+      d_out[info.name] = d.tensor(plan, info.shape, 1, 1);
+      d_reads.back() = d_out[info.name].data;
+    }
+  }
+  ttr::ConstState state() const { return {call.state.data(), call.state.size() * 8}; }
+  ttr::Workspace workspace() const { return {work.data(), work.size() * 8}; }
+};
+
 template <class Body>
 double least_ns(int rounds, int calls, Body&& body) {
   double least = 1e30;
@@ -70,7 +101,8 @@ int main(int argc, char** argv) {
   const int dim = argc > 1 ? std::atoi(argv[1]) : 4;
   std::vector<std::string> layers(argv + std::min(argc, 2), argv + argc);
   if (layers.empty()) layers = {"gated-deltanet", "linear-attention", "mamba-2", "gla", "rwkv-7", "nlms", "rls"};
-  std::printf("%-20s %12s %12s %12s %18s\n", "layer", "step ns", "prepared ns", "arithmetic", "beyond arithmetic");
+  std::printf("%-20s %12s %12s %12s %18s %14s %14s\n", "layer", "step ns", "prepared ns", "arithmetic",
+              "beyond arithmetic", "backward ns", "prepared ns");
   for (const std::string& layer : layers) {
     const ttr::Plan plan = ttr::plan(layer, {1, 1, 1, dim, dim});
     Call one(plan, 1, ttr::Form::step);
@@ -87,7 +119,15 @@ int main(int argc, char** argv) {
       });
     }
     const double arithmetic = (whole[1] - whole[0]) / 480;
-    std::printf("%-20s %12.0f %12.0f %12.0f %18.0f\n", layer.c_str(), named, prepared, arithmetic,
-                prepared - arithmetic);
+    const Gradients back(plan);
+    const double by_name = least_ns(200, 1000, [&] {
+      return plan.backward(back.call.in, back.state(), back.d_out, {}, back.d_in, {}, back.workspace());
+    });
+    ttr::PreparedBackward call = plan.prepare_backward(back.call.in, back.d_out, back.d_in);
+    const double ready = least_ns(200, 1000, [&] {
+      return call(back.call.reads, back.state(), back.d_reads, {}, back.d_writes, {}, back.workspace());
+    });
+    std::printf("%-20s %12.0f %12.0f %12.0f %18.0f %14.0f %14.0f\n", layer.c_str(), named, prepared, arithmetic,
+                prepared - arithmetic, by_name, ready);
   }
 }

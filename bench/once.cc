@@ -36,6 +36,8 @@ int main(int argc, char** argv) {
   app.add_option("--value-dim", spec.value_dim, "value_dim")->capture_default_str()->check(CLI::Range(1, 4096));
   app.add_option("--heads", spec.heads, "heads")->capture_default_str()->check(CLI::Range(1, 4096));
   app.add_option("--time", spec.time, "tokens")->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  app.add_option("--gates", spec.gates, "gentle, mixed, strong, channel, token, a number or a file, as in ttr bench")
+      ->capture_default_str();
   app.add_option("--form", form, "best, recurrent, chunk, parallel or scan")->capture_default_str();
   app.add_flag("--backward", backward, "the backward pass instead of the forward pass");
   app.add_option("--repeat", repeats, "runs")->capture_default_str()->check(CLI::Range(0, 1 << 30));

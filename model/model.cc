@@ -61,7 +61,7 @@ void check(const Config& c) {
 }  // namespace
 
 template <class T>
-struct Model<T>::Body {
+struct TTR_HIDDEN Model<T>::Body {
   Config config;
   Registry registry;
   std::vector<Mixer> mixers;
@@ -179,7 +179,7 @@ std::int64_t Model<T>::state_numbers(int time) const {
 }
 
 template <class T>
-struct Session<T>::Body {
+struct TTR_HIDDEN Session<T>::Body {
   /// `carried` as in Shared; a session with it has no gradients and no losses.
   Body(const Model<T>& of, int batch, int time, int threads, int carried = 0)
       : model(of.body()),
@@ -479,7 +479,7 @@ const Times& Session<T>::times() const noexcept {
 
 // A session that carries its states, in pieces of a prompt.
 template <class T>
-struct Decoder<T>::Body {
+struct TTR_HIDDEN Decoder<T>::Body {
   Body(const Model<T>& model, int batch, int most, int threads)
       : session(model, batch, std::min(piece, most), threads, most),
         tokens(session.shared.most_rows()),

@@ -144,7 +144,7 @@ struct MatrixPart {
 };
 
 template <class T>
-struct Optimiser<T>::Body {
+struct TTR_HIDDEN Optimiser<T>::Body {
   OptimiserConfig config;
   int threads;
   std::int64_t taken = 0;

@@ -55,6 +55,7 @@ def arguments():
     parser.add_argument("--value-dim", type=int, default=64, help="value_dim of layers without @ (default: 64)")
     parser.add_argument("--heads", type=int, default=8, help="default: 8")
     parser.add_argument("--time", type=int, default=256, help="tokens of layers without @KxVxT (default: 256)")
+    parser.add_argument("--gates", default="gentle", help="gentle, mixed, strong, channel, token, a number or a file")
     parser.add_argument("--form", default="best", help="best, recurrent, chunk, parallel or scan")
     parser.add_argument("--backward", action="store_true", help="the backward pass instead of the forward pass")
     parser.add_argument("--repeat", type=int, default=1, help="N: counts are of 2 N runs less N runs (default: 1)")
@@ -213,7 +214,7 @@ def count(options):
             key_dim, value_dim = map(int, sizes.groups()[:2]) if sizes else (options.key_dim, options.value_dim)
             time = int(sizes[3]) if sizes and sizes[3] else options.time
             command = [options.program, layer, "--key-dim", str(key_dim), "--value-dim", str(value_dim), "--heads",
-                       str(options.heads), "--time", str(time), "--form", options.form]
+                       str(options.heads), "--time", str(time), "--form", options.form, "--gates", options.gates]
             command += ["--backward"] if options.backward else []
             about = json.loads(run(command + ["--describe"], options.target))
             once, functions = profile(options, command, options.repeat, folder)

@@ -30,6 +30,7 @@ PATH_BACK = "src/families/pairs/path_attention/backward.cc"
 DELTAFORMER = "src/families/pairs/deltaformer/deltaformer.cc"
 KERNEL_BACK = "src/families/pairs/kernel_regression/backward.cc"
 LANDMARKS = "src/families/pairs/gaussian_attention/gaussian_attention.cc"
+FIT = "src/families/pairs/query_fit/tile.h"
 WHOLE = "src/families/pairs/whole/whole.cc"
 GIVENS = "src/families/solve/givens/givens.cc"
 WINDOW = "src/families/solve/window/window.cc"
@@ -57,8 +58,8 @@ CG = "check 'equal / linear / cg(30):B1-T1-H2-K5-V4-f64-seed3' 'equal / linear /
 
 MUTATIONS = [
     # linear memories
-    ("gentle-gates-85", GATES, "double bounded_limit = 12;", "double bounded_limit = 85;",
-     "gates count as gentle until their inverse overflows a float", ["check gla"]),
+    ("frame-start", GATES, "std::fill_n(head + ends_[i] * D, D, T(1));", "std::fill_n(head + ends_[i] * D, D, T(0));",
+     "a reader without its own gate sees nothing at the start of a frame", ["check rwkv-6"]),
     ("gates-to-block-start", GATES, "s.mul((n - 1) * D, in + D, to_block + i0 * D, rows + D);",
      "s.mul((n - 1) * D, in + D, to_block + (i0 + 1) * D, rows + D);",
      "between blocks a reader without its own gate sees that gate", ["check rwkv-6"]),
@@ -88,6 +89,9 @@ MUTATIONS = [
     ("projection-pairs-stay", PROJECTION, "std::copy_n(pairs + (i + time) * width, width, to);",
      "std::copy_n(pairs + i * width, width, to);", "a call shorter than the window does not move the pairs kept",
      ["check affine-projection"]),
+    ("projection-next-window", PROJECTION, "std::copy_n(products + (i + 1) * P + 1, i + 1, products + i * P);",
+     "std::copy_n(products + (i + 1) * P, i + 1, products + i * P);",
+     "products of the window before are moved up and not to the left", ["check affine-projection"]),
     ("projection-pairs-gradient", PROJECTION, "d_initial[(i + time) * width + h * dim + c] += from[h * dim + c];",
      "d_initial[i * width + h * dim + c] += from[h * dim + c];",
      "its gradient goes to the wrong pair", ["check affine-projection"]),
@@ -182,12 +186,19 @@ MUTATIONS = [
     ("diagonal-power", DIAGONAL, "if (tokens % 2 == 1) multiply(square, square + D, A);",
      "if (tokens == 1) multiply(square, square + D, A);",
      "scan with constant gates: a power of a number of tokens that is no power of two", ["check lru"]),
-    ("rotating-map-order", ROTATING, "put(i, r.k, A);\n        e.turn(K, a_re, a_im, A, A + K);",
-     "e.turn(K, a_re, a_im, A, A + K);\n        put(i, r.k, A);",
-     "scan of complex gates: what a token writes is turned by its own gate", ["check gateloop"]),
+    ("rotating-map-order", ROTATING, "turn_block(p.k, e.products_before, A);",
+     "turn_block(p.k, e.products_after, A);",
+     "scan of complex gates: what a token writes is turned by the gates before it", ["check gateloop"]),
+    ("rotating-block", ROTATING, "made_from = from, made_to = to;", "made_from = from, made_to = to + 1;",
+     "complex gates: the first token behind a block of 32 has factors that were never made", ["check gateloop"]),
     ("selective-border", SELECTIVE, "for (Size i = 0; i + 1 < count; ++i) {\n      std::copy_n(borders + i * size",
      "for (Size i = 0; i + 1 < count; ++i) {\n      std::copy_n(borders + std::min<Size>(i, 8) * size",
      "backward: from the tenth segment on all start from the ninth", ["check mamba-1"]),
+    # pairs
+    ("query-fit-centre", FIT, "s.axpy(dim - 1, 1.0, B + 1, made + j * dim + 1);",
+     "s.axpy(dim - 2, 1.0, B + 1, made + j * dim + 1);",
+     "local polynomials: the last monomial stays where it is, and the query is read around the mean",
+     ["check 'near(exp) / local(3) / exact(ridge=0.1)'"]),
     # per-token operations
     ("rotary-block", ROTARY, "static_cast<double>(t + j) + first + shift", "static_cast<double>(j) + first + shift",
      "positions start anew with every block of angles", ["check rotary"]),

@@ -46,6 +46,37 @@ check "no count of operations: null" grep -q '"useful_gflops": null' out.txt
 runs "decoding with kept pairs" 0 softmax-attention local-linear-attention $small --pass step --threads 1
 check "a table" grep -q 'tokens/s' out.txt
 
+# --- gates ---
+# shellcheck disable=SC2086
+runs "gates of every kind" 0 gla mamba-2 $small --gates gentle,mixed,strong,channel,token,-1 --form best,recurrent --pass forward,both --threads 1 --json
+check "48 cases" test "$(count_of '"layer"' out.txt)" = 48
+check "eight of each kind" test "$(count_of '"gates": "mixed"' out.txt)" = 8
+check "json has the best of the runs" all_positive best_tokens_per_s out.txt
+mv out.txt gates.json
+# shellcheck disable=SC2086
+runs "gates are part of what is compared" 0 gla $small --gates mixed,-2 --threads 1 --compare gates.json
+check "mixed gates were there" sh -c "grep 'gates mixed' out.txt | grep -qE '[0-9]\.[0-9][0-9]\$'"
+check "gates of -2 were not" sh -c "grep 'gates -2' out.txt | grep -qE -- '-\$'"
+# shellcheck disable=SC2086
+runs "--processor-time" 0 gla $small --threads 1 --processor-time --json
+check "json has tokens_per_s of processor time, positive" all_positive tokens_per_s out.txt
+refuses "processor time of two threads" "--processor-time is for one thread" gla --threads 1,2 --processor-time
+write_gates() { # FILE NAME NUMBER: a tensor of two such numbers
+  /usr/bin/python3 -c 'import json, struct, sys
+head = json.dumps({sys.argv[2]: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head + struct.pack("<ff", float(sys.argv[3]), float(sys.argv[3])))' "$@"
+}
+write_gates mine.safetensors gk -3
+# shellcheck disable=SC2086
+runs "gates of a file" 0 gla $small --gates mine.safetensors --threads 1 --json
+check "they are named" grep -q '"gates": "mine.safetensors"' out.txt
+write_gates bad.safetensors gk 0.25
+refuses "a file of gates that grow" "bad.safetensors has the gate 0.25" gla --gates bad.safetensors --threads 1
+refuses "unknown gates" "there are no gates 'wild'" gla --gates wild
+refuses "gates that grow" "--gates is 0.5; gates are natural logs of factors" gla --gates 0.5
+refuses "no file of gates" "nothing.safetensors" gla --gates nothing.safetensors
+refuses "a layer without gates" "deltanet has no gates of its own" deltanet --gates mixed
+
 # --- comparing and reporting ---
 # shellcheck disable=SC2086
 runs "a run to compare with" 0 gla $small --threads 1 --json
@@ -103,6 +134,34 @@ refuses "too wide" "--dim is 1000" rls-stability --dim 1000
 refuses "one token" "--time is 1" attention --time 1
 refuses "growth of nothing" "--longest is 3" growth --longest 3
 refuses "an option of another part" "--steps" gla --steps 5000
+
+# --- latency ---
+runs "latency" 0 latency gated-deltanet softmax-attention --steps 2000 --key-dim 8 --heads 2 --slots 3 --pairs 20 --json
+check "three cases of two layers" test "$(count_of '"case"' out.txt)" = 6
+for name in median_ns p99_ns p99_99_ns worst_ns clock_ns steps batch; do check "latency: $name, positive" all_positive "$name" out.txt; done
+number_of median_ns out.txt >m.txt; number_of p99_ns out.txt >p.txt; number_of worst_ns out.txt >w.txt
+check "latency: median, tail and worst are in order" sh -c 'paste -d" " m.txt p.txt w.txt | awk "{ if (\$1 > \$2 || \$2 > \$3) bad = 1 } END { exit bad || NR != 6 }"'
+if grep -q '"allocations": null' out.txt; then check "latency: only sanitizers cannot count" grep -q __asan_init "$ttr"
+else check "latency: no allocation" test "$(count_of '"allocations": 0' out.txt)" = 6; fi
+if ! grep -q system_calls_why_not out.txt; then check "latency: no system call" test "$(count_of '"system_calls": 0' out.txt)" = 6; fi
+check "latency: pairs of softmax" test "$(count_of '"pairs": 20' out.txt)" = 3
+runs "latency of the oracle, which allocates" 0 latency 'equal / kernel(laplace) / exact(ridge=0.1)' --steps 100 --key-dim 2 --heads 1 --slots 2 --pairs 3 --json
+if ! grep -q '"allocations": null' out.txt; then check "latency: allocations are counted" all_positive allocations out.txt; fi
+refuses "latency: few steps" "--steps is 5; it can be 100" latency --steps 5
+refuses "latency: one slot" "--slots is 1" latency --slots 1
+refuses "latency: no layer" "no layer 'gated-deltane'" latency gated-deltane
+
+# --- states in fewer bytes ---
+runs "states in fewer bytes" 0 state --quick --dim 8 --json gated-deltanet softmax-attention
+for name in state_bytes f32_state_bytes step_seconds f32_step_seconds; do
+  check "state: json has $name, positive" all_positive "$name" out.txt
+done
+check "state: bf16, and bf16 and i8" test "$(count_of '"state_type"' out.txt)" = 3
+runs "states in fewer bytes, as a table" 0 state --quick --dim 8 --type bf16 gla
+check "state: a table" grep -q 'error 1e+03' out.txt
+refuses "state: a solver" "rls keeps" state --quick rls
+refuses "state: i8 of a matrix" "i8 is for those" state --quick --type i8 gla
+refuses "state: few tokens" "--tokens is 5; it can be 1000" state --tokens 5
 
 # --- training ---
 runs "training a small model" 0 train --quick --layer gated-deltanet --layer 'gla(conv=4)' --threads 1,2 --json

@@ -2,6 +2,8 @@
 # `ok` and `bad` print a line, and `bad` counts in `failures`; `check NAME COMMAND...` does one of them.
 # `refused NAME PATTERN COMMAND...`: exit code 2, a sentence on standard error that matches, nothing on standard output or
 # disk; a test that looks at the disk defines `nothing_left`. `number_of NAME FILE`: values in JSON, a line each.
+# `expect NAME CODE FILE TEXT ARGUMENT...` runs the program at $ttr: its exit code, and a text in its `out` or `err`.
+# `without_model VERB`: whether $ttr was built without ttr::model, which has this verb; says so.
 # `catches_interrupts PID` and `waits_for_input PID DESCRIPTOR` return when that is so: no test guesses how long a machine
 # takes. `patience` is for what hangs. Nothing here exits: a test ends in words of its own, and not with 0 if `failures` is not.
 # shellcheck shell=bash
@@ -33,6 +35,19 @@ refused() {
   if [ -s stdout.txt ]; then bad "$name: wrote to standard output"; return; fi
   if ! nothing_left; then bad "$name: left files behind"; return; fi
   ok "$name"
+}
+
+expect() {
+  local name=$1 code=$2 file=$3 text=$4
+  shift 4
+  timeout "$patience" "$ttr" "$@" > out 2> err < /dev/null
+  local got=$?
+  if [ "$got" -eq "$code" ] && grep -qF -- "$text" "$file"; then ok "$name"
+  else bad "$name" "exit code $got, expected $code with '$text'; $(head -c 300 out) $(head -c 300 err)"; fi
+}
+without_model() {
+  if "$ttr" "$1" --help > /dev/null 2>&1; then return 1; fi
+  echo "this program was built without ttr::model"
 }
 
 number_of() { grep -o "\"$1\": *[^,}]*" "$2" | sed 's/.*: *//; s/ *$//'; }

@@ -26,7 +26,7 @@ class Options(Sized):
     _fields_ = ([("size", c.c_size_t)]
                 + [(n, c.c_int32) for n in ("type", "half_tensors", "whole", "chunk", "threads", "rewind", "has_scale")]
                 + [("scale", c.c_double), ("settings", c.c_char_p), ("kernel", c.c_char_p), ("target", c.c_char_p),
-                   ("run_jobs", c.c_void_p), ("executor", c.c_void_p)])
+                   ("run_jobs", c.c_void_p), ("executor", c.c_void_p), ("state_type", c.c_int32)])
 
 
 class Tensor(Sized):
@@ -147,7 +147,7 @@ class Session:
 
 
 expect("version", lib.ttr_version().count(b".") == 2 and lib.ttr_abi_version() == 1)
-expect("layout", lib.ttr_saved_state_layout() == 1)
+expect("layout", lib.ttr_saved_state_layout() == 2)
 layers = [lib.ttr_layer_name(c.c_size_t(i)) for i in range(lib.ttr_layer_count())]
 expect("layers", len(layers) > 80 and b"gated-deltanet" in layers and lib.ttr_layer_name(c.c_size_t(9999)) is None)
 
@@ -177,6 +177,36 @@ for layer in layers:
     lib.ttr_plan_destroy(plan)
     ran += 1
 expect(f"{ran} layers ran", ran > 70)
+
+# Texts: JSON, in a buffer that is large enough or not.
+import json  # noqa: E402
+
+lib.ttr_last_error_where.restype = c.c_char_p
+
+
+def text_of(function, *arguments):
+    size = c.c_size_t(0)
+    expect("size of a text", function(*arguments, None, c.byref(size)) == OK and size.value > 2)
+    small = c.create_string_buffer(2)
+    expect("a small buffer", function(*arguments, small, c.byref(c.c_size_t(2))) == BAD_ARGUMENT and small.raw == bytes(2))
+    buffer = c.create_string_buffer(size.value)
+    expect("a text", function(*arguments, buffer, c.byref(size)) == OK)
+    return json.loads(buffer.value.decode())
+
+
+for layer in layers:
+    about = text_of(lib.ttr_layer_describe, layer)
+    expect(layer, about["name"] == layer.decode() and about["inputs"] and about["outputs"])
+    if about["recipe"]:
+        expect(layer, text_of(lib.ttr_derive, layer, 1)["recurrence"] and text_of(lib.ttr_derive, layer, 0)["objective"])
+plan, _ = plan_of(b"gated-deltanet", type=1)
+expect("a plan described", [i["name"] for i in text_of(lib.ttr_plan_describe, plan)["inputs"]] == ["q", "k", "v", "beta", "g"])
+lib.ttr_plan_destroy(plan)
+expect("a stream described", text_of(lib.ttr_stream_describe, b"rls")["inputs"] is not None)
+expect("no layer", lib.ttr_layer_describe(b"nlsm", None, c.byref(c.c_size_t())) == ERROR and "nlms" in said())
+expect("where", lib.ttr_last_error_where() == b"layer nlsm")
+expect("nothing to derive", lib.ttr_derive(b"rms-norm", 0, None, c.byref(c.c_size_t())) == ERROR and "nothing to derive" in said())
+expect("NULL", lib.ttr_derive(None, 0, None, None) == BAD_ARGUMENT)
 
 # Slots, rewinding and saved states.
 for text in (b"gated-deltanet", b"softmax-attention"):
@@ -230,6 +260,75 @@ expect("backward again", lib.ttr_backward(plan, c.byref(arguments), c.byref(grad
 twice = [list(m) for m in d.memory[:len(d.inputs)]]
 expect("added", any(x != 0 for m in first for x in m)
        and all(abs(b - 2 * a) < 1e-12 for m, n in zip(first, twice) for a, b in zip(m, n)))
+
+back = c.c_void_p()
+gradients.gradients = 0
+expect("prepare backward",
+       lib.ttr_backward_create(plan, c.byref(arguments), c.byref(gradients), c.byref(back)) == OK)
+reads = (c.c_void_p * len(s.inputs))(*[t.data for t in s.inputs])
+d_reads = (c.c_void_p * len(d.outputs))(*[t.data for t in d.outputs])
+d_writes = (c.c_void_p * len(d.inputs))(*[t.data for t in d.inputs])
+run_back = lambda work_bytes: lib.ttr_backward_run(back, reads, s.at(s.state), s.size(), d_reads, None, c.c_size_t(0), d_writes,
+                                                   None, c.c_size_t(0), s.at(s.work), c.c_size_t(work_bytes))
+expect("prepared backward", run_back(len(s.work) - 8) == OK)
+expect("its bits", first == [list(m) for m in d.memory[:len(d.inputs)]])
+expect("small workspace", run_back(8) == 6 and said() != "")
+expect("no calls", lib.ttr_backward_create(plan, c.byref(arguments), None, c.byref(back)) == BAD_ARGUMENT)
+
+# A state in fewer bytes.
+BF16, F32, I8 = 2, 0, 5
+for text, state_type in ((b"gated-deltanet", BF16), (b"softmax-attention", I8)):
+    sizes = []
+    for options in ({}, {"state_type": state_type}):
+        half, status = plan_of(text, type=F32, **options)
+        expect("compact plan", status == OK)
+        bytes_ = Footprint()
+        expect("footprint", lib.ttr_plan_footprint(half, c.c_int64(64), 0, c.byref(bytes_)) == OK)
+        sizes.append(bytes_.state)
+        state = c.create_string_buffer(bytes_.state + 8)
+        expect("reset", lib.ttr_state_reset(half, Session.at(state), c.c_size_t(bytes_.state)) == OK)
+        tensor = Tensor()
+        part = infos(half, "state")[0].name
+        expect("compact part", lib.ttr_state_tensor(half, Session.at(state), c.c_size_t(bytes_.state), part,
+                                                    c.byref(tensor)) == OK and tensor.type == options.get("state_type", F32))
+        lib.ttr_plan_destroy(half)
+    expect("fewer bytes", sizes[1] < sizes[0])
+expect("compact double", plan_of(b"gated-deltanet", type=1, state_type=BF16)[1] == ERROR and "state_type" in said())
+
+# A stream with memory of its own: the same answers, a query that leaves no trace, a clone, a file, going back.
+stream, clone = c.c_void_p(), c.c_void_p()
+lib.ttr_stream_tokens.restype = c.c_int64
+one, _ = plan_of(b"gated-deltanet", type=1, rewind=2)
+expect("stream", lib.ttr_stream_create(one, c.byref(stream)) == OK)
+numbers = [(c.c_double * 64)(*[0.01 * (i + j) for j in range(64)]) for i in range(3)]
+gates = [(c.c_double * 64)(*[x] * 64) for x in (0.5, -0.1)]
+pointers = (c.c_void_p * 5)(*[c.addressof(x) for x in numbers + gates])
+
+
+def stream_call(function, which):
+    answer = (c.c_double * 64)()
+    expect("stream call", function(which, pointers, answer, c.c_int64(1)) == OK)
+    return list(answer)
+
+
+asked = stream_call(lib.ttr_stream_query, stream)
+pushed = stream_call(lib.ttr_stream_push, stream)
+expect("a query is a push that was not", asked == pushed and any(asked) and lib.ttr_stream_tokens(stream, 0) == 1)
+expect("clone", lib.ttr_stream_clone(stream, c.byref(clone)) == OK)
+second = stream_call(lib.ttr_stream_push, stream)
+expect("the clone has the same past", stream_call(lib.ttr_stream_push, clone) == second != pushed)
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "stream.safetensors").encode()
+    expect("save", lib.ttr_stream_save(stream, path) == OK)
+    expect("rewind", lib.ttr_stream_rewind(stream, c.c_int64(1)) == OK)
+    expect("gone back", stream_call(lib.ttr_stream_query, stream) == second)
+    expect("too far", lib.ttr_stream_rewind(stream, c.c_int64(7)) == ERROR and "Options::rewind" in said())
+    third = stream_call(lib.ttr_stream_push, clone)
+    expect("load", lib.ttr_stream_load(stream, path) == OK and lib.ttr_stream_tokens(stream, 0) == 2)
+    expect("the file has the same past", stream_call(lib.ttr_stream_push, stream) == third)
+for each in (stream, clone):
+    lib.ttr_stream_destroy(each)
+lib.ttr_plan_destroy(one)
 
 # What is refused, with a sentence.
 expect("no such layer", plan_of(b"gated-deltane")[1] == ERROR and "gated-deltanet" in said())

@@ -18,6 +18,13 @@ for script in "$root"/experiments/*/run.sh; do
     failures=$((failures + 1))
   fi
 done
+# The command that runs all of them knows each, and can read the committed results.
+if listed=$(bash "$root/experiments/run-all.sh" --list) && hours=$(sed -n 's/.*core: \([0-9.]*\) hours on two.*/\1/p' <<<"$listed") &&
+  awk -v h="$hours" 'BEGIN { exit !(h > 0) }' && [ "$(grep -c '^| [a-z]' <<<"$listed")" -eq $((count + 1)) ]; then
+  printf 'ok      run-all.sh --list: %s hours\n' "$hours"
+else printf 'FAILED  run-all.sh --list\n%s\n' "$listed"; failures=$((failures + 1)); fi
+bash "$root/experiments/run-all.sh" nothing 2>/dev/null
+if [ $? -ne 2 ]; then echo "FAILED  run-all.sh with an unknown name"; failures=$((failures + 1)); fi
 if [ $count -eq 0 ]; then echo "there is no experiment in $root/experiments"; exit 1; fi
 if [ $failures -gt 0 ]; then echo "$failures experiments failed"; exit 1; fi
 echo "all $count experiments ran"

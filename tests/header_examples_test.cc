@@ -95,6 +95,21 @@ TEST(HeaderExamples, Plan) {
         ASSERT_FLOAT_EQ(o[(t * 4 + h) * 64 + d], static_cast<float>(t * (d - h)) / 8) << t << " " << h << " " << d;
 }
 
+TEST(HeaderExamples, Stream) {
+  constexpr int T = 3;
+  const std::vector<float> vectors(T * 4 * 64, 0.1f), gates(T * 4, 0.5f), decays(T * 4, -0.1f);
+  const float *q = vectors.data(), *k = vectors.data(), *v = vectors.data(), *beta = gates.data(), *g = decays.data();
+  std::vector<float> answers(T * 4 * 64);
+  float* o = answers.data();
+
+  ttr::Stream stream("gated-deltanet", {.heads = 4, .key_dim = 64, .value_dim = 64});
+  stream.push({q, k, v, beta, g}, o, T);
+  stream.query({q, k, v, beta, g}, o);
+
+  EXPECT_EQ(stream.tokens(), T);
+  EXPECT_GT(o[0], 0);
+}
+
 TEST(HeaderExamples, PreparedAndSavedState) {
   ttr::Plan plan = ttr::plan("gated-deltanet", {.key_dim = 2, .value_dim = 2});
   std::vector<std::byte> state(plan.footprint(1).state), work(plan.footprint(1).workspace);
@@ -116,6 +131,25 @@ TEST(HeaderExamples, PreparedAndSavedState) {
 
   ASSERT_EQ(s, ttr::Status::ok);
   EXPECT_FLOAT_EQ(o[0], 2 * 3 / std::sqrt(2.0f));
+
+  const std::vector<std::byte> fresh(state.size());
+  const ttr::ConstState initial{fresh.data(), fresh.size()};
+  float d_o[] = {1, 0}, d_q[2], d_k[2], d_v[2], d_beta[1], d_g[1];
+  ttr::Inputs d_out;
+  d_out["o"] = ttr::view(d_o, 1, 1, 1, 2);
+  ttr::Outputs d_in;
+  d_in["q"] = ttr::view(d_q, 1, 1, 1, 2), d_in["k"] = ttr::view(d_k, 1, 1, 1, 2),
+  d_in["v"] = ttr::view(d_v, 1, 1, 1, 2);
+  d_in["g"] = ttr::view(d_g, 1, 1, 1), d_in["beta"] = ttr::view(d_beta, 1, 1, 1);
+  work.resize(plan.footprint(1).backward);
+  ttr::PreparedBackward back = plan.prepare_backward(in, d_out, d_in);
+  void* gradients[] = {d_q, d_k, d_v, d_beta, d_g};  // in the order of plan.inputs()
+  const void* of_outputs[] = {d_o};                  // in the order of plan.outputs()
+  s = back(reads, initial, of_outputs, {}, gradients, {}, {work.data(), work.size()});
+
+  ASSERT_EQ(s, ttr::Status::ok);
+  EXPECT_FLOAT_EQ(d_v[0], 2 / std::sqrt(2.0f));
+  EXPECT_FLOAT_EQ(d_beta[0], 2 * 3 / std::sqrt(2.0f));
   const std::vector<std::byte> before = state;
   const std::string folder = testing::TempDir() + "ttr_header_examples";
   std::filesystem::create_directories(folder);
@@ -199,6 +233,7 @@ TEST(HeaderExamples, AreTheOnesInTheHeaders) {
   expect_here(header_example("include/ttr/plan.h"), 8);
   expect_here(header_example("include/ttr/prepared.h"), 4);
   expect_here(header_example("include/ttr/saved_state.h"), 2);
+  expect_here(header_example("include/ttr/stream.h"), 3);
   expect_here(header_example("include/ttr/safetensors.h"), 5);
 }
 

@@ -17,6 +17,7 @@
 
 #include "cli/commands.h"
 #include "cli/runner.h"
+#include "ttr/half.h"
 #include "ttr/ttr.h"
 
 namespace ttr_layer_test {
@@ -131,13 +132,17 @@ inline std::size_t numbers_in(const Tensor& t) {
   return n;
 }
 inline double number_at(const Tensor& t, std::size_t i) {
-  return t.type == Type::f32   ? static_cast<double>(static_cast<const float*>(t.data)[i])
-         : t.type == Type::i64 ? static_cast<double>(static_cast<const std::int64_t*>(t.data)[i])
-                               : static_cast<const double*>(t.data)[i];
+  return t.type == Type::f32    ? static_cast<double>(static_cast<const float*>(t.data)[i])
+         : t.type == Type::i64  ? static_cast<double>(static_cast<const std::int64_t*>(t.data)[i])
+         : t.type == Type::i8   ? static_cast<double>(static_cast<const std::int8_t*>(t.data)[i])
+         : t.type == Type::bf16 ? static_cast<double>(to_float(static_cast<const bf16*>(t.data)[i]))
+                                : static_cast<const double*>(t.data)[i];
 }
 inline void set_number(const Tensor& t, std::size_t i, double x) {
   if (t.type == Type::f32) static_cast<float*>(t.data)[i] = static_cast<float>(x);
   else if (t.type == Type::i64) static_cast<std::int64_t*>(t.data)[i] = static_cast<std::int64_t>(x);
+  else if (t.type == Type::i8) static_cast<std::int8_t*>(t.data)[i] = static_cast<std::int8_t>(x);
+  else if (t.type == Type::bf16) static_cast<bf16*>(t.data)[i] = to_bf16(static_cast<float>(x));
   else static_cast<double*>(t.data)[i] = x;
 }
 inline NamedNumbers parts_of(const Plan& plan, StateMemory& memory) {

@@ -25,7 +25,7 @@ at_least() {  # at_least NAME NUMBER LIST: the test has found what it looks at
 # what a build makes.
 named=$(grep -o '`[^`]*`' "$map" | tr -d '`' | tr ' ' '\n' |
   grep -E '^[A-Za-z0-9_.*-]*(/[A-Za-z0-9_.*-]*)+$|^[A-Za-z0-9_*-]+\.(h|cc|def|inc|md|sh|py)$' | grep -E '[a-z]' |
-  grep -vE '^(build|hwy|/usr)/' | sort -u)
+  grep -vE '^(build|hwy|slim|/usr)/' | sort -u)
 at_least "paths in the map" 60 "$named"
 exists() {  # exists PATH: from the root, a folder of includes, or, without a folder, anywhere
   local folder
@@ -121,14 +121,14 @@ done)"
 
 # Numbers of the README that the tree knows.
 said() { sed -n "s/.*$1.*/\\1/p" "$tree/README.md" | head -1; }  # said PATTERN: what its group matches
-expect() { if [ "$2" = "$3" ]; then ok "$1: $2"; else bad "$1: $2, and in the README '$3'"; fi; }
-expect "layers" "$(wc -l <layer_rows.txt)" "$(said 'There are \([0-9]*\)\. .ttr layers')"
-expect "recipes of the literature" \
+equal() { if [ "$2" = "$3" ]; then ok "$1: $2"; else bad "$1: $2, and in the README '$3'"; fi; }
+equal "layers" "$(wc -l <layer_rows.txt)" "$(said 'There are \([0-9]*\)\. .ttr layers')"
+equal "recipes of the literature" \
   "$(sed -n '/^## The layers of the literature/,$p' "$tree/docs/recipes.md" | grep -c '^| [a-z0-9-]* | `')" \
   "$(said 'the recipes of \([0-9]*\) layers')"
-expect "golden operations" "$(find "$tree/tests/golden" -mindepth 1 -maxdepth 1 -type d | wc -l)" \
+equal "golden operations" "$(find "$tree/tests/golden" -mindepth 1 -maxdepth 1 -type d | wc -l)" \
   "$(said 'golden vectors of \([0-9]*\) operations')"
-expect "golden files" "$(find "$tree/tests/golden" -name '*.safetensors' | wc -l)" "$(said ' operations, \([0-9]*\) files')"
+equal "golden files" "$(find "$tree/tests/golden" -name '*.safetensors' | wc -l)" "$(said ' operations, \([0-9]*\) files')"
 
 echo
 if [ "$failures" -gt 0 ]; then

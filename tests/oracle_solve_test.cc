@@ -398,7 +398,7 @@ TEST(OracleTape, DerivativesOfEveryFunction) {
       {"log", [](const Var& x) { return log(x); }, [](double x) { return std::log(x); }},
       {"sqrt", [](const Var& x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }},
       {"tanh", [](const Var& x) { return tanh(x); }, [](double x) { return std::tanh(x); }},
-      {"erf", [](const Var& x) { return erf(x); }, [](double x) { return std::erf(x); }},
+      {"erfc", [](const Var& x) { return erfc(x); }, [](double x) { return std::erfc(x); }},
       {"sin", [](const Var& x) { return sin(x); }, [](double x) { return std::sin(x); }},
       {"cos", [](const Var& x) { return cos(x); }, [](double x) { return std::cos(x); }},
       {"pow", [](const Var& x) { return pow(x, 2.5); }, [](double x) { return std::pow(x, 2.5); }},

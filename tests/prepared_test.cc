@@ -190,6 +190,126 @@ TEST(Gradients, EveryLayerAdds) {
   }
 }
 
+// A backward of `p`, by names or prepared: tensors of the plan, those that have no gradient left out.
+struct BackwardCall {
+  const Problem& problem;
+  std::map<std::string, Held> held;
+  Inputs in, d_out;
+  Outputs d_in;
+  std::vector<const void*> reads, d_reads;
+  std::vector<void*> d_writes;
+  StateMemory initial, d_final, d_initial;
+  Guarded work;
+
+  BackwardCall(const Problem& p, Layout layout, Form form)
+      : problem(p),
+        initial(p.initial),
+        d_final(p.d_final),
+        d_initial(p.initial.size(), 1e9),
+        work(p.plan.footprint(p.time + 64, form).backward) {
+    const Type type = p.plan.options().type;
+    for (const InputInfo& info : p.plan.inputs()) {
+      const Extents e = p.extents(info.shape);
+      in[info.name] =
+          held.emplace(info.name, Held(type, e, info.shape, layout, p.inputs.at(info.name))).first->second.tensor();
+      reads.push_back(in[info.name].data);
+      d_writes.push_back(nullptr);
+      if (!info.differentiable) continue;
+      d_in[info.name] = held.emplace("d " + info.name, Held(type, e, info.shape, layout)).first->second.tensor();
+      d_writes.back() = d_in[info.name].data;
+    }
+    in.cu_seqlens = p.cu;
+    for (const InputInfo& info : p.plan.outputs()) {
+      d_reads.push_back(nullptr);
+      if (!info.differentiable) continue;
+      d_out[info.name] = held.emplace("<- " + info.name, Held(type, p.extents(info.shape), info.shape, layout,
+                                                              p.d_outputs.at(info.name)))
+                             .first->second.tensor();
+      d_reads.back() = d_out[info.name].data;
+    }
+  }
+  NamedNumbers results() {
+    NamedNumbers all = parts_of(problem.plan, d_initial);
+    for (const InputInfo& info : problem.plan.inputs())
+      if (info.differentiable) all["d " + info.name] = held.at("d " + info.name).numbers();
+    return all;
+  }
+  Status by_name(Form form, Gradients gradients) {
+    return problem.plan.backward(in, state_of(initial), d_out, state_of(d_final), d_in, state_of(d_initial),
+                                 work.workspace(), form, gradients);
+  }
+  Status prepared(PreparedBackward& call) {
+    return call(reads, state_of(initial), d_reads, state_of(d_final), d_writes, state_of(d_initial),
+                work.workspace());
+  }
+};
+
+TEST(PreparedBackward, EveryLayerHasTheBitsOfBackward) {
+  for (const Subject& subject : subjects(K)) {
+    SCOPED_TRACE(subject.text);
+    for (const Type type : {Type::f32, Type::f64}) {
+      const Plan plan = plan_of(subject, 2, type);
+      const Problem p = batch_problem(plan, 5, 6);
+      for (const Form form : forms_of(plan, 5)) {
+        const Layout layout = form == Form::recurrent ? Layout::padded : Layout::dense;
+        BackwardCall named(p, layout, form), first(p, layout, form), second(p, layout, form);
+        PreparedBackward call = plan.prepare_backward(first.in, first.d_out, first.d_in, form);
+        PreparedBackward adds = plan.prepare_backward(first.in, first.d_out, first.d_in, form, Gradients::add);
+        PreparedBackward copy = call;
+        EXPECT_EQ(call.time(), 5);
+        for (int times = 0; times < 2; ++times) {  // write, then add to it
+          ASSERT_EQ(named.by_name(form, times == 0 ? Gradients::write : Gradients::add), Status::ok);
+          for (BackwardCall* c : {&first, &second}) {
+            PreparedBackward& own = times == 1 ? adds : c == &first ? call : copy;
+            ASSERT_EQ(c->prepared(own), Status::ok);
+            EXPECT_TRUE(c->work.fence_stands());
+            EXPECT_TRUE(same_bits(c->results(), named.results())) << to_string(form);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PreparedBackward, LongCallsAndPackedSequences) {
+  for (const char* text : {"gated-deltanet", "softmax-attention", "rms-norm", "mamba-3", "hedgehog"}) {
+    SCOPED_TRACE(text);
+    const Plan plan = ttr::plan(text, {.batch = 3, .heads = 2, .key_dim = 4, .value_dim = 4});
+    const Problem p = bare(plan, 1500, {0, 700, 701, 1500}, 1600, 1);  // some in pieces of time
+    BackwardCall named(p, Layout::dense, Form::best), other(p, Layout::dense, Form::best);
+    PreparedBackward call = plan.prepare_backward(other.in, other.d_out, other.d_in);
+    ASSERT_EQ(named.by_name(Form::best, Gradients::write), Status::ok);
+    ASSERT_EQ(other.prepared(call), Status::ok);
+    EXPECT_TRUE(same_bits(other.results(), named.results()));
+  }
+}
+
+TEST(PreparedBackward, WhatBackwardRefusesIsRefused) {
+  const Plan plan = ttr::plan("gated-deltanet", {.batch = 2, .heads = 2, .key_dim = 4, .value_dim = 4});
+  const Problem p = batch_problem(plan, 3, 3);
+  BackwardCall c(p, Layout::dense, Form::best);
+  PreparedBackward call = plan.prepare_backward(c.in, c.d_out, c.d_in);
+  const State state = state_of(c.initial), d_final = state_of(c.d_final), d_initial = state_of(c.d_initial);
+  const Workspace work = c.work.workspace();
+  ASSERT_EQ(call(c.reads, state, c.d_reads, d_final, c.d_writes, d_initial, work), Status::ok);
+  ASSERT_EQ(call(c.reads, state, c.d_reads, {}, c.d_writes, {}, work), Status::ok);
+  auto reads = c.reads;
+  reads[1] = nullptr;
+  EXPECT_EQ(call(reads, state, c.d_reads, {}, c.d_writes, {}, work), Status::missing_input);
+  auto writes = c.d_writes;
+  writes[0] = static_cast<std::byte*>(c.d_writes[0]) + 2;
+  EXPECT_EQ(call(c.reads, state, c.d_reads, {}, writes, {}, work), Status::misaligned);
+  writes[0] = const_cast<void*>(c.reads[0]);
+  EXPECT_EQ(call(c.reads, state, c.d_reads, {}, writes, {}, work), Status::overlap);
+  EXPECT_EQ(call(c.reads, state, c.d_reads, d_final, c.d_writes, state, work), Status::overlap);
+  EXPECT_EQ(call(c.reads, {}, c.d_reads, {}, c.d_writes, {}, work), Status::small_state);
+  EXPECT_EQ(call(c.reads, state, c.d_reads, {d_final.data, 8}, c.d_writes, {}, work), Status::small_state);
+  EXPECT_EQ(call(c.reads, state, c.d_reads, {}, c.d_writes, {}, {work.data, 8}), Status::small_workspace);
+  Outputs d_in = c.d_in;
+  d_in["key"] = d_in.get("k");
+  EXPECT_NE(error_of([&] { (void)plan.prepare_backward(c.in, c.d_out, d_in); }).find("'key'"), std::string::npos);
+}
+
 TEST(TryPlan, SaysWhatPlanThrows) {
   const TriedPlan good = try_plan("nlms", {.key_dim = 2, .value_dim = 1});
   ASSERT_TRUE(good);

@@ -16,6 +16,7 @@
 #include "progress.h"
 #include "random.h"
 #include "regress_columns.h"
+#include "regress_detect.h"
 #include "regress_forecasters.h"
 #include "regress_mix.h"
 #include "regress_pairs.h"
@@ -220,6 +221,73 @@ TEST(RegressMix, IsCloseToTheBestExpert) {
     mix.update(prediction.data(), &y);
   }
   EXPECT_LT(loss, 0.6 * std::min(losses[0], losses[1]));
+}
+
+TEST(RegressMix, CostsNoMoreThanItsBound) {
+  // Forecasts and values in [0, 1], so that no error is above B = 1: in all at most 2 log E above the best expert. B is not
+  // told, so the bound is that of the largest error seen, which cannot be more.
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
+    SplitMix random(seed);
+    constexpr std::size_t experts = 6;
+    Aggregation aggregation(experts);
+    double loss = 0, losses[experts] = {};
+    for (int t = 0; t < 4000; ++t) {
+      const double y = (t / 500) % 2 == 0 ? 0.9 : 0.1;
+      double forecasts[experts];
+      for (std::size_t j = 0; j < experts; ++j)
+        forecasts[j] =
+            std::clamp(0.5 + 0.08 * static_cast<double>(j) * (y - 0.5) * 2 + 0.2 * random.normal(), 0.0, 1.0);
+      const double prediction = aggregation.predict(forecasts);
+      loss += (prediction - y) * (prediction - y);
+      for (std::size_t j = 0; j < experts; ++j) losses[j] += (forecasts[j] - y) * (forecasts[j] - y);
+      aggregation.update(forecasts, prediction, y);
+    }
+    EXPECT_LT(loss, *std::min_element(losses, losses + experts) + 2 * std::log(experts)) << seed;
+  }
+}
+
+TEST(RegressDetect, NoChangeWhereThereIsNone) {
+  int cuts = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SplitMix random(seed);
+    Adwin window;
+    for (int t = 0; t < 2000; ++t) {
+      const double e = std::abs(random.normal());
+      cuts += window.add(e / (e + 1)) ? 1 : 0;
+    }
+    EXPECT_GT(window.size(), 500) << seed;
+  }
+  EXPECT_LE(cuts, 2);
+}
+
+TEST(RegressDetect, AChangeIsFoundAndTheOldIsDropped) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SplitMix random(seed);
+    Adwin window;
+    int found = 0;
+    for (int t = 0; t < 1600; ++t) {
+      const double e = (t < 1000 ? 1 : 3) * std::abs(random.normal());
+      if (window.add(e / (e + 1)) && t >= 1000 && found == 0) found = t;
+    }
+    EXPECT_GT(found, 1000) << seed;
+    EXPECT_LT(found, 1150) << seed;
+    EXPECT_LT(window.size(), 700) << seed;
+  }
+}
+
+TEST(RegressDetect, AnomaliesAreInDeviations) {
+  SplitMix random(11);
+  Detector detector;
+  double squares = 0;
+  int count = 0;
+  for (int t = 0; t < 3000; ++t) {
+    const double prediction = 0, actual = 5 * random.normal(), score = detector.add(t, &prediction, &actual, 1);
+    if (t < 20) EXPECT_TRUE(std::isnan(score));
+    else squares += score * score, ++count;
+  }
+  EXPECT_NEAR(squares / count, 1, 0.15);  // the square of a distance in deviations has mean one
+  const double prediction = 0, far = 50;
+  EXPECT_NEAR(detector.add(3000, &prediction, &far, 1), 10, 1.5);
 }
 
 TEST(RegressMix, AnExpertThatIsNotANumberSleeps) {

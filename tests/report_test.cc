@@ -46,6 +46,9 @@ Plot plot_of(std::vector<double> y, bool log_y) {
     }
     const std::string name = tag.substr(0, tag.find_first_of(" \n"));
     if (std::find(empty_elements.begin(), empty_elements.end(), name) == empty_elements.end()) open.push_back(name);
+    if (name != "script") continue;
+    i = markup.find("</script", i);  // anything may stand in a script but its end
+    if (i-- == markup.npos) return ::testing::AssertionFailure() << "a script without an end";
   }
   if (!open.empty()) return ::testing::AssertionFailure() << "<" << open.back() << "> is not closed";
   return ::testing::AssertionSuccess();
@@ -57,6 +60,7 @@ TEST(Report, PageIsWellFormedAndNeedsNothing) {
   report.tables.push_back({"caption", {"layer", "MSE"}, {{"a<b", "1"}, {"c", "2"}}, 1});
   report.figures.push_back({plot_of({1, 2, 3}, true), "figure"});
   report.figures.push_back({plot_of({1, -2, 3}, false), "figure"});
+  report.figures.back().plot.lines[0].label = "</script><b>\"&";
   report.notes.push_back("note");
   report.facts.emplace_back("command", "ttr regress 'a & b'");
   const std::string page = report_html(report);
@@ -64,8 +68,11 @@ TEST(Report, PageIsWellFormedAndNeedsNothing) {
   EXPECT_NE(page.find("prefers-color-scheme: dark"), std::string::npos);
   EXPECT_NE(page.find("<tr class=\"best\"><td>c</td>"), std::string::npos);
   EXPECT_NE(page.find("a&lt;b"), std::string::npos);
-  for (const char* outside : {"<script", "<link", "src=", "@import", "url(http"})
+  for (const char* outside :
+       {"<link", "src=", "href=", "@import", "url(http", "fetch(", "XMLHttpRequest", "import(", "eval("})
     EXPECT_EQ(page.find(outside), page.npos) << outside;
+  EXPECT_EQ(page.find("</script><b>"), page.npos);  // a name cannot end the numbers of a plot
+  EXPECT_NE(page.find("\"label\":\"\\u003c/script>\\u003cb>"), page.npos);
   // Two plots on a page must not share a clip path.
   EXPECT_NE(page.find("id=\"clip1\""), page.npos);
   EXPECT_NE(page.find("id=\"clip2\""), page.npos);
@@ -133,7 +140,8 @@ TEST(Report, BandsLeaveGapsAndStayInTheirFrame) {
     plot.bands.push_back({{0, 1}, {-inf, -inf}, {inf, inf}, -1});
     const std::string svg = plot_svg(plot, true);
     EXPECT_TRUE(well_formed(svg));
-    const std::regex band("<path class=\"band f3\" d=\"(M[^M]*ZM[^M]*Z)\"/>");  // two pieces: row 0, rows 2 and 3
+    const std::regex band(
+        "<path class=\"band f3\" d=\"(M[^M]*ZM[^M]*Z)\" data-band=\"0\"/>");  // two pieces: row 0, rows 2 and 3
     std::smatch found;
     ASSERT_TRUE(std::regex_search(svg, found, band));
     EXPECT_EQ(svg.find("band fn"), svg.npos);  // nothing to draw

@@ -130,8 +130,8 @@ check "blanks" sh -c '[ '$?' -eq 0 ] && grep -q "\"rows\": 3" a.json'
 printf 'x;y\n1,5;2\n2,5;4,25\n3;6\n' >comma.csv
 run comma.csv --layer nlms
 check "decimal commas" sh -c '[ '$?' -eq 0 ] && grep -q "\"rows\": 3" a.json'
-printf '{"x": 1, "y": 2}\n' >rows.json
-refused "JSON" "is JSON; .*jq -r" "$ttr" regress rows.json
+printf '[{"x": 1, "y": 2}]\n' >rows.json
+refused "a list in JSON" "is a list in JSON; .*jq -c" "$ttr" regress rows.json
 refused "a layer in capitals" "no layer 'RLS'; did you mean 'rls'" "$ttr" regress data.csv --layer RLS
 refused "a column in capitals" "no column 'Y', did you mean 'y'" "$ttr" regress data.csv --values Y
 refused "an option cut short" "did you mean --lags" "$ttr" regress data.csv --lag 3

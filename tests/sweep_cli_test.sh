@@ -58,6 +58,11 @@ check "--json prints the results" test "$("$ttr" sweep sweep.txt --out second --
 check "--list runs nothing" test "$("$ttr" sweep sweep.txt --out third --list | grep -c '^ttr train ')" -eq 8
 check "and makes no folder" test ! -e third
 
+# Settings that are no run leave nothing behind.
+"$ttr" sweep task=parity layer=nothing --out never >/dev/null 2>never.err
+check "an unknown layer" test $? -eq 2 -a ! -e never
+check "is named" grep -q "there is no layer 'nothing'" never.err
+
 # What the scores must satisfy decides the exit code; files have the names that are asked for.
 "$ttr" sweep sweep.txt 'expect=deltanet > -1; GLA > deltanet + 2' --out second --name other >/dev/null 2>second.err
 check "an expectation that fails" test $? -eq 1

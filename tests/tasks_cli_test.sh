@@ -8,16 +8,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=black_box.sh
 source "$here/black_box.sh"
 in_empty_folder || exit 2
-"$ttr" tasks --help > /dev/null 2>&1 || { echo "this program was built without ttr::model"; exit 0; }
+if without_model tasks; then exit 0; fi
 
-expect() {  # expect NAME CODE FILE TEXT ARGUMENT...
-  local name=$1 code=$2 file=$3 text=$4
-  shift 4
-  "$ttr" "$@" > out 2> err < /dev/null
-  local got=$?
-  if [ "$got" -eq "$code" ] && grep -qF -- "$text" "$file"; then ok "$name"
-  else bad "$name" "exit code $got, expected $code with '$text'; $(head -c 300 out) $(head -c 300 err)"; fi
-}
 python() {  # python NAME CODE: what must hold, with json and numpy
   if /usr/bin/python3 -c "import json, numpy as np
 $2" > py.out 2>&1; then ok "$1"; else bad "$1" "$(tail -3 py.out)"; fi

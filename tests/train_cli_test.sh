@@ -9,16 +9,8 @@ tests=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=black_box.sh
 source "$tests/black_box.sh"
 in_empty_folder || exit 2
-"$ttr" train --help > /dev/null 2>&1 || { echo "this program was built without ttr::model"; exit 0; }
+if without_model train; then exit 0; fi
 
-expect() {  # expect NAME CODE FILE TEXT ARGUMENT...
-  local name=$1 code=$2 file=$3 text=$4
-  shift 4
-  timeout "$patience" "$ttr" "$@" > out 2> err < /dev/null
-  local got=$?
-  if [ "$got" -eq "$code" ] && grep -qF -- "$text" "$file"; then ok "$name"
-  else bad "$name" "exit code $got, expected $code with '$text'; $(head -c 300 out) $(head -c 300 err)"; fi
-}
 same() { if cmp -s "$2" "$3"; then ok "$1"; else bad "$1" "$2 and $3 differ"; fi; }
 small=('parity(longest=8, test=12)' --layer deltanet --width 8 --heads 2 --batch 4 --test 8 --steps 12 --every 4)
 
@@ -94,6 +86,8 @@ expect "divergence" 2 err "the last good checkpoint is wild/checkpoint.safetenso
   --warmup 0 --clip 0 --rate 1e5 --out wild
 check "says when" grep -q "at step" err
 expect "a checkpoint that can be read" 0 out "its checksum is right" inspect wild/checkpoint.safetensors
+expect "which can be judged" 0 out '"loss"' eval wild --test 4 --json
+check "its loss is a number" grep -Eq '"loss": [0-9]' out
 expect "divergence as JSON" 2 out '"status": "diverged"' train 'linear-regression(dim=3, points=4)' \
   --layer linear-attention --width 8 --batch 4 --test 4 --steps 400 --optimiser sgd --schedule constant \
   --warmup 0 --clip 0 --rate 1e5 --json
@@ -135,7 +129,7 @@ expect "bad temperature" 2 err "--temperature is -1" generate book --temperature
 expect "bad top-p" 2 err "--top-p is 0" generate book --top-p 0
 expect "a prompt that is not numbers" 2 err "its tokens are numbers from 0 to 2" generate whole --prompt hello
 expect "numbers" 0 out " " generate whole --prompt "1 2" --tokens 5
-expect "no model" 2 err "there is no 'nothing'" generate nothing
+expect "no model" 2 err "there is no file or folder 'nothing'" generate nothing
 mkdir empty_folder
 expect "a folder without a run" 2 err "has no run in it" eval empty_folder
 expect "a changed text" 0 out "stopped" train "${text[@]}" --out changed --until 10
