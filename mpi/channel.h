@@ -1,0 +1,85 @@
+// What a Split needs of MPI: messages and collective calls that end after a time limit with a sentence, and checks that
+// say the same on every rank.
+//
+// Traps: MPI has no time limits, so that every call here is one that returns at once, tested until it is complete. With
+// more ranks than cores a rank that only tests would keep the others from working: it soon gives up its time slice. A
+// limit that is over leaves a request behind, which is why a Channel is of no use after an Error.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ttr/mpi.h"
+
+namespace ttr::mpi {
+
+/// Seconds between its making and its end are added to `total`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total), start_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() { total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+class Channel {
+ public:
+  /// Collective: a copy of the communicator, so that nobody else's messages are taken for ours. Throws Error.
+  Channel(MPI_Comm, double patience, bool threads);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+  /// Collective: throws Error on every rank if one of them complains, with the complaint of the first that does.
+  void agree(const std::string& complaint);
+  /// Collective: throws if a rank has another text; `what` names it: "the plan".
+  void same(const std::string& text, const std::string& what);
+  /// Collective: the numbers of every rank, in the order of ranks.
+  std::vector<std::int64_t> all_of(std::span<const std::int64_t> mine);
+  /// Collective: adds up bytes of every rank in the order of ranks; the same bits on all of them.
+  void sum(std::span<float> numbers);
+  void sum(std::span<double> numbers);
+
+  /// Sends without waiting; the bytes are kept here until they have left.
+  void send(std::vector<std::byte> bytes, int to, int tag);
+  /// `what`: "the state of its piece".
+  void receive(std::span<std::byte> bytes, int from, int tag, const std::string& what);
+  /// Waits until everything has left.
+  void flush();
+
+  /// Collective: out = what all ranks before this one are together, by `operation` on one element of `type`; of the first
+  /// rank it is left as it is. `backwards`: all ranks after this one.
+  void exscan(const void* mine, void* out, std::size_t bytes, MPI_Datatype, MPI_Op, bool backwards);
+
+  Counts counts;
+
+ private:
+  void wait(MPI_Request&, const std::string& what, double* clock);
+  void check(int code, const char* call) const;
+  template <class T>
+  void sum_in_order(std::span<T> numbers, MPI_Datatype);
+
+  MPI_Comm comm_ = MPI_COMM_NULL, reversed_ = MPI_COMM_NULL;
+  int rank_ = 0, ranks_ = 1;
+  double patience_;
+  struct Letter {
+    std::vector<std::byte> bytes;
+    MPI_Request request;
+    int to;
+  };
+  std::deque<Letter> under_way_;
+};
+
+}  // namespace ttr::mpi
