@@ -113,15 +113,16 @@ void Channel::wait(MPI_Request& request, const std::string& what, double* clock)
   }
 }
 
-std::vector<std::int64_t> Channel::all_of(std::span<const std::int64_t> mine) {
-  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(ranks_));
+std::vector<std::int64_t> Channel::all_of(std::span<const std::int64_t> numbers) {
+  Lent<std::int64_t> mine(std::vector<std::int64_t>(numbers.begin(), numbers.end()));
+  Lent<std::int64_t> all(mine->size() * static_cast<std::size_t>(ranks_));
+  const int count = static_cast<int>(mine->size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(mine.data(), static_cast<int>(mine.size()), MPI_INT64_T, all.data(),
-                       static_cast<int>(mine.size()), MPI_INT64_T, comm_, &request),
+  check(MPI_Iallgather(mine->data(), count, MPI_INT64_T, all->data(), count, MPI_INT64_T, comm_, &request),
         "MPI_Iallgather");
   wait(request, "all ranks to make the same call", &counts.waiting);
-  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine.size() * sizeof(std::int64_t));
-  return all;
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine->size() * sizeof(std::int64_t));
+  return std::move(*all);
 }
 
 void Channel::agree(const std::string& complaint) {
@@ -130,11 +131,12 @@ void Channel::agree(const std::string& complaint) {
   const auto first = std::find_if(lengths.begin(), lengths.end(), [](std::int64_t n) { return n > 0; });
   if (first == lengths.end()) return;
   const int who = static_cast<int>(first - lengths.begin());
-  std::string text = complaint;
-  text.resize(static_cast<std::size_t>(*first));
+  Lent<char> letters(std::vector<char>(complaint.begin(), complaint.end()));
+  letters->resize(static_cast<std::size_t>(*first));
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Ibcast(text.data(), static_cast<int>(*first), MPI_CHAR, who, comm_, &request), "MPI_Ibcast");
+  check(MPI_Ibcast(letters->data(), static_cast<int>(*first), MPI_CHAR, who, comm_, &request), "MPI_Ibcast");
   wait(request, "the sentence of rank " + std::to_string(who), &counts.waiting);
+  const std::string text(letters->begin(), letters->end());
   throw Error("rank " + std::to_string(who) + " of " + std::to_string(ranks_) + ": " + text, "rank");
 }
 
@@ -143,30 +145,30 @@ void Channel::same(const std::string& text, const std::string& what) {
   const std::vector<std::int64_t> all = all_of({&mine, 1});
   const auto other = std::find_if(all.begin(), all.end(), [&](std::int64_t hash) { return hash != all[0]; });
   if (other == all.end()) return;
-  std::string first = text;
-  first.resize(1000, '\0');
+  Lent<char> first(std::vector<char>(text.begin(), text.end()));
+  first->resize(1000), first->back() = 0;
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Ibcast(first.data(), 1000, MPI_CHAR, 0, comm_, &request), "MPI_Ibcast");
+  check(MPI_Ibcast(first->data(), 1000, MPI_CHAR, 0, comm_, &request), "MPI_Ibcast");
   wait(request, "the text of rank 0", &counts.waiting);
   const int who = static_cast<int>(other - all.begin());
   agree(who != rank_ ? std::string()
-                     : what + " differs from that of rank 0; here it is " + text + ", there " + first.c_str() +
+                     : what + " differs from that of rank 0; here it is " + text + ", there " + first->data() +
                            ". Every rank must give the same");
 }
 
 template <class T>
 void Channel::sum_in_order(std::span<T> numbers, MPI_Datatype type) {
   // MPI_Allreduce may add up in another order on another number of nodes; these are small.
-  std::vector<T> all(numbers.size() * static_cast<std::size_t>(ranks_));
+  Lent<T> mine(std::vector<T>(numbers.begin(), numbers.end()));
+  Lent<T> all(numbers.size() * static_cast<std::size_t>(ranks_));
+  const int count = static_cast<int>(numbers.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(numbers.data(), static_cast<int>(numbers.size()), type, all.data(),
-                       static_cast<int>(numbers.size()), type, comm_, &request),
-        "MPI_Iallgather");
+  check(MPI_Iallgather(mine->data(), count, type, all->data(), count, type, comm_, &request), "MPI_Iallgather");
   wait(request, "the sums of all ranks", &counts.waiting);
   ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(numbers.size_bytes());
-  std::copy_n(all.begin(), numbers.size(), numbers.begin());
+  std::copy_n(all->begin(), numbers.size(), numbers.begin());
   for (std::size_t r = 1; r < static_cast<std::size_t>(ranks_); ++r)
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] += all[r * numbers.size() + i];
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] += (*all)[r * numbers.size() + i];
 }
 void Channel::sum(std::span<float> numbers) { sum_in_order(numbers, MPI_FLOAT); }
 void Channel::sum(std::span<double> numbers) { sum_in_order(numbers, MPI_DOUBLE); }
@@ -194,7 +196,13 @@ void Channel::send(std::vector<std::byte> bytes, int to, int tag) {
 void Channel::receive(std::span<std::byte> bytes, int from, int tag, const std::string& what) {
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
-  wait(request, what + " from rank " + std::to_string(from), &counts.waiting);
+  try {
+    wait(request, what + " from rank " + std::to_string(from), &counts.waiting);
+  } catch (const Error&) {
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+    throw;
+  }
 }
 
 void Channel::flush() {
@@ -205,14 +213,17 @@ void Channel::flush() {
   }
 }
 
-void Channel::exscan(const void* mine, void* out, std::size_t bytes, MPI_Datatype type, MPI_Op operation,
-                     bool backwards) {
+std::vector<std::byte> Channel::exscan(std::vector<std::byte> element, MPI_Datatype type, MPI_Op operation,
+                                       bool backwards) {
   if (backwards && reversed_ == MPI_COMM_NULL)
     check(MPI_Comm_split(comm_, 0, ranks_ - 1 - rank_, &reversed_), "MPI_Comm_split");
+  Lent<std::byte> mine(std::move(element)), before(mine->size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iexscan(mine, out, 1, type, operation, backwards ? reversed_ : comm_, &request), "MPI_Iexscan");
-  wait(request, "the maps of the ranks before it", &counts.waiting);
-  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(bytes);
+  check(MPI_Iexscan(mine->data(), before->data(), 1, type, operation, backwards ? reversed_ : comm_, &request),
+        "MPI_Iexscan");
+  wait(request, "the maps of other ranks", &counts.waiting);
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine->size());
+  return std::move(*before);
 }
 
 }  // namespace ttr::mpi

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +31,25 @@ class Stopwatch {
  private:
   double& total_;
   std::chrono::steady_clock::time_point start_;
+};
+
+/// Memory that MPI writes to or reads from. If an Error leaves it behind, the call may still be under way: then it stays.
+template <class T>
+class Lent {
+ public:
+  explicit Lent(std::size_t size) : numbers_(new std::vector<T>(size)) {}
+  explicit Lent(std::vector<T> numbers) : numbers_(new std::vector<T>(std::move(numbers))) {}
+  ~Lent() {
+    if (std::uncaught_exceptions() > errors_) static_cast<void>(numbers_.release());
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  std::vector<T>& operator*() { return *numbers_; }
+  std::vector<T>* operator->() { return numbers_.get(); }
+
+ private:
+  std::unique_ptr<std::vector<T>> numbers_;
+  int errors_ = std::uncaught_exceptions();
 };
 
 class Channel {
@@ -59,9 +80,9 @@ class Channel {
   /// Waits until everything has left.
   void flush();
 
-  /// Collective: out = what all ranks before this one are together, by `operation` on one element of `type`; of the first
-  /// rank it is left as it is. `backwards`: all ranks after this one.
-  void exscan(const void* mine, void* out, std::size_t bytes, MPI_Datatype, MPI_Op, bool backwards);
+  /// Collective: what the elements of all ranks before this one are together, by `operation` on one element of `type`; of
+  /// the first rank it is zeros. `backwards`: all ranks after this one.
+  std::vector<std::byte> exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
 
   Counts counts;
 

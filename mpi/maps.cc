@@ -259,46 +259,25 @@ Maps::~Maps() = default;
 Maps::Maps(Maps&&) noexcept = default;
 Maps& Maps::operator=(Maps&&) noexcept = default;
 
-std::optional<Maps> Maps::of(const Plan& plan) {
-  const Kind kind = claimed(plan);
-  if (kind == Kind::none) return std::nullopt;
-  const Pipeline& p = plan.body()->pipeline;
-  Shape shape = plan.shape();
-  if (kind == Kind::dense)
-    shape.value_dim = static_cast<int>(p.states.size()) * static_cast<int>(p.states[0].extent[1]);
-  if (kind == Kind::rows || kind == Kind::head) shape.value_dim = 1;
-  if (kind == Kind::head) shape.key_dim = 1;
-  Options options = plan.options();
-  // Other sizes must change nothing but axes K and V: letters of features may depend on them.
-  const auto fits = [&](const Plan& maker) {
-    if (maker.inputs().size() != plan.inputs().size()) return false;
-    for (const InputInfo& info : plan.inputs()) {
-      const auto mine = plan.extents(info.shape, 1), other = maker.extents(info.shape, 1);
-      std::size_t d = 0;
-      for (const char letter : info.shape) {
-        if (letter == ' ') continue;
-        if (letter != 'K' && letter != 'V' && mine[d] != other[d]) return false;
-        ++d;
-      }
-    }
-    return true;
-  };
-  TriedPlan maker = try_plan(plan.name(), shape, options);
-  if (!maker || !fits(*maker.plan)) {
-    if (kind == Kind::dense) return std::nullopt;
-    maker = try_plan(plan.name(), plan.shape(), options);
-    if (!maker || !fits(*maker.plan)) return std::nullopt;
+// The plan that makes maps, and with it their layout; null if its sizes do not fit those of the layer.
+std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape, bool dense) {
+  const TriedPlan maker = try_plan(plan.name(), shape, plan.options());
+  if (!maker || maker.plan->inputs().size() != plan.inputs().size()) return nullptr;
+  // Other sizes must change nothing but axes K and V: those of features may depend on them.
+  for (const InputInfo& info : plan.inputs()) {
+    const auto mine = plan.extents(info.shape, 1), other = maker.plan->extents(info.shape, 1);
+    const Axes axes(info.shape);
+    for (std::size_t d = 0; d < mine.size(); ++d)
+      if (axes[d] != 'K' && axes[d] != 'V' && mine[d] != other[d]) return nullptr;
   }
   auto body = std::make_unique<Body>(plan, *maker.plan);
   MapLayout& x = body->layout;
-  x.type = p.states[0].type, x.batch = static_cast<std::size_t>(plan.shape().batch);
-  const std::size_t bytes = plan.footprint(1).state;
-  std::vector<std::byte> state(bytes);
-  const State whole{state.data(), bytes};
-  if (plan.reset(whole) != Status::ok) return std::nullopt;
+  x.type = plan.body()->pipeline.states[0].type, x.batch = static_cast<std::size_t>(plan.shape().batch);
+  std::vector<std::byte> state(plan.footprint(1).state);
+  const State whole{state.data(), state.size()};
   body->state.resize(maker.plan->footprint(1).state);
   body->d_final = body->d_initial = body->state;
-  if (maker.plan->reset(body->of(body->state)) != Status::ok) return std::nullopt;
+  if (plan.reset(whole) != Status::ok || maker.plan->reset(body->of(body->state)) != Status::ok) return nullptr;
   for (const StateInfo& info : plan.states()) {
     const Tensor all = plan.state_tensor(whole, info.name);
     if (all.type == Type::i64) {
@@ -308,10 +287,10 @@ std::optional<Maps> Maps::of(const Plan& plan) {
     MapLayout::Part part;
     part.name = info.name, part.numbers = numbers_in(all), part.offset = x.state;
     x.state += part.numbers;
-    if (kind != Kind::dense) {
+    if (!dense) {
       const Tensor own = maker.plan->state_tensor(body->of(body->state), info.name);
       part.factors = numbers_in(own), part.at = x.map, part.factor = spread(all, own);
-      if (part.factor.empty()) return std::nullopt;
+      if (part.factor.empty()) return nullptr;
       x.map += part.factors;
     } else {
       x.K = static_cast<std::size_t>(all.extent[2]), x.V = static_cast<std::size_t>(all.extent[3]);
@@ -319,8 +298,26 @@ std::optional<Maps> Maps::of(const Plan& plan) {
     }
     x.parts.push_back(std::move(part));
   }
-  if (kind == Kind::dense) x.n = x.parts.size() * x.K, x.map = x.units * x.n * x.n;
-  if (x.bytes() >= std::size_t{1} << 31) return std::nullopt;
+  if (dense) x.n = x.parts.size() * x.K, x.map = x.units * x.n * x.n;
+  if (x.bytes() >= std::size_t{1} << 31) return nullptr;
+  return body;
+}
+
+std::optional<Maps> Maps::of(const Plan& plan) {
+  const Kind kind = claimed(plan);
+  if (kind == Kind::none) return std::nullopt;
+  Shape shape = plan.shape();
+  const auto& states = plan.body()->pipeline.states;
+  if (kind == Kind::dense) shape.value_dim = static_cast<int>(states.size()) * static_cast<int>(states[0].extent[1]);
+  if (kind == Kind::rows || kind == Kind::head) shape.value_dim = 1;
+  if (kind == Kind::head) shape.key_dim = 1;
+  std::unique_ptr<Body> body = try_shape(plan, shape, kind == Kind::dense);
+  if (!body && kind == Kind::head) {  // features of one key are not one feature
+    shape.key_dim = plan.shape().key_dim;
+    body = try_shape(plan, shape, false);
+  }
+  if (!body && kind != Kind::dense) body = try_shape(plan, plan.shape(), false);
+  if (!body) return std::nullopt;
   body->commit();
   return Maps(std::move(body));
 }

@@ -65,6 +65,7 @@ class Maps {
  private:
   struct Body;
   explicit Maps(std::unique_ptr<Body>);
+  static std::unique_ptr<Body> try_shape(const Plan&, const Shape&, bool dense);
   std::unique_ptr<Body> body_;
 };
 

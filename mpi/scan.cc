@@ -25,7 +25,7 @@ void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State s
     const Status status = plan.forward(in, from, out, workspace, settings.form);
     note(status, [&] { return plan.diagnose(in, from, out, workspace, settings.form); });
   };
-  std::vector<std::byte> mine(maps->bytes()), before(maps->bytes());
+  std::vector<std::byte> mine(maps->bytes());
   if (rank == 0) {
     if (start.data)
       copy_state(plan, start, plan, state, {0, plan.shape().batch, 0, plan.shape().heads, 0, plan.shape().key_heads},
@@ -40,7 +40,7 @@ void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State s
          [] { return std::string("the map of a piece cannot be made"); });
     maps->set(state, mine.data());
   }
-  channel.exscan(mine.data(), before.data(), mine.size(), maps->type(), maps->operation(false), false);
+  const std::vector<std::byte> before = channel.exscan(std::move(mine), maps->type(), maps->operation(false), false);
   if (rank == 0) return;
   note(plan.reset(state), [] { return std::string("the state cannot be reset"); });
   maps->get(before.data(), state);
@@ -67,7 +67,7 @@ void Split::Body::scan_backward(const Piece& piece, const Inputs& inputs, ConstS
         plan.backward(in, start, d_outputs, after, d_in, d_start, workspace, settings.form, Gradients::add);
     note(status, [&] { return plan.diagnose(in, start, d_outputs, after, d_in, d_start, workspace, settings.form); });
   };
-  std::vector<std::byte> mine(maps->bytes()), before(maps->bytes());
+  std::vector<std::byte> mine(maps->bytes());
   note(plan.zero(d_start), [] { return std::string("a gradient cannot be zeroed"); });
   if (rank == last) {
     run(d_final, d_inputs);
@@ -79,7 +79,7 @@ void Split::Body::scan_backward(const Piece& piece, const Inputs& inputs, ConstS
          [] { return std::string("the map of a piece cannot be made"); });
     maps->set(d_start, mine.data());
   }
-  channel.exscan(mine.data(), before.data(), mine.size(), maps->type(), maps->operation(true), true);
+  const std::vector<std::byte> before = channel.exscan(std::move(mine), maps->type(), maps->operation(true), true);
   if (rank < last) {
     note(plan.zero(d_end), [] { return std::string("a gradient cannot be zeroed"); });
     maps->get(before.data(), d_end);

@@ -200,12 +200,126 @@ INSTANTIATE_TEST_SUITE_P(All, EveryLayerOnRanks, ::testing::ValuesIn(subjects(K)
   return name + "_" + std::to_string(test.index);
 });
 
+// The sentence of an Error, which every rank must have.
+template <class Call>
+std::string sentence_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A call of a small plan with room for a few tokens.
+struct Small {
+  Plan plan;
+  std::vector<float> numbers, o;
+  std::vector<std::byte> state;
+  Inputs in;
+  Outputs out;
+  Small(const std::string& layer, int tokens, const Shape& shape = {1, 2, 2, 4, 3})
+      : plan(ttr::plan(layer, shape)), numbers(4096, 0.1f), o(4096), state(1 << 16) {
+    for (const InputInfo& info : plan.inputs())
+      in[info.name] = cli::dense_tensor<ConstTensor>(plan, static_cast<const float*>(numbers.data()), info.shape, tokens);
+    for (const InputInfo& info : plan.outputs())
+      out[info.name] = cli::dense_tensor<Tensor>(plan, o.data(), info.shape, tokens);
+    EXPECT_EQ(plan.reset(of_state()), Status::ok);
+  }
+  State of_state() { return {state.data(), state.size()}; }
+};
+
+void expect_words(const std::string& sentence, std::initializer_list<const char*> words) {
+  for (const char* word : words) EXPECT_NE(sentence.find(word), std::string::npos) << word << " is not in: " << sentence;
+}
+
+TEST(RankChecks, PlansThatDiffer) {
+  const int last = ranks_of_world() - 1;
+  const Plan plan = ttr::plan(rank_of_world() == last ? "deltanet" : "gla", {1, 2, 2, 4, 3});
+  expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_WORLD); }),
+               {("rank " + std::to_string(last)).c_str(), "the plan differs from that of rank 0", "deltanet", "gla"});
+}
+
+TEST(RankChecks, CallsThatDiffer) {
+  Small call("gla", 3);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.patience = 20});
+  const std::int64_t other[] = {0, rank_of_world() == 0 ? 3 : 4};
+  call.in.cu_seqlens = other;
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }), {"cu_seqlens", "differs"});
+}
+
+TEST(RankChecks, MoreRanksThanTokens) {
+  Small call("gla", rank_of_world() == 0 ? 1 : 0);
+  mpi::Split split(call.plan, MPI_COMM_WORLD);
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }),
+               {"ranks and 1 tokens in all; take no more ranks than tokens"});
+}
+
+TEST(RankChecks, AStateThatIsTooSmall) {
+  Small call("softmax-attention", 200);
+  const int last = ranks_of_world() - 1;
+  mpi::Split split(call.plan, MPI_COMM_WORLD);
+  const std::size_t bytes = split.state_bytes(200);
+  call.state.resize(rank_of_world() == last ? 512 : bytes);
+  EXPECT_EQ(call.plan.reset(call.of_state()), Status::ok);
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }),
+               {("rank " + std::to_string(last)).c_str(), "the state has 512 bytes; it needs"});
+}
+
+TEST(RankChecks, WaysAndFormsThatAreNotThere) {
+  const Plan mlp = ttr::plan("ttt-mlp", {1, 1, 1, 4, 4});
+  expect_words(sentence_of([&] { mpi::Split(mlp, MPI_COMM_WORLD, {.way = mpi::Way::scan}); }),
+               {"ttt-mlp cannot be split by the way 'scan'", "relay"});
+  const Plan whole = ttr::plan("softmax-attention", {1, 1, 1, 4, 4}, {.causal = false});
+  expect_words(sentence_of([&] { mpi::Split(whole, MPI_COMM_WORLD); }), {"without causality"});
+}
+
+TEST(RankChecks, CommunicatorsThatAreGone) {
+  const Plan plan = ttr::plan("gla", {1, 2, 2, 4, 3});
+  expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_NULL); }), {"MPI_COMM_NULL"});
+}
+
+TEST(RankChecks, ThreadsWithoutSupport) {
+  int level = 0;
+  MPI_Query_thread(&level);
+  if (level > MPI_THREAD_SINGLE) GTEST_SKIP() << "run with --single";
+  const Plan plan = ttr::plan("gla", {1, 2, 2, 4, 3}, {.threads = 2});
+  expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_WORLD); }), {"MPI_THREAD_SINGLE", "MPI_Init_thread"});
+}
+
+// What is known of the table of maps: a family that loses its row fails here.
+TEST(RankWays, LayersWithMaps) {
+  for (const char* name : {"linear-attention", "based", "retnet", "mamba-2", "gla", "rwkv-6", "mamba-1", "hgrn", "rg-lru",
+                           "deltanet", "gated-deltanet", "kda", "rwkv-7", "momentum-deltanet", "deltaproduct", "mesanet",
+                           "rebased", "longhorn"}) {
+    const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 6}));
+    EXPECT_NE(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << name;
+  }
+  for (const char* name : {"ttt-mlp", "rls", "softmax-attention", "gated-slot-attention", "lru"}) {
+    const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 8}));
+    EXPECT_EQ(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << name;
+  }
+}
+
+// The last test: a rank that does not come. The others say for what they have waited, and nobody hangs.
+TEST(RankLast, WhoDoesNotComeIsWaitedForOnlySoLong) {
+  Small call("gla", 2);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.patience = 0.3});
+  const std::string sentence =
+      rank_of_world() == 0 ? "" : sentence_of([&] { split.forward(call.in, call.of_state(), call.out); });
+  MPI_Barrier(MPI_COMM_WORLD);
+  const std::string late =
+      rank_of_world() > 0 ? "" : sentence_of([&] { split.forward(call.in, call.of_state(), call.out); });
+  expect_words(rank_of_world() == 0 ? late : sentence, {"has waited 0", "seconds for"});
+}
+
 }  // namespace
 }  // namespace ttr_layer_test
 
 int main(int argc, char** argv) {
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  const bool single = argc > 1 && std::string_view(argv[1]) == "--single";  // an MPI without threads
+  MPI_Init_thread(&argc, &argv, single ? MPI_THREAD_SINGLE : MPI_THREAD_FUNNELED, &provided);
   ::testing::InitGoogleTest(&argc, argv);
   if (ttr_layer_test::rank_of_world() > 0) ::testing::GTEST_FLAG(brief) = true;
   const int result = RUN_ALL_TESTS();
