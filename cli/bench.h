@@ -96,4 +96,14 @@ struct ServeBenchOptions {
 };
 int run_bench_serve(ServeBenchOptions);  // serve
 
+struct MpiBenchOptions {
+  std::vector<std::string> layers = {"gated-deltanet", "mamba-2"};
+  std::vector<std::string> ways = {"relay", "scan"};  // or best; those that a layer does not have are left out
+  std::string pass = "forward";                       // or both
+  std::int64_t time = 65536;                          // tokens of all ranks
+  int heads = 4, key_dim = 64, value_dim = 0, batch = 1, groups = 0, runs = 5;
+  bool quick = false, json = false;
+};
+// mpi: run_bench_mpi, in ttr-mpi alone (ranks.h)
+
 }  // namespace ttr::cli

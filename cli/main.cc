@@ -15,6 +15,7 @@
 #include "command_page.h"
 #include "commands.h"
 #include "json.h"
+#include "ranks.h"
 #include "regress.h"
 #include "regress_input.h"
 #include "serve.h"
@@ -391,14 +392,15 @@ struct BenchVerb {
   ttr::cli::TrainBenchOptions train;
   ttr::cli::StateOptions state;
   ttr::cli::ServeBenchOptions serve;
-  CLI::App* serve_command = nullptr;
+  ttr::cli::MpiBenchOptions mpi;
+  CLI::App *serve_command = nullptr, *mpi_command = nullptr;
   CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *latency_command = nullptr,
            *state_command = nullptr, *attention_command = nullptr, *forms_command = nullptr, *train_command = nullptr;
 
   void declare(CLI::App& app) {
     command = app.add_subcommand("bench",
                                  "Measure speed against the machine's limits; also stability, growth, latency, "
-                                 "state, attention, forms, train, serve");
+                                 "state, attention, forms, train, serve, mpi");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -496,6 +498,7 @@ struct BenchVerb {
     declare_train();
 #endif
     declare_serve();
+    declare_mpi();
   }
   int run(const std::string& text) {
     speed.command = growth.command = attention.command = text;
@@ -503,6 +506,7 @@ struct BenchVerb {
     if (*train_command) return run_bench_train(train);
 #endif
     if (*serve_command) return run_bench_serve(serve);
+    if (*mpi_command) return ttr::cli::mpi_program()->bench(mpi);
     return *stability_command   ? run_bench_stability(stability)
            : *growth_command    ? run_bench_growth(growth)
            : *latency_command   ? run_bench_latency(latency)
@@ -513,6 +517,30 @@ struct BenchVerb {
   }
 
  private:
+  void declare_mpi() {
+    mpi_command = command->add_subcommand(
+        "mpi", "A sequence on the ranks of `mpirun -n N ttr bench mpi`: time, messages and bytes against the formula");
+    const auto number = [&](const char* name, auto& value, const char* meaning) {
+      mpi_command->add_option(name, value, meaning)->capture_default_str();
+    };
+    mpi_command->add_option("layer", mpi.layers, "layers")->delimiter('\0')->capture_default_str();
+    mpi_command->add_option("--way", mpi.ways, "relay, scan, best; those that a layer has")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    mpi_command->add_option("--pass", mpi.pass, "forward or both")
+        ->check(CLI::IsMember({"forward", "both"}))
+        ->capture_default_str();
+    number("--time", mpi.time, "tokens of all ranks together");
+    number("--heads", mpi.heads, "heads");
+    number("--key-dim", mpi.key_dim, "key_dim");
+    number("--value-dim", mpi.value_dim, "value_dim; 0: as key_dim");
+    number("--batch", mpi.batch, "sequences");
+    number("--groups", mpi.groups, "of a relay; 0: by the ranks");
+    number("--runs", mpi.runs, "number of runs; the least is reported");
+    mpi_command->add_flag("--quick", mpi.quick, "few tokens: tests the program, not the speed");
+    mpi_command->add_flag("--json", mpi.json, "print JSON");
+  }
   void declare_serve() {
     serve_command =
         command->add_subcommand("serve", "A server of its own on this machine: requests per second, latency");
@@ -795,6 +823,10 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
   std::signal(SIGXFSZ, SIG_IGN);  // as is a limit on the size of files
   try {
+#ifdef TTR_WITH_MODEL
+    if (*train.command || *sweep.command) start_ranks(argv, false);
+#endif
+    if (*bench.mpi_command) start_ranks(argv, true);
     regress.command = command_line(argc, argv);
 #ifdef TTR_WITH_MODEL
     sweep.options.command = regress.command;
@@ -829,15 +861,19 @@ int main(int argc, char** argv) {
                                       : run_check(check);
     if (std::fflush(stdout) != 0)
       throw std::system_error(errno, std::generic_category(), "cannot write standard output");
-    return code;
+    return end_ranks(code, true);
   } catch (const std::system_error& error) {
     if (error.code().value() == EPIPE) return 0;
+    end_ranks(2, false);
     return report_error(error.what(), "standard output", json_wanted);
   } catch (const ttr::Error& error) {
+    end_ranks(2, false);
     return report_error(error.what(), error.where(), json_wanted);
   } catch (const std::bad_alloc&) {
+    end_ranks(2, false);
     return report_error("there is not enough memory for this", "", json_wanted);
   } catch (const std::exception& error) {
+    end_ranks(2, false);
     return report_error(error.what(), "", json_wanted);
   }
 }

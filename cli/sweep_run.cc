@@ -22,6 +22,7 @@
 
 #include "atomic_file.h"
 #include "progress.h"
+#include "ranks.h"
 #include "sweep.h"
 #include "ttr/status.h"
 
@@ -48,6 +49,7 @@ pid_t start(const std::vector<std::string>& words, const fs::path& answer, const
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);  // it ended before the request
   for (const int number : {SIGINT, SIGTERM, SIGPIPE}) signal(number, SIG_DFL);
+  forget_ranks();
   const int in = open("/dev/null", O_RDONLY);
   const int out = open(answer.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   const int err = open(complaint.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
