@@ -26,15 +26,15 @@ using Clock = std::chrono::steady_clock;
 // The tensors of a rank's piece; a few thousand tokens of random numbers again and again.
 class Piece {
  public:
-  Piece(const Plan& plan, std::int64_t time) : plan_(plan), time_(time) {
+  Piece(const Plan& plan, std::int64_t time, bool both) : plan_(plan), time_(time) {
     std::uint64_t seed = 1;
     for (const InputInfo& info : plan.inputs()) {
       in_[info.name] = filled(info, ++seed);
-      if (info.differentiable) d_in_[info.name] = held(info.shape);
+      if (info.differentiable && both) d_in_[info.name] = held(info.shape);
     }
     for (const InputInfo& info : plan.outputs()) {
       out_[info.name] = held(info.shape);
-      if (info.differentiable) d_out_[info.name] = filled(info, ++seed);
+      if (info.differentiable && both) d_out_[info.name] = filled(info, ++seed);
     }
   }
   Inputs in_, d_out_;
@@ -95,7 +95,8 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
   const double state = 4 * H * K * V, map = map_numbers(layer, K);  // of a sequence
   if (map < 0 || plan.tokens_kept({}) >= 0) return {};
   if (way == mpi::Way::relay) {
-    const double passes = both ? 2 : 1, rows = std::max(1.0, B / groups), parts = groups / std::min<double>(groups, B);
+    const double passes = both ? 2 : 1, rows = std::max(1.0, B / groups),
+                 parts = groups / std::min<double>(groups, B);
     // A group's message: its part of the state, and for every sequence of it the count of tokens.
     f.messages = passes * (P - 1) * groups;
     f.bytes = passes * (P - 1) * groups * (rows * state / parts + 8 * rows);
@@ -119,6 +120,31 @@ struct Row {
   }
 };
 
+// Half a round trip between the first two ranks, of a few bytes and of many: latency, and bytes per second.
+struct Network {
+  double latency = 0, rate = 0;
+};
+Network network_of() {
+  Network found;
+  if (ranks().count() < 2) return found;
+  const int rank = ranks().rank();
+  std::vector<char> bytes(8 << 20);
+  double seconds[2] = {HUGE_VAL, HUGE_VAL};
+  const int sizes[2] = {8, static_cast<int>(bytes.size())};
+  for (int i = 0; i < 2 && rank < 2; ++i)
+    for (int run = 0; run < (i ? 10 : 300); ++run) {
+      const Clock::time_point begin = Clock::now();
+      if (rank == 0) MPI_Send(bytes.data(), sizes[i], MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+      MPI_Recv(bytes.data(), sizes[i], MPI_BYTE, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      if (rank == 1) MPI_Send(bytes.data(), sizes[i], MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+      seconds[i] = std::min(seconds[i], std::chrono::duration<double>(Clock::now() - begin).count() / 2);
+    }
+  found.latency = seconds[0], found.rate = static_cast<double>(bytes.size()) / seconds[1];
+  std::vector<Network> all(static_cast<std::size_t>(ranks().count()));
+  ranks().gather(&found, sizeof found, all.data());
+  return all.front();
+}
+
 template <class Number>
 std::vector<Number> of_all(Number mine) {
   std::vector<Number> all(static_cast<std::size_t>(ranks().count()));
@@ -132,12 +158,13 @@ Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan
   mpi::Settings settings;
   settings.way = way, settings.groups = o.groups;
   mpi::Split split(plan, MPI_COMM_WORLD, settings);
-  Piece piece(plan, time);
+  const bool both = o.pass == "both";
+  Piece piece(plan, time, both);
   const std::size_t bytes = split.state_bytes(time);
   std::vector<std::byte> state(bytes), start(bytes);
-  const bool both = o.pass == "both";
   Row row;
-  row.layer = layer, row.way = to_string(split.way()), row.groups = split.way() == mpi::Way::relay ? split.groups() : 0;
+  row.layer = layer, row.way = to_string(split.way()),
+  row.groups = split.way() == mpi::Way::relay ? split.groups() : 0;
   row.seconds = HUGE_VAL;
   mpi::Counts counts;
   for (int i = -1; i < o.runs && !interrupted(); ++i) {  // the first one warms up
@@ -153,7 +180,8 @@ Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan
     if (i >= 0 && longest < row.seconds) row.seconds = longest, counts = split.counts();
   }
   for (const mpi::Counts& one : of_all(counts)) {
-    row.local += one.local / count, row.communication += one.communication / count, row.waiting += one.waiting / count;
+    row.local += one.local / count, row.communication += one.communication / count,
+        row.waiting += one.waiting / count;
   }
   row.counted = {0, 0, 0, 0};
   for (const mpi::Counts& one : of_all(counts)) {
@@ -171,7 +199,10 @@ Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan
 
 Json to_json(const Row& row, const MpiBenchOptions& o) {
   Json one = Json::object().set("layer", row.layer).set("way", row.way).set("ranks", ranks().count());
-  one.set("groups", row.groups).set("pass", o.pass).set("time", static_cast<double>(o.time)).set("seconds", row.seconds);
+  one.set("groups", row.groups)
+      .set("pass", o.pass)
+      .set("time", static_cast<double>(o.time))
+      .set("seconds", row.seconds);
   one.set("local", row.local).set("communication", row.communication).set("waiting", row.waiting);
   one.set("messages", row.counted.messages).set("bytes", row.counted.bytes);
   one.set("collectives", row.counted.collectives).set("collective_bytes", row.counted.collective_bytes);
@@ -190,9 +221,10 @@ int run_bench_mpi(const MpiBenchOptions& given) {
   };
   at_least("--runs", o.runs, 1), at_least("--time", o.time, ranks().count()), at_least("--groups", o.groups, 0);
   bool agree = true;
+  const Network network = network_of();
   Json all = Json::array();
-  TextTable table({"layer", "way", "groups", "ms", "tokens/s", "local ms", "comm ms", "waiting ms", "messages", "bytes",
-                   "collectives", "their bytes", "formula", "peak"});
+  TextTable table({"layer", "way", "groups", "ms", "tokens/s", "local ms", "comm ms", "waiting ms", "messages",
+                   "bytes", "collectives", "their bytes", "formula", "peak"});
   for (const std::string& layer : o.layers) {
     const Plan plan = ttr::plan(layer, {o.batch, o.heads, 0, o.key_dim, o.value_dim > 0 ? o.value_dim : o.key_dim});
     const std::vector<mpi::Way> ways = mpi::Split::ways(plan);
@@ -212,15 +244,28 @@ int run_bench_mpi(const MpiBenchOptions& given) {
                  ms(row.communication), ms(row.waiting), fmt::format("{}", row.counted.messages),
                  fmt::format("{}", row.counted.bytes), fmt::format("{}", row.counted.collectives),
                  fmt::format("{}", row.counted.collective_bytes),
-                 row.expected.messages < 0 ? "-" : row.agrees() ? "equal" : "DIFFERS", short_bytes(row.peak)});
+                 row.expected.messages < 0 ? "-"
+                 : row.agrees()            ? "equal"
+                                           : "DIFFERS",
+                 short_bytes(row.peak)});
     }
   }
   if (ranks().first()) {
     if (o.json)
-      fmt::print("{}\n", Json::object().set("ranks", ranks().count()).set("cases", all).dump());
-    else
-      fmt::print("{} ranks, {} tokens, {} heads of {} x {}, {}\n{}", ranks().count(), o.time, o.heads, o.key_dim,
-                 o.value_dim > 0 ? o.value_dim : o.key_dim, o.pass, table.text());
+      fmt::print("{}\n", Json::object()
+                             .set("ranks", ranks().count())
+                             .set("latency", network.latency)
+                             .set("bytes_per_second", network.rate)
+                             .set("cases", all)
+                             .dump());
+    else {
+      fmt::print("{} ranks, {} tokens, {} heads of {} x {}, {}\n", ranks().count(), o.time, o.heads, o.key_dim,
+                 o.value_dim > 0 ? o.value_dim : o.key_dim, o.pass);
+      if (ranks().count() > 1)
+        fmt::print("from rank 0 to rank 1: latency {} us, {} GB/s\n", short_number(1e6 * network.latency),
+                   short_number(1e-9 * network.rate));
+      fmt::print("{}", table.text());
+    }
   }
   return agree ? 0 : 1;
 }

@@ -519,7 +519,8 @@ struct BenchVerb {
  private:
   void declare_mpi() {
     mpi_command = command->add_subcommand(
-        "mpi", "A sequence on the ranks of `mpirun -n N ttr bench mpi`: time, messages and bytes against the formula");
+        "mpi",
+        "A sequence on the ranks of `mpirun -n N ttr bench mpi`: time, messages and bytes against the formula");
     const auto number = [&](const char* name, auto& value, const char* meaning) {
       mpi_command->add_option(name, value, meaning)->capture_default_str();
     };

@@ -57,8 +57,8 @@ class MpiRanks : public Ranks {
     std::size_t sum = 0;
     for (const std::size_t size : bytes) sizes.push_back(number(size)), places.push_back(number(sum)), sum += size;
     MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Iallgatherv(mine, sizes[static_cast<std::size_t>(rank_)], MPI_BYTE, all, sizes.data(), places.data(), MPI_BYTE,
-                    comm_, &request);
+    MPI_Iallgatherv(mine, sizes[static_cast<std::size_t>(rank_)], MPI_BYTE, all, sizes.data(), places.data(),
+                    MPI_BYTE, comm_, &request);
     complete(request);
   }
   void exchange(const void* mine, std::span<const std::size_t> bytes, void* all) override {
@@ -92,8 +92,9 @@ class MpiRanks : public Ranks {
 
   static int number(std::size_t bytes) {
     if (bytes > INT_MAX)
-      throw Error("a message of " + std::to_string(bytes) + " bytes is more than MPI takes at once; the model is too "
-                  "large for this number of ranks",
+      throw Error("a message of " + std::to_string(bytes) +
+                      " bytes is more than MPI takes at once; the model is too "
+                      "large for this number of ranks",
                   "mpirun");
     return static_cast<int>(bytes);
   }

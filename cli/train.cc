@@ -63,9 +63,10 @@ class Run {
         o.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_.here());
       ranks_.last_words = [this] {
         return saved_step_ < 0 ? std::string("there is no checkpoint to go on from")
-                               : fmt::format("the last checkpoint is {}/checkpoint.safetensors, of step {}: --resume "
-                                             "goes on from it, on any number of ranks",
-                                             record_.options.out, saved_step_);
+                               : fmt::format(
+                                     "the last checkpoint is {}/checkpoint.safetensors, of step {}: --resume "
+                                     "goes on from it, on any number of ranks",
+                                     record_.options.out, saved_step_);
       };
     }
     if (!found.empty()) take_up(found);
@@ -232,7 +233,8 @@ class Run {
       const model::Measure measure =
           shared_ ? shared_->gradient(examples, mine) : session_->gradient(examples.batch());
       const double since_saved = shared_ ? shared_->given().front() : mine;
-      if (shared_) stops_ = std::any_of(shared_->given().begin(), shared_->given().end(), [](double x) { return x < 0; });
+      if (shared_)
+        stops_ = std::any_of(shared_->given().begin(), shared_->given().end(), [](double x) { return x < 0; });
       const double length = !std::isfinite(measure.loss) ? measure.loss
                             : shared_                    ? shared_->step()
                                                          : optimiser_->step(model_->values(), session_->gradients());

@@ -68,10 +68,11 @@ SharedSteps::SharedSteps(Ranks& ranks, model::Model<float>& model, const model::
     : ranks_(ranks), model_(model), reproducible_(reproducible), threads_(threads) {
   const int rank = ranks.rank(), count = ranks.count();
   if (batch < count)
-    throw Error(fmt::format("--batch is {} and there are {} ranks; every rank needs a sequence of its own: take fewer "
-                            "ranks, or a larger batch",
-                            batch, count),
-                "--batch");
+    throw Error(
+        fmt::format("--batch is {} and there are {} ranks; every rank needs a sequence of its own: take fewer "
+                    "ranks, or a larger batch",
+                    batch, count),
+        "--batch");
   first_ = static_cast<int>(std::int64_t{batch} * rank / count);
   rows_ = static_cast<int>(std::int64_t{batch} * (rank + 1) / count) - first_;
   const auto parameters = model.parameters();

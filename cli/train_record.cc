@@ -76,14 +76,14 @@ std::map<std::string, std::string> TrainRecord::notes() const {
   }
   for (const Point& p : curve) points += line(p.step, p.loss);
   std::map<std::string, std::string> all = {
-          {"task", options.task},
-          {"run", line(options.batch, options.seed, options.every, options.judged)},
-          {"rows", tests},
-          {"accuracies", more},
-          {"logit_bounds", bounds},
-          {"curve", points},
-          {"sums", line(since_test.sum, since_test.count, since_point.sum, since_point.count)},
-          {"clock", line(seconds, train_seconds, tokens)}};
+      {"task", options.task},
+      {"run", line(options.batch, options.seed, options.every, options.judged)},
+      {"rows", tests},
+      {"accuracies", more},
+      {"logit_bounds", bounds},
+      {"curve", points},
+      {"sums", line(since_test.sum, since_test.count, since_point.sum, since_point.count)},
+      {"clock", line(seconds, train_seconds, tokens)}};
   if (options.reproducible) all["reproducible"] = "yes";
   return all;
 }

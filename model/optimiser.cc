@@ -426,7 +426,8 @@ struct TTR_HIDDEN Optimiser<T>::Body {
 };
 
 template <class T>
-Optimiser<T>::Optimiser(std::span<const Parameter> parameters, const OptimiserConfig& config, int threads, bool part) {
+Optimiser<T>::Optimiser(std::span<const Parameter> parameters, const OptimiserConfig& config, int threads,
+                        bool part) {
   check_optimiser(config);
   body_ = std::make_unique<Body>(parameters, config, threads, part);
 }

@@ -26,10 +26,27 @@ bool has_form(const Plan& plan, Form form) {
   return form == Form::best || std::find(plan.forms().begin(), plan.forms().end(), form) != plan.forms().end();
 }
 
-// Groups of a relay: four per rank keep a pipeline of as many stages four fifths busy.
+// What a forward of a relay is expected to take, in units of a forward of a piece: more groups fill the ranks sooner, and
+// heads that are taken out of rows of several are slower to read (measured: 1.75 of the time for rows of 256 bytes).
+double relay_cost(const Plan& plan, const Groups& groups, int ranks) {
+  const double bytes = static_cast<double>(size_of(plan.options().type)) * groups.shape.heads *
+                       std::min(plan.body()->key_width, plan.body()->value_width);
+  const double slower = groups.by_heads > 1 ? 1 + 0.75 * (256 / bytes) * (256 / bytes) : 1;
+  return slower * (groups.count() + ranks - 1) / groups.count();
+}
+
 Groups groups_of(const Plan& plan, int ranks, int wanted) {
   if (plan.options().rewind > 0) return Groups::of(plan.shape(), 1, false);
-  return Groups::of(plan.shape(), wanted > 0 ? wanted : ranks == 1 ? 1 : 4 * ranks, heads_part(plan));
+  const bool heads = heads_part(plan);
+  if (wanted > 0) return Groups::of(plan.shape(), wanted, heads);
+  Groups best = Groups::of(plan.shape(), 1, false);
+  if (ranks == 1) return best;
+  for (int count = 2; count <= 8 * ranks; ++count) {
+    const Groups one = Groups::of(plan.shape(), count, heads);
+    if (relay_cost(plan, one, ranks) < relay_cost(plan, best, ranks)) best = one;
+    if (one.count() < count) break;  // there are no more
+  }
+  return best;
 }
 
 Plan plan_of_group(const Plan& plan, const Groups& groups) {
@@ -90,11 +107,12 @@ Split::Body::Body(const Plan& p, MPI_Comm comm, const Settings& s)
   if (settings.way == Way::scan || settings.way == Way::best) maps = Maps::of(plan);
   way = settings.way;
   if (way == Way::best) {
-    // In units of one forward of a piece (docs/scaling.md): a relay of P ranks and G groups takes (G + P - 1) / G, a scan
-    // two, and for the map as much again for every V columns that it has.
-    const double ranks = channel.ranks(), count = groups.count(), columns = plan.shape().value_dim;
-    const double relay = (count + ranks - 1) / count;
-    const double map = maps && maps->dense() ? plan.body()->key_width / columns : 0.1;
+    // In the same units (docs/scaling.md) a scan takes two, and of three ranks and more the map: as much again for every
+    // V columns that it has.
+    const double relay = relay_cost(plan, groups, channel.ranks());
+    const double map = channel.ranks() < 3     ? 0
+                       : maps && maps->dense() ? static_cast<double>(plan.body()->key_width) / plan.shape().value_dim
+                                               : 0.1;
     way = maps && relay > 2 + map ? Way::scan : Way::relay;
     if (way == Way::relay) maps.reset();
   }

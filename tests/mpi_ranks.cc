@@ -221,7 +221,8 @@ struct Small {
   Small(const std::string& layer, int tokens, const Shape& shape = {1, 2, 2, 4, 3})
       : plan(ttr::plan(layer, shape)), numbers(4096, 0.1f), o(4096), state(1 << 16) {
     for (const InputInfo& info : plan.inputs())
-      in[info.name] = cli::dense_tensor<ConstTensor>(plan, static_cast<const float*>(numbers.data()), info.shape, tokens);
+      in[info.name] =
+          cli::dense_tensor<ConstTensor>(plan, static_cast<const float*>(numbers.data()), info.shape, tokens);
     for (const InputInfo& info : plan.outputs())
       out[info.name] = cli::dense_tensor<Tensor>(plan, o.data(), info.shape, tokens);
     EXPECT_EQ(plan.reset(of_state()), Status::ok);
@@ -230,7 +231,8 @@ struct Small {
 };
 
 void expect_words(const std::string& sentence, std::initializer_list<const char*> words) {
-  for (const char* word : words) EXPECT_NE(sentence.find(word), std::string::npos) << word << " is not in: " << sentence;
+  for (const char* word : words)
+    EXPECT_NE(sentence.find(word), std::string::npos) << word << " is not in: " << sentence;
 }
 
 TEST(RankChecks, PlansThatDiffer) {
@@ -277,6 +279,11 @@ TEST(RankChecks, WaysAndFormsThatAreNotThere) {
 TEST(RankChecks, CommunicatorsThatAreGone) {
   const Plan plan = ttr::plan("gla", {1, 2, 2, 4, 3});
   expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_NULL); }), {"MPI_COMM_NULL"});
+  MPI_Comm own = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &own);
+  const MPI_Comm copy = own;
+  MPI_Comm_free(&own);
+  expect_words(sentence_of([&] { mpi::Split(plan, copy); }), {"the communicator is of no use", "freed"});
 }
 
 TEST(RankChecks, ThreadsWithoutSupport) {
@@ -289,9 +296,9 @@ TEST(RankChecks, ThreadsWithoutSupport) {
 
 // What is known of the table of maps: a family that loses its row fails here.
 TEST(RankWays, LayersWithMaps) {
-  for (const char* name : {"linear-attention", "based", "retnet", "mamba-2", "gla", "rwkv-6", "mamba-1", "hgrn", "rg-lru",
-                           "deltanet", "gated-deltanet", "kda", "rwkv-7", "momentum-deltanet", "deltaproduct", "mesanet",
-                           "rebased", "longhorn"}) {
+  for (const char* name :
+       {"linear-attention", "based", "retnet", "mamba-2", "gla", "rwkv-6", "mamba-1", "hgrn", "rg-lru", "deltanet",
+        "gated-deltanet", "kda", "rwkv-7", "momentum-deltanet", "deltaproduct", "mesanet", "rebased", "longhorn"}) {
     const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 6}));
     EXPECT_NE(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << name;
   }
