@@ -337,7 +337,7 @@ Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, std::byt
       form == Form::best || std::find(b.maker.forms().begin(), b.maker.forms().end(), form) != b.maker.forms().end();
   if (!has) form = Form::best;
   const Footprint room = b.maker.footprint(tokens, form);
-  b.work.resize(std::max({b.work.size(), room.workspace, room.backward}));
+  b.work.resize(std::max(b.work.size(), x.n > 0 ? room.workspace : room.backward));
   const Workspace work{b.work.data(), b.work.size()};
   Status status = b.maker.zero(b.of(b.state));
   if (status != Status::ok) return status;

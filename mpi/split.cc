@@ -112,7 +112,7 @@ Split::Body::Body(const Plan& p, MPI_Comm comm, const Settings& s)
     const double relay = relay_cost(plan, groups, channel.ranks());
     const double map = channel.ranks() < 3     ? 0
                        : maps && maps->dense() ? static_cast<double>(plan.body()->key_width) / plan.shape().value_dim
-                                               : 0.1;
+                                               : 0.5;
     way = maps && relay > 2 + map ? Way::scan : Way::relay;
     if (way == Way::relay) maps.reset();
   }
