@@ -25,10 +25,13 @@ int main(int argc, char** argv) {
     ttr::mpi::Split split(plan, MPI_COMM_WORLD);
 
     // Tokens of this rank; a real program would read them.
+    // Keys have length 1: the delta rule diverges with longer ones.
+    const double size = std::sqrt(2.0 / K);
     const auto wave = [&](std::size_t width, double speed) {
       std::vector<float> x(static_cast<std::size_t>(T) * width);
       for (std::size_t i = 0; i < x.size(); ++i)
-        x[i] = static_cast<float>(std::sin(speed * static_cast<double>(static_cast<std::size_t>(first) * width + i)));
+        x[i] = static_cast<float>(size *
+                                  std::sin(speed * static_cast<double>(static_cast<std::size_t>(first) * width + i)));
       return x;
     };
     std::vector<float> q = wave(H * K, 0.7), k = wave(H * K, 1.3), v = wave(H * V, 0.2), o(v.size());
