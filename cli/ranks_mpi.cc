@@ -104,8 +104,8 @@ class MpiRanks : public Ranks {
       int done = 0;
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       if (done) return;
-      if (tries < 200) continue;
-      if (tries < 2000) sched_yield();
+      if (tries < 100) continue;
+      if (tries < 400) sched_yield();
       else std::this_thread::sleep_for(std::chrono::microseconds(50));
       if (tries % 256 == 0) look();
     }

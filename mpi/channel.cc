@@ -99,8 +99,8 @@ void Channel::wait(MPI_Request& request, const std::string& what, double* clock)
     int done = 0;
     check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done) return;
-    if (tries < 200) continue;
-    if (tries < 2000) sched_yield();
+    if (tries < 100) continue;
+    if (tries < 400) sched_yield();
     else std::this_thread::sleep_for(std::chrono::microseconds(50));
     if (tries % 64 == 0 &&
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > patience_) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mpi/ring.h"
 #include "mpi/split_body.h"
 #include "plan/pipeline.h"
 
@@ -66,7 +67,7 @@ std::string complaint_of(const Plan& plan, const Settings& settings) {
   if (settings.way != Way::best && std::find(ways.begin(), ways.end(), settings.way) == ways.end())
     return plan.name() + " cannot be split by the way '" + std::string(to_string(settings.way)) + "': " +
            (settings.way == Way::scan ? "its state is not an affine function of the state before that ttr knows"
-                                      : "its state is not made of its last tokens alone") +
+                                      : "it is not softmax attention of its inputs as they are") +
            "; relay is there for every layer";
   return {};
 }
@@ -81,6 +82,8 @@ std::string_view to_string(Way way) noexcept {
       return "relay";
     case Way::scan:
       return "scan";
+    case Way::ring:
+      return "ring";
   }
   return "?";
 }
@@ -90,6 +93,7 @@ std::vector<Way> Split::ways(const Plan& plan) {
   int started = 0;
   MPI_Initialized(&started);
   if (started && Maps::of(plan)) all.push_back(Way::scan);
+  if (rings(plan)) all.push_back(Way::ring);
   return all;
 }
 
@@ -148,6 +152,8 @@ void Split::Body::note(Status status, const std::function<std::string()>& senten
 std::size_t Split::state_bytes(std::int64_t time, std::int64_t kept) const {
   if (!body_->grows) return body_->bytes_of(body_->plan, std::max<std::int64_t>(time, 1));
   const std::vector<std::int64_t> all = body_->channel.all_of({&time, 1});
+  if (body_->way == Way::ring)
+    return body_->bytes_of(body_->plan, std::max<std::int64_t>(time + (rank() ? 0 : kept), 1));
   std::int64_t sum = kept;
   for (int r = 0; r <= rank(); ++r) sum += all[static_cast<std::size_t>(r)];
   return body_->bytes_of(body_->plan, std::max<std::int64_t>(sum, 1));
@@ -208,7 +214,10 @@ void Split::forward(const Inputs& inputs, State state, const Outputs& outputs, S
   if (has_state && !state.data) complaint = "forward needs a state";
   Piece piece = b.open(inputs, rank() == 0 ? state : State{}, "forward", complaint);
   if (has_state) {
-    const std::size_t bytes = b.bytes_of(b.plan, b.grows ? piece.room(rank()) : 1);
+    const bool own = b.way == Way::ring;  // the pairs of the piece alone
+    const std::size_t bytes = b.bytes_of(b.plan, !b.grows ? 1
+                                                 : own    ? piece.tokens + (rank() ? 0 : piece.kept)
+                                                          : piece.room(rank()));
     if (b.grows || start.data) {
       if (state.bytes < bytes)
         complaint = "the state has " + std::to_string(state.bytes) + " bytes; it needs " + std::to_string(bytes) +
@@ -216,7 +225,8 @@ void Split::forward(const Inputs& inputs, State state, const Outputs& outputs, S
       if (start.data && start.bytes < state.bytes) complaint = "start has fewer bytes than the state";
       b.channel.agree(complaint);
     }
-    if (b.way == Way::scan) b.scan_forward(piece, inputs, state, outputs, start);
+    if (own) b.ring_forward(piece, inputs, state, outputs, start);
+    else if (b.way == Way::scan) b.scan_forward(piece, inputs, state, outputs, start);
     else b.relay_forward(piece, inputs, state, outputs, start);
   } else {  // nothing is handed on
     Inputs local = inputs;
@@ -239,6 +249,8 @@ void Split::backward(const Inputs& inputs, ConstState start, const Inputs& d_out
   if (has_state && !start.data)
     complaint = "backward needs the state at the beginning of the piece, which forward leaves in `start`";
   if (d_final.data && rank() + 1 < ranks()) complaint = "d_final is given by the last rank alone";
+  if (d_final.data && b.way == Way::ring)
+    complaint = "the way 'ring' takes no gradient of the final state, whose pairs lie on all ranks; take 'relay'";
   std::string call = "backward";
   for (const std::string_view name : d_inputs.names()) call += " " + std::string(name);
   const State first{const_cast<void*>(start.data), start.bytes};  // only read
@@ -252,6 +264,8 @@ void Split::backward(const Inputs& inputs, ConstState start, const Inputs& d_out
     const Stopwatch stopwatch(b.channel.counts.local);
     b.note(b.plan.backward(local, start, d_outputs, {}, d_inputs, {}, work, b.settings.form, Gradients::add),
            [&] { return b.plan.diagnose(local, start, d_outputs, {}, d_inputs, {}, work, b.settings.form); });
+  } else if (b.way == Way::ring) {
+    b.ring_backward(piece, inputs, start, d_outputs, d_inputs, d_initial);
   } else if (b.way == Way::scan) {
     b.scan_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
   } else {

@@ -40,6 +40,9 @@ struct Split::Body {
   void scan_forward(const Piece&, const Inputs&, State state, const Outputs&, State start);
   void scan_backward(const Piece&, const Inputs&, ConstState start, const Inputs& d_outputs, ConstState d_final,
                      const Outputs& d_inputs, State d_initial);
+  void ring_forward(const Piece&, const Inputs&, State state, const Outputs&, State start);
+  void ring_backward(const Piece&, const Inputs&, ConstState start, const Inputs& d_outputs, const Outputs& d_inputs,
+                     State d_initial);
   // Gradients of inputs without time are sums over ranks.
   void sum_gradients(const Outputs& d_inputs);
 

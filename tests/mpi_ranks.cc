@@ -28,6 +28,7 @@ std::vector<std::int64_t> cuts_of(std::int64_t time, int ranks, int pattern) {
   std::vector<std::int64_t> cuts = {0};
   int total = 0, sum = 0;
   for (int r = 0; r < ranks; ++r) total += weights[pattern][r % 7];
+  total = std::max(total, 1);
   for (int r = 0; r < ranks; ++r) {
     sum += weights[pattern][r % 7];
     cuts.push_back(time * sum / total);
@@ -102,15 +103,24 @@ Result split_run(const Problem& p, const std::vector<std::int64_t>& cuts, const 
     EXPECT_EQ(p.plan.reset(state_of(state)), Status::ok);
   }
   split.forward(in, state_of(state), out, state_of(start));
-  split.backward(in, state_of(start), d_out, rank == last ? ConstState(state_of(d_final)) : ConstState(), d_in,
+  const bool final_too = rank == last && settings.way != mpi::Way::ring;
+  split.backward(in, state_of(start), d_out, final_too ? ConstState(state_of(d_final)) : ConstState(), d_in,
                  state_of(d_initial));
   for (const InputInfo& info : p.plan.outputs())
     r.outputs.merge(numbers_of(written.at(info.name).tensor(), info.shape, begin, end, pairs, info.name));
   for (const InputInfo& info : p.plan.inputs())
     if (info.differentiable)
       r.d_inputs.merge(numbers_of(written.at("d " + info.name).tensor(), info.shape, begin, end, pairs, info.name));
-  if (rank == last) r.state = parts_of(p.plan, state);
+  if (rank == last && settings.way != mpi::Way::ring) r.state = parts_of(p.plan, state);
   if (rank == 0) r.d_state = parts_of(p.plan, d_initial);
+  if (settings.way == mpi::Way::ring)  // the pairs of the piece, and before the first those of the initial state
+    for (int n = 0; n < p.plan.shape().batch; ++n) {
+      const std::int64_t from = p.cu.empty() ? 0 : p.cu[static_cast<std::size_t>(n)],
+                         to = p.cu.empty() ? p.time : p.cu[static_cast<std::size_t>(n) + 1];
+      const std::int64_t own = std::max<std::int64_t>(0, std::min(to, end) - std::max(from, begin));
+      StateMemory initial = p.initial;
+      EXPECT_EQ(p.plan.tokens_kept(state_of(state), n), own + (rank ? 0 : p.plan.tokens_kept(state_of(initial), n)));
+    }
   return r;
 }
 
@@ -179,6 +189,7 @@ TEST_P(EveryLayerOnRanks, IsOneProcess) {
     expect_ok(whole, Form::best);
     const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), packed ? 1 : 0);
     for (const mpi::Way way : mpi::Split::ways(plan)) {
+      if (way == mpi::Way::ring) continue;  // below
       mpi::Settings settings;
       settings.way = way, settings.patience = 60;
       const std::string what = std::string(to_string(way)) + (packed ? ", packed" : "");
@@ -191,6 +202,34 @@ TEST_P(EveryLayerOnRanks, IsOneProcess) {
       EXPECT_TRUE(same_bits(pieces.gradients(), again.gradients())) << what;
     }
   }
+}
+
+// The ring has no gradient of the final state.
+TEST(RingOfBlocks, IsOneProcess) {
+  for (const Type type : {Type::f64, Type::f32})
+    for (const bool packed : {false, true}) {
+      Options options;
+      options.type = type;
+      const Plan plan = ttr::plan("softmax-attention", {packed ? 3 : 2, 4, 2, K, V}, options);
+      const std::int64_t time = packed ? 35 : 32;
+      Problem p = packed ? bare(plan, time, {0, 5, 6, time}, time + 2, 1) : bare(plan, time, {}, time + 2, 1);
+      advance(p, packed ? bare(plan, 6, {0, 2, 4, 6}, 1, 2) : bare(plan, 2, {}, 1, 2));
+      EXPECT_EQ(plan.zero(state_of(p.d_final)), Status::ok);
+      Result whole = run(p, Form::best);
+      whole.state.clear();
+      const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), packed ? 1 : 0);
+      mpi::Settings settings;
+      settings.way = mpi::Way::ring, settings.patience = 60;
+      Result pieces = split_run(p, cuts, settings);
+      pieces.d_state.erase("kept"), whole.d_state.erase("kept");  // counts are no gradients
+      pieces.d_state.erase("tokens"), whole.d_state.erase("tokens");
+      expect_piece(p, pieces, whole, cuts, 10 * form_tolerance(type), 10 * form_gradient_tolerance(type),
+                   packed ? "ring, packed" : "ring");
+      Result again = split_run(p, cuts, settings);
+      again.d_state.erase("kept"), again.d_state.erase("tokens");
+      EXPECT_TRUE(same_bits(pieces.values(), again.values()));
+      EXPECT_TRUE(same_bits(pieces.gradients(), again.gradients()));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryLayerOnRanks, ::testing::ValuesIn(subjects(K)), [](const auto& test) {

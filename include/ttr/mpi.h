@@ -20,6 +20,8 @@
 //            different groups at a time. Every causal layer; no work is done twice
 //   scan     every rank makes the map of its piece, start to end, and its end from nothing; MPI_Exscan composes them; then
 //            it runs from its own start. Layers that are affine in their state; work is done twice, but nobody waits
+//   ring     softmax attention: keys and values come by block after block. The state is divided as well: that of a rank keeps
+//            the pairs of its own piece (rank 0: and those before). Only if asked for; not with d_final
 //
 // Errors are ttr::Error with the same sentence on every rank, and a rank that waits longer than Settings::patience says
 // for whom. After an Error a Split is of no use. One thread at a time may use a Split, the one that may call MPI.
@@ -40,7 +42,7 @@
 
 namespace ttr::mpi {
 
-enum class Way { best, relay, scan };
+enum class Way { best, relay, scan, ring };
 std::string_view to_string(Way) noexcept;
 
 struct Settings {
@@ -88,8 +90,9 @@ class Split {
   const Counts& counts() const noexcept;
   void reset_counts() noexcept;
 
- private:
   struct Body;
+
+ private:
   std::unique_ptr<Body> body_;
 };
 
