@@ -232,7 +232,9 @@ int run_bench_mpi(const MpiBenchOptions& given) {
       mpi::Way way = mpi::Way::best;
       if (name == "relay") way = mpi::Way::relay;
       else if (name == "scan") way = mpi::Way::scan;
-      else if (name != "best") throw Error("there is no way '" + name + "'; there are relay, scan and best", "--way");
+      else if (name == "ring") way = mpi::Way::ring;
+      else if (name != "best")
+        throw Error("there is no way '" + name + "'; there are relay, scan, ring and best", "--way");
       if (way != mpi::Way::best && std::find(ways.begin(), ways.end(), way) == ways.end()) continue;
       const Row row = measure(o, layer, plan, way);
       if (interrupted()) return 128 + interrupted();
