@@ -115,6 +115,7 @@ class Ring {
     go_round(tag, [&](int j, Block<T>& block) {
       AttentionProblem<T> p = problem(j, block);
       p.o = outputs(of_block), p.lse = scalars(lse_of_block);
+      const Stopwatch stopwatch(b.channel.counts.local);
       note(attention::forward(p, simd_of_plan<T>(plan), work(p, false)));
       merge();
     });
@@ -137,7 +138,10 @@ class Ring {
       } else {
         one.d_past_k = gradient.k(), one.d_past_v = gradient.v();
       }
-      note(attention::backward(p, one, simd_of_plan<T>(plan), work(p, true)));
+      {
+        const Stopwatch stopwatch(b.channel.counts.local);
+        note(attention::backward(p, one, simd_of_plan<T>(plan), work(p, true)));
+      }
       if (j == rank) own = std::move(gradient);
       else b.channel.send(std::move(gradient.bytes), j, tag + last + 1);
     });
@@ -291,7 +295,6 @@ void Split::Body::ring_forward(const Piece& piece, const Inputs& inputs, State s
     note(plan.reset(start), [] { return std::string("start cannot be reset"); });
     note(plan.grow(state, start), [] { return std::string("start is too small"); });
   }
-  const Stopwatch stopwatch(channel.counts.local);
   if (plan.options().type == Type::f64) forward_typed<double>(*this, piece, inputs, state, outputs);
   else forward_typed<float>(*this, piece, inputs, state, outputs);
 }
@@ -300,7 +303,6 @@ void Split::Body::ring_backward(const Piece& piece, const Inputs& inputs, ConstS
                                 const Outputs& d_inputs, State d_initial) {
   const State first{const_cast<void*>(start.data), start.bytes};  // only read
   if (d_initial.data) note(plan.zero(d_initial), [] { return std::string("d_initial is too small"); });
-  const Stopwatch stopwatch(channel.counts.local);
   const auto run = [&]<class T>(T) {
     Ring<T> ring(*this, piece, inputs, first);
     ring.forward(0);

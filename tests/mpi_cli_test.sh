@@ -92,5 +92,7 @@ for count in 1 2 4; do
 done
 ranks 3 "$ttr" bench mpi gated-deltanet --quick --batch 6 --groups 3 --json > bench.json 2> bench.err
 check "counts with sequences in groups: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 2
+ranks 3 "$ttr" bench mpi softmax-attention --way ring --quick --pass both --time 100 --json > bench.json 2> bench.err
+check "counts of a ring: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 1
 
 if [ "$failures" -gt 0 ]; then echo "$failures failed"; exit 1; fi
