@@ -45,7 +45,7 @@ void check_mpi(MPI_Comm comm, bool threads) {
 
 }  // namespace
 
-Channel::Channel(MPI_Comm comm, double patience, bool threads) : patience_(patience) {
+Channel::Channel(MPI_Comm comm, double seconds, bool threads) : patience(seconds) {
   check_mpi(comm, threads);
   if (!(patience > 0)) throw Error("patience is not a positive number of seconds", "settings.patience");
   // A handle that was freed through a copy of it is noticed by MPI itself, which would end the program.
@@ -103,9 +103,9 @@ void Channel::wait(MPI_Request& request, const std::string& what, double* clock)
     if (tries < 400) sched_yield();
     else std::this_thread::sleep_for(std::chrono::microseconds(50));
     if (tries % 64 == 0 &&
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > patience_) {
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > patience) {
       throw Error(
-          "rank " + std::to_string(rank_) + " has waited " + std::to_string(static_cast<int>(patience_)) +
+          "rank " + std::to_string(rank_) + " has waited " + std::to_string(static_cast<int>(patience)) +
               " seconds for " + what +
               "; does every rank make the same calls, and is it alive? (Settings::patience says how long to wait)",
           "comm");

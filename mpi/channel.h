@@ -85,6 +85,7 @@ class Channel {
   std::vector<std::byte> exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
 
   Counts counts;
+  double patience;  // seconds to wait for another rank
 
  private:
   void wait(MPI_Request&, const std::string& what, double* clock);
@@ -94,7 +95,6 @@ class Channel {
 
   MPI_Comm comm_ = MPI_COMM_NULL, reversed_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
-  double patience_;
   struct Letter {
     std::vector<std::byte> bytes;
     MPI_Request request;

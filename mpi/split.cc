@@ -131,6 +131,7 @@ int Split::rank() const noexcept { return body_->channel.rank(); }
 int Split::ranks() const noexcept { return body_->channel.ranks(); }
 Way Split::way() const noexcept { return body_->way; }
 int Split::groups() const noexcept { return body_->groups.count(); }
+void Split::set_patience(double seconds) noexcept { body_->channel.patience = seconds; }
 const Counts& Split::counts() const noexcept { return body_->channel.counts; }
 void Split::reset_counts() noexcept { body_->channel.counts = {}; }
 

@@ -346,10 +346,11 @@ TEST(RankWays, LayersWithMaps) {
   }
 }
 
-// The last test: a rank that does not come. The others say for what they have waited, and nobody hangs.
-TEST(RankLast, WhoDoesNotComeIsWaitedForOnlySoLong) {
+// A rank that does not come: the others say for what they have waited, and nobody hangs.
+TEST(RankPatience, WhoDoesNotComeIsWaitedForOnlySoLong) {
   Small call("gla", 2);
-  mpi::Split split(call.plan, MPI_COMM_WORLD, {.patience = 0.3});
+  mpi::Split split(call.plan, MPI_COMM_WORLD);
+  split.set_patience(0.2);
   const std::string sentence =
       rank_of_world() == 0 ? "" : sentence_of([&] { split.forward(call.in, call.of_state(), call.out); });
   MPI_Barrier(MPI_COMM_WORLD);

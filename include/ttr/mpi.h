@@ -87,6 +87,9 @@ class Split {
   void backward(const Inputs&, ConstState start, const Inputs& d_outputs, ConstState d_final, const Outputs& d_inputs,
                 State d_initial = {});
 
+  /// Settings::patience from now on.
+  void set_patience(double seconds) noexcept;
+
   const Counts& counts() const noexcept;
   void reset_counts() noexcept;
 
