@@ -466,6 +466,7 @@ void save_when_wanted(Server& server) {
 
 void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at, int threads) {
   std::vector<std::unique_ptr<Worker>> workers;
+  workers.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) workers.push_back(std::make_unique<Worker>());
   std::shared_ptr<Listener> listener;
   try {
