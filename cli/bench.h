@@ -15,6 +15,7 @@ struct BenchOptions {
   std::vector<std::string> dtypes = {"f32"};      // f32, f64, bf16, f16
   std::vector<int> key_dims = {64}, value_dims;   // value_dims empty: as key_dims
   std::vector<int> heads = {8}, threads;          // threads empty: 1, and all of the machine
+  std::vector<int> key_heads = {0};               // 0: as heads
   std::vector<std::int64_t> times = {4096};
   std::vector<std::string> gates = {"gentle"};  // bench_gates.h
   int runs = 7;

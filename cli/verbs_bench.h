@@ -38,6 +38,8 @@ struct BenchVerb : Verb {
     list("--key-dim", speed.key_dims, "key_dim");
     list("--value-dim", speed.value_dims, "value_dim (default: the same as key_dim)");
     list("--heads", speed.heads, "heads");
+    list("--key-heads", speed.key_heads,
+         "heads of keys (0: as many as heads; pairs that do not divide are left out)");
     list("--gates", speed.gates,
          "gentle, mixed (uniform in [-8, 0]), strong (-5), channel, token (one in 64), a number or a .safetensors "
          "file");
