@@ -33,7 +33,6 @@ struct LanguageModel<T>::Body {
     for (const auto& [key, value] : o.settings) overrides.set(key, read_value(value));
     const Architecture& architecture = build_graph(weights, overrides, graph);
     const int count = o.threads == 0 ? threads::available() : o.threads;
-    threads::prepare(count);
     network = std::make_unique<Network<T>>(graph, count, o.piece, o.context, o.rewind);
     tokenizer =
         o.tokenizer.empty() ? tokenizer_of(weights, static_cast<int>(graph.head.out)) : open_tokenizer(o.tokenizer);
@@ -46,6 +45,13 @@ struct LanguageModel<T>::Body {
       about.parameters += weight.numbers(), ++about.types[weight.dtype];
     about.weight_bytes = weights.bytes(), about.state_bytes = network->memory_bytes();
     about.workspace_bytes = network->workspace_bytes();
+    about.token_bytes = static_cast<std::size_t>(graph.head.bytes());
+    about.head_products = graph.head.out * graph.head.in;
+    for (const Node& node : graph.nodes)
+      if (node.kind == Node::Kind::linear) {
+        about.token_bytes += static_cast<std::size_t>(node.matrix.bytes());
+        about.token_products += node.groups * node.matrix.out * node.matrix.in;
+      }
     about.chat_template = chat_template_of(weights);
     logits.resize(static_cast<std::size_t>(graph.head.out));
   }

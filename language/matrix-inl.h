@@ -84,58 +84,82 @@ struct DecodeQ4 {
   }
 };
 
-// y_i = row . x_i for N rows of x. The last numbers of a row that is no multiple of a step go through floats in a buffer.
-template <class Decoder, int N>
-HWY_INLINE void DotRow(Stored type, Size in, const std::byte* row, const float* x, Size ldx, float* y, Size ldy) {
+// y_ri = row_r . x_i for R rows of W, which follow each other, and N rows of x. The last numbers of a row that is no multiple of
+// a step go through floats in a buffer. What a number is does not depend on R and N.
+template <class Decoder, int R, int N>
+HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, const float* x, Size ldx, float* y,
+                        Size ldy) {
   constexpr Size L = Width<float>(), vectors = kStep / L;
   const Tag<float> d;
-  Floats sums[2][N];
-  TTR_UNROLL for (int i = 0; i < N; ++i) sums[0][i] = sums[1][i] = hn::Zero(d);
-  const auto step = [&](Size k, const auto& at, Floats factor, Floats* to, Size ld, const float* from) HWY_ATTR {
-    Floats part[N];
-    TTR_UNROLL for (int i = 0; i < N; ++i) part[i] = hn::Zero(d);
+  Floats sums[2][R][N];
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    TTR_UNROLL for (int i = 0; i < N; ++i) sums[0][r][i] = sums[1][r][i] = hn::Zero(d);
+  }
+  const auto step = [&](const auto& at, const auto& factor, auto& to, Size ld, const float* from) HWY_ATTR {
+    Floats part[R][N];
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      TTR_UNROLL for (int i = 0; i < N; ++i) part[r][i] = hn::Zero(d);
+    }
     TTR_UNROLL for (Size j = 0; j < vectors; ++j) {
-      const Floats w = at(k, j);
-      TTR_UNROLL for (int i = 0; i < N; ++i) {
-        const Floats values = hn::LoadU(d, from + i * ld + j * L);
-        if constexpr (Decoder::scaled) part[i] = j ? hn::MulAdd(w, values, part[i]) : hn::Mul(w, values);
-        else to[i] = hn::MulAdd(w, values, to[i]);
+      Floats values[N];
+      TTR_UNROLL for (int i = 0; i < N; ++i) values[i] = hn::LoadU(d, from + i * ld + j * L);
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        const Floats w = at(r, j);
+        TTR_UNROLL for (int i = 0; i < N; ++i) {
+          if constexpr (Decoder::scaled)
+            part[r][i] = j ? hn::MulAdd(w, values[i], part[r][i]) : hn::Mul(w, values[i]);
+          else to[r][i] = hn::MulAdd(w, values[i], to[r][i]);
+        }
       }
     }
-    if constexpr (Decoder::scaled) TTR_UNROLL for (int i = 0; i < N; ++i) to[i] = hn::MulAdd(factor, part[i], to[i]);
+    if constexpr (Decoder::scaled) {
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        const Floats scale = hn::Set(d, factor(r));
+        TTR_UNROLL for (int i = 0; i < N; ++i) to[r][i] = hn::MulAdd(scale, part[r][i], to[r][i]);
+      }
+    }
   };
-  const auto stored = [&](Size k, Size j) HWY_ATTR { return Decoder::at(row, k, j); };
+  const auto stored = [&](Size k, auto& to) HWY_ATTR {
+    step([&](int r, Size j) HWY_ATTR { return Decoder::at(W + r * bytes, k, j); },
+         [&](int r) HWY_ATTR { return Decoder::factor(W + r * bytes, k); }, to, ldx, x + k);
+  };
   Size k = 0;
-  for (; k + 2 * kStep <= in; k += 2 * kStep) {
-    step(k, stored, hn::Set(d, Decoder::factor(row, k)), sums[0], ldx, x + k);
-    step(k + kStep, stored, hn::Set(d, Decoder::factor(row, k + kStep)), sums[1], ldx, x + k + kStep);
-  }
+  for (; k + 2 * kStep <= in; k += 2 * kStep) stored(k, sums[0]), stored(k + kStep, sums[1]);
   if (k + kStep <= in) {
-    step(k, stored, hn::Set(d, Decoder::factor(row, k)), sums[0], ldx, x + k);
+    stored(k, sums[0]);
     k += kStep;
   }
   if (k < in) {
-    HWY_ALIGN float rest[kStep] = {};
+    HWY_ALIGN float rest[R * kStep] = {};
     HWY_ALIGN float values[N * kStep] = {};
     const Size n = in - k;
-    model::widen(type, n, row + model::row_bytes(type, k), rest);
+    for (int r = 0; r < R; ++r) model::widen(type, n, W + r * bytes + model::row_bytes(type, k), rest + r * kStep);
     for (int i = 0; i < N; ++i) std::copy_n(x + i * ldx + k, n, values + i * kStep);
-    const auto buffered = [&](Size, Size j) HWY_ATTR { return hn::LoadU(d, rest + j * L); };
-    step(k, buffered, hn::Set(d, 1.0f), sums[1], kStep, values);
+    step([&](int r, Size j) HWY_ATTR { return hn::LoadU(d, rest + r * kStep + j * L); }, [](int) { return 1.0f; },
+         sums[1], kStep, values);
   }
-  TTR_UNROLL for (int i = 0; i < N; ++i) y[i * ldy] = hn::GetLane(hn::SumOfLanes(d, hn::Add(sums[0][i], sums[1][i])));
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    TTR_UNROLL for (int i = 0; i < N; ++i) y[i * ldy + r] =
+        hn::GetLane(hn::SumOfLanes(d, hn::Add(sums[0][r][i], sums[1][r][i])));
+  }
 }
 
 template <class Decoder>
 void DotsOf(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const float* x, Size ldx,
             float* y, Size ldy) {
-  for (Size o = 0; o < out; ++o) {
-    const std::byte* const row = W + o * bytes;
+  // Rows of W together, as registers permit: sums that do not wait for each other, and fewer loads of x.
+  Size o = 0;
+  for (; o + 4 <= out; o += 4) {
+    const std::byte* const rows = W + o * bytes;
     Size i = 0;
-    for (; i + 4 <= n; i += 4) DotRow<Decoder, 4>(type, in, row, x + i * ldx, ldx, y + i * ldy + o, ldy);
-    for (; i + 2 <= n; i += 2) DotRow<Decoder, 2>(type, in, row, x + i * ldx, ldx, y + i * ldy + o, ldy);
-    for (; i < n; ++i) DotRow<Decoder, 1>(type, in, row, x + i * ldx, ldx, y + i * ldy + o, ldy);
+    for (; i + 4 <= n; i += 4)
+      for (Size r = 0; r < 4; ++r)
+        DotRows<Decoder, 1, 4>(type, in, rows + r * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o + r, ldy);
+    for (; i < n; ++i) DotRows<Decoder, 4, 1>(type, in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy);
   }
+  for (; o < out; ++o)
+    for (Size i = 0; i < n; ++i)
+      DotRows<Decoder, 1, 1>(type, in, W + o * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy);
 }
 
 // Blocks of 256 by way of floats.
@@ -149,8 +173,8 @@ inline void DotsOfLarge(Stored type, Size in, Size out, const std::byte* W, Size
       model::widen(type, 256, W + o * bytes + b * block, numbers);
       for (Size i = 0; i < n; ++i) {
         float part = 0;
-        DotRow<DecodeF32, 1>(Stored::f32, 256, reinterpret_cast<const std::byte*>(numbers), x + i * ldx + b * 256, 0,
-                             &part, 0);
+        DotRows<DecodeF32, 1, 1>(Stored::f32, 256, reinterpret_cast<const std::byte*>(numbers), 0,
+                                 x + i * ldx + b * 256, 0, &part, 0);
         y[i * ldy + o] += part;
       }
     }
