@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "language/matrix_simd.h"
 #include "simd/lanes-inl.h"
 
@@ -23,26 +24,29 @@ using model::Stored;
 using Floats = Vec<float>;
 constexpr Size kStep = 32;  // numbers of a step, whatever the type
 
-HWY_INLINE float HalfAt(const std::byte* p) {
-  const hn::CappedTag<float, 1> d;
-  const hn::Rebind<hwy::float16_t, decltype(d)> h;
-  hwy::float16_t half;
+// A half in every lane, as floats.
+HWY_INLINE Floats HalfAt(const std::byte* p) {
+  const hn::Rebind<std::uint16_t, Tag<float>> u;
+  const hn::Rebind<hwy::float16_t, Tag<float>> h;
+  std::uint16_t half;
   std::memcpy(&half, p, 2);
-  return hn::GetLane(hn::PromoteTo(d, hn::LoadU(h, &half)));
+  return hn::PromoteTo(Tag<float>(), hn::BitCast(h, hn::Set(u, half)));
 }
 
 // What follows: at(row, k, j) is the j-th vector of the step that begins with number k, times factor(row, k). Numbers have
 // no alignment in a file: they are copied where a load would want one.
 struct DecodeF32 {
   static constexpr bool scaled = false;
-  static HWY_INLINE float factor(const std::byte*, Size) { return 1; }
+  static constexpr Size bytes = 4 * kStep;  // of a step
+  static HWY_INLINE Floats factor(const std::byte*, Size) { return hn::Set(Tag<float>(), 1.0f); }
   static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
     return hn::LoadU(Tag<float>(), reinterpret_cast<const float*>(row) + k + j * Width<float>());
   }
 };
 struct DecodeF16 {
   static constexpr bool scaled = false;
-  static HWY_INLINE float factor(const std::byte*, Size) { return 1; }
+  static constexpr Size bytes = 2 * kStep;
+  static HWY_INLINE Floats factor(const std::byte*, Size) { return hn::Set(Tag<float>(), 1.0f); }
   static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
     const hn::Rebind<hwy::float16_t, Tag<float>> h;
     return hn::PromoteTo(Tag<float>(),
@@ -51,7 +55,8 @@ struct DecodeF16 {
 };
 struct DecodeBf16 {
   static constexpr bool scaled = false;
-  static HWY_INLINE float factor(const std::byte*, Size) { return 1; }
+  static constexpr Size bytes = 2 * kStep;
+  static HWY_INLINE Floats factor(const std::byte*, Size) { return hn::Set(Tag<float>(), 1.0f); }
   static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
     const hn::Rebind<std::uint16_t, Tag<float>> h;
     const hn::RebindToUnsigned<Tag<float>> u;
@@ -61,25 +66,31 @@ struct DecodeBf16 {
 };
 struct DecodeQ8 {
   static constexpr bool scaled = true;
-  static HWY_INLINE float factor(const std::byte* row, Size k) { return HalfAt(row + k / 32 * 34); }
+  static constexpr Size bytes = 34;
+  static HWY_INLINE Floats factor(const std::byte* row, Size k) { return HalfAt(row + k / 32 * 34); }
   static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
     const hn::Rebind<std::int8_t, Tag<float>> b;
     const hn::RebindToSigned<Tag<float>> s;
-    const auto bytes = reinterpret_cast<const std::int8_t*>(row + k / 32 * 34 + 2) + j * Width<float>();
-    return hn::ConvertTo(Tag<float>(), hn::PromoteTo(s, hn::LoadU(b, bytes)));
+    const auto place = reinterpret_cast<const std::int8_t*>(row + k / 32 * 34 + 2) + j * Width<float>();
+    return hn::ConvertTo(Tag<float>(), hn::PromoteTo(s, hn::LoadU(b, place)));
   }
 };
 struct DecodeQ4 {
   static constexpr bool scaled = true;
-  static HWY_INLINE float factor(const std::byte* row, Size k) { return HalfAt(row + k / 32 * 18); }
+  static constexpr Size bytes = 18;
+  static HWY_INLINE Floats factor(const std::byte* row, Size k) { return HalfAt(row + k / 32 * 18); }
   static HWY_INLINE Floats at(const std::byte* row, Size k, Size j) {
     static_assert(Width<float>() <= 16, "a vector is numbers of one half of a block");
     const hn::Rebind<std::uint8_t, Tag<float>> b;
     const hn::RebindToSigned<Tag<float>> s;
     const Size first = j * Width<float>();
-    const auto bytes = reinterpret_cast<const std::uint8_t*>(row + k / 32 * 18 + 2) + first % 16;
-    auto q = hn::PromoteTo(s, hn::LoadU(b, bytes));
+    const auto place = reinterpret_cast<const std::uint8_t*>(row + k / 32 * 18 + 2) + first % 16;
+    auto q = hn::PromoteTo(s, hn::LoadU(b, place));
     q = first < 16 ? hn::And(q, hn::Set(s, 15)) : hn::ShiftRight<4>(q);
+    if constexpr (Width<float>() == 16) {  // a table of all there are
+      HWY_ALIGN static constexpr float all[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+      return hn::TableLookupLanes(hn::Load(Tag<float>(), all), hn::IndicesFromVec(Tag<float>(), q));
+    }
     return hn::ConvertTo(Tag<float>(), hn::Sub(q, hn::Set(s, 8)));
   }
 };
@@ -97,9 +108,7 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
   }
   const auto step = [&](const auto& at, const auto& factor, auto& to, Size ld, const float* from) HWY_ATTR {
     Floats part[R][N];
-    TTR_UNROLL for (int r = 0; r < R; ++r) {
-      TTR_UNROLL for (int i = 0; i < N; ++i) part[r][i] = hn::Zero(d);
-    }
+    TTR_UNROLL for (int r = 0; r < R; ++r) { TTR_UNROLL for (int i = 0; i < N; ++i) part[r][i] = hn::Zero(d); }
     TTR_UNROLL for (Size j = 0; j < vectors; ++j) {
       Floats values[N];
       TTR_UNROLL for (int i = 0; i < N; ++i) values[i] = hn::LoadU(d, from + i * ld + j * L);
@@ -114,7 +123,7 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
     }
     if constexpr (Decoder::scaled) {
       TTR_UNROLL for (int r = 0; r < R; ++r) {
-        const Floats scale = hn::Set(d, factor(r));
+        const Floats scale = factor(r);
         TTR_UNROLL for (int i = 0; i < N; ++i) to[r][i] = hn::MulAdd(scale, part[r][i], to[r][i]);
       }
     }
@@ -123,8 +132,15 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
     step([&](int r, Size j) HWY_ATTR { return Decoder::at(W + r * bytes, k, j); },
          [&](int r) HWY_ATTR { return Decoder::factor(W + r * bytes, k); }, to, ldx, x + k);
   };
+  // Rows are short, and a processor that looks ahead begins anew with each: the rows that come next are asked for here, to
+  // lie in the second cache.
+  const std::byte* next = W + R * bytes;
+  constexpr Size read = 2 * R * Decoder::bytes;
   Size k = 0;
-  for (; k + 2 * kStep <= in; k += 2 * kStep) stored(k, sums[0]), stored(k + kStep, sums[1]);
+  for (; k + 2 * kStep <= in; k += 2 * kStep, next += read) {
+    TTR_UNROLL for (Size line = 0; line < read; line += 64) __builtin_prefetch(next + line, 0, 2);
+    stored(k, sums[0]), stored(k + kStep, sums[1]);
+  }
   if (k + kStep <= in) {
     stored(k, sums[0]);
     k += kStep;
@@ -135,8 +151,8 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
     const Size n = in - k;
     for (int r = 0; r < R; ++r) model::widen(type, n, W + r * bytes + model::row_bytes(type, k), rest + r * kStep);
     for (int i = 0; i < N; ++i) std::copy_n(x + i * ldx + k, n, values + i * kStep);
-    step([&](int r, Size j) HWY_ATTR { return hn::LoadU(d, rest + r * kStep + j * L); }, [](int) { return 1.0f; },
-         sums[1], kStep, values);
+    step([&](int r, Size j) HWY_ATTR { return hn::LoadU(d, rest + r * kStep + j * L); },
+         [&](int) HWY_ATTR { return hn::Set(d, 1.0f); }, sums[1], kStep, values);
   }
   TTR_UNROLL for (int r = 0; r < R; ++r) {
     TTR_UNROLL for (int i = 0; i < N; ++i) y[i * ldy + r] =
@@ -207,7 +223,7 @@ void WidenOf(Stored type, Size n, const std::byte* from, float* to) {
   const Tag<float> d;
   Size k = 0;
   for (; k + kStep <= n; k += kStep) {
-    const Floats factor = hn::Set(d, Decoder::factor(from, k));
+    const Floats factor = Decoder::factor(from, k);
     TTR_UNROLL for (Size j = 0; j < kStep / L; ++j) {
       Floats w = Decoder::at(from, k, j);
       if constexpr (Decoder::scaled) w = hn::Mul(factor, w);

@@ -50,6 +50,7 @@ constexpr Stored all_types[] = {Stored::f32,  Stored::f16,  Stored::bf16, Stored
                                 Stored::q4_0, Stored::q4_k, Stored::q5_k, Stored::q6_k};
 
 TEST(Language, ProductsOfEveryStoredType) {
+  Team team(2), single(1);
   for (const Stored type : all_types)
     for (const Size in : {Size{1}, Size{7}, Size{32}, Size{33}, Size{96}, Size{256}, Size{300}, Size{512}}) {
       if (in % block_numbers(type) != 0) continue;
@@ -63,9 +64,10 @@ TEST(Language, ProductsOfEveryStoredType) {
           widen(type, out * in, bytes.data(), plain.data());
           const std::vector<float> x = normal_numbers(static_cast<std::size_t>(n * in), 8);
           std::vector<float> y(static_cast<std::size_t>(n * out)), z(y.size());
-          MatrixProducts<float> products(2, in);
-          products.tokens(W, n, x.data(), in, y.data(), out);
-          products.block(W, n, x.data(), in, z.data(), out);
+          MatrixProducts<float> products(team, in);
+          const Product<float> to_y{&W, x.data(), in, y.data(), out}, to_z{&W, x.data(), in, z.data(), out};
+          products.tokens(n, {&to_y, 1});
+          products.block(n, {&to_z, 1});
           for (Size i = 0; i < n; ++i)
             for (Size o = 0; o < out; ++o) {
               double sum = 0, size = 0;
@@ -81,8 +83,9 @@ TEST(Language, ProductsOfEveryStoredType) {
           // A row has the same bits alone.
           for (Size i = 0; i < n; ++i) {
             std::vector<float> alone(static_cast<std::size_t>(out));
-            MatrixProducts<float> one(1, in);
-            one.tokens(W, 1, x.data() + i * in, in, alone.data(), out);
+            MatrixProducts<float> one(single, in);
+            const Product<float> to_alone{&W, x.data() + i * in, in, alone.data(), out};
+            one.tokens(1, {&to_alone, 1});
             ASSERT_EQ(0, std::memcmp(alone.data(), y.data() + i * out, alone.size() * sizeof(float)));
           }
         }
