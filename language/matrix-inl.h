@@ -10,6 +10,7 @@
 #endif
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "hwy/cache_control.h"
@@ -22,7 +23,8 @@ namespace HWY_NAMESPACE {
 
 using model::Stored;
 using Floats = Vec<float>;
-constexpr Size kStep = 32;  // numbers of a step, whatever the type
+constexpr Size kStep = 32;         // numbers of a step, whatever the type
+constexpr Size kAhead = 12 << 10;  // bytes between the weights at hand and those that are asked for
 
 // A half in every lane, as floats.
 HWY_INLINE Floats HalfAt(const std::byte* p) {
@@ -134,11 +136,15 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
   };
   // Rows are short, and a processor that looks ahead begins anew with each: the rows that come next are asked for here, to
   // lie in the second cache.
-  const std::byte* next = W + R * bytes;
-  constexpr Size read = 2 * R * Decoder::bytes;
+  std::uintptr_t next =
+      reinterpret_cast<std::uintptr_t>(W) + static_cast<std::uintptr_t>(std::max<Size>(R * bytes, kAhead));
+  constexpr std::uintptr_t read = 2 * R * Decoder::bytes;
   Size k = 0;
   for (; k + 2 * kStep <= in; k += 2 * kStep, next += read) {
-    TTR_UNROLL for (Size line = 0; line < read; line += 64) __builtin_prefetch(next + line, 0, 2);
+    if constexpr (R > 1) {
+      TTR_UNROLL for (std::uintptr_t line = 0; line < read; line += 64)
+          __builtin_prefetch(reinterpret_cast<const void*>(next + line), 0, 2);
+    }
     stored(k, sums[0]), stored(k + kStep, sums[1]);
   }
   if (k + kStep <= in) {

@@ -17,7 +17,8 @@ void pause() noexcept {
 #endif
 }
 
-constexpr int looks = 2000;  // before a helper sleeps, or gives its core away while it is kept awake
+constexpr int looks = 2000;       // before a helper sleeps: some ten microseconds
+constexpr int patience = 50'000;  // before one who is kept awake, or waits for the last task, gives his core away
 
 constexpr std::uint64_t next_of(std::uint64_t work) { return work & 0xffff; }
 constexpr std::uint64_t tasks_of(std::uint64_t work) { return work >> 16 & 0xffff; }
@@ -74,7 +75,7 @@ void Team::share(int tasks, Task task, void* context) noexcept {
     work = work_.load(std::memory_order_acquire);
   }
   for (int i = 0; done_.load(std::memory_order_acquire) + mine < tasks; ++i)
-    if (i < looks) pause();
+    if (i < patience) pause();
     else std::this_thread::yield();
 }
 
@@ -92,11 +93,12 @@ void Team::help(int worker) noexcept {
       done_.fetch_add(1, std::memory_order_release);
       continue;
     }
-    if (++idle < looks) {
+    const bool awake = awake_.load(std::memory_order_relaxed);
+    if (++idle < (awake ? patience : looks)) {
       pause();
       continue;
     }
-    if (awake_.load(std::memory_order_relaxed)) {
+    if (awake) {
       std::this_thread::yield();
       continue;
     }

@@ -28,12 +28,12 @@ typedef struct ttr_lm_sequence ttr_lm_sequence;
 
 typedef struct {
   size_t size;
-  int32_t threads; /* 0: one, -1: all of the machine */
-  int32_t context; /* longest sequence, where a layer keeps its tokens; 0: 4096 */
-  int32_t piece;   /* tokens of a prompt that go through the layers together; 0: the library's own */
-  int32_t rewind;  /* newest tokens of a sequence that can be taken back */
+  int32_t threads;       /* 0: one, -1: all of the machine */
+  int32_t context;       /* longest sequence, where a layer keeps its tokens; 0: 4096 */
+  int32_t piece;         /* tokens of a prompt that go through the layers together; 0: the library's own */
+  int32_t rewind;        /* newest tokens of a sequence that can be taken back */
   const char* tokenizer; /* a file; NULL: what lies beside the weights or in them */
-  const char* settings;  /* "name=value", separated by line ends; they go before those of the checkpoint. NULL: none */
+  const char* settings; /* "name=value", separated by line ends; they go before those of the checkpoint. NULL: none */
 } ttr_lm_options;
 
 TTR_API int32_t ttr_lm_abi_version(void);
