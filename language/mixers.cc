@@ -58,7 +58,8 @@ Mixers<T>::Mixers(const Graph& graph, const Values<T>& values, Team& team, Size 
           if (keeps_pairs(shared)) workspace_ = std::max(workspace_, shared.footprint(capacity, form).workspace);
         }
       grows_ = grows_ || keeps_pairs(shared);
-      plans_.push_back({std::move(shared), std::move(alone)});
+      const bool by_token = keeps_pairs(shared) || !has(shared, Form::recurrent);
+      plans_.push_back({std::move(shared), std::move(alone), by_token});
     }
     of_[i] = found->second;
     // The call of one token, once for the team and once for every worker.
@@ -173,8 +174,11 @@ void Mixers<T>::run(std::size_t i, std::size_t memory, std::span<const Rows> par
   const Form form = form_of(p, recurrent);
   for (const Rows& part : parts) {
     if (part.count == 0) continue;
-    if (part.count == 1 && recurrent) {
-      if (one_token(i, single, 0, part, *part.memory, memory, 0) != Status::ok) fail(i, memory, part, form);
+    if (recurrent && (part.count == 1 || plans_[of_[i]].by_token)) {
+      for (Size t = 0; t < part.count; ++t) {
+        const Rows token{part.memory, part.begin + t, 1};
+        if (one_token(i, single, 0, token, *part.memory, memory, 0) != Status::ok) fail(i, memory, token, form);
+      }
       continue;
     }
     Inputs in;

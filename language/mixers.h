@@ -35,6 +35,7 @@ class Mixers {
   static constexpr std::size_t none = ~std::size_t{0};
   struct Pair {
     Plan shared, alone;  // on the team, on one thread
+    bool by_token;       // attention: several tokens in a call have other bits than one after another
   };
   struct Single {                      // the call of one token
     std::vector<Prepared> calls;       // on the team, then on each worker

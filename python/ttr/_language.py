@@ -222,8 +222,8 @@ class LanguageModel:
         """The logits after every token, [tokens, vocabulary]; of a new text if there is none."""
         given = _tokens(tokens)
         rows = np.empty((len(given), self.vocabulary), dtype=np.float32)
-        handle = (text or self.text())._handle
-        _check(_library().ttr_lm_logits(self._handle, handle, given.ctypes.data, len(given), int(fixed), rows.ctypes.data))
+        seen = self.text() if text is None else text
+        _check(_library().ttr_lm_logits(self._handle, seen._handle, given.ctypes.data, len(given), int(fixed), rows.ctypes.data))
         return rows
 
     def step(self, texts: ListOf[Text], tokens: Any) -> np.ndarray:
@@ -248,7 +248,7 @@ class LanguageModel:
         text: Text | None = None,
     ) -> Iterator[int]:
         """Tokens as they are drawn. At temperature 0 the likeliest; ends where the model ends its text."""
-        text = text or self.text()
+        text = self.text() if text is None else text
         given = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         rng, ends = np.random.default_rng(seed), set(self.about["ends"])
         logits = self.prefill(text, given)
