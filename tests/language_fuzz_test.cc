@@ -1,6 +1,6 @@
 // Files that are not what they say: the readers of published models throw Error, or read what there is; nothing else happens.
 //
-//   TTR_FUZZ=20000 build/asan/tests/ttr_tests --gtest_filter='LanguageFuzz*'     so many files of each kind; a few hundred by default
+//   TTR_FUZZ=20000 build/asan/tests/ttr_tests --gtest_filter='LanguageFuzz*'     so many files of each kind; some by default
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -84,6 +84,32 @@ Bytes damaged(const Bytes& from, std::size_t head, Random& random) {
   return bytes;
 }
 
+// A text that is still one: digits become others or many, letters others, one of either goes.
+Bytes reworded(const Bytes& from, Random& random) {
+  Bytes bytes = from;
+  for (int changes = 0; changes < 1 + static_cast<int>(random.below(2));) {
+    const std::size_t at = static_cast<std::size_t>(random.below(bytes.size()));
+    const char c = std::to_integer<char>(bytes[at]);
+    const bool digit = c >= '0' && c <= '9', letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!digit && !letter && random.below(8) != 0) continue;
+    ++changes;
+    const auto place = bytes.begin() + static_cast<std::ptrdiff_t>(at);
+    switch (random.below(4)) {
+      case 0:
+        bytes.erase(place);
+        break;
+      case 1:
+        if (digit) bytes.insert(place, static_cast<std::size_t>(1 + random.below(20)), std::byte{'9'});
+        else bytes.insert(place, *place);
+        break;
+      default:
+        bytes[at] = static_cast<std::byte>(digit ? '0' + static_cast<int>(random.below(10))
+                                                 : 'a' + static_cast<int>(random.below(26)));
+    }
+  }
+  return bytes;
+}
+
 void write(const std::string& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -153,9 +179,10 @@ class LanguageFuzz : public ::testing::Test {
   void fuzz(const Bytes& original, std::size_t head, const std::string& file, std::uint64_t seed, Read&& read) {
     Random random(seed, file);
     int refused = 0, fine = 0;
-    const int count = rounds(250);
+    const int count = rounds(120);
     for (int i = 0; i < count; ++i) {
-      write(at(file), damaged(original, head, random));
+      const bool text = std::to_integer<char>(original[0]) == '{' || std::to_integer<char>(original[0]) == '1';
+      write(at(file), text && random.below(4) != 0 ? reworded(original, random) : damaged(original, head, random));
       try {
         read();
         ++fine;
@@ -168,6 +195,7 @@ class LanguageFuzz : public ::testing::Test {
     }
     std::printf("%s: %d files, %d refused\n", file.c_str(), count, refused);
     EXPECT_GT(refused, count / 10);
+    EXPECT_GT(fine, count / 50);  // some damage does not show
     write(at(file), original);
     read();  // what was not damaged is read
   }
@@ -200,9 +228,12 @@ TEST_F(LanguageFuzz, Index) {
 TEST_F(LanguageFuzz, Tokenizer) {
   fuzz(bytes_of(tokenizer), 1000, "tokenizer.json", 5, [&] {
     const auto one = open_tokenizer(at("tokenizer.json"));
-    for (const char* text : {"abc ab", "\xff\xfe", " a<|end|>b", ""})
-      for (const std::int32_t token : one->encode(text)) (void)one->decode(token);
     (void)one->decode(-1), (void)one->decode(1 << 30);
+    for (const char* text : {"\xff\xfe", " a<|end|>b", ""}) try {
+        for (const std::int32_t token : one->encode(text)) (void)one->decode(token);
+      } catch (const Error&) {  // a byte that the vocabulary does not have
+      }
+    for (const std::int32_t token : one->encode("abc ab")) (void)one->decode(token);
   });
 }
 TEST_F(LanguageFuzz, Vocabulary) {
