@@ -155,22 +155,31 @@ Status Mixers<T>::one_token(std::size_t i, Single& single, std::size_t call, con
 }
 
 template <class T>
-void Mixers<T>::run(std::size_t i, std::size_t memory, std::span<const Rows> parts, bool recurrent) {
-  Single& single = *singles_[i];
+void Mixers<T>::run(std::span<const std::size_t> nodes, std::span<const std::size_t> memory_of,
+                    std::span<const Rows> parts, bool recurrent) {
   const bool of_one = std::all_of(parts.begin(), parts.end(), [](const Rows& part) { return part.count <= 1; });
-  const Plan& p = *plan(i);
-  if (of_one && recurrent && parts.size() > 1 && team_.threads() > 1) {
-    std::atomic<const Rows*> failed{nullptr};
-    team_.run(static_cast<int>(parts.size()), [&](int task, int worker) {
-      const Rows& part = parts[static_cast<std::size_t>(task)];
-      if (part.count == 0) return;
-      if (one_token(i, single, 1 + static_cast<std::size_t>(worker), part, *part.memory, memory, worker) !=
-          Status::ok)
-        failed = &part;
-    });
-    if (failed) fail(i, memory, *failed, form_of(p, true));
+  if (!recurrent || !of_one || nodes.size() * parts.size() < 2 || team_.threads() < 2) {
+    for (const std::size_t i : nodes) run_one(i, memory_of[i], parts, recurrent);
     return;
   }
+  std::atomic<int> failed{-1};
+  team_.run(static_cast<int>(nodes.size() * parts.size()), [&](int task, int worker) {
+    const std::size_t i = nodes[static_cast<std::size_t>(task) % nodes.size()];
+    const Rows& part = parts[static_cast<std::size_t>(task) / nodes.size()];
+    if (part.count > 0 && one_token(i, *singles_[i], 1 + static_cast<std::size_t>(worker), part, *part.memory,
+                                    memory_of[i], worker) != Status::ok)
+      failed = task;
+  });
+  if (const int task = failed; task >= 0) {
+    const std::size_t i = nodes[static_cast<std::size_t>(task) % nodes.size()];
+    fail(i, memory_of[i], parts[static_cast<std::size_t>(task) / nodes.size()], form_of(*plan(i), true));
+  }
+}
+
+template <class T>
+void Mixers<T>::run_one(std::size_t i, std::size_t memory, std::span<const Rows> parts, bool recurrent) {
+  Single& single = *singles_[i];
+  const Plan& p = *plan(i);
   const Form form = form_of(p, recurrent);
   for (const Rows& part : parts) {
     if (part.count == 0) continue;

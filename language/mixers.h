@@ -1,7 +1,7 @@
 // The mixers of a graph: plans of the library (ttr/plan.h), one for all nodes with the same layer and shape.
 //
-// Single tokens go through prepared calls, which allocate nothing. Of many sequences each is a task of its own, on a plan
-// without threads: its bits are the same, because those of a plan do not depend on threads.
+// Single tokens go through prepared calls, which allocate nothing. Where there are several nodes, or sequences, each is a task of
+// its own, on a plan without threads: its bits are the same, because those of a plan do not depend on threads.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,10 @@ class Mixers {
   bool grows() const { return grows_; }  // one of them keeps its tokens
   std::size_t workspace_bytes() const { return workspace_ * rooms_.size(); }
 
-  /// Parts of the rows of a call, `memory` the index of the node's state in a Memory. Throws Error.
-  void run(std::size_t node, std::size_t memory, std::span<const Rows>, bool recurrent);
+  /// Nodes that do not wait for each other, on parts of the rows of a call; memory_of: of every node, where its state is in a
+  /// Memory. Throws Error.
+  void run(std::span<const std::size_t> nodes, std::span<const std::size_t> memory_of, std::span<const Rows>,
+           bool recurrent);
 
  private:
   static constexpr std::size_t none = ~std::size_t{0};
@@ -45,6 +47,7 @@ class Mixers {
   };
   Status one_token(std::size_t node, Single&, std::size_t call, const Rows&, Memory&, std::size_t memory, int worker);
   void bind(std::size_t node, const Rows&, Inputs&, Outputs&) const;
+  void run_one(std::size_t node, std::size_t memory, std::span<const Rows>, bool recurrent);
   [[noreturn]] void fail(std::size_t node, std::size_t memory, const Rows&, Form) const;
   Form form_of(const Plan&, bool recurrent) const;
 

@@ -195,13 +195,20 @@ struct Network<T>::Body {
     }
   }
 
+  void join(std::size_t i, Size rows) {
+    for (Size r = 0; r < rows; ++r) {
+      T* to = values.result(i, 0, r);
+      for (const Operand& part : graph.nodes[i].in) to = std::copy_n(values.at(part.value, r), part.value.width, to);
+    }
+  }
+
   void embed(std::size_t i, std::span<const std::int32_t> tokens) {
     const Matrix& matrix = graph.nodes[i].matrix;
     for (std::size_t r = 0; r < tokens.size(); ++r)
       products.row(matrix, tokens[r], values.result(i, 0, static_cast<Size>(r)));
   }
 
-  void node(std::size_t i, Size rows, std::span<const std::int32_t> tokens, std::span<const Rows> parts, Mode mode) {
+  void node(std::size_t i, Size rows, std::span<const std::int32_t> tokens, std::span<const Rows> parts) {
     switch (graph.nodes[i].kind) {
       case Node::Kind::embed:
         return embed(i, tokens);
@@ -217,10 +224,11 @@ struct Network<T>::Body {
         return turn(i, parts);
       case Node::Kind::columns:
         return columns(i, rows);
+      case Node::Kind::join:
+        return join(i, rows);
       case Node::Kind::mixer:
-        return mixers.run(i, memory_of[i], parts, mode == Mode::tokens);
       case Node::Kind::linear:
-        break;  // never alone
+        break;  // steps of their own
     }
   }
 
@@ -228,8 +236,9 @@ struct Network<T>::Body {
     const Team::Awake awake(team);
     const Size rows = static_cast<Size>(tokens.size());
     for (const Step& step : steps)
-      if (step.products) linear(step, rows, mode);
-      else node(step.nodes[0], rows, tokens, parts, mode);
+      if (step.kind == Step::Kind::products) linear(step, rows, mode);
+      else if (step.kind == Step::Kind::mixers) mixers.run(step.nodes, memory_of, parts, mode == Mode::tokens);
+      else node(step.nodes[0], rows, tokens, parts);
   }
 
   static constexpr std::size_t none = ~std::size_t{0};

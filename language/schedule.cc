@@ -14,24 +14,28 @@ std::vector<Step> schedule(const Graph& graph) {
   };
   std::vector<Step> steps;
   std::size_t left = count, first = 0;  // all before `first` are done
-  // Products wait until nothing else can run, and then all that can run go together. Nodes stand behind what they read, so
+  // Mixers wait until nothing else can run, products until no mixer can; then all that can run go together. Nodes stand behind what they read, so
   // what is ready lies near the first that is not done: a window keeps this linear in the number of blocks.
   constexpr std::size_t window = 256;
   while (left > 0) {
     while (first < count && done[first]) ++first;
     const std::size_t end = std::min(count, first + window);
+    const auto is = [&](std::size_t i, Node::Kind kind) { return graph.nodes[i].kind == kind; };
     bool found = false;
     for (std::size_t i = first; i < end; ++i)
-      if (!done[i] && graph.nodes[i].kind != Node::Kind::linear && ready(i)) {
-        steps.push_back({false, {i}});
+      if (!done[i] && !is(i, Node::Kind::linear) && !is(i, Node::Kind::mixer) && ready(i)) {
+        steps.push_back({Step::Kind::one, {i}});
         done[i] = found = true, --left;
       }
-    if (found) continue;
-    Step step{true, {}};
-    for (std::size_t i = first; i < end; ++i)
-      if (!done[i] && graph.nodes[i].kind == Node::Kind::linear && ready(i)) step.nodes.push_back(i);
-    for (const std::size_t i : step.nodes) done[i] = true, --left;
-    steps.push_back(std::move(step));
+    const auto together = [&](Node::Kind kind, Step::Kind step_kind) {
+      Step step{step_kind, {}};
+      for (std::size_t i = first; i < end; ++i)
+        if (!done[i] && is(i, kind) && ready(i)) step.nodes.push_back(i);
+      for (const std::size_t i : step.nodes) done[i] = found = true, --left;
+      if (!step.nodes.empty()) steps.push_back(std::move(step));
+    };
+    if (!found) together(Node::Kind::mixer, Step::Kind::mixers);
+    if (!found) together(Node::Kind::linear, Step::Kind::products);
   }
   return steps;
 }

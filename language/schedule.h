@@ -1,5 +1,5 @@
 // The order in which the nodes of a graph run: products that do not wait for each other become one step, which threads share
-// as a whole; q, k, v and gates of a block, or both halves of a perceptron.
+// as a whole: q, k, v and gates of a block, or both halves of a perceptron; and so do mixers.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace ttr::model {
 
 struct Step {
-  bool products = false;  // all of them are Kind::linear; else it is one node
+  enum class Kind { one, products, mixers } kind = Kind::one;
   std::vector<std::size_t> nodes;
 };
 
