@@ -21,6 +21,7 @@
 #include <optional>
 #include <thread>
 
+#include "allocation_count.h"
 #include "bench.h"
 #include "bench_machine.h"
 #include "json.h"
@@ -66,7 +67,8 @@ class Folder {
 
 struct Decoded {
   int batch = 1;
-  double seconds = 0;  // of a call
+  double seconds = 0;      // of a call
+  double allocations = 0;  // of a call; NaN: not counted
 };
 struct Result {
   std::string model, type;
@@ -123,15 +125,21 @@ class Measurement {
       std::vector<model::Sequence<float>*> slots;
       for (auto& one : sequences) slots.push_back(&one);
       std::vector<std::int32_t> tokens(slots.size());
-      std::vector<double> seconds;
+      std::vector<double> seconds(static_cast<std::size_t>(o_.tokens));
+      long before = 0;
       for (int i = -2; i < o_.tokens; ++i) {  // two to warm up
         if (interrupted()) return {};
         for (std::int32_t& token : tokens) token = draw();
+        if (i == 0) count_allocations(true), before = allocations();
         const auto begin = Clock::now();
         (void)model.decode(slots, tokens);
-        if (i >= 0) seconds.push_back(since(begin));
+        const double taken = since(begin);
+        if (i >= 0) seconds[static_cast<std::size_t>(i)] = taken;
       }
-      result.decoded.push_back({batch, median(seconds)});
+      const double asked = static_cast<double>(allocations() - before) / o_.tokens;
+      count_allocations(false);
+      result.decoded.push_back(
+          {batch, median(seconds), counts_allocations() ? asked : std::numeric_limits<double>::quiet_NaN()});
       look_at_machine(result);
     }
     return result;
@@ -155,7 +163,8 @@ Json json_of(const Result& r) {
                     .set("sequences", d.batch)
                     .set("seconds", d.seconds)
                     .set("tokens_per_second", d.batch / d.seconds)
-                    .set("share_of_bandwidth", r.decode_share(d)));
+                    .set("share_of_bandwidth", r.decode_share(d))
+                    .set("allocations", d.allocations));
   return Json::object()
       .set("model", r.model)
       .set("type", r.type)
