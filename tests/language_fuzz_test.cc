@@ -195,7 +195,9 @@ class LanguageFuzz : public ::testing::Test {
     }
     std::printf("%s: %d files, %d refused\n", file.c_str(), count, refused);
     EXPECT_GT(refused, count / 10);
-    EXPECT_GT(fine, count / 50);  // some damage does not show
+    if (count >= 1000) {
+      EXPECT_GT(fine, count / 50);  // some damage does not show
+    }
     write(at(file), original);
     read();  // what was not damaged is read
   }
