@@ -31,7 +31,8 @@ check "a client that leaves frees its slot" client leaves
 check "the models, the metrics" client about
 kill -TERM "$server"; wait "$server" && ok "SIGTERM ends with 0" || bad "SIGTERM: exit $?"
 
-start --model models/rwkv-7 --slots 1 --queue 1 --max-tokens 100000 --context 1000000
+# A client on a busy machine may read slowly: the server keeps what it has not read, and waits for it.
+start --model models/rwkv-7 --slots 1 --queue 1 --max-tokens 100000 --context 1000000 --max-body 1000000000 --timeout 3600
 check "too many are refused with 503" client too_many
 client long & reader=$!
 until grep -q . long.txt 2> /dev/null; do sleep 0.02; done
