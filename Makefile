@@ -137,7 +137,7 @@ tidy: configure
 	@bash scripts/tidy.sh $(TIDY)
 
 install: build
-	@cmake --build --preset release -j $(JOBS) --target ttr_model ttr_c
+	@cmake --build --preset release -j $(JOBS) --target ttr_model ttr_c ttr_language_c
 	cmake --install build --prefix "$(PREFIX)"
 
 clean:

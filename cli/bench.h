@@ -107,4 +107,15 @@ struct MpiBenchOptions {
 };
 // mpi: run_bench_mpi, in ttr-mpi alone (ranks.h)
 
+struct LanguageBenchOptions {
+  std::vector<std::string> models;  // architectures of synthetic models, or paths; empty: all of the former
+  std::vector<std::string> types = {"f32", "bf16", "q8_0"};  // of synthetic models
+  int threads = 0;                                           // 0: all of the machine
+  int prompt = 2048, tokens = 24, piece = 0;                 // piece 0: the library's own
+  std::vector<int> batches = {1};                            // sequences that advance together
+  std::string folder;                                        // for synthetic models; empty: that of the system
+  bool quick = false, json = false;
+};
+int run_bench_language(const LanguageBenchOptions&);  // language; with ttr::language only
+
 }  // namespace ttr::cli

@@ -15,6 +15,7 @@
 #include "json.h"
 #include "language_verbs.h"
 #include "progress.h"
+#include "stop_text.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -46,51 +47,18 @@ std::string chat_turn(const std::string& templ, const std::string& prompt, std::
       "--chat");
 }
 
-// Complete characters of UTF-8 at the beginning: a terminal gets no half of one.
-std::size_t whole_characters(std::string_view text) {
-  for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if ((byte & 0xC0) == 0x80) continue;
-    const std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-    return length > back ? text.size() - back : text.size();
-  }
-  return text.size();
-}
-
 class Writer {
  public:
-  Writer(bool quiet, std::vector<std::string> stop) : quiet_(quiet), stop_(std::move(stop)) {
-    for (const std::string& one : stop_) longest_ = std::max(longest_, one.size());
-  }
+  Writer(bool quiet, std::vector<std::string> stop) : quiet_(quiet), text_(std::move(stop)) {}
   /// False: a stop text has come, or nobody reads any more.
-  bool add(const std::string& text) {
-    made += text;
-    for (const std::string& one : stop_) {
-      const std::size_t from = made.size() > text.size() + one.size() ? made.size() - text.size() - one.size() : 0;
-      const std::size_t found = one.empty() ? std::string::npos : made.find(one, std::max(from, written_));
-      if (found != std::string::npos) {
-        made.resize(found);
-        stopped = true;
-        flush(made.size());
-        return false;
-      }
-    }
-    // What may be the beginning of a stop text waits.
-    const std::size_t safe = made.size() > longest_ ? made.size() - (longest_ ? longest_ - 1 : 0)
-                             : longest_             ? 0
-                                                    : made.size();
-    return flush(whole_characters(std::string_view(made).substr(0, safe)));
-  }
-  bool finish() { return flush(made.size()); }
-  std::string made;
-  bool stopped = false;
+  bool add(const std::string& text) { return write(text_.add(text)) && !text_.stopped(); }
+  bool finish() { return write(text_.rest()); }
+  const std::string& made() const { return text_.text(); }
+  bool stopped() const { return text_.stopped(); }
 
  private:
-  bool flush(std::size_t end) {
-    if (end <= written_) return true;
-    std::string piece = made.substr(written_, end - written_);
-    written_ = end;
-    if (quiet_) return true;
+  bool write(std::string piece) {
+    if (quiet_ || piece.empty()) return true;
     if (isatty(STDOUT_FILENO) == 1)
       for (char& c : piece)
         if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
@@ -101,8 +69,7 @@ class Writer {
     return done;
   }
   bool quiet_;
-  std::vector<std::string> stop_;
-  std::size_t longest_ = 0, written_ = 0;
+  StopText text_;
 };
 
 struct Counts {
@@ -242,12 +209,12 @@ int run_continue(const ContinueOptions& o) {
     Json result = Json::object()
                       .set("model", o.model.model)
                       .set("prompt", o.prompt)
-                      .set("text", writer.made)
+                      .set("text", writer.made())
                       .set("prompt_tokens", prompt_tokens)
                       .set("tokens", count)
-                      .set("ended", ended            ? "end of text"
-                                    : writer.stopped ? "stop"
-                                                     : "length")
+                      .set("ended", ended              ? "end of text"
+                                    : writer.stopped() ? "stop"
+                                                       : "length")
                       .set("seed", static_cast<std::int64_t>(o.seed))
                       .set("temperature", o.sampling.temperature)
                       .set("top_p", o.sampling.top_p)

@@ -50,6 +50,9 @@ constexpr std::size_t longest_header = 16 << 10, stream_block = 64 << 10;
 constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
 
 std::string_view view(boost::string_view text) { return {text.data(), text.size()}; }
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 class Session;
 
@@ -59,6 +62,7 @@ struct Server {
   ModelStore& store;
   ServeMetrics& metrics;
   ServeApi& api;
+  TextService* text;  // null: there is none
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -222,6 +226,9 @@ class Session : public std::enable_shared_from_this<Session> {
       if (error == http::error::body_limit) return self->too_large();
       if (error) return self->fail(error);
       const auto& request = self->request_->get();
+      const std::string_view path = view(request.target());
+      if (self->server_.text && path == "/v1/completions" && request.method() == http::verb::post)
+        return self->complete(self->request_of(request, request.body()));
       self->respond(self->server_.api.answer(self->request_of(request, request.body())), false);
       self->server_.look_at_log();
     });
@@ -258,6 +265,62 @@ class Session : public std::enable_shared_from_this<Session> {
       if (error || self->response_->need_eof()) return self->close();
       self->read_header();
     });
+  }
+
+  // Text of a language model: it comes from another thread, a piece at a time or as a whole.
+  void complete(const ApiRequest& request) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      server_.api.allowed(request);
+      completing_ = true, pending_.clear(), all_read_ = false;
+      asked_ = server_.text->ask(request.body, [self = shared_from_this(), start](TextService::Piece piece) {
+        net::post(self->stream_.get_executor(),
+                  [self, start, piece = std::move(piece)]() mutable { self->text_came(std::move(piece), start); });
+      });
+    } catch (const Refusal& refusal) {
+      completing_ = false;
+      server_.metrics.request(refusal.status(), seconds_since(start));
+      respond({refusal.status(), refusal_json(refusal.what())}, false);
+    }
+  }
+  void text_came(TextService::Piece piece, std::chrono::steady_clock::time_point start) {
+    if (!completing_) return;
+    if (piece.last) {
+      completing_ = false;
+      server_.metrics.request(piece.status, seconds_since(start));
+    }
+    if (!asked_.stream) return respond({piece.status, std::move(piece.text)}, false);
+    if (!text_begun_)
+      pending_ = fmt::format(
+          "HTTP/1.1 200 OK\r\nServer: ttr\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
+          "Transfer-Encoding: chunked\r\nConnection: {}\r\n\r\n",
+          keep_alive_ ? "keep-alive" : "close");
+    text_begun_ = true;
+    add_chunk(piece.text);
+    if (piece.last) pending_ += "0\r\n\r\n";
+    if (pending_.size() > static_cast<std::size_t>(server_.options.max_body)) return give_up();  // nobody reads
+    write_text();
+  }
+  void write_text() {
+    if (writing_ || pending_.empty()) return;
+    writing_ = true;
+    out_.swap(pending_), pending_.clear();
+    stream_.expires_after(std::chrono::seconds(server_.options.timeout));
+    net::async_write(stream_, net::buffer(out_), [self = shared_from_this()](error_code error, std::size_t) {
+      self->writing_ = false;
+      if (error) return self->give_up();
+      if (!self->pending_.empty()) return self->write_text();
+      if (self->completing_) return;
+      self->text_begun_ = false;
+      if (!self->keep_alive_) return self->close();
+      self->read_header();
+    });
+  }
+  // The client has gone.
+  void give_up() {
+    if (completing_) server_.text->cancel(asked_.number);
+    completing_ = text_begun_ = false;
+    close();
   }
 
   // A stream of lines: reading and writing go on independently, since many clients send all before they read anything.
@@ -348,6 +411,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string model_, text_, pending_, out_;  // text_: the line that is not complete; pending_: what is to be written
   std::vector<char> block_;
   bool learn_ = false, reading_ = false, writing_ = false, all_read_ = false, lines_failed_ = false;
+  // Text of a language model, in pending_ and out_ too.
+  TextService::Asked asked_;
+  bool completing_ = false, text_begun_ = false;
 };
 
 void Worker::look_at_deadlines() {
@@ -504,6 +570,7 @@ void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at,
   while (interrupted() == 0) ::poll(&wait, 1, 1000);
 
   listener->end();
+  if (server.text) server.text->end();  // its thread holds sessions
   {
     std::unique_lock lock(server.mutex);
     server.ending = true;
@@ -530,9 +597,14 @@ int run_serve(const ServeOptions& options) {
   const std::string token = read_token(options, address);
   const InterruptGuard guard;
   ModelStore store(options.folder, options.sync, {static_cast<std::size_t>(options.max_models), options.max_log});
+  std::unique_ptr<TextService> text;
+  if (!options.text.model.empty()) {
+    if (!options.open_text) throw Error("this program was built without language models (TTR_LANGUAGE)", "--model");
+    text = options.open_text(options.text);
+  }
   ServeMetrics metrics;
-  ServeApi api(store, metrics, token);
-  Server server{options, store, metrics, api, {}, {}, {}};
+  ServeApi api(store, metrics, token, text.get());
+  Server server{options, store, metrics, api, text.get(), {}, {}, {}};
   const int threads =
       options.threads > 0 ? options.threads : std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
   serve(options, server, {address, static_cast<unsigned short>(options.port)}, threads);

@@ -1,8 +1,12 @@
-// `ttr serve`: models that learn and predict over HTTP (docs/regress.md).
+// `ttr serve`: models that learn and predict over HTTP (docs/regress.md), and completions of a language model (docs/models.md).
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+
+#include "serve_text.h"
 
 namespace ttr::cli {
 
@@ -20,6 +24,9 @@ struct ServeOptions {
   int timeout = 10;        // seconds in which a request must have arrived and its response must have left
   int idle_timeout = 120;  // seconds between requests, and between lines of a stream
   bool json = false;
+  TextServiceOptions text;  // without a model: no completions
+  std::function<std::unique_ptr<TextService>(const TextServiceOptions&)>
+      open_text;  // empty: built without ttr::language
 };
 
 /// Returns 0 when it was asked to end. Throws Error.

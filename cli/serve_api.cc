@@ -177,7 +177,14 @@ ApiResponse ServeApi::route(const ApiRequest& request) {
     return {200, fmt::format("{{\"status\": \"ok\", \"version\": \"{}\", \"models\": {}}}\n", TTR_VERSION,
                              store_.count())};
   allowed(request);
-  if (is("GET", "/metrics")) return {200, metrics_.text(store_), "text/plain; version=0.0.4"};
+  if (is("GET", "/metrics"))
+    return {200, metrics_.text(store_) + (text_ ? text_->metrics() : ""), "text/plain; version=0.0.4"};
+  if (path.starts_with("/v1/")) {
+    if (!text_) throw Refusal(404, "this server has no language model; start it with --model PATH");
+    if (is("GET", "/v1/models")) return {200, text_->models()};
+    if (path == "/v1/completions") throw Refusal(405, "/v1/completions is asked with POST");
+    throw Refusal(404, fmt::format("there is no {}; there are /v1/completions and /v1/models", path.substr(0, 200)));
+  }
   if (is("GET", "/models")) {
     Json list = Json::array();
     for (const std::string& name : store_.names()) list.push(name);

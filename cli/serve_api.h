@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "serve_store.h"
+#include "serve_text.h"
 
 namespace ttr::cli {
 
@@ -42,8 +43,8 @@ class ServeMetrics {
 class ServeApi {
  public:
   /// Without a token only requests that a program on this machine makes are answered (`allowed`).
-  ServeApi(ModelStore& store, ServeMetrics& metrics, std::string token)
-      : store_(store), metrics_(metrics), token_(std::move(token)) {}
+  ServeApi(ModelStore& store, ServeMetrics& metrics, std::string token, const TextService* text = nullptr)
+      : store_(store), metrics_(metrics), token_(std::move(token)), text_(text) {}
 
   /// Never throws.
   ApiResponse answer(const ApiRequest& request);
@@ -65,6 +66,7 @@ class ServeApi {
   ModelStore& store_;
   ServeMetrics& metrics_;
   std::string token_;
+  const TextService* text_;  // null: there is none
 };
 
 /// {"error": {"message": ..}} and a line end.

@@ -18,14 +18,15 @@ struct BenchVerb : Verb {
   StateOptions state;
   ServeBenchOptions serve;
   MpiBenchOptions mpi;
-  CLI::App *serve_command = nullptr, *mpi_command = nullptr;
+  LanguageBenchOptions language;
+  CLI::App *serve_command = nullptr, *mpi_command = nullptr, *language_command = nullptr;
   CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *latency_command = nullptr,
            *state_command = nullptr, *attention_command = nullptr, *forms_command = nullptr, *train_command = nullptr;
 
   void declare(CLI::App& app) override {
     command = app.add_subcommand("bench",
                                  "Measure speed against the machine's limits; also stability, growth, latency, "
-                                 "state, attention, forms, train, serve, mpi");
+                                 "state, attention, forms, train, serve, mpi, language");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -126,6 +127,9 @@ struct BenchVerb : Verb {
 #endif
     declare_serve();
     declare_mpi();
+#ifdef TTR_WITH_LANGUAGE
+    declare_language();
+#endif
   }
   std::optional<int> run(const std::string& text) override {
     if (!*command) return {};
@@ -135,6 +139,9 @@ struct BenchVerb : Verb {
 #endif
     if (*serve_command) return run_bench_serve(serve);
     if (*mpi_command) return mpi_program()->bench(mpi);
+#ifdef TTR_WITH_LANGUAGE
+    if (*language_command) return run_bench_language(language);
+#endif
     return *stability_command   ? run_bench_stability(stability)
            : *growth_command    ? run_bench_growth(growth)
            : *latency_command   ? run_bench_latency(latency)
@@ -209,6 +216,34 @@ struct BenchVerb : Verb {
     number("--runs", train.runs, "steps; the median is reported");
     train_command->add_flag("--quick", train.quick, "small sizes and few steps: tests the program, not the speed");
     train_command->add_flag("--json", train.json, "print JSON");
+  }
+  void declare_language() {
+    language_command = command->add_subcommand(
+        "language", "Language models: decode beside the bandwidth of memory, prompts beside the multiply-adds");
+    language_command
+        ->add_option(
+            "model", language.models,
+            "rwkv-7, mamba-2, gated-deltanet (random numbers, 0.4 B), or paths of models (default: the three)")
+        ->delimiter('\0');
+    const auto list = [&](const char* name, auto& values, const char* meaning) {
+      language_command->add_option(name, values, meaning)
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->capture_default_str();
+    };
+    const auto number = [&](const char* name, int& value, const char* meaning) {
+      language_command->add_option(name, value, meaning)->capture_default_str();
+    };
+    list("--type", language.types, "of their matrices: f32, bf16, f16, q8_0, q4_0");
+    list("--batch", language.batches, "sequences that are decoded together");
+    number("--prompt", language.prompt, "tokens of the prompt");
+    number("--tokens", language.tokens, "that are decoded; the median counts");
+    number("--piece", language.piece, "tokens of a prompt that go through the layers together; 0: the library's own");
+    number("--threads", language.threads, "0: all cores");
+    language_command->add_option("--folder", language.folder,
+                                 "for the files of random numbers (default: that of the system)");
+    language_command->add_flag("--quick", language.quick, "tiny models: tests the program, not the speed");
+    language_command->add_flag("--json", language.json, "print JSON");
   }
   template <class Options>
   static void add_outputs(CLI::App* to, Options& options) {

@@ -164,6 +164,17 @@ struct ServeVerb : Verb {
     option("--timeout", options.timeout, "seconds in which a request must arrive, and its response must leave");
     option("--idle-timeout", options.idle_timeout, "seconds between requests, and between lines of a stream");
     command->add_flag("--json", options.json, "print the address as JSON");
+#ifdef TTR_WITH_LANGUAGE
+    options.open_text = open_text_service;
+    command->add_option("--model", options.text.model,
+                        "a published language model: a file or folder; serves /v1/completions");
+    command->add_option("--tokenizer", options.text.tokenizer, "of that model, if it lies elsewhere");
+    option("--slots", options.text.slots, "texts of that model that go on at the same time");
+    option("--queue", options.text.queue, "requests that wait for a slot; more are refused with 503");
+    option("--context", options.text.context, "most tokens of a text, its prompt with it");
+    option("--max-tokens", options.text.most_tokens, "most tokens of an answer");
+    option("--model-threads", options.text.threads, "of that model; 0: as many as the machine has");
+#endif
     command->footer(R"(Paths:
   PUT    /models/NAME            make a model: {"keys": ["x"], "values": ["y"], "layers": ["nlms"]}, options of ttr regress
   POST   /models/NAME/learn      {"x": 1.5, "y": 2}: the prediction, then the row is learned; a list of rows; or lines of
@@ -172,6 +183,7 @@ struct ServeVerb : Verb {
   GET    /models/NAME            how good it is; DELETE deletes it; GET /models lists all
   POST   /models/NAME/save       writes it to the folder now; POST /save all of them
   GET    /metrics, /health       for Prometheus, and whether it is alive
+  POST   /v1/completions         with --model, as OpenAI has it: {"prompt": "Once upon", "max_tokens": 64, "stream": true}
 Example:
   ttr serve models &
   curl -X PUT localhost:8321/models/demo -d '{"keys": ["x"], "values": ["y"], "layers": ["rls"]}'

@@ -1,4 +1,4 @@
-# libttr, libttr_c, libttr_model, libttr_language and libttr_mpi.
+# libttr, libttr_c, libttr_model, libttr_language, libttr_language_c and libttr_mpi.
 #
 #   ttr_parts     objects: products and threads, which the model uses too
 #   ttr_objects   objects: the rest of every room of src/ (docs/HACKING.md); ttr_zoo, the table of layers
@@ -160,6 +160,25 @@ if(TTR_LANGUAGE)
   target_compile_options(ttr_language PRIVATE ${warning_options})
   set_target_properties(ttr_language PROPERTIES EXPORT_NAME language POSITION_INDEPENDENT_CODE ON)
   list(PREPEND libraries ttr_language)
+  if(TTR_C AND UNIX AND NOT APPLE)  # its C functions, as libttr_c has those of ttr
+    file(STRINGS include/ttr/language_c.h abi_line REGEX "define TTR_LM_ABI_VERSION ")
+    string(REGEX MATCH "[0-9]+$" abi "${abi_line}")
+    file(STRINGS language/c_abi/symbols.txt symbols)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS language/c_abi/symbols.txt include/ttr/language_c.h)
+    list(JOIN symbols ";\n    " symbols)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/ttr_language_c.map
+      CONTENT "TTR_LM_${abi} {\n  global:\n    ${symbols};\n  local: *;\n};\n")
+    add_library(ttr_language_c SHARED language/c_abi/language_c.cc)
+    add_library(ttr::language_c ALIAS ttr_language_c)
+    target_include_directories(ttr_language_c PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+      $<INSTALL_INTERFACE:include> PRIVATE src)
+    target_link_libraries(ttr_language_c PRIVATE $<BUILD_INTERFACE:ttr_language>)
+    target_compile_definitions(ttr_language_c PUBLIC TTR_SHARED PRIVATE TTR_BUILDS_LIBRARY)
+    target_compile_options(ttr_language_c PRIVATE ${warning_options})
+    target_link_options(ttr_language_c PRIVATE -Wl,--version-script=${PROJECT_BINARY_DIR}/ttr_language_c.map ${complete})
+    set_target_properties(ttr_language_c PROPERTIES EXPORT_NAME language_c VERSION ${abi}.${PROJECT_VERSION}
+      SOVERSION ${abi} LINK_DEPENDS ${PROJECT_BINARY_DIR}/ttr_language_c.map)
+  endif()
 endif()
 
 # Sequences on the ranks of an MPI communicator (docs/scaling.md). Reads what a plan is made of, so that it is static.

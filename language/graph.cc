@@ -86,6 +86,15 @@ Value Graph::columns(Value x, std::vector<Size> which) {
   return made(std::move(node), width);
 }
 
+Value Graph::join(const std::vector<Value>& parts) {
+  if (parts.size() == 1) return parts[0];
+  Node node;
+  node.kind = Node::Kind::join;
+  Size width = 0;
+  for (const Value& part : parts) node.in.push_back(part), width += part.width;
+  return made(std::move(node), width);
+}
+
 std::vector<Value> Graph::mix(MixerNode mixer) {
   Node node;
   node.kind = Node::Kind::mixer;

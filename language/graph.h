@@ -69,7 +69,7 @@ struct MixerNode {
 };
 
 struct Node {
-  enum class Kind { embed, linear, operation, shift, lerp, tanh, turn, columns, mixer } kind = Kind::operation;
+  enum class Kind { embed, linear, operation, shift, lerp, tanh, turn, columns, join, mixer } kind = Kind::operation;
   std::vector<Operand> in;
   std::vector<Size> widths;  // of its results
   Matrix matrix;             // embed, linear
@@ -101,6 +101,8 @@ class Graph {
   /// Rotary embedding of the first `turned` numbers of each of `heads` parts: pairs (i, i + turned / 2).
   Value turn(Value, Size heads, Size turned, double base);
   Value columns(Value, std::vector<Size> which);
+  /// The rows of several values, one after another.
+  Value join(const std::vector<Value>&);
   std::vector<Value> mix(MixerNode);
   /// Short convolution with taps [width, taps] oldest first, and silu if wanted.
   Value convolve(Value, const std::vector<double>& taps, Numbers bias, bool silu);

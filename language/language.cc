@@ -33,7 +33,6 @@ struct LanguageModel<T>::Body {
     for (const auto& [key, value] : o.settings) overrides.set(key, read_value(value));
     const Architecture& architecture = build_graph(weights, overrides, graph);
     const int count = o.threads == 0 ? threads::available() : o.threads;
-    threads::prepare(count);
     network = std::make_unique<Network<T>>(graph, count, o.piece, o.context, o.rewind);
     tokenizer =
         o.tokenizer.empty() ? tokenizer_of(weights, static_cast<int>(graph.head.out)) : open_tokenizer(o.tokenizer);
@@ -41,11 +40,18 @@ struct LanguageModel<T>::Body {
     if (weights.settings().has("model_type"))
       about.architecture += " (" + weights.settings().text("model_type") + ")";
     about.layers = graph.layers, about.width = static_cast<int>(graph.stream);
-    about.vocabulary = static_cast<int>(graph.head.out);
+    about.vocabulary = static_cast<int>(graph.head.out), about.piece = o.piece;
     for (const auto& [name, weight] : weights.all())
       about.parameters += weight.numbers(), ++about.types[weight.dtype];
     about.weight_bytes = weights.bytes(), about.state_bytes = network->memory_bytes();
     about.workspace_bytes = network->workspace_bytes();
+    about.token_bytes = static_cast<std::size_t>(graph.head.bytes());
+    about.head_products = graph.head.out * graph.head.in;
+    for (const Node& node : graph.nodes)
+      if (node.kind == Node::Kind::linear) {
+        about.token_bytes += static_cast<std::size_t>(node.matrix.bytes());
+        about.token_products += node.groups * node.matrix.out * node.matrix.in;
+      }
     about.chat_template = chat_template_of(weights);
     logits.resize(static_cast<std::size_t>(graph.head.out));
   }
@@ -56,6 +62,10 @@ struct LanguageModel<T>::Body {
     const double number = std::strtod(text.c_str(), &end);
     if (!text.empty() && *end == 0) return number;
     return text;
+  }
+
+  void own(const Sequence<T>& sequence) const {
+    if (&sequence.model().body() != this) throw Error("the sequence is one of another model", "sequence");
   }
 
   // Through the network in pieces; `each` gets the rows of a piece.
@@ -77,6 +87,8 @@ struct LanguageModel<T>::Body {
   std::unique_ptr<Tokenizer> tokenizer;
   ModelAbout about;
   std::vector<T> logits;
+  std::vector<Rows> members;  // of a call of decode
+  std::vector<Size> places;
 };
 
 template <class T>
@@ -151,6 +163,7 @@ typename Network<T>::Mode mode_of(Bits bits) {
 template <class T>
 std::span<const T> LanguageModel<T>::prefill(Sequence<T>& sequence, std::span<const std::int32_t> tokens, Bits bits) {
   Body& b = *body_;
+  b.own(sequence);
   Size last = 0;
   b.run(sequence.body().memory, tokens, mode_of<T>(bits), [&](std::size_t, Size count) { last = count - 1; });
   b.logits.resize(static_cast<std::size_t>(b.graph.head.out));
@@ -166,10 +179,15 @@ std::span<const T> LanguageModel<T>::decode(std::span<Sequence<T>* const> sequen
     throw Error(std::to_string(tokens.size()) + " tokens are not one for each of " +
                     std::to_string(sequences.size()) + " sequences",
                 "tokens");
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    b.own(*sequences[i]);
+    for (std::size_t j = 0; j < i; ++j)
+      if (sequences[i] == sequences[j]) throw Error("a sequence is twice in one call of decode", "sequences");
+  }
   b.logits.resize(sequences.size() * static_cast<std::size_t>(b.graph.head.out));
   const std::size_t piece = static_cast<std::size_t>(b.network->piece());
-  std::vector<Rows> rows;
-  std::vector<Size> all;
+  std::vector<Rows>& rows = b.members;
+  std::vector<Size>& all = b.places;
   for (std::size_t begin = 0; begin < sequences.size(); begin += piece) {
     const std::size_t count = std::min(piece, sequences.size() - begin);
     rows.clear(), all.clear();
@@ -187,6 +205,7 @@ template <class T>
 void LanguageModel<T>::logits(Sequence<T>& sequence, std::span<const std::int32_t> tokens, std::span<T> to,
                               Bits bits) {
   Body& b = *body_;
+  b.own(sequence);
   const std::size_t classes = static_cast<std::size_t>(b.graph.head.out);
   if (to.size() != tokens.size() * classes)
     throw Error("there is room for " + std::to_string(to.size()) + " logits and there are " +

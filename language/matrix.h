@@ -10,10 +10,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "language/matrix_simd.h"
 #include "language/quantised.h"
+#include "language/team.h"
 #include "model/buffer.h"
 #include "simd/simd.h"
 
@@ -37,30 +39,53 @@ struct Matrix {
   static Matrix of(Size out, Size in, std::vector<float> numbers);
 };
 
+/// y [n, out] = x W' + bias, for each of `groups` parts of the rows of x, which make as many parts of the rows of y.
+template <class T>
+struct Product {
+  const Matrix* matrix;
+  const T* x;
+  Size ldx;
+  T* y;
+  Size ldy;
+  const T* bias = nullptr;  // [out], of every part
+  Size groups = 1;
+};
+
 template <class T>
 class MatrixProducts {
  public:
   /// For matrices of up to `most_in` columns.
-  MatrixProducts(int threads, Size most_in);
-  void tokens(const Matrix&, Size n, const T* x, Size ldx, T* y, Size ldy);
-  void block(const Matrix&, Size n, const T* x, Size ldx, T* y, Size ldy);
+  MatrixProducts(Team&, Size most_in);
+  /// Several products with the same rows, as one step of the team.
+  void tokens(Size n, std::span<const Product<T>>);
+  void block(Size n, std::span<const Product<T>>);
   /// Row `i` of the matrix as numbers.
   void row(const Matrix&, Size i, T* to);
 
-  int threads() const { return threads_; }
   const Simd<T>& simd() const { return simd_; }
+  std::size_t bytes() const;
 
  private:
-  static constexpr Size sum_block = 256, row_block = 64, strips = 4;
+  // Sums of `sum_block` terms; a task of `block` has so many columns in panels as wide as a tile, and takes `row_block` rows at
+  // a time, side by side in memory: rows of x may lie a power of two apart, where a cache has place for eight.
+  static constexpr Size sum_block = 256, row_block = 64, row_pad = 16, strips = 4;
   struct Room {
     Buffer<float> rows;  // of W, widened
-    Buffer<T> wide;      // the same as T, or strips of W in the order of the tiles
+    Buffer<T> wide;      // the same as T
+    Buffer<T> panels, left;
   };
+  template <class F>
+  void run_tasks(std::span<const Product<T>>, F&&);
+
   const Simd<T>& simd_;
   const MatrixSimd& stored_;
-  int threads_;
+  Team& team_;
   Size tile_;  // columns of a register tile
   std::vector<Room> rooms_;
+  struct Cut {
+    Size rows, tasks;  // rows of W of a task, and tasks of a group
+  };
+  std::vector<Cut> cuts_;
 };
 
 }  // namespace ttr::model

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "language/graph.h"
+#include "model/buffer.h"
 #include "prepare/token_simd.h"
 
 namespace ttr::model {

@@ -22,12 +22,12 @@ echo 'int main() { return 0; }' >> all.cc
 clang=$(command -v clang++-14 || command -v clang++)
 check "all of them with clang" compiles "$clang" -std=c++20 "${warnings[@]}" all.cc
 check "all of them as a user of the shared library" compiles g++ -std=c++20 -DTTR_SHARED "${warnings[@]}" all.cc
-for name in c export recipe status version view; do
+for name in c language_c export recipe status version view; do
   printf '#include "ttr/%s.h"\nint main() { return 0; }\n' "$name" > one.cc
   check "ttr/$name.h with C++17" compiles g++ -std=c++17 "${warnings[@]}" one.cc
   check "docs/embedding.md says that C++17 takes ttr/$name.h" sh -c "grep 'C++17' '$here/../docs/embedding.md' | grep -q 'ttr/$name.h'"
 done
-for name in c export ttr version; do
+for name in c language_c export ttr version; do
   printf '#include "ttr/%s.h"\nint main(void) { return 0; }\n' "$name" > one.c
   check "ttr/$name.h with C99" compiles gcc -std=c99 "${warnings[@]}" one.c
 done

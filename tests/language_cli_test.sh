@@ -43,6 +43,11 @@ expect "inspect" 0 "emb.weight" inspect $model/model.safetensors
 expect "inspect a folder" 0 "^rwkv-7, 3 layers of width 24, 37 tokens" inspect $model
 expect "inspect GGUF" 0 '"architecture": "mamba-2"' inspect models/mamba-2-gguf/model.gguf --json
 
+expect "bench language" 0 '"share_of_bandwidth": [0-9]' bench language rwkv-7 mamba-2 gated-deltanet --type f32,q8_0 --batch 1,3 --quick --json
+check "a call of decode asks for no memory" sh -c "! grep '\"allocations\"' out.txt | grep -vE ': (0.0|0|null)'"
+expect "bench language of a file" 0 "rwkv-6" bench language models/rwkv-6 --quick
+refused "bench of what is no model" "is no file and none of" "$ttr" bench language gpt-9 --quick
+refused "bench of no type" "f32, bf16, f16, q8_0 or q4_0" "$ttr" bench language rwkv-7 --type q9 --quick
 expect "quantize" 0 "of tensors" quantize models/mamba-1 q8.gguf --type q8_0
 expect "a quantized model runs" 0 '"logits"' logits q8.gguf --tokens 1,2 --json
 refused "no such type" "it is q8_0, q4_0, bf16, f16 or f32" "$ttr" quantize models/mamba-1 x.gguf --type q3

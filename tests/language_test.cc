@@ -1,6 +1,7 @@
 // Published models: stored types and their products, sequences that are copied, cut, rewound and saved, damaged files.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -8,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "header_examples.h"
 #include "language/matrix.h"
 #include "language/quantised.h"
 #include "language/tokenizers.h"
@@ -50,6 +52,7 @@ constexpr Stored all_types[] = {Stored::f32,  Stored::f16,  Stored::bf16, Stored
                                 Stored::q4_0, Stored::q4_k, Stored::q5_k, Stored::q6_k};
 
 TEST(Language, ProductsOfEveryStoredType) {
+  Team team(2), single(1);
   for (const Stored type : all_types)
     for (const Size in : {Size{1}, Size{7}, Size{32}, Size{33}, Size{96}, Size{256}, Size{300}, Size{512}}) {
       if (in % block_numbers(type) != 0) continue;
@@ -63,9 +66,10 @@ TEST(Language, ProductsOfEveryStoredType) {
           widen(type, out * in, bytes.data(), plain.data());
           const std::vector<float> x = normal_numbers(static_cast<std::size_t>(n * in), 8);
           std::vector<float> y(static_cast<std::size_t>(n * out)), z(y.size());
-          MatrixProducts<float> products(2, in);
-          products.tokens(W, n, x.data(), in, y.data(), out);
-          products.block(W, n, x.data(), in, z.data(), out);
+          MatrixProducts<float> products(team, in);
+          const Product<float> to_y{&W, x.data(), in, y.data(), out}, to_z{&W, x.data(), in, z.data(), out};
+          products.tokens(n, {&to_y, 1});
+          products.block(n, {&to_z, 1});
           for (Size i = 0; i < n; ++i)
             for (Size o = 0; o < out; ++o) {
               double sum = 0, size = 0;
@@ -81,8 +85,9 @@ TEST(Language, ProductsOfEveryStoredType) {
           // A row has the same bits alone.
           for (Size i = 0; i < n; ++i) {
             std::vector<float> alone(static_cast<std::size_t>(out));
-            MatrixProducts<float> one(1, in);
-            one.tokens(W, 1, x.data() + i * in, in, alone.data(), out);
+            MatrixProducts<float> one(single, in);
+            const Product<float> to_alone{&W, x.data() + i * in, in, alone.data(), out};
+            one.tokens(1, {&to_alone, 1});
             ASSERT_EQ(0, std::memcmp(alone.data(), y.data() + i * out, alone.size() * sizeof(float)));
           }
         }
@@ -249,6 +254,113 @@ TEST_F(LanguageFiles, QuantisedCopies) {
   EXPECT_THROW(quantise(path_, at("x.gguf"), "q3_k"), Error);
   EXPECT_THROW(quantise(path_, at("x.bin"), "f16"), Error);
   EXPECT_FALSE(std::filesystem::exists(at("x.gguf")));
+}
+
+// The example of ttr/language.h, compiled and run; `choose` is whoever chooses tokens.
+TEST_F(LanguageFiles, HeaderExample) {
+  const std::string here = std::filesystem::current_path().string();
+  std::filesystem::current_path(folder_);
+  quantise(path_, "model.gguf", "q8_0");
+  int chosen = 0;
+  const auto choose = [&](int, std::span<const float> scores) {
+    return ++chosen <= 5 ? ttr::model::likeliest(scores) : -1;
+  };
+
+  ttr::model::LanguageModel<float> model("model.gguf", {.threads = 0, .rewind = 4});
+  ttr::model::Sequence<float> one(model);  // what one text has seen
+  std::vector<std::int32_t> tokens = model.tokenizer()->encode("Once upon");
+  std::span<const float> logits = model.prefill(one, tokens);  // of what comes next
+  std::int32_t next = ttr::model::likeliest(logits);
+  ttr::model::Sequence<float>* slots[] = {&one};
+  logits = model.decode(slots, {&next, 1});  // one token of each of several sequences
+  one.save("state.safetensors");             // and another day: one.load("state.safetensors")
+  one.rewind(1);                             // a draft that was not taken (LoadOptions::rewind)
+
+  ttr::model::Slots<float> texts(model, 8);
+  int first = texts.join(tokens);
+  while (texts.taken() > 0)
+    texts.round([&](int slot, std::span<const float> scores) { return choose(slot, scores); });  // -1: it leaves
+
+  EXPECT_EQ(logits.size(), 256u);
+  EXPECT_EQ(one.tokens(), static_cast<std::int64_t>(tokens.size()));
+  EXPECT_EQ(first, 0);
+  EXPECT_EQ(chosen, 6);
+  std::filesystem::current_path(here);
+  // What the headers say
+  examples::expect_in("tests/language_test.cc", examples::header_example("include/ttr/language.h"), 9);
+}
+
+// Texts that join and leave at any time get what each gets alone, on any number of threads and slots.
+TEST_F(LanguageFiles, SlotsDoNotSeeEachOther) {
+  LanguageModel<float> one(path_, {.piece = 7}), two(path_, {.threads = 2, .piece = 7});
+  const auto prompt = [](int i) {
+    return some_tokens(static_cast<std::size_t>(1 + 5 * (i % 6)), 40 + static_cast<std::uint64_t>(i));
+  };
+  std::vector<std::vector<std::int32_t>> alone, together(12);
+  std::vector<float> sums(12), other_sums(12);
+  for (int i = 0; i < 12; ++i) {
+    Sequence<float> text(one);
+    alone.emplace_back();
+    std::vector<float> logits = copy_of(one.prefill(text, prompt(i)));
+    for (int t = 0; t < 3 + i; ++t) {
+      for (const float x : logits) sums[static_cast<std::size_t>(i)] += x;
+      alone.back().push_back(likeliest(std::span<const float>(logits)));
+      Sequence<float>* slots[] = {&text};
+      logits = copy_of(one.decode(slots, {&alone.back().back(), 1}));
+    }
+  }
+  Slots<float> slots(two, 4);
+  std::map<int, int> text_of;
+  int joined = 0;
+  while (joined < 12 || slots.taken() > 0) {
+    while (joined < 12) {
+      const int slot = slots.join(prompt(joined));
+      if (slot < 0) break;
+      text_of[slot] = joined++;
+    }
+    slots.round([&](int slot, std::span<const float> logits) -> std::int32_t {
+      const std::size_t i = static_cast<std::size_t>(text_of.at(slot));
+      if (together[i].size() == 3 + i) return -1;
+      for (const float x : logits) other_sums[i] += x;
+      together[i].push_back(likeliest(logits));
+      return together[i].back();
+    });
+  }
+  EXPECT_EQ(together, alone);
+  EXPECT_EQ(sums, other_sums);  // the same bits
+  EXPECT_THROW(slots.join({}), Error);
+  EXPECT_THROW(slots.join(std::vector<std::int32_t>{256}), Error);
+  EXPECT_THROW(slots.leave(0), Error);
+  Sequence<float> stranger(one);
+  EXPECT_THROW(two.prefill(stranger, some_tokens(2)), Error);
+  Sequence<float> a(two);
+  Sequence<float>* twice[] = {&a, &a};
+  EXPECT_THROW(two.decode(twice, some_tokens(2)), Error);
+}
+
+TEST(Language, TeamRunsEveryTaskOnce) {
+  for (const int threads : {1, 2, 5}) {
+    Team team(threads);
+    for (int round = 0; round < 300; ++round) {
+      const int tasks = 1 + round % 37;
+      std::vector<int> done(static_cast<std::size_t>(tasks), 0);
+      std::atomic<int> inside[8] = {};
+      std::atomic<bool> shared{false};
+      const auto run = [&] {
+        team.run(tasks, [&](int task, int worker) {
+          if (inside[worker].fetch_add(1) != 0) shared = true;
+          ++done[static_cast<std::size_t>(task)];
+          inside[worker].fetch_sub(1);
+        });
+      };
+      if (round % 3 == 0) {
+        const Team::Awake awake(team);
+        run(), run();
+      } else run(), run();
+      EXPECT_EQ(done, std::vector<int>(static_cast<std::size_t>(tasks), 2));
+      EXPECT_FALSE(shared);
+    }
+  }
 }
 
 // Whatever stands in a file: an Error or a model, never more.

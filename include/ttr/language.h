@@ -1,13 +1,22 @@
 // Published language models: RWKV, Mamba, the family of flash-linear-attention, Qwen3-Next and others, from .safetensors,
 // Hugging Face folders and GGUF files (docs/models.md).
 //
-//   ttr::model::LanguageModel<float> model("model.gguf", {.threads = 0});
+//   ttr::model::LanguageModel<float> model("model.gguf", {.threads = 0, .rewind = 4});
 //   ttr::model::Sequence<float> one(model);                          // what one text has seen
 //   std::vector<std::int32_t> tokens = model.tokenizer()->encode("Once upon");
 //   std::span<const float> logits = model.prefill(one, tokens);      // of what comes next
 //   std::int32_t next = ttr::model::likeliest(logits);
 //   ttr::model::Sequence<float>* slots[] = {&one};
 //   logits = model.decode(slots, {&next, 1});                        // one token of each of several sequences
+//   one.save("state.safetensors");                                   // and another day: one.load("state.safetensors")
+//   one.rewind(1);                                                   // a draft that was not taken (LoadOptions::rewind)
+//
+// Many texts at once, which come and go (continuous batching):
+//
+//   ttr::model::Slots<float> texts(model, 8);
+//   int first = texts.join(tokens);
+//   while (texts.taken() > 0)
+//     texts.round([&](int slot, std::span<const float> scores) { return choose(slot, scores); });  // -1: it leaves
 //
 // Weights stay in the file's memory map, in the type they are stored in. A model is read by many threads, its calls are made by
 // one at a time. Everything throws Error that names the file, the tensor or the key.
@@ -15,6 +24,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,9 +65,12 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path);
 struct ModelAbout {
   std::string path, architecture;
   int layers = 0, width = 0, vocabulary = 0;
+  int piece = 0;  // LoadOptions::piece
   std::int64_t parameters = 0;
   std::size_t weight_bytes = 0, state_bytes = 0, workspace_bytes = 0;  // state: of one sequence
-  std::map<std::string, std::int64_t> types;                           // tensors of each stored type
+  std::size_t token_bytes = 0;                         // of weights that a token reads, the head's too
+  std::int64_t token_products = 0, head_products = 0;  // multiply-adds of a token, and of its logits
+  std::map<std::string, std::int64_t> types;           // tensors of each stored type
   std::string chat_template;
 };
 
@@ -85,6 +98,8 @@ class Sequence {
   /// A .safetensors file that the same model takes back.
   void save(const std::string& path) const;
   void load(const std::string& path);
+
+  const LanguageModel<T>& model() const noexcept { return *model_; }
 
   struct Body;
   Body& body() const noexcept { return *body_; }
@@ -116,6 +131,37 @@ class LanguageModel {
   const Body& body() const noexcept { return *body_; }
 
  private:
+  std::unique_ptr<Body> body_;
+};
+
+/// Texts that go on together. A round decodes one token of every text that has its prompt behind it, and reads one piece
+/// (LoadOptions::piece) of the prompt that waits longest, so that a long prompt does not stop the others. What a text gets does
+/// not depend on its company: its prompt is cut from its own beginning, and decoding has fixed bits.
+template <class T>
+class Slots {
+ public:
+  /// Up to `most` texts. The model must outlive it, and makes no other calls during a round.
+  Slots(LanguageModel<T>& model, int most);
+  ~Slots();
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+
+  /// A text, which begins with these tokens (at least one); goes on from a copy of `from` if there is one. Returns its slot,
+  /// or -1 if all are taken. Throws Error for tokens that the model does not have.
+  int join(std::span<const std::int32_t> prompt, const Sequence<T>* from = nullptr);
+  void leave(int slot);
+  int taken() const noexcept;
+  int most() const noexcept;
+  /// What the text in a slot has seen.
+  const Sequence<T>& sequence(int slot) const;
+
+  /// The next token of a text from its logits, or -1 if the text leaves its slot. May call join and leave.
+  using Next = std::function<std::int32_t(int slot, std::span<const T> logits)>;
+  /// One round; nothing if no slot is taken. If a call of the model fails, the texts in it leave, and Error is thrown.
+  void round(const Next& next);
+
+ private:
+  struct Body;
   std::unique_ptr<Body> body_;
 };
 
@@ -169,5 +215,7 @@ extern template class Sequence<float>;
 extern template class Sequence<double>;
 extern template class LanguageModel<float>;
 extern template class LanguageModel<double>;
+extern template class Slots<float>;
+extern template class Slots<double>;
 
 }  // namespace ttr::model

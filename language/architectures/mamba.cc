@@ -136,24 +136,37 @@ void build_2(Source& s, Graph& g) {
         const Value xbc = convolve(g, s, Graph::part(all, di, conv), name(n.conv), true);
         const std::string bias = s.gguf() ? name("ssm_dt.bias") : name("dt_bias");
         const Value dt = g.apply(Op::softplus, {g.add(Graph::part(all, di + conv, H), s.vector(bias, H))});
-        MixerNode node;
-        node.layer = "mamba-2";
-        node.shape = {.heads = static_cast<int>(H),
-                      .key_heads = G,
-                      .key_dim = static_cast<int>(N),
-                      .value_dim = static_cast<int>(P)};
-        node.inputs = {{"x", Graph::part(xbc, 0, di), {H, P}},
-                       {"dt", dt, {H}},
-                       {"A", s.gguf() ? s.vector(name(n.a), H) : s.vector(name(n.a), H, minus_exp), {H}},
-                       {"B", Graph::part(xbc, di, of_groups), {G, N}},
-                       {"C", Graph::part(xbc, di + of_groups, of_groups), {G, N}},
-                       {"D", s.vector(name(n.d), H), {H}}};
-        node.outputs = {{"y", {H, P}}};
+        // Heads that share B and C share nothing else: in four parts, which threads take one by one.
+        const Size cut = G == 1 ? H : G, parts = cut % 4 == 0 ? 4 : cut % 2 == 0 ? 2 : 1;
+        const Size heads = H / parts, groups = G == 1 ? 1 : G / parts;
+        const std::vector<double> rates = s.gguf() ? s.numbers(name(n.a), H) : *s.vector(name(n.a), H, minus_exp);
+        const std::vector<double> skips = s.numbers(name(n.d), H);
+        std::vector<Value> made;
+        for (Size part = 0; part < parts; ++part) {
+          const auto some = [&](const std::vector<double>& of_all) {
+            return numbers_of({of_all.begin() + part * heads, of_all.begin() + (part + 1) * heads});
+          };
+          const Size group = G == 1 ? 0 : part * groups * N;
+          MixerNode node;
+          node.layer = "mamba-2";
+          node.shape = {.heads = static_cast<int>(heads),
+                        .key_heads = static_cast<int>(groups),
+                        .key_dim = static_cast<int>(N),
+                        .value_dim = static_cast<int>(P)};
+          node.inputs = {{"x", Graph::part(xbc, part * heads * P, heads * P), {heads, P}},
+                         {"dt", Graph::part(dt, part * heads, heads), {heads}},
+                         {"A", some(rates), {heads}},
+                         {"B", Graph::part(xbc, di + group, groups * N), {groups, N}},
+                         {"C", Graph::part(xbc, di + of_groups + group, groups * N), {groups, N}},
+                         {"D", some(skips), {heads}}};
+          node.outputs = {{"y", {heads, P}}};
+          made.push_back(g.mix(std::move(node))[0]);
+        }
         const bool hf = !s.gguf() && c.text("model_type", "") == "mamba2" && !c.has("fla_version") &&
                         !c.has("fuse_norm") && c.has("layer_norm_epsilon");
         const int norms = c.whole("norm_groups", hf ? 1 : G, 1);
-        const Value y = g.apply(Op::rms_gate_gate_first_silu,
-                                {g.mix(std::move(node))[0], z, s.vector(name(n.gate_norm), di)}, eps, norms);
+        const Value y =
+            g.apply(Op::rms_gate_gate_first_silu, {g.join(made), z, s.vector(name(n.gate_norm), di)}, eps, norms);
         return linear(g, s, y, name(n.out.substr(0, n.out.size() - 7)), h.width);
       });
 }

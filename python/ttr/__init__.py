@@ -5,7 +5,8 @@
 "S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}' k_t)'"
 
 ``ttr.plan`` runs layers, ``ttr.derive`` works them out, ``ttr.check`` compares them with the literal solver,
-``ttr.Stream`` and ``ttr.OnlineRegressor`` run them on data, ``ttr.torch`` has them for PyTorch with gradients.
+``ttr.Stream`` and ``ttr.OnlineRegressor`` run them on data, ``ttr.torch`` has them for PyTorch with gradients,
+``ttr.load_model`` runs published language models.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from ._check import Report, check
 from ._describe import Derivation, Layer, Layers, derive, layer, layers
+from ._language import LanguageModel, Text, load_model
 from ._library import Error, UnknownName
 from ._library import version as __version__
 from ._plan import Call, Info, Plan, State
@@ -29,6 +31,7 @@ __all__ = [
     "Derivation",
     "Error",
     "Info",
+    "LanguageModel",
     "Layer",
     "Layers",
     "OnlineRegressor",
@@ -36,6 +39,7 @@ __all__ = [
     "Report",
     "State",
     "Stream",
+    "Text",
     "UnknownName",
     "__version__",
     "check",
@@ -43,6 +47,7 @@ __all__ = [
     "forward",
     "layer",
     "layers",
+    "load_model",
     "plan",
     "plan_for",
     "random_inputs",
