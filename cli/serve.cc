@@ -136,7 +136,8 @@ class Session : public std::enable_shared_from_this<Session> {
     if (std::shared_ptr<Session> alive = weak_from_this().lock()) {
       const auto executor = stream_.get_executor();
       net::post(executor, [self = std::move(alive)] {
-        if (self->waiting_ || self->lines_) self->close();
+        if (self->completing_) self->give_up();
+        else if (self->waiting_ || self->lines_) self->close();
       });
     }
   }
@@ -152,6 +153,7 @@ class Session : public std::enable_shared_from_this<Session> {
     stream_.close(ignored);
   }
   void expires_after(int seconds) { deadline_ = Worker::Clock::now() + std::chrono::seconds(seconds); }
+  void expires_never() { deadline_ = Worker::Clock::time_point::max(); }
 
   void read_header() {
     if (server_.ending) return close();
@@ -273,12 +275,18 @@ class Session : public std::enable_shared_from_this<Session> {
     try {
       server_.api.allowed(request);
       completing_ = true, pending_.clear(), all_read_ = false;
-      asked_ = server_.text->ask(request.body, [self = shared_from_this(), start](TextService::Piece piece) {
-        net::post(self->stream_.get_executor(),
-                  [self, start, piece = std::move(piece)]() mutable { self->text_came(std::move(piece), start); });
+      expires_never();  // a model takes its time, and others wait in its queue
+      kept_ = shared_from_this();
+      asked_ = server_.text->ask(request.body, [known = weak_from_this(), start](TextService::Piece piece) {
+        std::shared_ptr<Session> self = known.lock();
+        if (!self) return;
+        const auto executor = self->stream_.get_executor();  // whose thread is the last to have a session
+        net::post(executor, [self = std::move(self), start, piece = std::move(piece)]() mutable {
+          self->text_came(std::move(piece), start);
+        });
       });
     } catch (const Refusal& refusal) {
-      completing_ = false;
+      completing_ = false, kept_.reset();
       server_.metrics.request(refusal.status(), seconds_since(start));
       respond({refusal.status(), refusal_json(refusal.what())}, false);
     }
@@ -286,7 +294,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void text_came(TextService::Piece piece, std::chrono::steady_clock::time_point start) {
     if (!completing_) return;
     if (piece.last) {
-      completing_ = false;
+      completing_ = false, kept_.reset();
       server_.metrics.request(piece.status, seconds_since(start));
     }
     if (!asked_.stream) return respond({piece.status, std::move(piece.text)}, false);
@@ -305,12 +313,12 @@ class Session : public std::enable_shared_from_this<Session> {
     if (writing_ || pending_.empty()) return;
     writing_ = true;
     out_.swap(pending_), pending_.clear();
-    stream_.expires_after(std::chrono::seconds(server_.options.timeout));
+    expires_after(server_.options.timeout);
     net::async_write(stream_, net::buffer(out_), [self = shared_from_this()](error_code error, std::size_t) {
       self->writing_ = false;
       if (error) return self->give_up();
       if (!self->pending_.empty()) return self->write_text();
-      if (self->completing_) return;
+      if (self->completing_) return self->expires_never();
       self->text_begun_ = false;
       if (!self->keep_alive_) return self->close();
       self->read_header();
@@ -321,6 +329,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (completing_) server_.text->cancel(asked_.number);
     completing_ = text_begun_ = false;
     close();
+    kept_.reset();  // the caller has another
   }
 
   // A stream of lines: reading and writing go on independently, since many clients send all before they read anything.
@@ -413,6 +422,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool learn_ = false, reading_ = false, writing_ = false, all_read_ = false, lines_failed_ = false;
   // Text of a language model, in pending_ and out_ too.
   TextService::Asked asked_;
+  std::shared_ptr<Session> kept_;  // itself, while no reading or writing has it
   bool completing_ = false, text_begun_ = false;
 };
 
