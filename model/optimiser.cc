@@ -163,6 +163,7 @@ struct TTR_HIDDEN Optimiser<T>::Body {
   Buffer<T> work;
   Gemm<T> gemm;
   Gemm<double> exact_gemm;
+  std::vector<double> sums;
   std::vector<double> exact;  // eigenvectors and roots are found in double
 
   Body(std::span<const Parameter> all, const OptimiserConfig& how, int thread_count, bool is_part)
@@ -235,8 +236,9 @@ struct TTR_HIDDEN Optimiser<T>::Body {
                         });
   }
 
-  std::vector<double> squares(const T* g) const {
-    std::vector<double> sums;
+  // Of every parameter. In a buffer of its own: a step takes no memory.
+  const std::vector<double>& squares(const T* g) {
+    sums.clear();
     for (const auto& [p, pace] : parameters) {
       double sum = 0;
       for (std::size_t i = p.offset; i < p.offset + p.size; ++i)
@@ -445,7 +447,7 @@ template <class T>
 double Optimiser<T>::step(std::span<T> values, std::span<const T> gradients) {
   double sum = 0;
   if (gradients.size() >= body_->total)
-    for (const double one : squares(gradients)) sum += one;
+    for (const double one : body_->squares(gradients.data())) sum += one;
   return step(values, gradients, std::sqrt(sum));
 }
 

@@ -398,10 +398,10 @@ TEST(PathAttention, ScratchGrowsWithTimeOnly) {
   EXPECT_EQ(bytes(100, 0, false), bytes(1 << 20, 1 << 20, false));
   EXPECT_LE(bytes(1 << 20, 0, false), std::size_t{1} << 20);
   // Backward, per pair: keys, their gradient, the queries of a tile, dv, and as much again for the two products; for
-  // each of the 4 heads of a group lse, delta, a gate and a sum in double; per block sums of gates.
+  // each of the 4 heads of a group lse, delta, a gate and two sums in double; per block sums of gates.
   const std::size_t more = (1u << 20) - (1u << 10);
   EXPECT_EQ(bytes(1 << 20, 0, true) - bytes(1 << 10, 0, true),
-            (4 * (6 * 64 + 4 * (1 + 1 + 1 + 2))) * more + (4 + 1) * 8 * more / 64);
+            (4 * (6 * 64 + 4 * (1 + 1 + 1 + 2 * 2))) * more + (4 + 1) * 8 * more / 64);
 }
 
 TEST(PathAttention, WhatIsWrongIsSaid) {
