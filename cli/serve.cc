@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/dispatch.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -483,6 +484,8 @@ void save_when_wanted(Server& server) {
 
 void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at, int threads) {
   net::io_context context(threads);
+  // A session that waits for text has nothing under way here: without this the threads would leave before it has come.
+  const auto stay = net::make_work_guard(context);
   std::shared_ptr<Listener> listener;
   try {
     listener = std::make_shared<Listener>(context, at, server);
