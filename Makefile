@@ -78,7 +78,7 @@ bench: build
 bench-torch: library
 	@bash scripts/install-dependencies.sh torch
 	PYTHONPATH=python /usr/bin/python3 bench/python/overhead.py
-	PYTHONPATH=python /usr/bin/python3 bench/torch/ops.py
+	PYTHONPATH=python /usr/bin/python3 bench/torch/ops.py --markdown
 
 bench-kernels: $(DEPS)
 	@bash scripts/install-dependencies.sh bench

@@ -6,13 +6,8 @@
 #include <cstddef>
 #include <cstdlib>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TTR_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TTR_SANITIZED 1
-#endif
-#endif
+#include "sanitized.h"
+
 #if defined(__GLIBC__) && !defined(TTR_SANITIZED)
 #define TTR_COUNTS_ALLOCATIONS 1
 #endif

@@ -157,11 +157,24 @@ std::vector<Form> forms_of(const BenchOptions& options, const BenchCase& c) {
       forms.push_back(form_of(name, ", scan and all"));
       continue;
     }
-    const Plan p = plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim});
+    const Plan p = plan(c.layer, {1, c.heads, c.key_heads, c.key_dim, c.value_dim});
     for (const Form form : p.forms())
       if (form != Form::step) forms.push_back(form);
   }
   return forms;
+}
+
+// Heads, and key heads that divide them: 0 where there are as many.
+std::vector<std::pair<int, int>> head_counts(const BenchOptions& options) {
+  std::vector<std::pair<int, int>> counts;
+  for (const int heads : options.heads)
+    for (const int key_heads : options.key_heads)
+      if (key_heads == 0 || (key_heads < heads && heads % key_heads == 0)) counts.emplace_back(heads, key_heads);
+  if (counts.empty())
+    throw Error(fmt::format("--key-heads is {} and --heads is {}; heads must be a multiple of key heads",
+                            options.key_heads.front(), options.heads.front()),
+                "--key-heads");
+  return counts;
 }
 
 std::vector<Group> wanted_groups(const BenchOptions& options) {
@@ -172,13 +185,14 @@ std::vector<Group> wanted_groups(const BenchOptions& options) {
       for (const std::string& dtype : options.dtypes)
         for (const int key_dim : options.key_dims)
           for (const int value_dim : values)
-            for (const int heads : options.heads)
+            for (const auto& [heads, key_heads] : head_counts(options))
               for (const std::int64_t time : options.times) {
                 BenchCase c{layer,      pass_of(pass),
                             Form::best, type_of_name(dtype),
                             key_dim,    value_dim == 0 ? key_dim : value_dim,
                             heads,      time,
                             1};
+                c.key_heads = key_heads;
                 if (options.quick) c.time = std::min<std::int64_t>(c.time, 128);
                 Group group;
                 for (const std::string& gates : options.gates)
@@ -285,7 +299,7 @@ std::string dtype_of(const BenchCase& c) { return std::string(ttr::to_string(c.t
 std::string key_of(const Row& row) {
   const BenchCase& c = row.spec;
   return bench_key(c.layer, std::string(to_string(c.pass)), row.form, dtype_of(c), c.key_dim, c.value_dim, c.heads,
-                   static_cast<long>(c.time), c.threads, c.gates);
+                   c.key_heads ? c.key_heads : c.heads, static_cast<long>(c.time), c.threads, c.gates);
 }
 
 Json json_of(const std::map<int, MachineLimits>& limits) {
@@ -305,7 +319,8 @@ Json json_of(const Row& row, const std::map<std::string, EarlierCase>& earlier) 
   const BenchCase& c = row.spec;
   Json j = Json::object();
   j.set("layer", c.layer).set("pass", to_string(c.pass)).set("form", row.form).set("dtype", dtype_of(c));
-  j.set("d_key", c.key_dim).set("d_value", c.value_dim).set("heads", c.heads).set("time", c.time);
+  j.set("d_key", c.key_dim).set("d_value", c.value_dim).set("heads", c.heads);
+  j.set("key_heads", c.key_heads ? c.key_heads : c.heads).set("time", c.time);
   j.set("threads", c.threads).set("gates", c.gates).set("tokens_per_s", row.tokens_per_s);
   j.set("best_tokens_per_s", row.best_tokens_per_s);
   j.set("useful_gflops", row.gflops).set("percent_peak", row.percent_peak);
@@ -323,7 +338,8 @@ std::string rate_text(double rate) {
 std::string percent_text(double percent) { return std::isnan(percent) ? "-" : fmt::format("{:.0f}", percent); }
 
 std::string case_text(const BenchCase& c) {
-  return fmt::format("{} H{} K{} V{} T{}{}", dtype_of(c), c.heads, c.key_dim, c.value_dim, c.time,
+  return fmt::format("{} H{}{} K{} V{} T{}{}", dtype_of(c), c.heads,
+                     c.key_heads ? fmt::format(" G{}", c.key_heads) : "", c.key_dim, c.value_dim, c.time,
                      c.gates == "gentle" ? "" : " gates " + c.gates);
 }
 
@@ -416,6 +432,10 @@ int run_bench(const BenchOptions& options) {
   if (options.runs < 1 || options.runs > 1000)
     throw Error(fmt::format("--runs is {}; it can be 1 to 1000", options.runs), "--runs");
   check_range(options.key_dims, "--key-dim", 4096), check_range(options.heads, "--heads", 4096);
+  for (const int key_heads : options.key_heads)
+    if (key_heads < 0 || key_heads > 4096)
+      throw Error(fmt::format("--key-heads is {}; it can be 1 to 4096, or 0 for as many as heads", key_heads),
+                  "--key-heads");
   if (!options.value_dims.empty()) check_range(options.value_dims, "--value-dim", 4096);
   check_range(options.times, "--time", std::int64_t{100'000'000});
   check_range(thread_counts(options), "--threads", 1024);
@@ -433,7 +453,7 @@ int run_bench(const BenchOptions& options) {
   const std::vector<Group> groups = options.layers.empty() ? standard_groups(options) : wanted_groups(options);
   for (const Group& group : groups)
     for (const BenchCase& c : group) {  // what the user wrote must make sense before anything is measured
-      const Plan p = plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim});
+      const Plan p = plan(c.layer, {1, c.heads, c.key_heads, c.key_dim, c.value_dim});
       if (c.form != Form::best && std::find(p.forms().begin(), p.forms().end(), c.form) == p.forms().end())
         throw Error(fmt::format("{} has no form {}: {}", c.layer, ttr::to_string(c.form), p.why_absent(c.form)),
                     "--form");

@@ -15,6 +15,7 @@ struct BenchOptions {
   std::vector<std::string> dtypes = {"f32"};      // f32, f64, bf16, f16
   std::vector<int> key_dims = {64}, value_dims;   // value_dims empty: as key_dims
   std::vector<int> heads = {8}, threads;          // threads empty: 1, and all of the machine
+  std::vector<int> key_heads = {0};               // 0: as heads
   std::vector<std::int64_t> times = {4096};
   std::vector<std::string> gates = {"gentle"};  // bench_gates.h
   int runs = 7;
@@ -95,6 +96,16 @@ struct ServeBenchOptions {
   bool sync = false, quick = false, json = false;
 };
 int run_bench_serve(ServeBenchOptions);  // serve
+
+struct MpiBenchOptions {
+  std::vector<std::string> layers = {"gated-deltanet", "mamba-2"};
+  std::vector<std::string> ways = {"relay", "scan"};  // or best; those that a layer does not have are left out
+  std::string pass = "forward";                       // or both
+  std::int64_t time = 65536;                          // tokens of all ranks
+  int heads = 4, key_dim = 64, value_dim = 0, batch = 1, groups = 0, runs = 5;
+  bool quick = false, json = false;
+};
+// mpi: run_bench_mpi, in ttr-mpi alone (ranks.h)
 
 struct LanguageBenchOptions {
   std::vector<std::string> models;  // architectures of synthetic models, or paths; empty: all of the former

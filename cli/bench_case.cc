@@ -129,7 +129,7 @@ Plan plan_of(const BenchCase& c, const std::string& kernel) {
   options.type = is_half(c.type) ? Type::f32 : c.type, options.kernel = kernel, options.threads = c.threads;
   if (is_half(c.type)) options.tensors = c.type;
   options.chunk = c.chunk, options.target = c.target;
-  return plan(c.layer, {1, c.heads, 0, c.key_dim, c.value_dim}, options);
+  return plan(c.layer, {1, c.heads, c.key_heads, c.key_dim, c.value_dim}, options);
 }
 
 }  // namespace
@@ -159,8 +159,9 @@ std::string_view to_string(Pass pass) noexcept {
 }
 
 std::string name_of(const BenchCase& c) {
-  return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {}{}", c.layer, to_string(c.pass), ttr::to_string(c.form),
-                     ttr::to_string(c.type), c.key_dim, c.value_dim, c.heads, c.time, c.threads,
+  return fmt::format("{} {} {} {} K{} V{} H{}{} T{} threads {}{}", c.layer, to_string(c.pass), ttr::to_string(c.form),
+                     ttr::to_string(c.type), c.key_dim, c.value_dim, c.heads,
+                     c.key_heads ? fmt::format(" G{}", c.key_heads) : "", c.time, c.threads,
                      c.gates == "gentle" ? "" : " gates " + c.gates);
 }
 

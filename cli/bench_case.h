@@ -27,6 +27,7 @@ struct BenchCase {
   std::string target = {};       // as in Options
   Type rounded = Type::f64;      // inputs are rounded to this type before they are stored
   std::string gates = "gentle";  // bench_gates.h
+  int key_heads = 0;             // 0: as heads
 };
 /// By its name; an Error lists the forms and goes on with `others`.
 Form form_of(const std::string& name, const char* others);

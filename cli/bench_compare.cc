@@ -12,10 +12,10 @@
 namespace ttr::cli {
 
 std::string bench_key(const std::string& layer, const std::string& pass, const std::string& form,
-                      const std::string& dtype, long key_dim, long value_dim, long heads, long time, long threads,
-                      const std::string& gates) {
-  return fmt::format("{} {} {} {} K{} V{} H{} T{} threads {} gates {}", layer, pass, form, dtype, key_dim, value_dim,
-                     heads, time, threads, gates);
+                      const std::string& dtype, long key_dim, long value_dim, long heads, long key_heads, long time,
+                      long threads, const std::string& gates) {
+  return fmt::format("{} {} {} {} K{} V{} H{} G{} T{} threads {} gates {}", layer, pass, form, dtype, key_dim,
+                     value_dim, heads, key_heads, time, threads, gates);
 }
 
 std::map<std::string, EarlierCase> read_earlier(const std::string& path) {
@@ -47,9 +47,10 @@ std::map<std::string, EarlierCase> read_earlier(const std::string& path) {
       return found != entry.end() && found->is_number() ? found->get<double>()
                                                         : std::numeric_limits<double>::quiet_NaN();
     };
-    const std::string key = bench_key(text("layer"), text("pass"), text("form"), text("dtype"), whole("d_key"),
-                                      whole("d_value"), whole("heads"), whole("time"), whole("threads"),
-                                      entry.contains("gates") ? text("gates") : "gentle");
+    const std::string key =
+        bench_key(text("layer"), text("pass"), text("form"), text("dtype"), whole("d_key"), whole("d_value"),
+                  whole("heads"), entry.contains("key_heads") ? whole("key_heads") : whole("heads"), whole("time"),
+                  whole("threads"), entry.contains("gates") ? text("gates") : "gentle");
     cases[key] = {number("tokens_per_s"), number("percent_peak")};
   }
   return cases;

@@ -256,8 +256,9 @@ std::string plot_svg(const Plot& plot, bool standalone, int number) {
   for (double x : xt)
     s += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text x=\"{0:.1f}\" y=\"{3}\" "
-        "text-anchor=\"middle\">{4}</text>\n",
-        px(x), top, top + h, top + h + 17, ax.log ? log_text(x) : tick_text(x, xt.size() > 1 ? xt[1] - xt[0] : 1));
+        "text-anchor=\"{5}\">{4}</text>\n",
+        px(x), top, top + h, top + h + 17, ax.log ? log_text(x) : tick_text(x, xt.size() > 1 ? xt[1] - xt[0] : 1),
+        px(x) > left + w - 16 ? "end" : "middle");  // a long number at the edge would be cut off
   for (double y : yt)
     s += fmt::format(
         "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3}\" y=\"{4:.1f}\" "

@@ -1,7 +1,9 @@
 // The sockets of `ttr serve`, by Boost.Beast; what is answered is in serve_api.h. The only file that includes Boost.
 //
 // A connection is a Session: it reads a request, has it answered, writes the response, and begins again. All of a session
-// happens on one strand; several threads serve the sessions. What a client can make the server hold is bounded: connections,
+// happens on one thread, the Worker it was given when it came; threads share nothing but models, so no request wakes another
+// thread. Deadlines are looked at by a clock of the worker, four times a second: a timer for each would cost more than a
+// request. What a client can make the server hold is bounded: connections,
 // the bytes of headers (16 KB) and bodies, answers of a stream that nobody reads, and the time until a request is complete.
 // Requests of one connection are answered one after the other, whether the client waits or not (pipelining).
 //
@@ -9,6 +11,7 @@
 // deadline as a whole, and a stream of lines is answered while it arrives.
 #include "serve.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
@@ -19,16 +22,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <boost/asio/bind_executor.hpp>
-#include <boost/asio/dispatch.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/strand.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 
 #include "progress.h"
@@ -68,7 +67,8 @@ struct Server {
   std::mutex mutex;
   std::condition_variable changed;
   std::set<Session*> sessions;
-  bool ending = false, save_wanted = false, stop_saver = false;
+  std::atomic<bool> ending = false;
+  bool save_wanted = false, stop_saver = false;
 
   void enter(Session* session) {
     const std::lock_guard lock(mutex);
@@ -81,10 +81,6 @@ struct Server {
     metrics.connections = static_cast<std::int64_t>(sessions.size());
     changed.notify_all();
   }
-  bool is_ending() {
-    const std::lock_guard lock(mutex);
-    return ending;
-  }
   // After rows were learned.
   void look_at_log() {
     if (!store.log_is_long()) return;
@@ -94,37 +90,78 @@ struct Server {
   }
 };
 
+// A thread and the sessions it serves.
+class Worker {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Worker() : tick_(context_) {}
+  net::io_context& context() { return context_; }
+  void run() {
+    look_at_deadlines();
+    context_.run();
+  }
+  // On its own thread alone.
+  void enter(Session* session) { sessions_.insert(session); }
+  void leave(Session* session) { sessions_.erase(session); }
+
+ private:
+  void look_at_deadlines();
+
+  std::set<Session*> sessions_;  // before the context, whose end is the end of sessions that are still there
+  net::io_context context_{1};
+  net::steady_timer tick_;
+};
+
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(tcp::socket socket, Server& server) : stream_(std::move(socket)), server_(server) { server_.enter(this); }
-  ~Session() { server_.leave(this); }
+  Session(tcp::socket socket, Server& server, Worker& worker)
+      : stream_(std::move(socket)), server_(server), worker_(worker) {
+    server_.enter(this);
+  }
+  ~Session() {
+    worker_.leave(this);
+    server_.leave(this);
+  }
 
   void start() {
-    net::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->read_header(); });
+    net::post(stream_.get_executor(), [self = shared_from_this()] {
+      self->worker_.enter(self.get());
+      self->read_header();
+    });
   }
 
   // The server is about to end: a connection that waits for a request is closed, one that has begun a request finishes it.
   void end() {
-    if (const std::shared_ptr<Session> alive = weak_from_this().lock())
-      net::post(stream_.get_executor(), [alive] {
-        if (alive->waiting_ || alive->lines_) alive->close();
+    // The last one who has a session must be its worker: the caller holds the lock that leave() takes.
+    if (std::shared_ptr<Session> alive = weak_from_this().lock()) {
+      const auto executor = stream_.get_executor();
+      net::post(executor, [self = std::move(alive)] {
+        if (self->completing_) self->give_up();
+        else if (self->waiting_ || self->lines_) self->close();
       });
+    }
+  }
+
+  void close_if_late(Worker::Clock::time_point now) {
+    if (now > deadline_) close();
   }
 
  private:
   void close() {
     error_code ignored;
-    stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
-    stream_.close();
+    stream_.shutdown(tcp::socket::shutdown_both, ignored);
+    stream_.close(ignored);
   }
+  void expires_after(int seconds) { deadline_ = Worker::Clock::now() + std::chrono::seconds(seconds); }
+  void expires_never() { deadline_ = Worker::Clock::time_point::max(); }
 
   void read_header() {
-    if (server_.is_ending()) return close();
+    if (server_.ending) return close();
     header_.emplace();
     header_->header_limit(longest_header);
     header_->body_limit(no_limit);  // judged when the header is there
     waiting_ = true;
-    stream_.expires_after(std::chrono::seconds(server_.options.idle_timeout));
+    expires_after(server_.options.idle_timeout);
     // Half a header has the time of a request, and not that between requests.
     http::async_read_some(stream_, buffer_, *header_,
                           [self = shared_from_this()](error_code error, std::size_t) { self->header_part(error); });
@@ -132,7 +169,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void header_part(error_code error) {
     if (!error && !header_->is_header_done()) {
-      if (waiting_) stream_.expires_after(std::chrono::seconds(server_.options.timeout));
+      if (waiting_) expires_after(server_.options.timeout);
       waiting_ = false;
       return http::async_read_some(
           stream_, buffer_, *header_,
@@ -148,7 +185,7 @@ class Session : public std::enable_shared_from_this<Session> {
     keep_alive_ = header_->keep_alive();
     version_ = head.version();
     const std::string path(view(head.target()));
-    stream_.expires_after(std::chrono::seconds(server_.options.timeout));
+    expires_after(server_.options.timeout);
     const bool stream_of_lines = head.method() == http::verb::post &&
                                  view(head[http::field::content_type]).starts_with("application/x-ndjson") &&
                                  ServeApi::is_rows_path(path, model_, learn_) && version_ == 11;
@@ -223,9 +260,9 @@ class Session : public std::enable_shared_from_this<Session> {
     response_->set(http::field::content_type, answer.content_type);
     if (answer.status == 401) response_->set(http::field::www_authenticate, "Bearer");
     response_->body() = std::move(answer.body);
-    response_->keep_alive(keep_alive_ && !last && !server_.is_ending());
+    response_->keep_alive(keep_alive_ && !last && !server_.ending);
     response_->prepare_payload();
-    stream_.expires_after(std::chrono::seconds(server_.options.timeout));
+    expires_after(server_.options.timeout);
     http::async_write(stream_, *response_, [self = shared_from_this()](error_code error, std::size_t) {
       if (error || self->response_->need_eof()) return self->close();
       self->read_header();
@@ -238,12 +275,18 @@ class Session : public std::enable_shared_from_this<Session> {
     try {
       server_.api.allowed(request);
       completing_ = true, pending_.clear(), all_read_ = false;
-      asked_ = server_.text->ask(request.body, [self = shared_from_this(), start](TextService::Piece piece) {
-        net::post(self->stream_.get_executor(),
-                  [self, start, piece = std::move(piece)]() mutable { self->text_came(std::move(piece), start); });
+      expires_never();  // a model takes its time, and others wait in its queue
+      kept_ = shared_from_this();
+      asked_ = server_.text->ask(request.body, [known = weak_from_this(), start](TextService::Piece piece) {
+        std::shared_ptr<Session> self = known.lock();
+        if (!self) return;
+        const auto executor = self->stream_.get_executor();  // whose thread is the last to have a session
+        net::post(executor, [self = std::move(self), start, piece = std::move(piece)]() mutable {
+          self->text_came(std::move(piece), start);
+        });
       });
     } catch (const Refusal& refusal) {
-      completing_ = false;
+      completing_ = false, kept_.reset();
       server_.metrics.request(refusal.status(), seconds_since(start));
       respond({refusal.status(), refusal_json(refusal.what())}, false);
     }
@@ -251,7 +294,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void text_came(TextService::Piece piece, std::chrono::steady_clock::time_point start) {
     if (!completing_) return;
     if (piece.last) {
-      completing_ = false;
+      completing_ = false, kept_.reset();
       server_.metrics.request(piece.status, seconds_since(start));
     }
     if (!asked_.stream) return respond({piece.status, std::move(piece.text)}, false);
@@ -270,12 +313,12 @@ class Session : public std::enable_shared_from_this<Session> {
     if (writing_ || pending_.empty()) return;
     writing_ = true;
     out_.swap(pending_), pending_.clear();
-    stream_.expires_after(std::chrono::seconds(server_.options.timeout));
+    expires_after(server_.options.timeout);
     net::async_write(stream_, net::buffer(out_), [self = shared_from_this()](error_code error, std::size_t) {
       self->writing_ = false;
       if (error) return self->give_up();
       if (!self->pending_.empty()) return self->write_text();
-      if (self->completing_) return;
+      if (self->completing_) return self->expires_never();
       self->text_begun_ = false;
       if (!self->keep_alive_) return self->close();
       self->read_header();
@@ -286,6 +329,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (completing_) server_.text->cancel(asked_.number);
     completing_ = text_begun_ = false;
     close();
+    kept_.reset();  // the caller has another
   }
 
   // A stream of lines: reading and writing go on independently, since many clients send all before they read anything.
@@ -306,7 +350,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (lines_->is_done()) return lines_read(http::error::end_of_stream);
     reading_ = true;
     lines_->get().body().data = block_.data(), lines_->get().body().size = block_.size();
-    stream_.expires_after(std::chrono::seconds(server_.options.idle_timeout));
+    expires_after(server_.options.idle_timeout);
     http::async_read_some(stream_, buffer_, *lines_, [self = shared_from_this()](error_code error, std::size_t) {
       self->reading_ = false;
       self->lines_read(error == http::error::need_buffer ? error_code() : error);
@@ -346,7 +390,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (writing_ || pending_.empty()) return;
     writing_ = true;
     out_.swap(pending_), pending_.clear();
-    if (!reading_) stream_.expires_after(std::chrono::seconds(server_.options.idle_timeout));
+    if (!reading_) expires_after(server_.options.idle_timeout);
     net::async_write(stream_, net::buffer(out_), [self = shared_from_this()](error_code error, std::size_t) {
       self->writing_ = false;
       if (error) return self->close();
@@ -361,8 +405,10 @@ class Session : public std::enable_shared_from_this<Session> {
     });
   }
 
-  beast::tcp_stream stream_;
+  tcp::socket stream_;
   Server& server_;
+  Worker& worker_;
+  Worker::Clock::time_point deadline_ = Worker::Clock::time_point::max();
   beast::flat_buffer buffer_{64 << 10};
   std::optional<http::request_parser<http::empty_body>> header_;
   std::optional<http::request_parser<http::string_body>> request_;
@@ -376,13 +422,23 @@ class Session : public std::enable_shared_from_this<Session> {
   bool learn_ = false, reading_ = false, writing_ = false, all_read_ = false, lines_failed_ = false;
   // Text of a language model, in pending_ and out_ too.
   TextService::Asked asked_;
+  std::shared_ptr<Session> kept_;  // itself, while no reading or writing has it
   bool completing_ = false, text_begun_ = false;
 };
 
+void Worker::look_at_deadlines() {
+  const Clock::time_point now = Clock::now();
+  for (Session* session : std::vector<Session*>(sessions_.begin(), sessions_.end())) session->close_if_late(now);
+  tick_.expires_after(std::chrono::milliseconds(250));
+  tick_.async_wait([this](error_code error) {
+    if (!error) look_at_deadlines();
+  });
+}
+
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  Listener(net::io_context& context, const tcp::endpoint& at, Server& server)
-      : context_(context), acceptor_(net::make_strand(context)), server_(server) {
+  Listener(std::vector<std::unique_ptr<Worker>>& workers, const tcp::endpoint& at, Server& server)
+      : workers_(workers), acceptor_(workers.front()->context()), server_(server) {
     acceptor_.open(at.protocol());
     acceptor_.set_option(net::socket_base::reuse_address(true));
     acceptor_.bind(at);
@@ -390,10 +446,11 @@ class Listener : public std::enable_shared_from_this<Listener> {
   }
   int port() const { return acceptor_.local_endpoint().port(); }
   void accept() {
+    Worker& worker = *workers_[next_++ % workers_.size()];
     acceptor_.async_accept(
-        net::make_strand(context_), [self = shared_from_this()](error_code error, tcp::socket socket) {
+        worker.context(), [self = shared_from_this(), &worker](error_code error, tcp::socket socket) {
           if (error == net::error::operation_aborted || !self->acceptor_.is_open()) return;
-          if (!error) self->take(std::move(socket));
+          if (!error) self->take(std::move(socket), worker);
           else std::this_thread::sleep_for(std::chrono::milliseconds(20));  // no descriptor is free: one will be
           self->accept();
         });
@@ -406,11 +463,11 @@ class Listener : public std::enable_shared_from_this<Listener> {
   }
 
  private:
-  void take(tcp::socket socket) {
+  void take(tcp::socket socket, Worker& worker) {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     if (server_.metrics.connections < server_.options.max_connections)
-      return std::make_shared<Session>(std::move(socket), server_)->start();
+      return std::make_shared<Session>(std::move(socket), server_, worker)->start();
     ++server_.metrics.refused_connections;
     static const std::string body = refusal_json("there are too many connections (--max-connections); try again");
     static const std::string full = fmt::format(
@@ -423,7 +480,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
     socket.shutdown(tcp::socket::shutdown_send, ignored);
   }
 
-  net::io_context& context_;
+  std::vector<std::unique_ptr<Worker>>& workers_;
+  std::size_t next_ = 0;
   tcp::acceptor acceptor_;
   Server& server_;
 };
@@ -483,12 +541,12 @@ void save_when_wanted(Server& server) {
 }
 
 void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at, int threads) {
-  net::io_context context(threads);
-  // A session that waits for text has nothing under way here: without this the threads would leave before it has come.
-  const auto stay = net::make_work_guard(context);
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.reserve(static_cast<std::size_t>(threads));
+  for (int i = 0; i < threads; ++i) workers.push_back(std::make_unique<Worker>());
   std::shared_ptr<Listener> listener;
   try {
-    listener = std::make_shared<Listener>(context, at, server);
+    listener = std::make_shared<Listener>(workers, at, server);
   } catch (const boost::system::system_error& error) {
     throw Error(fmt::format("cannot listen on {} port {}: {}", options.host, options.port, error.code().message()),
                 "--port");
@@ -516,7 +574,7 @@ void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at,
   std::thread saver([&] { save_when_wanted(server); });
   std::vector<std::thread> team;
   team.reserve(static_cast<std::size_t>(threads));
-  for (int i = 0; i < threads; ++i) team.emplace_back([&] { context.run(); });
+  for (const std::unique_ptr<Worker>& worker : workers) team.emplace_back([&one = *worker] { one.run(); });
 
   pollfd wait = {interrupt_descriptor(), POLLIN, 0};
   while (interrupted() == 0) ::poll(&wait, 1, 1000);
@@ -531,7 +589,7 @@ void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at,
     server.stop_saver = true;
     server.changed.notify_all();
   }
-  context.stop();
+  for (const std::unique_ptr<Worker>& worker : workers) worker->context().stop();
   for (std::thread& one : team) one.join();
   saver.join();
 }

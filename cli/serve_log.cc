@@ -171,9 +171,4 @@ void ServeLog::delete_all() {
   for (const std::uint64_t number : numbers()) ::unlink(path(number).c_str());
 }
 
-std::int64_t ServeLog::size() const {
-  const std::lock_guard lock(mutex_);
-  return size_;
-}
-
 }  // namespace ttr::cli

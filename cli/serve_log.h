@@ -13,6 +13,7 @@
 // models are written, and the old one is deleted: what is in both is told apart by the numbers of the rows.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -51,7 +52,7 @@ class ServeLog {
   /// Deletes all files: there is nothing in them that is not in the models.
   void delete_all();
   /// Bytes of the newest file.
-  std::int64_t size() const;
+  std::int64_t size() const { return size_; }
 
  private:
   std::vector<std::uint64_t> numbers() const;  // of the files that there are
@@ -65,7 +66,7 @@ class ServeLog {
   int descriptor_ = -1;
   bool broken_ = false;  // half a record stands at the end of the file, and cannot be taken away
   std::uint64_t number_ = 0, written_ = 0, synced_ = 0;  // marks are bytes written in the life of this object
-  std::int64_t size_ = 0;
+  std::atomic<std::int64_t> size_ = 0;                   // asked with every request
   std::string buffer_;
 };
 

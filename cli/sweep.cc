@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "atomic_file.h"
+#include "ranks.h"
 #include "ttr/status.h"
 #include "ttr/version.h"
 
@@ -39,9 +40,11 @@ int run_sweep(const SweepOptions& options) {
     for (const SweepRun& run : runs) fmt::print("{}\n", command_text(train_words(run.settings)));
     return 0;
   }
-  const int jobs = options.jobs ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int jobs = options.jobs ? options.jobs : std::max(1, cores / ranks().here());
   const std::string folder = options.out + "/runs";
-  const std::vector<SweepResult> results = run_children(runs, folder, jobs, options.json);
+  const std::vector<SweepResult> results = run_children(runs, folder, jobs, options.json || !ranks().first());
+  if (!ranks().first()) return 0;
   std::size_t done = 0;
   for (const SweepResult& one : results) done += one.saved.is_null() ? 0 : 1;
   if (done < runs.size()) {

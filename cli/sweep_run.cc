@@ -2,6 +2,9 @@
 //
 // A child has a process group of its own, so that Ctrl-C reaches the sweep alone, which ends its children and waits for
 // them; if the sweep itself is killed, the system ends them (PR_SET_PDEATHSIG).
+//
+// The ranks of MPI work through the same list in the same folder: who makes the file KEY.claim has the run. In the end the
+// first rank reads the results of all.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -22,6 +25,7 @@
 
 #include "atomic_file.h"
 #include "progress.h"
+#include "ranks.h"
 #include "sweep.h"
 #include "ttr/status.h"
 
@@ -48,6 +52,7 @@ pid_t start(const std::vector<std::string>& words, const fs::path& answer, const
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);  // it ended before the request
   for (const int number : {SIGINT, SIGTERM, SIGPIPE}) signal(number, SIG_DFL);
+  forget_ranks();
   const int in = open("/dev/null", O_RDONLY);
   const int out = open(answer.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   const int err = open(complaint.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -73,6 +78,11 @@ class Children {
       if (!read(i)) waiting_.push_back(i);
     }
     total_ = waiting_.size();
+    if (ranks().count() == 1) return;
+    std::error_code ignored;
+    if (ranks().first())  // of a sweep that was stopped
+      for (const std::size_t run : waiting_) fs::remove(file(run, ".claim"), ignored);
+    ranks().wait();
   }
 
   std::vector<SweepResult> go(int jobs) {
@@ -81,8 +91,9 @@ class Children {
     try {
       while (!waiting_.empty() || !running_.empty()) {
         while (!interrupted() && !waiting_.empty() && static_cast<int>(running_.size()) < jobs) {
-          begin(waiting_.back());
+          const std::size_t run = waiting_.back();
           waiting_.pop_back();
+          if (claim(run)) begin(run);
         }
         if (interrupted()) break;
         collect();
@@ -97,6 +108,10 @@ class Children {
     }
     end_all();
     bar_.finish();
+    if (ranks().count() > 1 && !interrupted()) {
+      ranks().wait();
+      for (std::size_t i = 0; i < runs_.size() && ranks().first(); ++i) read(i);
+    }
     return std::move(results_);
   }
 
@@ -115,6 +130,18 @@ class Children {
     results_[run].saved = saved, results_[run].result = saved.at("result"),
     results_[run].failed = saved.at("failed").text();
     return true;
+  }
+
+  // Whether this rank is to do the run.
+  bool claim(std::size_t run) {
+    if (ranks().count() == 1) return true;
+    const int file_of_claim = open(file(run, ".claim").c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (file_of_claim < 0) return false;
+    close(file_of_claim);
+    if (!read(run)) return true;  // another rank may have done it, and taken its claim away
+    std::error_code ignored;
+    fs::remove(file(run, ".claim"), ignored);
+    return false;
   }
 
   void begin(std::size_t run) {
@@ -190,7 +217,7 @@ class Children {
 
   void clean(std::size_t run) {
     std::error_code ignored;
-    for (const char* ending : {".out", ".err", ""}) fs::remove_all(file(run, ending), ignored);
+    for (const char* ending : {".out", ".err", "", ".claim"}) fs::remove_all(file(run, ending), ignored);
   }
 
   void end_all() {

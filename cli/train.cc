@@ -2,7 +2,7 @@
 //
 // A run that is taken up again has the bits of one that was not interrupted: the checkpoint has the state of the data's
 // generator and every sum that is under way, and nothing else depends on what went before. `--until` stops early without
-// another schedule.
+// another schedule. The ranks of MPI share the steps (train_ranks.h); the first of them tests, writes and speaks.
 #include "train.h"
 
 #include <fmt/core.h>
@@ -14,13 +14,16 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "atomic_file.h"
 #include "judge.h"
 #include "progress.h"
+#include "ranks.h"
 #include "run_folder.h"
 #include "tasks.h"
 #include "train_output.h"
+#include "train_ranks.h"
 #include "train_record.h"
 #include "trained.h"
 #include "ttr/checkpoint.h"
@@ -49,16 +52,31 @@ class Run {
     TrainOptions& o = record_.options;
     if (!o.report.empty() && same_file(o.report, o.task))
       throw Error("--report would overwrite the text '" + o.task + "'", "--report");
-    if (!o.out.empty()) folder_.emplace(o.out, o.resume);
     if (o.resume && o.out.empty())
       throw Error("--resume goes on with the run in a folder; name it with --out", "--resume");
-    if (folder_ && !folder_->found().empty()) take_up();
+    const bool first = ranks_.first();
+    if (!o.out.empty() && first) folder_.emplace(o.out, o.resume);
+    std::string found = folder_ ? folder_->found() : "";
+    ranks_.share(found);
+    if (ranks_.count() > 1) {
+      if (o.threads == 0)
+        o.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_.here());
+      ranks_.last_words = [this] {
+        return saved_step_ < 0 ? std::string("there is no checkpoint to go on from")
+                               : fmt::format(
+                                     "the last checkpoint is {}/checkpoint.safetensors, of step {}: --resume "
+                                     "goes on from it, on any number of ranks",
+                                     record_.options.out, saved_step_);
+      };
+    }
+    if (!found.empty()) take_up(found);
     else begin();
     describe();
-    session_ = std::make_unique<model::Session<float>>(*model_, o.batch, task_->time, o.threads);
-    if (o.optimiser.ema > 0) mean_ = std::make_unique<model::Model<float>>(o.config);
-    judge_ =
-        std::make_unique<Judge>(mean_ ? *mean_ : *model_, std::min(o.judged, o.batch), task_->test_time, o.threads);
+    if (!shared_) session_ = std::make_unique<model::Session<float>>(*model_, o.batch, task_->time, o.threads);
+    if (o.optimiser.ema > 0 && first) mean_ = std::make_unique<model::Model<float>>(o.config);
+    if (first)
+      judge_ =
+          std::make_unique<Judge>(mean_ ? *mean_ : *model_, std::min(o.judged, o.batch), task_->test_time, o.threads);
     steps_ = o.optimiser.steps;
     end_ = o.until > 0 ? std::min<std::int64_t>(o.until, steps_) : steps_;
     if (o.every == 0) o.every = static_cast<int>(std::max<std::int64_t>(1, steps_ / 10));
@@ -67,9 +85,9 @@ class Run {
   int go() {
     const InterruptGuard guard;
     const TrainOptions& o = record_.options;
+    if (folder_) folder_->open();
+    if (saves() && record_.step == 0) save();  // a disk that is full says so before the work
     if (folder_) {
-      folder_->open();
-      if (record_.step == 0) save();  // a disk that is full says so before the work
       std::vector<std::string> lines;
       for (const TrainRow& row : record_.rows) lines.push_back(to_json(row, record_).dump(-1));
       folder_->begin_log(lines);
@@ -81,8 +99,9 @@ class Run {
     }
     if (record_.step < end_) train();
     if (record_.status == "finished" && record_.step < steps_)
-      record_.status = interrupted() && record_.step < end_ ? "interrupted" : "stopped";
+      record_.status = stops() && record_.step < end_ ? "interrupted" : "stopped";
     if (record_.status == "finished") finish();
+    if (!ranks_.first()) return ended();
     if (o.json) fmt::print("{}\n", to_json(record_).dump());
     else if (talks()) {
       if (isatty(STDOUT_FILENO)) fmt::print("{}", train_curve(record_, std::min(100, terminal_width())));
@@ -92,12 +111,17 @@ class Run {
       if (record_.text) add_sample();
       write_file(o.report, "--report", train_report(record_));
     }
-    if (!diverged_.empty()) throw Error(diverged_, "step " + std::to_string(record_.step));
-    return record_.status == "interrupted" ? 128 + interrupted() : 0;
+    return ended();
   }
 
  private:
-  bool talks() const { return !record_.options.json && !record_.options.quiet; }
+  bool talks() const { return ranks_.first() && !record_.options.json && !record_.options.quiet; }
+  bool saves() const { return !record_.options.out.empty(); }
+  bool stops() const { return shared_ ? stops_ : interrupted() != 0; }
+  int ended() const {
+    if (!diverged_.empty()) throw Error(diverged_, "step " + std::to_string(record_.step));
+    return record_.status == "interrupted" ? 128 + std::max(interrupted(), 1) : 0;
+  }
 
   void begin() {
     TrainOptions& o = record_.options;
@@ -117,14 +141,22 @@ class Run {
     task_ = model::make_task(o.task);
     task_->apply(o.config);
     model_ = std::make_unique<model::Model<float>>(o.config, static_cast<std::uint64_t>(o.seed));
-    optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o.optimiser, o.threads);
+    make_optimiser();
     data_ = model::Random(static_cast<std::uint64_t>(o.seed), "train");
   }
 
-  void take_up() {
+  // That of all parameters, or a share of it on every rank.
+  void make_optimiser() {
+    const TrainOptions& o = record_.options;
+    if (ranks_.count() > 1 || o.reproducible)
+      shared_ = std::make_unique<SharedSteps>(ranks_, *model_, o.optimiser, o.batch, task_->time, o.threads,
+                                              o.reproducible);
+    else optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o.optimiser, o.threads);
+  }
+
+  void take_up(const std::string& path) {
     TrainOptions& o = record_.options;
     const TrainOptions told = o;
-    const std::string path = folder_->found();
     const model::Checkpoint saved = model::read_checkpoint(path);
     if (!saved.has_optimiser)
       throw Error(path + ": it has no state of an optimiser; there is nothing to go on from", path);
@@ -140,8 +172,10 @@ class Run {
                       o.out),
           "--resume");
     model_ = std::make_unique<model::Model<float>>(o.config);
-    optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o.optimiser, o.threads);
-    saved.load(*model_), saved.load(*optimiser_);
+    saved.load(*model_);
+    make_optimiser();
+    if (shared_) shared_->load(saved);
+    else saved.load(*optimiser_);
     data_.restore(saved.progress.random);
     record_.step = saved_step_ = saved.progress.step;
   }
@@ -191,12 +225,19 @@ class Run {
     const double seconds_before = record_.seconds;
     const std::int64_t first = record_.step;
     const std::int64_t point = std::max<std::int64_t>(1, steps_ / 200);
-    while (record_.step < end_ && !interrupted()) {
+    while (record_.step < end_ && !stops()) {
       const Clock::time_point began = Clock::now();
       task_->draw(data_, o.batch, false, examples, record_.step);
-      const model::Measure measure = session_->gradient(examples.batch());
-      const double length =
-          std::isfinite(measure.loss) ? optimiser_->step(model_->values(), session_->gradients()) : measure.loss;
+      // What ranks must agree on: whether one of them was told to stop, and by the first one's clock when to save.
+      const double mine = interrupted() ? -1 : seconds_since(saved);
+      const model::Measure measure =
+          shared_ ? shared_->gradient(examples, mine) : session_->gradient(examples.batch());
+      const double since_saved = shared_ ? shared_->given().front() : mine;
+      if (shared_)
+        stops_ = std::any_of(shared_->given().begin(), shared_->given().end(), [](double x) { return x < 0; });
+      const double length = !std::isfinite(measure.loss) ? measure.loss
+                            : shared_                    ? shared_->step()
+                                                         : optimiser_->step(model_->values(), session_->gradients());
       if (!std::isfinite(length)) return diverge(measure.loss);
       ++record_.step;
       record_.since_test.add(measure.loss), record_.since_point.add(measure.loss);
@@ -216,14 +257,13 @@ class Run {
         // Parameters that have just left the numbers are no checkpoint to go on from.
         if (const double loss = record_.rows.back().score.loss; !std::isfinite(loss)) return diverge(loss);
       }
-      if (!folder_) continue;
-      const bool due =
-          o.checkpoint_every > 0 ? step % o.checkpoint_every == 0 : test_now || seconds_since(saved) > 60;
+      if (!saves()) continue;
+      const bool due = o.checkpoint_every > 0 ? step % o.checkpoint_every == 0 : test_now || since_saved > 60;
       if (due || step == end_) save(), saved = Clock::now();
     }
     bar.finish();
     record_.seconds = seconds_before + seconds_since(start);
-    if (interrupted() && folder_ && record_.step < end_) save();
+    if (stops() && saves() && record_.step < end_) save();
   }
 
   void diverge(double loss) {
@@ -234,24 +274,37 @@ class Run {
                                                 : "the loss is infinite",
                             record_.step, record_.options.optimiser.rate);
     if (saved_step_ >= 0)
-      diverged_ += fmt::format("; the last good checkpoint is {}, of step {}", folder_->checkpoint(), saved_step_);
+      diverged_ += fmt::format("; the last good checkpoint is {}/checkpoint.safetensors, of step {}",
+                               record_.options.out, saved_step_);
   }
 
   void test(Progress& bar) {
     const TrainOptions& o = record_.options;
-    if (mean_) std::copy(optimiser_->mean().begin(), optimiser_->mean().end(), mean_->values().begin());
+    take_mean();
     TrainRow row;
     row.step = record_.step;
     row.rate = model::rate_at(o.optimiser, record_.step - 1);
     row.train_loss = record_.since_test.take();
-    row.score = judge_->of(*task_, o.judged, static_cast<std::uint64_t>(o.seed));
+    if (judge_) row.score = judge_->of(*task_, o.judged, static_cast<std::uint64_t>(o.seed));
     row.seconds = record_.seconds, row.tokens = record_.tokens;
+    std::vector<Score> scores(static_cast<std::size_t>(ranks_.count()));
+    ranks_.gather(&row.score, sizeof row.score, scores.data());
+    row.score = scores.front();
     record_.rows.push_back(row);
     if (folder_) folder_->append_to_log(to_json(row, record_).dump(-1));
-    if (o.json) return;
+    if (o.json || !ranks_.first()) return;
     bar.wipe();
     fmt::print("{}", train_line(row, record_));
     std::fflush(stdout);
+  }
+
+  // The running mean of the parameters, which is tested and kept.
+  void take_mean() {
+    if (record_.options.optimiser.ema <= 0) return;
+    std::unique_ptr<model::Optimiser<float>> whole;
+    if (shared_) whole = shared_->whole();
+    const auto mean = (shared_ ? *whole : *optimiser_).mean();
+    if (mean_) std::copy(mean.begin(), mean.end(), mean_->values().begin());
   }
 
   // What the model makes of the beginning of a line that it was not trained on.
@@ -280,8 +333,11 @@ class Run {
     model::Progress progress{.step = record_.step, .random = data_.state(), .notes = record_.notes()};
     progress.notes["data"] = fingerprint(*task_);
     progress.notes["version"] = TTR_VERSION;
+    std::unique_ptr<model::Optimiser<float>> whole;
+    if (shared_) whole = shared_->whole();
     try {
-      model::save_checkpoint(folder_->checkpoint(), *model_, optimiser_.get(), progress);
+      if (folder_)
+        model::save_checkpoint(folder_->checkpoint(), *model_, shared_ ? whole.get() : optimiser_.get(), progress);
     } catch (const Error& error) {
       if (saved_step_ < 0) throw;
       throw Error(fmt::format("{}; the checkpoint of step {} is still there: make room and go on with --resume",
@@ -289,12 +345,13 @@ class Run {
                   error.where());
     }
     saved_step_ = record_.step;
+    if (ranks_.count() > 1) ranks_.wait();  // no rank says that it is there before it is
   }
 
   // The weights alone; nothing in it depends on when or how often the run was stopped.
   void finish() {
+    if (saves()) take_mean();
     if (!folder_) return;
-    if (mean_) std::copy(optimiser_->mean().begin(), optimiser_->mean().end(), mean_->values().begin());
     const model::Progress progress{.step = record_.step,
                                    .random = data_.state(),
                                    .notes = {{"task", record_.options.task},
@@ -307,11 +364,14 @@ class Run {
   }
 
   TrainRecord record_;
-  std::optional<RunFolder> folder_;
+  Ranks& ranks_ = ranks();
+  std::optional<RunFolder> folder_;  // of the first rank
   std::unique_ptr<model::Task> task_;
   std::unique_ptr<model::Model<float>> model_, mean_;
-  std::unique_ptr<model::Optimiser<float>> optimiser_;
+  std::unique_ptr<model::Optimiser<float>> optimiser_;  // these two, or shared_
   std::unique_ptr<model::Session<float>> session_;
+  std::unique_ptr<SharedSteps> shared_;
+  bool stops_ = false;  // a rank was told to
   std::unique_ptr<Judge> judge_;
   model::Random data_{0};
   std::int64_t steps_ = 0, end_ = 0;

@@ -25,6 +25,7 @@ struct TrainOptions {
   int batch = 32;
   std::int64_t seed = 1;
   int every = 0, judged = 256;  // steps between two tests (0: ten in all), and their sequences
+  bool reproducible = false;    // sums of gradients that do not depend on how many ranks share the work
   // What does not change the result.
   int threads = 0;
   std::int64_t until = 0;             // stop after so many steps, whatever the schedule; 0: its steps
@@ -75,6 +76,8 @@ void run_settings(Visit&& visit, auto& o) {
   visit("--batch", o.batch, "sequences of a step");
   visit("--every", o.every, "steps between two tests; 0: a tenth of all");
   visit("--test", o.judged, "sequences of a test");
+  visit("--reproducible", o.reproducible,
+        "sequence by sequence with exact sums: the same bits on any number of ranks of mpirun");
 }
 
 int run_train(const TrainOptions&);

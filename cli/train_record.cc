@@ -75,14 +75,17 @@ std::map<std::string, std::string> TrainRecord::notes() const {
                   r.score.counted, r.score.sequences, r.seconds, r.tokens);
   }
   for (const Point& p : curve) points += line(p.step, p.loss);
-  return {{"task", options.task},
-          {"run", line(options.batch, options.seed, options.every, options.judged)},
-          {"rows", tests},
-          {"accuracies", more},
-          {"logit_bounds", bounds},
-          {"curve", points},
-          {"sums", line(since_test.sum, since_test.count, since_point.sum, since_point.count)},
-          {"clock", line(seconds, train_seconds, tokens)}};
+  std::map<std::string, std::string> all = {
+      {"task", options.task},
+      {"run", line(options.batch, options.seed, options.every, options.judged)},
+      {"rows", tests},
+      {"accuracies", more},
+      {"logit_bounds", bounds},
+      {"curve", points},
+      {"sums", line(since_test.sum, since_test.count, since_point.sum, since_point.count)},
+      {"clock", line(seconds, train_seconds, tokens)}};
+  if (options.reproducible) all["reproducible"] = "yes";
+  return all;
 }
 
 void TrainRecord::read(const std::map<std::string, std::string>& notes, const std::string& file) {
@@ -93,6 +96,7 @@ void TrainRecord::read(const std::map<std::string, std::string>& notes, const st
   if (task == notes.end())
     throw Error(file + ": it was not written by ttr train: there is no note of the task", file);
   options.task = task->second;
+  options.reproducible = notes.count("reproducible") > 0;
   rows.clear(), curve.clear();
   while (tests.next()) {
     TrainRow r;

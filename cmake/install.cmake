@@ -16,6 +16,10 @@ install(TARGETS ${installed} EXPORT ttr ARCHIVE LIBRARY RUNTIME)
 if(TARGET ttr_program)
   set_target_properties(ttr_program PROPERTIES INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
   install(TARGETS ttr_program RUNTIME)
+  if(TARGET ttr_mpi_program)
+    set_target_properties(ttr_mpi_program PROPERTIES INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+    install(TARGETS ttr_mpi_program RUNTIME)
+  endif()
   if(pages)
     install(FILES ${pages}/ttr.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
     install(FILES ${pages}/ttr DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
@@ -37,6 +41,12 @@ configure_package_config_file(cmake/ttr-config.cmake.in ${PROJECT_BINARY_DIR}/tt
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ttr-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ttr-config.cmake ${PROJECT_BINARY_DIR}/ttr-config-version.cmake DESTINATION ${config_dir})
 install(EXPORT ttr NAMESPACE ttr:: FILE ttr-targets.cmake DESTINATION ${config_dir})
+# Apart from the others: who does not ask for COMPONENTS mpi needs no MPI.
+if(TARGET ttr_mpi)
+  install(TARGETS ttr_mpi EXPORT ttr-mpi ARCHIVE LIBRARY)
+  install(EXPORT ttr-mpi NAMESPACE ttr:: FILE ttr-mpi-targets.cmake DESTINATION ${config_dir})
+  export(EXPORT ttr-mpi NAMESPACE ttr:: FILE ${PROJECT_BINARY_DIR}/ttr-mpi-targets.cmake)
+endif()
 export(EXPORT ttr NAMESPACE ttr:: FILE ${PROJECT_BINARY_DIR}/ttr-targets.cmake)
 
 # pkg-config. Prefixes are relative to the file, so that an installed tree may be moved.

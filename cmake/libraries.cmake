@@ -1,10 +1,11 @@
-# libttr, libttr_c, libttr_model, libttr_language and libttr_language_c.
+# libttr, libttr_c, libttr_model, libttr_language, libttr_language_c and libttr_mpi.
 #
 #   ttr_parts     objects: products and threads, which the model uses too
 #   ttr_objects   objects: the rest of every room of src/ (docs/HACKING.md); ttr_zoo, the table of layers
 #   ttr           the library, ttr::ttr
 #   ttr_c         ttr::c
 #   ttr_model     ttr::model
+#   ttr_mpi       ttr::mpi
 #   ttr_inside    what tests and benchmarks link, which look inside: in a shared build, where libttr shows its headers'
 #                 names alone, a static library of the same objects
 
@@ -52,7 +53,7 @@ add_library(ttr_objects OBJECT ${library_sources})
 add_library(ttr_zoo OBJECT ${declarations})
 set_target_properties(ttr_zoo PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 40)
 if(NOT MSVC)
-  target_compile_options(ttr_zoo PRIVATE $<IF:$<OR:$<BOOL:${TTR_SANITIZE}>,$<CONFIG:Debug>>,-O0,-O1>)
+  target_compile_options(ttr_zoo PRIVATE $<IF:$<OR:${is_sanitized},$<CONFIG:Debug>>,-O0,-O1>)
 endif()
 set(library_objects "")
 foreach(objects ttr_parts ttr_objects ttr_zoo)
@@ -178,6 +179,29 @@ if(TTR_LANGUAGE)
     set_target_properties(ttr_language_c PROPERTIES EXPORT_NAME language_c VERSION ${abi}.${PROJECT_VERSION}
       SOVERSION ${abi} LINK_DEPENDS ${PROJECT_BINARY_DIR}/ttr_language_c.map)
   endif()
+endif()
+
+# Sequences on the ranks of an MPI communicator (docs/scaling.md). Reads what a plan is made of, so that it is static.
+if(TTR_MPI AND CMAKE_CROSSCOMPILING)
+  set(TTR_MPI OFF)
+endif()
+if(TTR_MPI)
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(NOT MPI_CXX_FOUND)
+    message(STATUS "ttr::mpi is left out: there is no MPI (Debian: libopenmpi-dev openmpi-bin)")
+    set(TTR_MPI OFF)
+  endif()
+endif()
+if(TTR_MPI)
+  file(GLOB mpi_sources CONFIGURE_DEPENDS mpi/*.cc)
+  add_library(ttr_mpi STATIC ${mpi_sources})
+  add_library(ttr::mpi ALIAS ttr_mpi)
+  target_include_directories(ttr_mpi PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PRIVATE src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(ttr_mpi PUBLIC ttr MPI::MPI_CXX)
+  target_compile_options(ttr_mpi PRIVATE ${warning_options})
+  set_target_properties(ttr_mpi PROPERTIES EXPORT_NAME mpi POSITION_INDEPENDENT_CODE ON)
 endif()
 
 if(BUILD_SHARED_LIBS)

@@ -165,7 +165,7 @@ struct TTR_HIDDEN Optimiser<T>::Body {
   Gemm<double> exact_gemm;
   std::vector<double> exact;  // eigenvectors and roots are found in double
 
-  Body(std::span<const Parameter> all, const OptimiserConfig& how, int thread_count)
+  Body(std::span<const Parameter> all, const OptimiserConfig& how, int thread_count, bool is_part)
       : config(how),
         threads(thread_count == 0 ? threads::available() : thread_count),
         gemm(threads),
@@ -203,7 +203,7 @@ struct TTR_HIDDEN Optimiser<T>::Body {
       }
     }
     for (std::size_t i = 0; i < groups.size(); ++i)
-      if (!used[i]) {
+      if (!used[i] && !is_part) {
         std::string names;
         for (const Paced& one : parameters) (names += names.empty() ? "" : ", ") += one.parameter.name;
         throw Error("the pattern '" + groups[i].pattern + "' of the groups fits no parameter; there are " + names,
@@ -235,15 +235,15 @@ struct TTR_HIDDEN Optimiser<T>::Body {
                         });
   }
 
-  double length_of(const T* g) const {
-    double all = 0;
+  std::vector<double> squares(const T* g) const {
+    std::vector<double> sums;
     for (const auto& [p, pace] : parameters) {
       double sum = 0;
       for (std::size_t i = p.offset; i < p.offset + p.size; ++i)
         sum += static_cast<double>(g[i]) * static_cast<double>(g[i]);
-      all += sum;
+      sums.push_back(sum);
     }
-    return std::sqrt(all);
+    return sums;
   }
 
   void adamw(T* w, const T* g, T factor, double rate, std::int64_t t) {
@@ -426,9 +426,10 @@ struct TTR_HIDDEN Optimiser<T>::Body {
 };
 
 template <class T>
-Optimiser<T>::Optimiser(std::span<const Parameter> parameters, const OptimiserConfig& config, int threads) {
+Optimiser<T>::Optimiser(std::span<const Parameter> parameters, const OptimiserConfig& config, int threads,
+                        bool part) {
   check_optimiser(config);
-  body_ = std::make_unique<Body>(parameters, config, threads);
+  body_ = std::make_unique<Body>(parameters, config, threads, part);
 }
 template <class T>
 Optimiser<T>::~Optimiser() = default;
@@ -436,7 +437,20 @@ template <class T>
 Optimiser<T>::Optimiser(Optimiser&&) noexcept = default;
 
 template <class T>
+std::vector<double> Optimiser<T>::squares(std::span<const T> gradients) const {
+  return body_->squares(gradients.data());
+}
+
+template <class T>
 double Optimiser<T>::step(std::span<T> values, std::span<const T> gradients) {
+  double sum = 0;
+  if (gradients.size() >= body_->total)
+    for (const double one : squares(gradients)) sum += one;
+  return step(values, gradients, std::sqrt(sum));
+}
+
+template <class T>
+double Optimiser<T>::step(std::span<T> values, std::span<const T> gradients, double length) {
   Body& b = *body_;
   if (values.size() < b.total || gradients.size() < b.total)
     throw Error("the optimiser was made for " + std::to_string(b.total) + " numbers and got " +
@@ -445,7 +459,6 @@ double Optimiser<T>::step(std::span<T> values, std::span<const T> gradients) {
   T* const w = values.data();
   const T* const g = gradients.data();
   if (b.mean.size() && b.taken == 0) std::copy_n(w, b.total, b.mean.data());
-  const double length = b.length_of(g);
   if (!std::isfinite(length)) return length;
   const T factor = b.config.clip > 0 && length > b.config.clip ? static_cast<T>(b.config.clip / length) : T(1);
   const double rate = rate_at(b.config, b.taken);

@@ -10,7 +10,8 @@ packages=(
   libcli11-dev nlohmann-json3-dev libfmt-dev     # the program
   libpcre2-dev libutf8proc-dev                   # tokenizers of published models
   libboost-dev                                   # ttr serve: Beast and Asio, headers alone
-  libgtest-dev librapidcheck-dev pkg-config      # the tests
+  libopenmpi-dev openmpi-bin                     # ttr::mpi
+  libgtest-dev librapidcheck-dev pkg-config zstd # the tests; ttr regress reads .zst by the program, as .gz
   python3 python3-numpy                          # golden vectors from their equations; the Python front
   mypy python3-pip python3-venv                  # its types, its wheel
   libbenchmark-dev                               # make bench

@@ -61,6 +61,10 @@ check "gates of -2 were not" sh -c "grep 'gates -2' out.txt | grep -qE -- '-\$'"
 runs "--processor-time" 0 gla $small --threads 1 --processor-time --json
 check "json has tokens_per_s of processor time, positive" all_positive tokens_per_s out.txt
 refuses "processor time of two threads" "--processor-time is for one thread" gla --threads 1,2 --processor-time
+# shellcheck disable=SC2086
+runs "key heads" 0 gla $small --heads 2,3 --key-heads 0,1 --threads 1,2 --json
+check "json has the key heads" sh -c "grep -q '\"key_heads\": *1' out.txt && grep -q '\"key_heads\": *3' out.txt"
+refuses "key heads that do not divide" "heads must be a multiple of key heads" gla --heads 3 --key-heads 2
 write_gates() { # FILE NAME NUMBER: a tensor of two such numbers
   /usr/bin/python3 -c 'import json, struct, sys
 head = json.dumps({sys.argv[2]: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()

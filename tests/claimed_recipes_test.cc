@@ -167,6 +167,21 @@ std::vector<std::string> claimed_recipes() {
   return all;
 }
 
+// Steps of losses that bend, and steps that AdaGrad divides.
+std::vector<std::string> likelihood_recipes() {
+  std::vector<std::string> all;
+  for (const char* memory : {"linear", "linear(elu1)"})
+    for (const char* step : {"beta", "beta=0.3", "beta, adagrad", "beta=0.2, adagrad, eps=1e-3"})
+      for (const char* decay : {"", ", decay", ", decay=0.2"})
+        for (const char* loss : {"logistic", "cross_entropy", "cross_entropy, read(before)", "logistic, keys(unit)",
+                                 "logistic, normalise(rms, eps=0.3)"})
+          all.push_back(std::string("equal / ") + memory + " / sgd(" + step + decay + ") | " + loss);
+  for (const char* solver : {"sgd(beta, adagrad)", "sgd(beta=0.2, adagrad, decay)"})
+    for (const char* read : {"", " | read(before)", " | keys(rms)"})
+      all.push_back(std::string("equal / linear / ") + solver + read);
+  return all;
+}
+
 // Memories that are networks, and linear ones with a solver or a loss of networks.
 std::vector<std::string> neural_recipes() {
   std::vector<std::string> all;
@@ -257,6 +272,7 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
     all.push_back(std::string(weights) + " / vector / gd(1)");
   all.push_back("gate(value, exponential) / constant(channel) / exact | read(before, bonus)");
   for (const std::string& text : neural_recipes()) all.push_back(text);
+  for (const std::string& text : likelihood_recipes()) all.push_back(text);
   for (const std::string& text : descent_recipes()) all.push_back(text);
   for (const std::string& text : all) {
     const int heads = 2;
@@ -313,7 +329,9 @@ TEST(ClaimedRecipes, KernelEqualsOracle) {
                            "equal / linear / sgd(beta, adam)",
                            "equal / linear / sgd(beta, momentum) | l2(0.1)",
                            "equal / linear / sgd(beta) | quantile(0.3)",
-                           "equal / linear / sgd(beta) | logistic",
+                           "equal / linear / sgd(beta, adagrad, momentum) | logistic",
+                           "equal / linear / sgd(beta) | logistic(mean)",
+                           "equal / linear / sgd(nlms) | cross_entropy",
                            "equal / mlp(2) / sgd(beta) | cross_entropy",
                            "equal / mlp(2) / sgd(beta) | insensitive(0.1)",
                            "equal / mlp(2) / sgd(beta, rmsprop=0.9)",

@@ -8,9 +8,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 include=$(cd "$here/../include" && pwd)
 in_empty_folder
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
-compiles() { "$@" -I "$include" -fsyntax-only > log.txt 2>&1; }  # compiles COMPILER OPTION... FILE
+read -r -a mpi <<< "$(mpicxx --showme:compile 2> /dev/null)"  # ttr/mpi.h includes <mpi.h>
+mpi=("${mpi[@]/#-I/-isystem}")
+compiles() { "$@" "${mpi[@]}" -I "$include" -fsyntax-only > log.txt 2>&1; }  # compiles COMPILER OPTION... FILE
 for header in "$include"/ttr/*.h; do
   name=ttr/$(basename "$header")
+  if [ "$name" = ttr/mpi.h ] && [ ${#mpi[@]} -eq 0 ]; then continue; fi
   printf '#include "%s"\n#include "%s"\nint main() { return 0; }\n' "$name" "$name" > one.cc
   check "$name with g++" compiles g++ -std=c++20 "${warnings[@]}" one.cc
   cat one.cc | grep include | head -1 >> all.cc

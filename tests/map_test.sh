@@ -61,7 +61,7 @@ done <groups.txt)"
 
 # Who may include whom. Tests lie beside the families and may include everything: *_test.cc, reference.h, and what
 # includes a harness of tests/. Headers without a folder are those of the same folder.
-(cd "$tree" && find include src cli model tasks -name '*.h' -o -name '*.cc' -o -name '*.def' | sort) >files.txt
+(cd "$tree" && find include src cli model tasks mpi -name '*.h' -o -name '*.cc' -o -name '*.def' | sort) >files.txt
 at_least "source files" 300 "$(cat files.txt)"
 (cd "$tree" && xargs grep -HE '^ *# *include "' <"$work/files.txt" | sed 's/: *# *include "/ /; s/".*//') >includes.txt
 at_least "includes" 1000 "$(cat includes.txt)"

@@ -34,6 +34,15 @@ for place in "$work/installed" "$build_dir"; do
   diff "$work/whole.txt" "$work/parts.txt" || fail "a server that was stopped and continued gave other tokens"
   rm -rf "$work/quickstart" "$work/decode"
 done
+# The component mpi, which a package has where MPI was found.
+if find "$work/installed" -name ttr-mpi-targets.cmake | grep -q .; then
+  quietly cmake -S "$source_dir/examples/cluster" -B "$work/cluster" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" \
+    -Dttr_ROOT="$work/installed" -DCMAKE_PREFIX_PATH="$work/installed"
+  quietly cmake --build "$work/cluster"
+  OMPI_MCA_btl_vader_single_copy_mechanism=none quietly mpirun --oversubscribe --allow-run-as-root -n 3 \
+    "$work/cluster/long_sequence" 3000
+  grep -q '^3000 tokens on 3 ranks' "$work/log" || fail "examples/cluster: $(cat "$work/log")"
+fi
 if grep -q "^TTR_CLI:BOOL=ON" "$build_dir/CMakeCache.txt"; then "$work/installed/bin/ttr" --version; fi
 
 # pkg-config.

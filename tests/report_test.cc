@@ -91,7 +91,9 @@ TEST(Report, ALogarithmicXAxisAndFarEnds) {
   std::vector<double> at;
   std::string svg = plot_svg(plot);
   for (const char* label : {">1</text>", ">10</text>", ">100</text>", ">1000</text>"}) {
-    const std::size_t end = svg.find(std::string("text-anchor=\"middle\"") + label);
+    // The last stands at the edge, and ends there.
+    const std::string anchor = at.size() == 3 ? "text-anchor=\"end\"" : "text-anchor=\"middle\"";
+    const std::size_t end = svg.find(anchor + label);
     ASSERT_NE(end, std::string::npos) << label;
     at.push_back(std::stod(svg.substr(svg.rfind("x=\"", end) + 3)));
   }

@@ -45,7 +45,7 @@ tail -n 3 data.csv | sed '1i x,z,y' > few.csv
 cmp -s a.csv b.csv && [ "$(wc -l < a.csv)" -eq 4 ] && ok "ttr predict reads a served model" || bad "ttr predict of a served model"
 
 # Killed in the middle: what was acknowledged is there, and the model is the one that learned as many rows.
-for signal in 9 9 9 TERM INT; do
+for signal in 9 9 TERM INT; do
   rm -rf killed; : > acknowledged.txt
   start killed --max-log 20000
   client request PUT /models/a "$model" 201 > /dev/null

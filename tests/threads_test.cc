@@ -122,6 +122,45 @@ TEST(EveryLayer, ThreadsDoNotChangeBits) {
     }
 }
 
+// Heads that share a key head, one head, and more heads than threads can share out evenly: heads of a key head, columns and
+// pieces of time go to different threads, and all of them add to the same gradients.
+TEST(Threads, AnyHeads) {
+  const char* const texts[] = {"retnet",
+                               "gated-deltanet",
+                               "gla",
+                               "kda",
+                               "dplr",
+                               "mamba-2",
+                               "softmax-attention",
+                               "forgetting-attention",
+                               "near(exp) * window(40) / constant / exact",
+                               "near(gauss, bandwidth) / constant / exact"};
+  const Shape shapes[] = {{1, 1, 1, 20, 33}, {1, 3, 3, 20, 33}, {1, 3, 1, 20, 33}, {1, 6, 2, 20, 17}};
+  const auto has_groups = [](const std::string& text) {
+    for (const LayerInfo& info : layers())
+      if (info.name == text) return info.grouped;
+    return true;
+  };
+  for (const std::string text : texts)
+    for (const Shape& shape : shapes) {
+      SCOPED_TRACE(text + ", heads " + std::to_string(shape.heads) + ", key heads " +
+                   std::to_string(shape.key_heads));
+      if (shape.key_heads < shape.heads && !has_groups(text)) continue;
+      Options options;
+      const Problem p = batch_problem(plan(text, shape, options), 300, 5);
+      const Result expected = run(p, Form::best);
+      expect_ok(expected, Form::best);
+      for (const int count : {2, 3}) {
+        options.threads = count;
+        Problem q = p;
+        q.plan = plan(text, shape, options);
+        const Result r = run(q, Form::best);
+        EXPECT_TRUE(same_bits(r.values(), expected.values())) << count << " threads";
+        EXPECT_TRUE(same_bits(r.gradients(), expected.gradients())) << count << " threads";
+      }
+    }
+}
+
 // One plan with threads, used by several threads of the caller at once.
 TEST(Threads, CallsAtTheSameTime) {
   const Shape shape{2, 4, 4, 16, 16};

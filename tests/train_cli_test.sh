@@ -146,7 +146,7 @@ golden=$(find "$tests/golden" -name '*.safetensors' | head -1)
 expect "inspect of any safetensors file" 0 out "tensors" inspect "$golden"
 
 # Ctrl-C and SIGTERM: a checkpoint, and the rest later.
-long=('parity(longest=8, test=12)' --layer deltanet --width 8 --heads 2 --batch 4 --test 8 --steps 3000 --every 1000)
+long=('parity(longest=8, test=12)' --layer deltanet --width 8 --heads 2 --batch 4 --test 8 --steps 1000 --every 400)
 expect "a long run" 0 out "finished" train "${long[@]}" --out steady --json --threads 1
 for signal in INT TERM; do
   rm -rf stopped

@@ -1,6 +1,8 @@
 """ttr.torch against plain PyTorch (bench/torch/plain.py): twelve operations, forwards and with gradients, and a decoding step.
 
-    PYTHONPATH=python /usr/bin/python3 bench/torch/ops.py [--quick] [--json] [--threads 2] [NAME ... | decode | memory]
+    PYTHONPATH=python /usr/bin/python3 bench/torch/ops.py [--quick] [--json | --markdown] [--threads 2] [NAME ... | decode | memory]
+
+--markdown prints the tables of docs/python.md.
 
 Both run in one process, by turns, and each time is the best of its rounds; before that the answers and gradients are compared.
 --cpu-time counts the seconds of all threads of the process instead of those of the clock: what it says about both sides stays
@@ -200,11 +202,33 @@ def memory(T, H, D):
     return {"output_bytes": o.numel() * o.element_size(), "allocated_bytes": allocated, "grown_kilobytes": grown}
 
 
+def markdown(result):
+    """The tables of docs/python.md."""
+    ways = {"": "", "rows": " (triangle inverted row by row, as modelling files do)"}
+    lines = ["| operation | T, H, D | forward | | with gradients | |", "|---|---|---|---|---|---|"]
+    for r in result["rows"]:
+        name, _, way = r["name"].partition("/")
+        lines.append(f"| `{name}`{ways[way]} | {r['time']}, {r['heads']}, {r['dim']} | {r['theirs_ms']:.4g} -> {r['ours_ms']:.3g} ms | "
+                     f"{r['forward']:.1f}x | {r['theirs_both_ms']:.4g} -> {r['ours_both_ms']:.3g} ms | {r['both']:.1f}x |")
+    if "decode" in result:
+        lines += ["", "| H, D | recurrent fallback | operation, state in and out | module with a cache | prepared call |", "|---|---|---|---|---|"]
+        for r in result["decode"]:
+            cells = [f"{r[n + '_us']:.3g} us, {r[n]:.3g}x" for n in ("operation", "cached", "prepared")]
+            lines.append(f"| {r['heads']}, {r['dim']} | {r['fallback_us']:.3g} us | {' | '.join(cells)} |")
+    if "memory" in result:
+        m = result["memory"]
+        lines += ["", f"A second call allocates {m['allocated_bytes']} bytes by torch, of which {m['output_bytes']} are the output; the "
+                  f"process grew by {m['grown_kilobytes']} kB in 20 more."]
+    lines += ["", f"torch {result['torch']}, {result['threads']} threads, {result['clock']} time."]
+    return "\n".join(lines)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=[])
     parser.add_argument("--quick", action="store_true", help="small shapes: does it run, do the answers agree")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="the tables of docs/python.md")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--shape", help="T,H,D; 2048,16,128 unless given, smaller for loops over tokens")
     parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor, all threads together")
@@ -225,7 +249,9 @@ def main():
         if name == "chunk_mesa_net" and not given:
             T, H, D = 1024, 8, 64
         rows.append(measure(name, T, H, D, 2 if options.quick else 6))
-        if not options.json:
+        if options.markdown:
+            print(f"measured {name}", file=sys.stderr, flush=True)
+        elif not options.json:
             r = rows[-1]
             print(f"{r['name']:<28} T{T} H{H} D{D}  forward {r['theirs_ms']:9.2f} -> {r['ours_ms']:8.2f} ms  {r['forward']:6.1f}x   "
                   f"with gradients {r['theirs_both_ms']:9.2f} -> {r['ours_both_ms']:8.2f} ms  {r['both']:6.1f}x", flush=True)
@@ -233,17 +259,19 @@ def main():
     wanted = [n for n in extras if not options.names or n in options.names]
     if "decode" in wanted:
         result["decode"] = [decode(H, D, 20) for H, D in ([(2, 16)] if options.quick else [(16, 128), (4, 64)])]
-        for r in [] if options.json else result["decode"]:
+        for r in [] if options.json or options.markdown else result["decode"]:
             print(f"decoding step H{r['heads']} D{r['dim']}: fallback {r['fallback_us']:.0f} us, operation {r['operation_us']:.0f} us "
                   f"({r['operation']:.1f}x), with a cache {r['cached_us']:.0f} us ({r['cached']:.1f}x), "
                   f"prepared call {r['prepared_us']:.1f} us ({r['prepared']:.1f}x)")
     if "memory" in wanted:
         m = result["memory"] = memory(*shape)
-        if not options.json:
+        if not options.json and not options.markdown:
             print(f"a second call allocates {m['allocated_bytes']} bytes by torch, of which {m['output_bytes']} are the output; "
                   f"the process grew by {m['grown_kilobytes']} kB in 20 more")
     if options.json:
         print(json.dumps(result))
+    if options.markdown:
+        print(markdown(result))
 
 
 if __name__ == "__main__":

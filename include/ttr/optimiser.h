@@ -72,13 +72,18 @@ TTR_MODEL_API double rate_at(const OptimiserConfig&, std::int64_t step);
 template <class T>
 class TTR_MODEL_API Optimiser {
  public:
-  /// Throws Error for what a configuration cannot be.
-  Optimiser(std::span<const Parameter>, const OptimiserConfig&, int threads = 1);
+  /// Throws Error for what a configuration cannot be. `part`: the parameters are some of a model's, whose patterns may fit
+  /// none of them.
+  Optimiser(std::span<const Parameter>, const OptimiserConfig&, int threads = 1, bool part = false);
   ~Optimiser();
   Optimiser(Optimiser&&) noexcept;
 
   /// One step; returns the length of the gradient before clipping. A gradient that is not finite changes nothing.
   double step(std::span<T> values, std::span<const T> gradients);
+  /// The same with the length of the gradient that this one is a part of.
+  double step(std::span<T> values, std::span<const T> gradients, double length);
+  /// Sums of squares of a gradient, one for each parameter that is trained; the root of their sum, in order, is its length.
+  std::vector<double> squares(std::span<const T> gradients) const;
   std::int64_t steps_taken() const noexcept;
   const OptimiserConfig& config() const noexcept;
   /// The running mean of the parameters, in their order; empty without one.

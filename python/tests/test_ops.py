@@ -442,6 +442,79 @@ class Options(unittest.TestCase):
             a, b = flat(getattr(ops, name)(**few))[0], flat(getattr(ops, name)(**many))[0]
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
+    def test_gates_and_steps_per_channel_of_a_value(self):
+        row = next(r for r in cases.rows() if r.name == "fused_recurrent_gated_delta_rule")
+        given = cases.arguments(row, heads=4, groups=2)
+        made = torch.Generator().manual_seed(5)
+        shape, K = given["v"].shape, given["k"].shape[-1]
+        gv = -torch.rand(shape, generator=made, dtype=torch.float64)
+        gk = -torch.rand(*shape[:3], K, generator=made, dtype=torch.float64)
+        steps = torch.rand(shape, generator=made, dtype=torch.float64)
+        q, k = (given[n].repeat_interleave(2, 2) for n in ("q", "k"))
+        for beta, rows in itertools.product((given["beta"], steps), (None, gk)):
+            S, want = given["initial_state"], []
+            for t in range(shape[1]):
+                S = S * given["g"][:, t, :, None, None].exp() * gv[:, t, :, None, :].exp()
+                if rows is not None:
+                    S = S * rows[:, t].exp().unsqueeze(-1)
+                b = beta[:, t].unsqueeze(-1) if beta.dim() == 3 else beta[:, t]
+                u = b * (given["v"][:, t] - (S * k[:, t].unsqueeze(-1)).sum(-2))
+                S = S + k[:, t].unsqueeze(-1) * u.unsqueeze(-2)
+                want.append((S * q[:, t].unsqueeze(-1)).sum(-2) * K**-0.5)
+            call = {**given, "gv": gv, "gk": rows, "beta": beta}
+            o, final = ops.fused_recurrent_gated_delta_rule(**call)
+            torch.testing.assert_close([o, final], [torch.stack(want, 1), S], rtol=0, atol=1e-12)
+            call["initial_state"] = call["initial_state"].transpose(-1, -2)
+            turned = ops.fused_recurrent_gated_delta_rule(**call, state_v_first=True)
+            torch.testing.assert_close([turned[0], turned[1].transpose(-1, -2)], [o, final], rtol=0, atol=1e-12)
+        leaves = [given[n].clone().requires_grad_() for n in ("q", "k", "v", "g")] + [gv.requires_grad_(), steps.requires_grad_()]
+        rest = {"initial_state": given["initial_state"], "output_final_state": True}
+        self.assertTrue(
+            torch.autograd.gradcheck(
+                lambda q, k, v, g, gv, b: ops.fused_recurrent_gated_delta_rule(q, k, v, g, None, gv, b, **rest), leaves
+            )
+        )
+
+    def test_sums_that_are_not_divided(self):
+        row = next(r for r in cases.rows() if r.name == "parallel_based")
+        given = cases.arguments(row)
+        q, k, v = (given[n] for n in ("q", "k", "v"))
+        for scale in (None, 0.3):
+            s = torch.einsum("bthk,bshk->bhts", q, k) * (scale or q.shape[-1] ** -0.5)
+            want = torch.einsum("bhts,bshv->bthv", (1 + s + s * s / 2).tril(), v)
+            for name in ("parallel_based", "fused_chunk_based"):
+                got = getattr(ops, name)(q, k, v, scale=scale, use_norm=False)
+                torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+        for scaled in (True, False):
+            w = (torch.einsum("bthk,bshk->bhts", q, k) ** 2 / (q.shape[-1] if scaled else 1)).tril()
+            want = torch.einsum("bhts,bshv->bthv", w, v)
+            got = ops.parallel_rebased(q, k, v, use_scale=scaled, use_normalize=False)
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+            got = ops.parallel_rebased(q, k, v, use_scale=scaled, return_both=True)
+            torch.testing.assert_close(list(got), [want, w.sum(-1).transpose(1, 2)], rtol=0, atol=1e-12)
+        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+        self.assertTrue(torch.autograd.gradcheck(lambda *t: ops.parallel_rebased(*t, use_normalize=False), leaves))
+
+    def test_final_states_are_the_callers(self):
+        """They lie in the memory of a state, which no later call may write to while somebody has them."""
+        row = next(r for r in cases.rows() if r.name == "fused_recurrent_gated_delta_rule")
+        given = cases.arguments(row, time=1)
+        kept = []
+        for _ in range(12):
+            S = ops.fused_recurrent_gated_delta_rule(**given)[1]
+            kept.append((S[:, :1], S.clone()))  # a view of it is enough to keep it
+            given["initial_state"] = S
+        for view, copy in kept:
+            torch.testing.assert_close(view, copy[:, :1], rtol=0, atol=0)
+        S = given["initial_state"]
+        del kept
+        before = S.clone()
+        o, after = ops.fused_recurrent_gated_delta_rule(**given)
+        torch.testing.assert_close(S, before, rtol=0, atol=0)
+        after.mul_(0)  # it is the caller's
+        again = ops.fused_recurrent_gated_delta_rule(**given)
+        torch.testing.assert_close(again[0], o, rtol=0, atol=0)
+
     def test_types(self):
         row = next(r for r in cases.rows() if r.name == "chunk_gated_delta_rule")
         given = cases.arguments(row, time=17)
@@ -542,6 +615,11 @@ class Others(unittest.TestCase):
 
         y, final = ops.causal_conv1d_fn(x, w, b, None, start, True, None, "silu")
         torch.testing.assert_close(y, literal(x, start))
+        self.assertTrue(ops.causal_conv1d_fn(x, w, b).is_contiguous())  # [B, D, T] as x is, and not as a layer has it
+        for time, width in itertools.product((1, 2, 5, 17, 40), (1, 2, 4, 7)):
+            long, taps = torch.randn(2, 3, time).double(), torch.randn(3, width).double()
+            want = torch.nn.functional.conv1d(long, taps[:, None], padding=width - 1, groups=3)[..., :time]
+            torch.testing.assert_close(ops.causal_conv1d_fn(long, taps), want)
         torch.testing.assert_close(final, x[:, :, -3:])
         seq = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1, 2, 2]])
         packed = ops.causal_conv1d_fn(x, w, b, seq, activation="silu")
@@ -677,8 +755,8 @@ class Refusals(unittest.TestCase):
         one = {n: t[:1] if isinstance(t, torch.Tensor) else t for n, t in g.items()}
         with self.assertRaisesRegex(ttr.Error, "as many initial states"):
             ops.chunk_gated_delta_rule(**one, cu_seqlens=torch.tensor([0, 2, 5]))
-        with self.assertRaisesRegex(ttr.Error, "has no layer of ttr"):
-            ops.fused_recurrent_gated_delta_rule(g["q"], g["k"], g["v"], gv=g["v"])
+        with self.assertRaisesRegex(AttributeError, "solve no regression"):
+            ops.chunk_titans_linear  # noqa: B018
 
     def test_no_gradient(self):
         with self.assertRaisesRegex(ttr.Error, "has no gradient"):

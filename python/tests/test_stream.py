@@ -61,15 +61,31 @@ class AgainstTheProgram(unittest.TestCase):
                     np.testing.assert_allclose(got / scale, expected / scale, atol=1e-9)
 
     def test_intervals(self):
-        X, Y = data(values=1, rows=300)
-        _, head, table = self.regress(X, Y, "nlms", "--interval", "0.9")
-        at = head.index(next(name for name in head if name.endswith(".lower")))
-        model = ttr.OnlineRegressor("nlms", level=0.9)
-        for row in range(len(X)):
-            if row > 0:
-                lower, upper = model.predict_interval(X[row : row + 1])
-                np.testing.assert_allclose([lower[0], upper[0]], table[row, at : at + 2], atol=1e-7 * np.abs(Y).max())
-            model.partial_fit(X[row : row + 1], Y[row : row + 1, 0])
+        X, Y = data(values=2, rows=90)
+        kinds = {"nlms": "conformal", "rls": "exact", "rls:decay=0.98,ridge=1": "exact", "kalman": "exact"}
+        kinds.update({"window-rls:window=20": "exact", "decay(0.95) / linear / exact(ridge=0.5, fading)": "exact"})
+        for layer, kind in kinds.items():
+            with self.subTest(layer):
+                about, _, table = self.regress(X, Y, layer, "--interval", "0.9")
+                self.assertEqual(about["layers"][0]["interval"]["kind"], kind)
+                expected, got = table[1:, [2, 3, 5, 6]], []  # a prediction, its lower and its upper bound; the next
+                model = ttr.OnlineRegressor(layer, level=0.9)
+                for row in range(len(X)):
+                    if row > 0:
+                        lower, upper = model.predict_interval(X[row : row + 1])
+                        got.append([lower[0, 0], upper[0, 0], lower[0, 1], upper[0, 1]])
+                    model.partial_fit(X[row : row + 1], Y[row : row + 1])
+                self.assertEqual(model.interval_, kind)
+                got = np.array(got)
+                self.assertTrue(np.isfinite(got[-1]).all())
+                np.testing.assert_array_equal(np.isfinite(got), np.isfinite(expected))
+                finite = np.isfinite(got)
+                np.testing.assert_allclose(got[finite], expected[finite], atol=1e-7 * np.abs(Y).max())
+                # In one call, and after a pickle, they are the same.
+                whole = pickle.loads(pickle.dumps(ttr.OnlineRegressor(layer, level=0.9).fit(X[:-1], Y[:-1])))
+                lower, upper = whole.predict_interval(X[-1:])
+                last = [lower[0, 0], upper[0, 0], lower[0, 1], upper[0, 1]]
+                np.testing.assert_allclose(last, got[-1], atol=1e-9 * np.abs(Y).max())
 
 
 class Streams(unittest.TestCase):
@@ -140,6 +156,9 @@ class Regressor(unittest.TestCase):
         self.assertEqual(model.layer, "nlms")
         with self.assertRaises(ttr.Error):
             ttr.OnlineRegressor(level=2.0).fit(*data(values=1))
+        with self.assertRaisesRegex(ttr.Error, "'auto'"):
+            ttr.OnlineRegressor(interval="exactly").fit(*data(values=1))
+        self.assertEqual(ttr.OnlineRegressor(interval="conformal").fit(*data(values=1)).interval_, "conformal")
 
     def test_coverage(self):
         X, Y = data(1500, values=1, seed=4)

@@ -142,6 +142,10 @@ class Plan:
         self.causal, self.threads = causal, threads
         self.inputs, self.outputs = _infos(about["inputs"]), _infos(about["outputs"])
         self.states = _infos(about["states"])
+        # How it forgets: a pair of age n has the weight factor^n, and none after `window` pairs (0: no window). None where
+        # gates or the query decide.
+        forgetting = about["forgetting"]
+        self.forgetting: tuple[float, int] | None = (forgetting[0], forgetting[1]) if forgetting else None
         self.forms: tuple[str, ...] = tuple(about["forms"])
         self.absent_forms: tuple[str, ...] = tuple(about["absent_forms"])
         self._names = {i.name: i.name.encode() for i in self.inputs + self.outputs}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Mapping
 
 import numpy as np
 
+from ._interval import Conformal, ErrorVariance, Exact
 from ._library import Error
 from ._stream import Stream
 
@@ -20,7 +20,7 @@ except ImportError:  # the same interface without it
 
     class BaseEstimator:  # type: ignore[no-redef]
         def get_params(self, deep: bool = True) -> dict[str, Any]:
-            return {name: getattr(self, name) for name in ("layer", "standardize", "intercept", "level")}
+            return {name: getattr(self, name) for name in ("layer", "standardize", "intercept", "level", "interval")}
 
         def set_params(self, **params: Any) -> "BaseEstimator":
             for name, value in params.items():
@@ -100,44 +100,6 @@ class _Units:
         return (Y - self.value_shift) / self.value_scale if self.last else Y
 
 
-class _Conformal:
-    """Adaptive conformal inference (Gibbs and Candes 2021): a quantile of the last 500 errors, moved by every miss."""
-
-    RATE, MOST = 0.02, 500
-
-    def __init__(self, level: float, values: int) -> None:
-        self.level, self.miss = level, np.full(values, 1 - level)
-        self.errors: list[np.ndarray] = []
-        self.next = 0
-
-    def half_widths(self) -> np.ndarray:
-        n = len(self.errors)
-        half = np.full(self.miss.shape, np.inf)
-        if n * (1 - self.level) < 1 - 1e-9:
-            return half
-        ranked = np.sort(np.stack(self.errors), axis=0)
-        for v, miss in enumerate(self.miss):
-            place = math.ceil((n + 1) * (1 - miss))
-            if place > n:
-                half[v] = (1 if miss > 0 else 2) * ranked[-1, v]
-            else:
-                half[v] = 0 if place < 1 else ranked[place - 1, v]
-        return half
-
-    def add(self, prediction: np.ndarray, actual: np.ndarray) -> None:
-        half, error = self.half_widths(), np.abs(actual - prediction)
-        if not np.isfinite(error).all():
-            return
-        self.miss = np.where(
-            np.isfinite(half), self.miss + self.RATE * ((1 - self.level) - (error > half)), self.miss
-        )
-        if len(self.errors) < self.MOST:
-            self.errors.append(error)
-        else:
-            self.errors[self.next] = error
-            self.next = (self.next + 1) % self.MOST
-
-
 class OnlineRegressor(RegressorMixin, BaseEstimator):
     """Any layer or recipe as an estimator that learns row by row: the numbers of ``ttr regress``.
 
@@ -153,6 +115,9 @@ class OnlineRegressor(RegressorMixin, BaseEstimator):
         A key that is always 1; None: as `standardize`.
     level : float, default=0.9
         Of the intervals of :meth:`predict_interval`.
+    interval : {"auto", "conformal"}, default="auto"
+        "auto": exact intervals for layers that know the variance of their answers (``rls``, ``window-rls``, ``mesanet``,
+        ``kalman`` and recipes with ``linear / exact`` or ``linear / kalman``), conformal ones for all others.
 
     Attributes
     ----------
@@ -160,6 +125,8 @@ class OnlineRegressor(RegressorMixin, BaseEstimator):
         The layer with its memory.
     recipe_ : str
         What runs.
+    interval_ : {"exact", "conformal"}
+        Which intervals it has.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 
@@ -178,12 +145,18 @@ class OnlineRegressor(RegressorMixin, BaseEstimator):
     """
 
     def __init__(
-        self, layer: str = "rls", standardize: bool = True, intercept: bool | None = None, level: float = 0.9
+        self,
+        layer: str = "rls",
+        standardize: bool = True,
+        intercept: bool | None = None,
+        level: float = 0.9,
+        interval: str = "auto",
     ) -> None:
         self.layer = layer
         self.standardize = standardize
         self.intercept = intercept
         self.level = level
+        self.interval = interval
 
     def _more_tags(self) -> dict[str, Any]:
         return {"multioutput": True}
@@ -296,6 +269,8 @@ class OnlineRegressor(RegressorMixin, BaseEstimator):
     def _start(self, values: np.ndarray, y: Any) -> None:
         if not 0 < self.level < 1:
             raise Error(f"level is {self.level}; it is a share of values, between 0 and 1")
+        if self.interval not in ("auto", "conformal"):
+            raise Error(f"interval is '{self.interval}'; it is 'auto', exact where the layer can be, or 'conformal'")
         self._one_value = values.ndim == 1
         self._names = self._names_of(y)
         count = 1 if values.ndim == 1 else values.shape[1]
@@ -303,7 +278,11 @@ class OnlineRegressor(RegressorMixin, BaseEstimator):
         self.stream_ = Stream(self.layer, self.n_features_in_ + self._bias, count)
         self.recipe_ = self.stream_.recipe
         self._units = _Units(self.n_features_in_, count, self.standardize)
-        self._conformal = _Conformal(self.level, count)
+        self._variance = ErrorVariance.of(self.stream_) if self.interval == "auto" else None
+        self.interval_ = "exact" if self._variance is not None else "conformal"
+        self._bounds: Exact | Conformal = Conformal(self.level, count)
+        if self._variance is not None:
+            self._bounds = Exact(self.level, count, self._variance.forgetting, self._variance.window)
         self._past: list[tuple[np.ndarray, np.ndarray]] = []
 
     def _keys(self, X: np.ndarray) -> np.ndarray:
@@ -314,9 +293,10 @@ class OnlineRegressor(RegressorMixin, BaseEstimator):
 
     def _learn_block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         units = self._units
-        answers = units.value_shift + units.value_scale * self.stream_.learn(self._keys(X), units.values(Y))
-        for answer, actual in zip(answers, Y):
-            self._conformal.add(answer, actual)
+        answers, uncertain = self.stream_._learn(self._keys(X), units.values(Y), self._variance)
+        answers = units.value_shift + units.value_scale * answers
+        # The noise is that of the values as they come, so that other units leave it alone.
+        self._bounds.add(answers, uncertain[:, 0], uncertain[:, 1], Y)
         if units.rows >= units.last:
             return answers
         units.see(X, Y)
@@ -324,29 +304,35 @@ class OnlineRegressor(RegressorMixin, BaseEstimator):
         if units.is_due():  # new units, in which the rows so far are learned again
             units.update()
             past_x, past_y = (np.concatenate(part) for part in zip(*self._past))
-            self.stream_.reset().learn(self._keys(past_x), units.values(past_y))
+            self.stream_.reset()
+            if self._variance is not None:
+                self._variance.reset()
+            self.stream_._learn(self._keys(past_x), units.values(past_y), self._variance)
             self._past = [(past_x, past_y)] if units.rows < units.last else []
         return answers
 
-    def _answers(self, X: Any) -> np.ndarray:
+    def _answers(self, X: Any, variance: ErrorVariance | None = None) -> tuple[np.ndarray, np.ndarray]:
         if _SKLEARN:
             check_is_fitted(self, "stream_")
         elif not hasattr(self, "stream_"):
             raise ValueError("this estimator has learned nothing yet; call fit or partial_fit first")
         rows = self._rows(X, False)
-        return self._units.value_shift + self._units.value_scale * self.stream_.predict(self._keys(rows))
+        answers, uncertain = self.stream_._ask(self._keys(rows), variance)
+        return self._units.value_shift + self._units.value_scale * answers, uncertain[:, 0]
 
     def predict(self, X: Any) -> Any:
         """Answers from the memory as it is; nothing is learned."""
-        return self._wrap(self._answers(X), X)
+        return self._wrap(self._answers(X)[0], X)
 
     def predict_interval(self, X: Any) -> tuple[Any, Any]:
-        """Lower and upper bounds between which the share `level` of values should fall, whatever the errors are.
+        """Lower and upper bounds between which the share `level` of values should fall: those of ``ttr regress --interval``.
 
-        Conformal: a quantile of the last 500 errors of predictions made before their row was learned. Infinite until
-        there are enough of them.
+        Exact (``interval_``): Student's t, with the variance that the layer itself gives for each row and the noise of the
+        rows so far; wider where little is known. Conformal: a quantile of the last 500 errors of predictions made before
+        their row was learned, whatever the errors are. Infinite until enough is known.
         """
-        answers, half = self._answers(X), self._conformal.half_widths()
+        answers, variances = self._answers(X, self._variance)
+        half = self._bounds.half_widths(variances)
         return self._wrap(answers - half, X), self._wrap(answers + half, X)
 
     # --- river ---------------------------------------------------------------------------------------------------

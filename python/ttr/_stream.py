@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _library as l
+from ._interval import ErrorVariance
 from ._library import Error, lib
 from ._plan import Plan, State
 
@@ -194,33 +195,63 @@ class Stream:
 
     def learn(self, X: Any, Y: Any) -> np.ndarray:
         """Predicts each row from those before it, then learns it. Returns the predictions [rows, values]."""
+        return self._learn(X, Y, None)[0]
+
+    def _learn(self, X: Any, Y: Any, variance: ErrorVariance | None) -> tuple[np.ndarray, np.ndarray]:
+        """Also how uncertain they are (`_interval.py`), [rows, 2]."""
         keys, values = self._rows(X, self.keys, "X"), self._rows(Y, self.values, "Y")
         if len(keys) != len(values):
             raise Error(f"X has {len(keys)} rows and Y has {len(values)}")
-        answers = np.empty_like(values)
+        answers, uncertain = np.empty_like(values), np.tile([np.inf, 0.0], (len(keys), 1))
         if len(keys) == 0:
-            return answers
-        answers[:1] = self.predict(keys[:1])
-        if len(keys) > 1:
+            return answers, uncertain
+        answers[:1], uncertain[:1] = self._ask(keys[:1], variance)
+        if len(keys) > 1 and variance is not None and not variance.at_once:
+            self._learn_one_by_one(keys, values, variance, answers, uncertain)
+        elif len(keys) > 1:
             inputs = self._inputs(keys[1:], keys[:-1], values[:-1])
-            o = self.plan.forward(state=self.state, form=self._form, **inputs)
+            names = (self.plan.outputs[0].name, *(variance.outputs if variance is not None else ()))
+            o, *more = self.plan.forward(state=self.state, form=self._form, outputs=names, **inputs)
             answers[1:] = o.reshape(len(keys) - 1, self.values)
+            if more:
+                uncertain[1:] = [ErrorVariance.judged(*pair) for pair in zip(*(m.ravel().tolist() for m in more))]
         self._before = self.state.clone() if self._before is None else self._before.assign(self.state)
         self._pair = keys[-1:].copy(), values[-1:].copy()
         self.plan.forward(state=self.state, form="step", **self._inputs(keys[-1:], *self._pair))
-        return answers
+        if variance is not None:
+            variance.learn(keys[-1:])
+        return answers, uncertain
+
+    def _learn_one_by_one(
+        self, keys: np.ndarray, values: np.ndarray, variance: ErrorVariance, answers: np.ndarray, uncertain: np.ndarray
+    ) -> None:
+        inputs = self._inputs(keys[1:2], keys[:1], values[:1])
+        call = self.plan.prepare(state=self.state, form="step", **inputs)
+        (o,) = call.outputs.values()
+        for r in range(1, len(keys)):
+            if r > 1:
+                for name, array in self._inputs(keys[r : r + 1], keys[r - 1 : r], values[r - 1 : r]).items():
+                    inputs[name][...] = array
+            call()
+            answers[r] = o.reshape(self.values)
+            variance.learn(keys[r - 1 : r])
+            uncertain[r] = variance.ask(keys[r])
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers [rows, values] from the memory as it is; nothing is learned. Zeros before the first pair."""
-        keys = self._rows(X, self.keys, "X")
-        answers = np.zeros((len(keys), self.values))
-        if self._pair is None or self._before is None:
-            return answers
+        return self._ask(self._rows(X, self.keys, "X"), None)[0]
+
+    def _ask(self, keys: np.ndarray, variance: ErrorVariance | None) -> tuple[np.ndarray, np.ndarray]:
+        answers, uncertain = np.zeros((len(keys), self.values)), np.tile([np.inf, 0.0], (len(keys), 1))
+        if self._pair is None or self._before is None or len(keys) == 0:
+            return answers, uncertain
         # A query leaves no trace in a state: the newest pair is learned once more, on a copy of what was before it.
         again = self._before.clone()
         inputs = self._inputs(keys[:1], *self._pair)
-        call = self.plan.prepare(state=again, form="step", **inputs)
-        (o,) = call.outputs.values()
+        own = variance is not None and variance.at_once
+        names = (self.plan.outputs[0].name, *(variance.outputs if variance is not None and own else ()))
+        call = self.plan.prepare(state=again, form="step", outputs=names, **inputs)
+        o, *more = call.outputs.values()
         for r in range(len(keys)):
             if r > 0:
                 again.assign(self._before)
@@ -228,7 +259,11 @@ class Stream:
                     inputs[name][...] = array
             call()
             answers[r] = o.reshape(self.values)
-        return answers
+            if more:
+                uncertain[r] = ErrorVariance.judged(*(float(m.ravel()[0]) for m in more))
+            elif variance is not None:
+                uncertain[r] = variance.ask(keys[r])
+        return answers, uncertain
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {"layer": self.layer, "keys": self.keys, "values": self.values, "pair": self._pair}

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -128,6 +129,10 @@ std::string described(const ttr::Plan& plan) {
   object.raw("inputs", table(plan.inputs()))
       .raw("outputs", table(plan.outputs()))
       .raw("states", table(plan.states()));
+  const std::optional<ttr::Forgetting> forgetting = plan.forgetting();
+  object.raw("forgetting", !forgetting
+                               ? std::string("null")
+                               : "[" + json(forgetting->factor) + ", " + std::to_string(forgetting->window) + "]");
   std::vector<std::string> forms, absent;
   for (const ttr::Form form : plan.forms()) forms.emplace_back(ttr::to_string(form));
   for (const ttr::Form form : {ttr::Form::chunk, ttr::Form::parallel, ttr::Form::scan})

@@ -96,7 +96,8 @@ struct Forms {
 };
 inline constexpr Forms all_forms = {true, true, true}, blocks_only = {true, true, false},
                        scan_only = {false, false, true}, chunk_only = {true, false, false},
-                       parallel_only = {false, true, false}, token_by_token = {};
+                       parallel_only = {false, true, false}, chunk_and_scan = {true, false, true},
+                       token_by_token = {};
 
 /// What a plan makes of Form::best where the table of measurements (common/choice.h) does not decide.
 enum class BestForm { chunk, chunk_of_any_length, recurrent };

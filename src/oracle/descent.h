@@ -284,6 +284,7 @@ Parameters<S> in_metric(const Head<S>& h, Moments<S>& m, const Parameters<S>& po
       for (std::size_t p = 0; p < g.size(); ++p)
         for (std::size_t c = 0; c < g[p].data.size(); ++c) {
           S &e = g[p].data[c], &square = m.squares[p].data[c], &mean = m.mean[p].data[c];
+          const S before = square;
           square = S(keep) * square + S(share) * e * e;
           if (adam) mean = S(solver.metric_first) * mean + S(1 - solver.metric_first) * e, e = mean / S(first);
           if (value_of(square) == 0) {
@@ -293,7 +294,8 @@ Parameters<S> in_metric(const Head<S>& h, Moments<S>& m, const Parameters<S>& po
           }
           const S divisor = sqrt(square / S(second)) + S(solver.eps);
           if (length) (*length)[p].data[c] = step / divisor;
-          e /= divisor;
+          if (solver.metric == M::adagrad) e = over_root(e, before, solver.eps);
+          else e /= divisor;
         }
       break;
     }

@@ -124,6 +124,14 @@ inline Var exp(const Var& x) {
 }
 inline Var expm1(const Var& x) { return Tape::current().unary(std::expm1(x.value), x, std::exp(x.value)); }
 inline Var log(const Var& x) { return Tape::current().unary(std::log(x.value), x, 1 / x.value); }
+/// g / (sqrt(A + g^2) + eps), a gradient that AdaGrad divides. The chain rule would make its derivative by g, which is
+/// eps / (|g| + eps)^2 where A = 0, of two terms that cancel.
+inline Var over_root(const Var& g, const Var& A, double eps) {
+  const double root = std::sqrt(A.value + g.value * g.value), divisor = root + eps, u = g.value / divisor;
+  return Tape::current().binary(u, g, (A.value + eps * root) / (divisor * divisor * root), A,
+                                -u / (2 * divisor * root));
+}
+inline double over_root(double g, double A, double eps) { return g / (std::sqrt(A + g * g) + eps); }
 inline Var sqrt(const Var& x) {
   const double y = std::sqrt(x.value);
   return Tape::current().unary(y, x, 0.5 / y);

@@ -44,7 +44,7 @@ class KernelArgs {
         time_(b.time * step.pairs),
         keep_(keep),
         groups_(share.groups ? share.groups : body.shape.key_heads),
-        heads_(groups_ * (body.shape.heads / body.shape.key_heads)) {
+        heads_(share.heads ? share.heads : groups_ * (body.shape.heads / body.shape.key_heads)) {
     if (shard_.segment) segment_ = {shared(all_sequences()).front().row, shard_.begin, shard_.end};
   }
   KernelArgs(const KernelArgs&) = delete;
@@ -169,9 +169,9 @@ class KernelArgs {
     const std::ptrdiff_t one = static_cast<std::ptrdiff_t>(numbers(part));
     std::ptrdiff_t skip = static_cast<std::ptrdiff_t>(shard_.first_sequence) * one;
     if (part.history) skip *= place.capacity;
-    if (shard_.first_group) {  // the heads come first: [N, H, ...], or [N, capacity, H, ...]
+    if (shard_.first_group || shard_.first_head) {  // the heads come first: [N, H, ...], or [N, capacity, H, ...]
       const std::ptrdiff_t all = part.extent.front();
-      skip += one / all * shard_.first_group * (all / body_.shape.key_heads);
+      skip += one / all * (shard_.first_group * (all / body_.shape.key_heads) + shard_.first_head);
     }
     return reinterpret_cast<N*>(static_cast<Byte*>(buffer.data) + place.offset) + skip;
   }
@@ -182,7 +182,7 @@ class KernelArgs {
     return shard_.counts ? static_cast<N*>(shard_.counts) : body_.counts(buffer) + shard_.first_sequence;
   }
   /// Whether this share holds the first heads: what belongs to a sequence and not to a head is written by it alone.
-  bool first_heads() const { return shard_.first_group == 0; }
+  bool first_heads() const { return shard_.first_group == 0 && shard_.first_head == 0; }
 
   LinearProblem<T> problem(State buffer) const {
     LinearProblem<T> p;
@@ -282,9 +282,10 @@ class KernelArgs {
   // Where the share of a value begins.
   template <class N>
   N* at(int index, N* whole, const std::array<std::ptrdiff_t, max_rank>& stride) const {
-    if (!whole || (shard_.first_group == 0 && shard_.first_column == 0)) return whole;
+    if (!whole || (shard_.first_group == 0 && shard_.first_head == 0 && shard_.first_column == 0)) return whole;
     const Axes& letters = value(body_, index).axes;
-    const std::ptrdiff_t first_head = shard_.first_group * (body_.shape.heads / body_.shape.key_heads);
+    const std::ptrdiff_t first_head =
+        shard_.first_group * (body_.shape.heads / body_.shape.key_heads) + shard_.first_head;
     for (std::size_t i = 0; i < letters.size(); ++i) {
       if (letters[i] == 'G') whole += shard_.first_group * stride[i];
       if (letters[i] == 'H') whole += first_head * stride[i];

@@ -11,14 +11,26 @@
 namespace ttr {
 namespace {
 
-// Columns first .. first+columns-1 of a part of the state, which is rows of V numbers: to a copy, or back.
-void copy_columns(const StatePart& part, std::byte* whole, std::byte* copy, std::size_t first, std::size_t columns,
-                  bool back) {
+// The heads and columns of a share of a part of the state, which is rows of V numbers: to their place in a copy of the
+// part, or back. Returns that place.
+std::byte* copy_columns(const Plan::Body& body, const StatePart& part, const Shard& share, std::byte* whole,
+                        std::byte* copy, bool back) {
   const std::size_t size = size_of(part.type), V = static_cast<std::size_t>(part.extent.back());
-  for (std::size_t row = 0; row < numbers(part) / V; ++row) {
-    std::byte *const theirs = whole + (row * V + first) * size, *const own = copy + row * columns * size;
+  const std::size_t first = static_cast<std::size_t>(share.first_column),
+                    columns = static_cast<std::size_t>(share.columns);
+  std::size_t first_row = 0, rows = numbers(part) / V;
+  if (share.groups) {
+    const int all = static_cast<int>(part.extent.front()), group = all / body.shape.key_heads;
+    const std::size_t one = rows / static_cast<std::size_t>(all);
+    first_row = one * static_cast<std::size_t>(share.first_group * group + share.first_head);
+    rows = one * static_cast<std::size_t>(share.heads ? share.heads : share.groups * group);
+  }
+  std::byte *const from = whole + first_row * V * size, *const to = copy + (first_row * V + rows * first) * size;
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::byte *const theirs = from + (row * V + first) * size, *const own = to + row * columns * size;
     std::memcpy(back ? theirs : own, back ? own : theirs, columns * size);
   }
+  return to;
 }
 
 threads::Crew crew_of(const Plan::Body& body, int workers) {
@@ -33,10 +45,11 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
   const std::size_t N = b.sequences.size();
   const int tasks = cut.tasks(), workers = workers_of(body, step);
   Arena arena(work);
-  std::int64_t* const counts = arena.take<std::int64_t>(static_cast<std::ptrdiff_t>(N) * cut.heads);
-  const bool own_counts = cut.heads > 1 && body.has_counts();
-  for (int h = 0; own_counts && h < cut.heads; ++h)
-    std::memcpy(counts + static_cast<std::size_t>(h) * N, body.counts(state), N * sizeof(std::int64_t));
+  const int own_tasks = cut.of_sequence();
+  std::int64_t* const counts = arena.take<std::int64_t>(static_cast<std::ptrdiff_t>(N) * own_tasks);
+  const bool own_counts = own_tasks > 1 && body.has_counts();
+  for (int i = 0; own_counts && i < own_tasks; ++i)
+    std::memcpy(counts + static_cast<std::size_t>(i) * N, body.counts(state), N * sizeof(std::int64_t));
   const std::span<const StatePart> parts = parts_of(body, step);
   std::array<std::byte*, Shard::most_parts> copies{};
   for (std::size_t i = 0; cut.columns > 1 && i < parts.size(); ++i)
@@ -46,19 +59,12 @@ Status forward_in_tasks(const Plan::Body& body, const Step& step, const Binding<
   Answers answers;
   threads::for_each(crew_of(body, workers), tasks, [&](int i, int worker) {
     Shard share = shard_of(body, cut, i, N);
-    if (own_counts) {
-      const int head = i / cut.columns % cut.heads;
-      share.counts = counts + static_cast<std::size_t>(head) * N + share.first_sequence;
-    }
+    if (own_counts) share.counts = counts + static_cast<std::size_t>(i % own_tasks) * N + share.first_sequence;
     const auto each_part = [&](bool back) {
       for (std::size_t part = 0; share.columns && part < parts.size(); ++part) {
-        const std::size_t first = static_cast<std::size_t>(share.first_column);
-        const std::size_t rows = numbers(parts[part]) / static_cast<std::size_t>(parts[part].extent.back());
-        std::byte* const copy = copies[part] + rows * first * size_of(parts[part].type);
         const StatePlace place = body.state_place(state, step.state + static_cast<int>(part));
-        copy_columns(parts[part], static_cast<std::byte*>(state.data) + place.offset, copy, first,
-                     static_cast<std::size_t>(share.columns), back);
-        share.parts[part] = copy;
+        share.parts[part] = copy_columns(body, parts[part], share, static_cast<std::byte*>(state.data) + place.offset,
+                                         copies[part], back);
       }
     };
     each_part(false);
@@ -88,11 +94,11 @@ std::size_t kernel_workspace(const Plan::Body& body, const Step& step, std::int6
                           panel_bytes(body, step) + counts;
   if (body.options.threads == 1) return one;
   Arena arena;
-  arena.take<std::int64_t>(std::ptrdiff_t{body.shape.batch} * body.options.threads);
+  arena.take<std::int64_t>(std::ptrdiff_t{body.shape.batch} * most_tasks(body.options.threads));
   for (const StatePart& part : parts_of(body, step))
     if (!part.history) arena.take<std::byte>(static_cast<std::ptrdiff_t>(numbers(part) * size_of(part.type)));
   for (int i = 0; i < workers_of(body, step); ++i) arena.take<std::byte>(static_cast<std::ptrdiff_t>(one));
-  if (!step.kernel->traits.team.has(form, backward)) return arena.bytes();
+  if (!has_team(step, form, backward)) return arena.bytes();
   const auto of_team = [&](const auto& calls) {
     return calls.team_workspace(body, step, time + past, form, backward, body.options.threads);
   };

@@ -2,8 +2,12 @@
 // which are independent of each other. This changes who computes a number, never how, so the bits are those of one
 // thread.
 //
+// Forwards the heads of one key head may go to different tasks: what they share they only read. Parts of heads that are
+// left over when every thread has as many as the others are divided by columns: three heads on two threads are one whole
+// head and half of the third for each. Backwards the heads of a key head add to its gradient and stay together.
+//
 // A kernel that divides time itself gets a team instead (families/common/team.h), in the forms in which it does, where
-// the parts above would leave half of the threads without work.
+// the parts above would leave threads without work.
 //
 // In backward the gradient of what all sequences share is a sum over them: all sequences of a head stay together, in
 // their order, and a step whose heads share an operand is not divided by heads.
@@ -17,8 +21,14 @@ namespace ttr {
 
 struct Partition {
   int sequences = 1, heads = 1, columns = 1;  // into how many parts
-  int tasks() const { return sequences * heads * columns; }
+  int whole = 0;                              // the first parts of heads are not divided by columns
+  int of_group = 1;                           // parts of the heads of one key head; heads is a multiple of it
+  int of_sequence() const { return whole + (heads - whole) * columns; }
+  int tasks() const { return sequences * of_sequence(); }
 };
+
+/// Tasks of a sequence at most: what is kept for each of them is laid out for so many.
+inline int most_tasks(int threads) { return 6 * threads; }
 
 /// The parts of the state that belong to a step.
 std::span<const StatePart> parts_of(const Plan::Body&, const Step&);
@@ -34,6 +44,9 @@ int workers_of(const Plan::Body&, const Step&) noexcept;
 /// One task if the plan has one thread, or too little work for more.
 template <class T>
 Partition partition_of(const Plan::Body&, const Step&, const Binding<T>&, ConstState state, bool backward) noexcept;
+
+/// Whether a kernel divides time in a form; `best` may be the chunk form.
+bool has_team(const Step&, Form, bool backward) noexcept;
 
 /// The workers of a kernel that divides time: all threads of the plan, or the caller alone.
 template <class T>

@@ -14,6 +14,7 @@ struct Shard {
 
   std::size_t first_sequence = 0, sequences = 0;  // 0: all
   int first_group = 0, groups = 0;                // of key heads; 0: all
+  int first_head = 0, heads = 0;                  // of the heads of one key head, groups = 1; 0: all
   int first_column = 0, columns = 0;              // of the values; 0: all
   std::int64_t* counts = nullptr;                 // divided by heads: a copy of the counts at the start of the state
   std::array<void*, most_parts> parts{};          // divided by columns: copies of its columns of the state

@@ -8,6 +8,7 @@ with fake kernels that only make shapes, so that `torch.compile` keeps one graph
 from __future__ import annotations
 
 import ctypes as c
+import sys
 from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -75,6 +76,11 @@ def check_tensor(name: str, t: Any) -> None:
         raise Error(f"{name} has the layout {t.layout}; make it dense with .to_dense()")
     if t.dtype not in _TYPES:
         raise Error(f"{name} has the type {t.dtype}; ttr takes {', '.join(str(d) for d in _TYPES)}")
+
+
+def plain(t: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or a copy where its memory does not say what it is."""
+    return t if t.is_contiguous() and not t.is_neg() else view_of(t).owner
 
 
 def view_of(t: torch.Tensor) -> View:
@@ -172,16 +178,33 @@ def _tensors(plan: Plan, names: Sequence[str], tensors: Sequence[torch.Tensor]) 
     return structs, views
 
 
+def _references(parts: dict[str, np.ndarray]) -> int:
+    """The most references to one of the arrays."""
+    return max((sys.getrefcount(part) for part in parts.values()), default=0)
+
+
+_ALONE = _references({"S": np.empty(1)})  # what it says of an array that nobody else has
+
+
 class _Spare:
-    """States of a plan that nobody uses now: a call takes one and gives it back, and allocates nothing."""
+    """States of a plan that nobody uses now: a call takes one and gives it back, and allocates nothing.
+
+    A final state is handed out where it lies, without a copy, as a tensor on the memory of the state; as long as somebody
+    has that tensor, the state is not taken again.
+    """
 
     def __init__(self, plan: Plan, tokens: int) -> None:
         pool = plan.__dict__.setdefault("_spare", [])
-        self.pool, found = pool, None
+        self.pool, found, lent = pool, None, []
         while pool and found is None:
             state = pool.pop()  # one operation of the interpreter: threads do not meet in it
-            if not plan.keeps_pairs or state.capacity() >= tokens:
+            if plan.keeps_pairs and state.capacity() < tokens:
+                continue
+            if _references(state._views) > _ALONE:
+                lent.append(state)
+            else:
                 found = state
+        pool.extend(lent)
         self.state: State = found or plan.state(tokens)
 
     def __enter__(self) -> State:
@@ -191,10 +214,15 @@ class _Spare:
         if len(self.pool) < 4:
             self.pool.append(self.state)
 
+    def lend(self, name: str) -> torch.Tensor:
+        """A part as a tensor: on the memory of the state, or a copy where the state is a list that grows."""
+        part = torch.from_numpy(self.state[name])
+        return part.clone() if self.state.plan.keeps_pairs or not part.is_contiguous() else part
+
 
 def _fill(state: State, spec: Spec, parts: Sequence[torch.Tensor]) -> None:
     """The initial state: fresh, with the parts that are given."""
-    if state.plan.numbers <= set(spec.initial):  # all of it is given: there is nothing to clear
+    if parts and state.plan.numbers <= set(spec.initial):  # all of it is given: there is nothing to clear
         state["tokens"][...] = 0
     else:
         state.reset()
@@ -205,7 +233,14 @@ def _fill(state: State, spec: Spec, parts: Sequence[torch.Tensor]) -> None:
                 f"the initial state {name} has the shape {tuple(t.shape)}; {state.plan.name} has {into.shape} "
                 f"[{_part(state.plan, name).shape}]"
             )
-        torch.from_numpy(into).copy_(t.detach())
+        torch.from_numpy(into).copy_(t.detach() if t.requires_grad else t)
+
+
+def empty(shape: tuple[int, ...], kind: torch.dtype, spec: Spec, first: torch.Tensor) -> torch.Tensor:
+    """An output; that of an operation on one tensor x lies in memory as x does."""
+    if spec.inputs[0] == "x" and tuple(first.shape) == shape and not first.is_contiguous():
+        return torch.empty_like(first, dtype=kind)
+    return first.new_empty(shape, dtype=kind)
 
 
 class _Bound:
@@ -272,7 +307,7 @@ def _bound_of(spec: Spec, inputs: Sequence[torch.Tensor]) -> _Bound:
 
 def _run_bound(bound: _Bound, spec: Spec, inputs: Sequence[torch.Tensor], state: State) -> list[torch.Tensor] | None:
     """The outputs of a prepared call, which goes on from the state; None if it fails."""
-    results = [torch.empty(s, dtype=bound.kind) for s in bound.shapes]
+    results = [empty(s, bound.kind, spec, inputs[0]) for s in bound.shapes]
     call, reads, writes = prepared = bound.prepared(spec, inputs, results)
     for place, t in zip(bound.input_places, inputs):
         reads[place] = t.data_ptr()
@@ -290,14 +325,15 @@ def run_forward(spec: Spec, tensors: Sequence[torch.Tensor], bounds: np.ndarray 
     inputs, parts = tensors[: len(spec.inputs)], tensors[len(spec.inputs) :]
     if bounds is not None:
         return _run_packed(spec, inputs, parts, bounds)
-    inputs = [view_of(t).owner for t in inputs]
+    inputs = [plain(t) for t in inputs]
     bound = _bound_of(spec, inputs)
-    with _Spare(bound.plan, bound.room) as state:
+    spare = _Spare(bound.plan, bound.room)
+    with spare as state:
         _fill(state, spec, parts)
         results = _run_bound(bound, spec, inputs, state)
         if results is None:  # again with names, for a sentence
             return _run_packed(spec, inputs, parts, None)
-        return results + [torch.from_numpy(state[name]).clone() for name in spec.final]
+        return results + [spare.lend(name) for name in spec.final]
 
 
 def _run_packed(
@@ -308,16 +344,17 @@ def _run_packed(
     time, room = time_of(spec, plan, inputs), room_of(spec, plan, inputs)
     shapes = result_shapes(spec, plan, time, bounds is not None)
     kind = compute_type(dict(zip(spec.inputs, inputs)))
-    results = [torch.empty(s, dtype=kind) for s in shapes[: len(spec.outputs)]]
+    results = [empty(s, kind, spec, inputs[0]) for s in shapes[: len(spec.outputs)]]
     form = l.FORMS.index(spec.form)
-    with _Spare(plan, room) as state:
+    spare = _Spare(plan, room)
+    with spare as state:
         _fill(state, spec, parts)
         read, _kept = _tensors(plan, spec.inputs, inputs)
         written, _kept_too = _tensors(plan, spec.outputs, results)
         arguments = arguments_of(read, inputs, written, results, form, bounds)
         bytes_ = plan._footprint(plan._room_of(state, room), form).workspace
         plan._call(lib.ttr_forward, arguments, state, bytes_, time)
-        results += [torch.from_numpy(state[name]).clone() for name in spec.final]
+        results += [spare.lend(name) for name in spec.final]
     return results
 
 
@@ -336,7 +373,7 @@ def run_backward(
     d_outputs = [(n, g) for n, g in zip(spec.outputs, gradients[:count]) if g is not None]
     d_final = [(n, g) for n, g in zip(spec.final, gradients[count:]) if g is not None]
     names = [n for n, w in zip(spec.inputs, wanted) if w]
-    made = {n: torch.empty(t.shape, dtype=t.dtype) for n, t, w in zip(spec.inputs, inputs, wanted) if w}
+    made = {n: torch.empty_like(t) for n, t, w in zip(spec.inputs, inputs, wanted) if w}  # in memory as they are
     want_initial = any(wanted[len(spec.inputs) :])
     with _Spare(plan, room) as state, _Spare(plan, room) as d_state, _Spare(plan, room) as d_start:
         _fill(state, spec, parts)
@@ -461,10 +498,12 @@ def apply(
     tensors = (*inputs.values(), *initial.values())
     if compiled.compiling():
         return tuple(compiled.forward(spec, bounds_of(cu_seqlens), tensors))
+    bounds = bounds_of(cu_seqlens)
+    if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+        return tuple(run_forward(spec, tensors, bounds))
     reference = _reference(spec)
     _refuse_gradients(reference.inputs, inputs, reference.name)
     _refuse_gradients(reference.states, initial, f"the state of {reference.name}")
-    bounds = bounds_of(cu_seqlens)
     results: tuple[torch.Tensor, ...] = _Apply.apply(spec, bounds, *tensors)
     return results
 
@@ -495,7 +534,7 @@ def run_state(
         check_tensor(name, t)
     pairs = tuple((name, str(value)) for name, value in (settings or {}).items())
     spec = Spec(layer, pairs, tuple(inputs), (), (output,), (), None if scale is None else float(scale))
-    tensors = [view_of(t).owner for t in inputs.values()]
+    tensors = [plain(t) for t in inputs.values()]
     bound = _bound_of(spec, tensors)
     plan = bound.plan
     if state is None:
@@ -516,8 +555,6 @@ def run_state(
 
 
 def _refuse_gradients(infos: Sequence[Info], given: Mapping[str, torch.Tensor], of: str) -> None:
-    if not torch.is_grad_enabled():
-        return
     for info in infos:
         if info.name in given and given[info.name].requires_grad and not info.differentiable:
             raise Error(f"{info.name} of {of} has no gradient, and the tensor given requires one; pass it detached")

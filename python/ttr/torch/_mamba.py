@@ -36,19 +36,26 @@ def _packed(seq_idx: Tensor, batch: int, time: int) -> np.ndarray:
 
 
 def _convolve(
-    x: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor | None, activation: str | None, bounds: Any = None
-) -> tuple[Tensor, Tensor]:
-    """x [B, T, D] -> y [B, T, D] and the last W - 1 inputs [N, W - 1, D]."""
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    initial: Tensor | None,
+    activation: str | None,
+    final: bool = False,
+    bounds: Any = None,
+) -> tuple[Tensor, Tensor | None]:
+    """x [B, T, D] -> y [B, T, D] and, if wanted, the last W - 1 inputs [N, W - 1, D]."""
     width = weight.shape[1]
     settings = {"width": width, "activation": _silu_or_none(activation), "bias": "none" if bias is None else "input"}
     inputs = {"x": x.unsqueeze(2), "w": weight.unsqueeze(0)}
     if bias is not None:
         inputs["b"] = bias.unsqueeze(0)
     parts = {"x": initial.unsqueeze(1)} if initial is not None else {}
-    y, state = apply(
-        "short-convolution", inputs, initial=parts, outputs=("y",), final=("x",), settings=settings, cu_seqlens=bounds
+    names = ("x",) if final else ()
+    y, *state = apply(
+        "short-convolution", inputs, initial=parts, outputs=("y",), final=names, settings=settings, cu_seqlens=bounds
     )
-    return y.squeeze(2), state.squeeze(1)
+    return y.squeeze(2), state[0].squeeze(1) if state else None
 
 
 def causal_conv1d_fn(
@@ -70,11 +77,15 @@ def causal_conv1d_fn(
     batch, channels, time = x.shape
     if seq_idx is not None:
         rows = x.transpose(1, 2).reshape(1, batch * time, channels)
-        y, _ = _convolve(rows, weight, bias, None, activation, _packed(seq_idx, batch, time))
+        y, _ = _convolve(rows, weight, bias, None, activation, bounds=_packed(seq_idx, batch, time))
         return y.reshape(batch, time, channels).transpose(1, 2)
     initial = initial_states.transpose(1, 2) if initial_states is not None else None
-    y, state = _convolve(x.transpose(1, 2), weight, bias, initial, activation)
-    y, final = y.transpose(1, 2), state.transpose(1, 2).to(x.dtype)
+    wants = return_final_states or final_states_out is not None
+    y, state = _convolve(x.transpose(1, 2), weight, bias, initial, activation, wants)
+    y = y.transpose(1, 2)
+    if state is None:
+        return y
+    final = state.transpose(1, 2).to(x.dtype)
     if final_states_out is not None:
         with torch.no_grad():
             final_states_out.copy_(final)

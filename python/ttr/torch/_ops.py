@@ -203,8 +203,6 @@ def _beta_or_one(a: Arguments, inputs: Arguments, settings: Arguments) -> None:
 
 def _gated_delta(a: Arguments, inputs: Arguments, settings: Arguments) -> str:
     _beta_or_one(a, inputs, settings)
-    if inputs.get("gv") is not None:
-        raise Error("gv, a gate on the values, has no layer of ttr with the delta rule; use g or gk")
     if "gk" in inputs:
         gk = inputs.pop("gk")
         inputs["g"] = gk if "g" not in inputs else gk + inputs["g"].unsqueeze(-1)
@@ -318,8 +316,6 @@ def _feature_scale(a: Arguments, inputs: Arguments, settings: Arguments) -> None
         scale = 1.0
     if scale is not None and scale != root:
         inputs["q"] = inputs["q"] * (scale / root)
-    if a.get("use_norm") is False or a.get("use_normalize") is False or a.get("return_both"):
-        raise Error("the answer of the layer is divided by the sum of its weights; leave use_norm, use_normalize and return_both as they are")
     settings["normalise_eps"] = a.get("eps", 1e-6)
 
 
@@ -461,6 +457,56 @@ def _normalised(row: Row, a: Arguments) -> Any:
     return o, (S, z.transpose(2, 3).transpose(1, 2)[:, :, :: heads // a["k"].shape[2]])
 
 
+def _features(row: Row, a: Arguments) -> Any:
+    """Based and ReBased; where the sums are not divided by those of the weights, as linear attention of their features."""
+    if a.get("use_norm", True) and a.get("use_normalize", True) and not a.get("return_both"):
+        return _run(row, a)
+    inputs = {name: a[name] for name in ("q", "k", "v")}
+    _feature_scale(a, inputs, {})
+    phi = [apply("feature-taylor2", {"x": inputs[name]}, outputs=("phi",))[0] for name in ("q", "k")]
+    scale = 1.0
+    if row.module == "rebased":  # the squares alone, of which the map has half
+        scale, first = 2.0, 1 + inputs["k"].shape[-1]
+        phi = [t[..., first:] for t in phi]
+    (o,) = apply("linear-attention", {"q": phi[0], "k": phi[1], "v": inputs["v"]}, scale=scale)
+    if not a.get("return_both"):
+        return o
+    (z,) = apply("linear-attention", {"q": phi[0], "k": phi[1], "v": torch.ones_like(inputs["v"][..., :1])}, scale=scale)
+    return o, z.squeeze(-1)
+
+
+def _per_channel(row: Row, a: Arguments) -> Any:
+    """With gv every channel of a value fades by itself: it is a head of its own with V = 1, which shares its key."""
+    gv, beta, v = a.get("gv"), a.get("beta"), a["v"]
+    if gv is None and (beta is None or beta.dim() != 4):
+        return _run(row, a)
+    batch, time, heads, values = v.shape
+
+    def spread(t: Tensor) -> Tensor:
+        return (t if t.dim() == 4 else t.unsqueeze(-1).expand(v.shape)).reshape(batch, time, heads * values)
+
+    value_first = _flag(a, "state_v_first")
+    a = {**a, "v": spread(v).unsqueeze(-1), "state_v_first": False, "gv": None}
+    if beta is not None:
+        a["beta"] = spread(beta)
+    if _flag(a, "use_gate_in_kernel"):
+        if a.get("A_log") is None or a.get("g") is None:
+            raise Error(f"{row.name}: use_gate_in_kernel=True computes the gate from g and A_log; give them")
+        a["g"], a["use_gate_in_kernel"] = gate(a["g"], a["A_log"], a.get("dt_bias"), a.get("lower_bound")), False
+    gates = [spread(t) for t in (a.get("g"), gv) if t is not None]
+    a["g"] = sum(gates[1:], gates[0]) if gates else None
+    if a.get("gk") is not None:
+        a["gk"] = a["gk"].repeat_interleave(values, 2)
+    if a.get("initial_state") is not None:
+        S = a["initial_state"] if value_first else a["initial_state"].transpose(-1, -2)
+        a["initial_state"] = S.reshape(S.shape[0], heads * values, -1, 1)
+    o, S = _run(row, a)
+    if S is not None:
+        S = S.reshape(S.shape[0], heads, values, -1)
+        S = S if value_first else S.transpose(-1, -2).contiguous()
+    return o.reshape(v.shape), S
+
+
 def _hgrn(row: Row, a: Arguments) -> Any:
     a = {**a, "x": a["x"].unsqueeze(2), "g": a["g"].unsqueeze(2)}
     if a.get("initial_state") is not None:
@@ -518,6 +564,10 @@ def _mesa_step(row: Row, a: Arguments) -> Any:
 
 
 _OTHER: dict[str, Callable[[Row, Arguments], Any]] = {
+    "fused_recurrent_gated_delta_rule": _per_channel,
+    "fused_chunk_based": _features,
+    "parallel_based": _features,
+    "parallel_rebased": _features,
     "chunk_linear_attn": _normalised,
     "fused_chunk_linear_attn": _normalised,
     "fused_recurrent_linear_attn": _normalised,
@@ -529,13 +579,15 @@ _OTHER: dict[str, Callable[[Row, Arguments], Any]] = {
     "mesa_net_decoding_one_step": _mesa_step,
 }
 
-# Operations of flash-linear-attention for which ttr has no layer.
+# Operations of flash-linear-attention for which ttr has no layer, and why.
 ABSENT = {
-    "chunk_titans_linear": "it has a layer norm inside the inner loss and momentum at once; the layer `titans` has no norm",
-    "parallel_nsa": "attention that selects blocks",
-    "parallel_moba": "attention that selects blocks",
-    "parallel_wall_attn": "no layer of ttr",
-    "parallel_wall_attn_decode": "no layer of ttr",
+    "chunk_titans_linear": "its published gradient of the layer norm is not that of the norm, so its numbers solve no "
+    "regression; the rule of the paper is the layer `titans` (ttr.torch.nn.Titans, ttr.torch.apply)",
+    "parallel_nsa": "it selects blocks of keys by their scores, which is no weighting of all pairs",
+    "parallel_moba": "it selects blocks of keys by their scores, which is no weighting of all pairs",
+    "parallel_wall_attn": "its decay per channel stands inside the exponent of a softmax; the weights of ttr's attention "
+    "have one gate per head (parallel_forgetting_attn)",
+    "parallel_wall_attn_decode": "as parallel_wall_attn",
 }
 
 

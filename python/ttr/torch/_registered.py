@@ -26,7 +26,7 @@ def fake_forward(spec: "_call.Spec", tensors: Sequence[Any], bounds: "np.ndarray
     plan = _call.plan_of(spec, inputs, bounds)
     shapes = _call.result_shapes(spec, plan, _call.time_of(spec, plan, inputs), bounds is not None)
     kind = _call.compute_type(dict(zip(spec.inputs, inputs)))
-    results = [inputs[0].new_empty(s, dtype=kind) for s in shapes[: len(spec.outputs)]]
+    results = [_call.empty(s, kind, spec, inputs[0]) for s in shapes[: len(spec.outputs)]]
     state = torch.float64 if kind is torch.float64 else torch.float32
     for name, shape in zip(spec.final, shapes[len(spec.outputs) :]):
         count = _call._part(plan, name).shape == "B"

@@ -38,7 +38,8 @@ std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int
         if (plan.scan > 0) ScanRun<Family>(none, shape, plan, time, backward, Team(workers, nullptr), arena);
       if (plan.scan == 0)
         HeadRun<Family>(none, shape, plan, time, backward, arena,
-                        heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time));
+                        heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time, workers),
+                        Team(workers, nullptr));
       most = std::max(most, arena.bytes());
       if (!chooses(form, chunk, time)) break;
     }
@@ -86,9 +87,11 @@ void for_sequences(const typename Family::Problem& p, Form form, int chunk, bool
         each(static_cast<std::ptrdiff_t>(i), sequences[i], plan, 1, run);
       }
     if (plan.scan > 0) continue;
-    const int together = heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time);
+    const Team& team = linear_of(p).team;
+    const int together =
+        heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time, team.workers());
     const int group = backward ? std::min(together, linear_of(p).heads) : 1;
-    HeadRun<Family> run(s, shape, plan, time, backward, arena, group);
+    HeadRun<Family> run(s, shape, plan, time, backward, arena, group, team);
     each(static_cast<std::ptrdiff_t>(i), sequences[i], plan, group, run);
   }
 }

@@ -419,19 +419,6 @@ class LinearScan {
   mutable std::atomic<Status> status_{Status::ok};
 };
 
-/// Whether segments add to the same gradient: a gate or a bonus that is constant in time.
-template <class Gradient>
-bool sums_over_time(const Gradient& d) {
-  const auto shared = [](const auto& view) { return view && view.stride[1] == 0; };
-  const auto& a = linear_of(d);
-  bool any = shared(a.d_q) || shared(a.d_k) || shared(a.d_v) || shared(a.d_g) || shared(a.d_beta);
-  if constexpr (requires { d.d_gk; }) any = any || shared(d.d_gk);
-  if constexpr (requires { d.d_gv; }) any = any || shared(d.d_gv);
-  if constexpr (requires { d.d_a; }) any = any || shared(d.d_a) || shared(d.d_b);
-  if constexpr (requires { d.d_bonus; }) any = any || d.d_bonus;
-  return any;
-}
-
 /// One head of one sequence by the scan, as HeadRun is one by the other forms.
 template <class Family>
 class ScanRun {

@@ -11,6 +11,7 @@
 //     piece(problem, begin, end)      where not every length is possible: tokens of the chunk at `begin`
 //     close(problem, dS)              after the first chunk backwards: what is no gradient of the start is cleared
 //     replay, kept, start             instead of forward in the backward pass: see Replays and GroupsHeads
+//     back_state, passed, back_rest   backward() in two, for a team: see BackInTwo
 //   Recurrent(simd, K, V, longest, backward, arena)       or (simd, Shape, ..)
 //     forward(problem, row, begin, end, head, S, outputs)               the same bits as token by token
 //     backward(problem, gradient, row, t, head, S_old, S_new, dS)
@@ -21,6 +22,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -32,6 +34,7 @@
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
 #include "families/common/segments.h"
+#include "families/common/team.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
@@ -135,10 +138,19 @@ template <class Chunk>
 concept GroupsHeads = Replays<Chunk> && requires {
   &Chunk::start;
 };
+/// A chunk form whose backward pass can be done in two: back_state() takes dS through a chunk and nothing else, back_rest()
+/// has dS at its end and does what is left. A team then works on one head (HeadRun).
 template <class Chunk>
-int heads_together(const Schedule& plan, int K, int V, std::ptrdiff_t time) {
-  const bool several = GroupsHeads<Chunk> && plan.chunked && plan.segment < time;
-  return several ? std::clamp(256 / std::max(K, V), 1, 8) : 1;
+concept BackInTwo = Replays<Chunk> && requires {
+  &Chunk::back_state;
+};
+
+/// A team has several heads at once wherever it can: their passes over time do not wait for each other.
+template <class Chunk>
+int heads_together(const Schedule& plan, int K, int V, std::ptrdiff_t time, int workers) {
+  const bool several =
+      (GroupsHeads<Chunk> || (BackInTwo<Chunk> && workers > 1)) && plan.chunked && plan.segment < time;
+  return several ? std::clamp(256 / std::max(K, V), 1, 8) : 1;  // most_together of HeadRun
 }
 
 /// One whose chunks are not all of one length.
@@ -146,6 +158,19 @@ template <class Chunk>
 concept HasPieces = requires {
   &Chunk::piece;
 };
+
+/// Whether parts of time add to the same gradient: a gate or a bonus that is constant in time.
+template <class Gradient>
+bool sums_over_time(const Gradient& d) {
+  const auto shared = [](const auto& view) { return view && view.stride[1] == 0; };
+  const auto& a = linear_of(d);
+  bool any = shared(a.d_q) || shared(a.d_k) || shared(a.d_v) || shared(a.d_g) || shared(a.d_beta);
+  if constexpr (requires { d.d_gk; }) any = any || shared(d.d_gk);
+  if constexpr (requires { d.d_gv; }) any = any || shared(d.d_gv);
+  if constexpr (requires { d.d_a; }) any = any || shared(d.d_a) || shared(d.d_b);
+  if constexpr (requires { d.d_bonus; }) any = any || d.d_bonus;
+  return any;
+}
 
 /// One head of one sequence, start to end and back. A step is a chunk or a token.
 template <class Family>
@@ -161,9 +186,12 @@ class HeadRun {
   using State = Parts<T, P>;
   using Kept = Parts<const T, P>;
 
-  HeadRun(const Simd<T>& s, const Shape& shape, Schedule plan, Size time, bool backward, Arena& arena,
-          Size together = 1)
+  HeadRun(const Simd<T>& s, const Shape& shape_, Schedule plan, Size time, bool backward, Arena& arena,
+          Size together = 1, const Team& workers = {})
       : simd(s),
+        shape(shape_),
+        whole(plan.whole),
+        team(workers),
         sizes{Family::sizes(shape)},
         state(sizes.total()),
         by_chunks(plan.chunked || !present<Recurrent>),
@@ -179,6 +207,15 @@ class HeadRun {
       if (by_chunks) {
         kept = Chunk::kept(shape.value_dim, step_tokens), all_kept = count * kept, all_borders = (count + 1) * state;
         borders = arena.take<T>(together * all_borders), keep = arena.take<T>(together * all_kept);
+        if constexpr (BackInTwo<Chunk>)
+          if (team.workers() > 1) {
+            passed = Chunk::passed(shape.value_dim, step_tokens), all_passed = count * passed;
+            d_borders = arena.take<T>(together * all_borders), pass = arena.take<T>(together * all_passed);
+            Arena one;
+            std::optional<Chunk> counted;
+            make(counted, s, shape, step_tokens, true, one);
+            rooms.emplace(team.workers(), one.bytes(), arena);
+          }
         return;
       }
     if (HasPieces<Chunk>) begins = arena.take<Size>(count + 1);
@@ -202,7 +239,11 @@ class HeadRun {
     for (int h = 0; h < heads; ++h) sizes.gather(sizes.of(d_final, h), d_state + h * state);
     bool done = false;
     if constexpr (Replays<Chunk>)
-      if (by_chunks) keep_and_back(p, d, n, head, heads, initial[0]), done = true;
+      if (by_chunks) {
+        if constexpr (BackInTwo<Chunk>)
+          if (team.workers() > 1 && !sums_over_time(d)) back_in_team(p, d, n, head, heads, initial[0]), done = true;
+        if (!done) keep_and_back(p, d, n, head, heads, initial[0]), done = true;
+      }
     if (!done) replay_and_back(p, d, n, head, initial);
     for (int h = 0; h < heads; ++h) {
       const State from = sizes.at(d_state, h), to = sizes.of(d_initial, h);
@@ -291,7 +332,55 @@ class HeadRun {
       }
   }
 
+  // The same by a team. For every head a part takes dS through all chunks and leaves it at their borders, and another
+  // replays; what is left of some chunks, for all heads, is a part that follows them as they go. Heads that share a
+  // gradient add to it in their order, as they do above.
+  void back_in_team(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial) {
+    const Size count = (n.end - n.begin + step_tokens - 1) / step_tokens;
+    const Size block = std::clamp<Size>(count / 32, 1, 4), blocks = (count + block - 1) / block;
+    std::array<Progress, most_together> replayed, gone_back;
+    const auto border = [&](Size i, int h) { return borders + h * all_borders + i * state; };
+    const auto d_border = [&](Size i, int h) { return d_borders + h * all_borders + i * state; };
+    const auto kept_of = [&](Size i, int h) { return keep + h * all_kept + i * kept; };
+    const auto passed_of = [&](Size i, int h) { return pass + h * all_passed + i * passed; };
+    const auto begin_of = [&](Size i) { return n.begin + i * step_tokens; };
+    const auto length_of = [&](Size i) { return std::min(step_tokens, n.end - begin_of(i)); };
+    team.each(2 * heads + blocks, [&](Size part, int worker) {
+      Arena arena = rooms->of(worker);
+      std::optional<Chunk> own;
+      make(own, simd, shape, step_tokens, true, arena);
+      if constexpr (requires { own->by_products(); })
+        if (whole) own->by_products();
+      if (part < heads) {
+        const int h = static_cast<int>(part);
+        std::copy_n(d_state + h * state, state, d_border(count, h));
+        for (Size i = count; i-- > 0; gone_back[part].reach(count - i))
+          own->back_state(p, d, n.row, begin_of(i), length_of(i), head + h, d_border(i + 1, h), d_border(i, h),
+                          passed_of(i, h));
+        std::copy_n(d_border(0, h), state, d_state + h * state);
+      } else if (part < 2 * heads) {
+        const int h = static_cast<int>(part) - heads;
+        if constexpr (GroupsHeads<Chunk>) own->start(initial + h * state, border(0, h));
+        else std::copy_n(initial + h * state, state, border(0, h));
+        for (Size i = 0; i < count; replayed[h].reach(++i))
+          own->replay(p, n.row, begin_of(i), length_of(i), head + h, border(i, h), border(i + 1, h), kept_of(i, h));
+      } else {
+        const Size end = (blocks - (part - 2 * heads)) * block;
+        for (Size i = std::min(end, count); i-- > end - block;)
+          for (int h = 0; h < heads; ++h) {
+            replayed[h].wait(i + 1), gone_back[h].wait(count - i);
+            own->back_rest(p, d, n.row, begin_of(i), length_of(i), head + h, border(i, h), d_border(i + 1, h),
+                           kept_of(i, h), passed_of(i, h));
+          }
+      }
+    });
+  }
+
+  static constexpr int most_together = 8;
   const Simd<T>& simd;
+  Shape shape;
+  bool whole;
+  Team team;
   PartSizes<P> sizes;
   Size state;
   bool by_chunks;
@@ -300,8 +389,10 @@ class HeadRun {
   std::optional<Recurrent> recurrent;
   std::optional<Replay<T, P>> replay;
   T *d_state = nullptr, *borders = nullptr, *keep = nullptr;
+  T *d_borders = nullptr, *pass = nullptr;  // of a team: dS at the borders, and what back_state leaves to back_rest
+  std::optional<Rooms> rooms;
   Size* begins = nullptr;
-  Size kept = 0, all_kept = 0, all_borders = 0;
+  Size kept = 0, all_kept = 0, all_borders = 0, passed = 0, all_passed = 0;
 };
 
 }  // namespace ttr::families

@@ -8,9 +8,15 @@
 // A family whose kernel divides time says in which forms (Traits::team) and how much scratch a team takes
 // (KernelCalls::team_workspace). The run room gives it a team where sequences, heads and columns do not keep the threads
 // of the plan busy (run/partition.h), else a team of one. Parts must not call each() themselves.
+//
+// Parts are begun in their order, and who has begun one ends it before the next. So a part may wait for what parts with
+// smaller numbers have done so far (Progress): sums that several parts add to keep the order of one worker, and a pass over
+// time can be followed by parts that need what it has left behind it already.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <thread>
 #include <type_traits>
 
 #include "families/common/scratch.h"
@@ -46,6 +52,21 @@ class Team {
   int workers_ = 1;
   Run run_ = nullptr;
   const void* owner_ = nullptr;
+};
+
+/// How far a part has come, for parts behind it in the order of a team.
+class Progress {
+ public:
+  void reset() { steps_.store(0, std::memory_order_relaxed); }
+  void reach(std::ptrdiff_t steps) { steps_.store(steps, std::memory_order_release); }
+  void wait(std::ptrdiff_t steps) const {
+    constexpr int looks = 2000;  // before the core is given away: what is waited for takes microseconds
+    for (int i = 0; steps_.load(std::memory_order_acquire) < steps; ++i)
+      if (i > looks) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<std::ptrdiff_t> steps_{0};
 };
 
 /// Scratch of `bytes` bytes (Arena::bytes) for every worker.

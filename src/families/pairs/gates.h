@@ -60,12 +60,17 @@ void own_gates(const Simd<T>& s, T scale, const View<const T, 3>& g, const Layou
 template <class T>
 struct GateSums {
   GateSums(const AttentionSimd<T>* table, int group, Size C, Size pairs, Arena& arena) : a(table) {
-    net = arena.take<double>(group * pairs);
-    for (double** piece : {&rows, &columns}) *piece = arena.take<double>(C);
-    diagonal = arena.take<T>(C);
+    read = arena.take<double>(group * pairs), written = arena.take<double>(group * pairs);
+    take(C, arena);
+  }
+  /// For another worker: adds to the same sums.
+  GateSums(const GateSums& whole, Size C, Arena& arena) : a(whole.a), read(whole.read), written(whole.written) {
+    take(C, arena);
   }
 
-  void clear(const Layout& x, int group) { std::fill_n(net, group * x.pairs(), 0.0); }
+  void clear(const Layout& x, int group) {
+    std::fill_n(read, group * x.pairs(), 0.0), std::fill_n(written, group * x.pairs(), 0.0);
+  }
   /// What the rows and columns of X [tile, block] add up to, in `rows` and `columns`, without the pairs of tokens with
   /// themselves; with_own adds these.
   void sum(const Layout& x, Block tile, Block block, T* X, Size ld) {
@@ -84,26 +89,32 @@ struct GateSums {
   }
   /// These, for head `r` of the group
   void add(const Layout& x, int r, Block tile, Block block) {
-    double* const sums = net + r * x.pairs();
-    for (Size i = 0; i < tile.count; ++i) sums[x.past + tile.begin + i] += rows[i];
-    for (Size j = 0; j < block.count; ++j) sums[block.begin + j] -= columns[j];
+    double *const to_rows = read + r * x.pairs(), *const to_columns = written + r * x.pairs();
+    for (Size i = 0; i < tile.count; ++i) to_rows[x.past + tile.begin + i] += rows[i];
+    for (Size j = 0; j < block.count; ++j) to_columns[block.begin + j] += columns[j];
   }
   /// The oldest gate has no pair before it.
   void back(const Layout& x, int r, int head, T scale, const View<T, 3>& d_past_g, const View<T, 3>& d_g) const {
-    const double* const sums = net + r * x.pairs();
+    const double *const of_rows = read + r * x.pairs(), *const of_columns = written + r * x.pairs();
     double sum = 0;
     for (Size i = x.pairs(); --i > 0;) {
-      sum += sums[i];
+      sum += of_rows[i] - of_columns[i];
       const auto to = x.place(d_past_g, d_g, i);
       if (to.view) to.view(to.row, to.at, head) += static_cast<T>(static_cast<double>(scale) * sum);
     }
   }
 
   const AttentionSimd<T>* a;
-  double* net;             // [group, pairs]
+  double *read, *written;  // [group, pairs]: of rows and of columns, which a team may add to at the same time
   double *rows, *columns;  // [C]
   T* diagonal;
   Size own = 0;
+
+ private:
+  void take(Size C, Arena& arena) {
+    for (double** piece : {&rows, &columns}) *piece = arena.take<double>(C);
+    diagonal = arena.take<T>(C);
+  }
 };
 
 }  // namespace ttr::families::pairs

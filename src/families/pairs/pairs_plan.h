@@ -15,6 +15,11 @@ namespace ttr::families {
 inline constexpr std::string_view list_of_pairs = "the state is the list of pairs, which is not composed but read";
 inline constexpr Traits keeps_pairs = {
     .keeps_pairs = true, .answers_on_demand = true, .best = BestForm::chunk_of_any_length};
+/// The same with a team: for queries, and for pairs in backward.
+inline constexpr Traits keeps_pairs_in_team = {.keeps_pairs = true,
+                                               .answers_on_demand = true,
+                                               .best = BestForm::chunk_of_any_length,
+                                               .team = {.forward = blocks_only, .backward = blocks_only}};
 
 /// Takes the weights by similarity to the query, and the norms of keys and answers.
 inline void takes_near(Claim& rest) {
@@ -258,6 +263,7 @@ void fill(P& p, const KernelArgs<T>& o, ConstState state) {
   p.q = o.vectors(Slot::q), p.k = o.vectors(Slot::k), p.v = o.vectors(Slot::v);
   p.past_count = o.counts(state);
   p.o = o.output(o.step().result);
+  p.team = o.team();
 }
 
 template <class P, class T>

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "families/common/linear.h"
+#include "families/common/team.h"
 #include "ttr/view.h"
 
 namespace ttr::families {
@@ -28,6 +29,8 @@ struct PairProblem {
   const std::int64_t* past_count = nullptr;  // [N] pairs that are there; null = none
 
   View<T, 4> o;  // [B, T, H, V]; no data = not wanted
+
+  Team team = {};  // who works on it, of families that divide queries or pairs
 
   int group() const { return heads / key_heads; }  // query heads of a key head
   std::ptrdiff_t past_of(std::size_t n) const { return past_count ? static_cast<std::ptrdiff_t>(past_count[n]) : 0; }

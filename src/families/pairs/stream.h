@@ -25,6 +25,7 @@
 #include <limits>
 
 #include "families/common/prefetch.h"
+#include "families/common/team.h"
 #include "families/pairs/driver.h"
 #include "families/pairs/gates.h"
 
@@ -122,20 +123,43 @@ class Stream {
       for (int head = first; head < end; ++head) emit(head, {0, 1}, head - first);
       return;
     }
-    for (int h = first; h < end;) {
-      const int key_head = h / group, heads = std::min(together, (key_head + 1) * group - h);
-      for (Size i = 0; i < x.tiles(); i += tiles) {
-        const Size count = std::min(tiles, x.tiles() - i);
-        many_queries(p, x, key_head, h, heads, i, count, outputs);
-        for (Size t = 0; t < count; ++t)
-          for (int r = 0; r < heads; ++r) emit(h + r, x.tile(i + t), (t * heads + r) * C);
-      }
-      h += heads;
-    }
+    for (int h = first; h < end; h += heads_at(h))
+      for (Size i = 0; i < x.tiles(); i += tiles)
+        run_tiles(p, x, h, i, std::min(tiles, x.tiles() - i), outputs, each);
+  }
+
+  /// Parts of the same for a team, a few tiles of the heads that go side by side each; tokens > 1.
+  Size parts(const Layout& x, int key_heads) const { return key_heads * bundles() * blocks(x); }
+  /// One of them. Later queries see more pairs: they come first.
+  template <class P, class Each>
+  void run_part(const P& p, const Layout& x, int first_key_head, int key_heads, Size part, bool outputs,
+                Each&& each) {
+    const Size all = key_heads * bundles(), block = blocks(x) - 1 - part / all, bundle = part % all;
+    const int first = (first_key_head + static_cast<int>(bundle / bundles())) * group +
+                      static_cast<int>(bundle % bundles()) * together;
+    run_tiles(p, x, first, block * few(x), std::min(few(x), x.tiles() - block * few(x)), outputs, each);
   }
 
  private:
   using Bias = typename Softmax<T>::Bias;
+
+  int heads_at(int first) const { return std::min(together, (first / group + 1) * group - first); }
+  Size bundles() const { return (group + together - 1) / together; }  // of the heads of a key head
+  Size few(const Layout& x) const { return std::clamp<Size>(x.tiles() / 8, 1, tiles); }
+  Size blocks(const Layout& x) const { return (x.tiles() + few(x) - 1) / few(x); }
+
+  template <class P, class Each>
+  void run_tiles(const P& p, const Layout& x, int first, Size i, Size count, bool outputs, Each&& each) {
+    const int heads = heads_at(first);
+    many_queries(p, x, first / group, first, heads, i, count, outputs);
+    for (Size t = 0; t < count; ++t)
+      for (int r = 0; r < heads; ++r) {
+        const Block tokens = x.tile(i + t);
+        const Size lead = (t * heads + r) * C;
+        finish(p, lead, tokens.count, outputs);
+        each(first + r, tokens, outputs ? acc + lead * V : nullptr, m + lead);
+      }
+  }
 
   template <class P>
   void start(const P& p, const Layout& x, Block tokens, int head, Size lead, bool outputs) {
@@ -312,19 +336,37 @@ struct Statistics {
   T *lse, *delta;  // [group, tokens]
 };
 
-/// Forward: what the stream gives, to the caller. `lse` has no data where it is not wanted.
+/// Forward: what the stream gives, to the caller. `lse` has no data where it is not wanted. A team takes tiles of queries.
 template <class T, class Scores, class P>
 void stream_forward(const P& p, const View<T, 3>& lse, const Sizes& sizes, const Simd<T>& s, Workspace work) {
   const FlushDenormals flush;
   Arena arena(work);
-  Stream<T, Scores> stream(s, sizes, arena);
+  const Rooms rooms(p.team.workers(), bytes_of<Stream<T, Scores>, T>(sizes), arena);
+  const auto stream_of = [&](int worker) {
+    Arena own = rooms.of(worker);
+    return Stream<T, Scores>(s, sizes, own);
+  };
+  Stream<T, Scores> stream = stream_of(0);
   each_sequence(p, [&](std::size_t n) {
     const Layout x = layout_of(p, n);
-    stream.run(p, x, 0, p.key_heads, static_cast<bool>(p.o), [&](int head, Block tokens, const T* o, const T* logs) {
+    const bool outputs = static_cast<bool>(p.o);
+    const auto each = [&](int head, Block tokens, const T* o, const T* logs) {
       if (p.o) unpack(o, x.row(), x.token(tokens), tokens.count, head, p.value_dim, p.o);
       for (Size i = 0; lse && i < tokens.count; ++i) lse(x.row(), x.token(tokens) + i, head) = logs[i];
+    };
+    if (p.team.workers() == 1 || x.tokens == 1) return stream.run(p, x, 0, p.key_heads, outputs, each);
+    p.team.each(stream.parts(x, p.key_heads), [&](Size part, int worker) {
+      const FlushDenormals own_flush;
+      stream_of(worker).run_part(p, x, 0, p.key_heads, part, outputs, each);
     });
   });
+}
+/// Bytes of it from a workspace.
+template <class T, class Scores>
+std::size_t stream_bytes(const Sizes& sizes, int workers) {
+  Arena arena;
+  const Rooms rooms(workers, bytes_of<Stream<T, Scores>, T>(sizes), arena);
+  return arena.bytes();
 }
 
 }  // namespace ttr::families::pairs

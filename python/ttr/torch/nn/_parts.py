@@ -160,7 +160,7 @@ class ShortConvolution(nn.Conv1d):
             x = x * mask.unsqueeze(-1)
         width, bounds = self.weight.shape[-1], _call.bounds_of(cu_seqlens)
         initial = cache[..., -(width - 1) :].transpose(1, 2).to(x.dtype) if cache is not None and width > 1 else None
-        y, _ = _mamba._convolve(x, self.weight.squeeze(1), self.bias, initial, self.activation, bounds)
+        y, _ = _mamba._convolve(x, self.weight.squeeze(1), self.bias, initial, self.activation, bounds=bounds)
         final = self._last(x, cache, width, bounds) if output_final_state else None
         return (y if residual is None else y + residual), final
 

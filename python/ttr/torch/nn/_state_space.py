@@ -25,7 +25,7 @@ def _convolve(conv: nn.Conv1d, x: Tensor, memory: Memory | None, cu_seqlens: Any
     if memory is None:
         from .._call import bounds_of
 
-        return _mamba._convolve(x, weight, conv.bias, None, "silu", bounds_of(cu_seqlens))[0]
+        return _mamba._convolve(x, weight, conv.bias, None, "silu", bounds=bounds_of(cu_seqlens))[0]
     cache = memory.tensors.get("conv")
     initial = cache[..., -(width - 1) :].transpose(1, 2) if cache is not None and width > 1 else None
     memory.tensors["conv"] = ShortConvolution._last(x, cache, width, None)

@@ -1,7 +1,7 @@
 // The short convolution, compiled once per instruction set (included by convolution_simd.cc).
 //
 // Widths up to 4 have their taps and their past in registers. Wider ones, and all of the baseline, go tap by tap over a tile
-// of sums.
+// of sums. Where the tokens of a channel lie side by side they are the lanes instead of channels.
 #if defined(TTR_SIMD_CONVOLUTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_SIMD_CONVOLUTION_INL_H_
 #undef TTR_SIMD_CONVOLUTION_INL_H_
@@ -260,6 +260,39 @@ HWY_NOINLINE void ForwardWide(const ConvolutionTask<T>& c, T* y, Size y_row, Siz
   }
 }
 
+// Where the tokens of a channel lie side by side (x [B, D, T] seen as [B, T, D]) they are the lanes: the same sums in the
+// same order, from W loads that overlap.
+constexpr Size kMostAlongTime = 32;  // taps
+template <bool kPart, class T>
+HWY_INLINE void TokensOfChannel(const ConvolutionTask<T>& c, const T* w, Vec<T> bias, const T* oldest, T* to,
+                                Size lanes) {
+  Vec<T> sum = bias;
+  for (Size i = 0; i < c.W; ++i)
+    sum = hn::MulAdd(hn::Set(Tag<T>(), w[i * c.w_tap]), LoadMaybe<kPart>(oldest + i, lanes), sum);
+  StoreMaybe<kPart>(c.silu ? SiluOf<T>(sum) : sum, to, lanes);
+}
+template <class T>
+HWY_NOINLINE void ForwardAlongTime(const ConvolutionTask<T>& c, T* y, Size y_stride) {
+  constexpr Size L = Width<T>();
+  const Size past = c.W - 1, first = std::min(L, c.n);
+  HWY_ALIGN T begin[kMostAlongTime - 1 + L];  // what the first tokens read: the cache, then themselves
+  for (Size j = 0; j < c.D; ++j) {
+    const T *const w = c.w + j * c.w_channel, *const x = c.x + j * c.x_stride;
+    T* const to = y + j * y_stride;
+    const Vec<T> bias = hn::Set(Tag<T>(), c.b ? c.b[j * c.b_stride] : T(0));
+    Size t = 0;
+    for (; t < past && t < c.n; t += L) {
+      for (Size i = 0; i < past + first; ++i) {
+        const Size at = t - past + i;
+        begin[i] = at >= c.n ? T(0) : at >= 0 ? x[at] : c.cache ? c.cache[(past + at) * c.D + j] : T(0);
+      }
+      TokensOfChannel<true>(c, w, bias, begin, to + t, std::min(first, c.n - t));
+    }
+    for (; t + L <= c.n; t += L) TokensOfChannel<false>(c, w, bias, x + t - past, to + t, L);
+    if (t < c.n) TokensOfChannel<true>(c, w, bias, x + t - past, to + t, c.n - t);
+  }
+}
+
 template <int W, class T>
 HWY_INLINE void ForwardOf(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
   if (c.x_stride == 1 && y_stride == 1) ForwardNarrow<W, true>(c, y, y_row, y_stride);
@@ -269,6 +302,8 @@ HWY_INLINE void ForwardOf(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_
 template <class T>
 void ConvolutionForward(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
   if constexpr (!kBaseline) {
+    if (c.x_row == 1 && y_row == 1 && c.x_stride != 1 && c.n > 1 && c.W <= kMostAlongTime)
+      return ForwardAlongTime(c, y, y_stride);
     if (c.W == 1) return ForwardOf<1>(c, y, y_row, y_stride);
     if (c.W == 2) return ForwardOf<2>(c, y, y_row, y_stride);
     if (c.W == 3) return ForwardOf<3>(c, y, y_row, y_stride);
@@ -324,6 +359,108 @@ HWY_NOINLINE void BackwardNarrow(const ConvolutionTask<T>& c, const ConvolutionG
   }
 }
 
+// One channel whose tokens lie side by side. Its slopes stand in a buffer, W - 1 older ones before those of a span:
+//   d_w[i] = sum_t slope_t x_{t-W+1+i} ;   d_x_s = sum_i w[i] slope_{s+W-1-i}
+constexpr Size kSpan = 256;
+template <class T>
+struct ChannelBackward {
+  static constexpr Size L = Width<T>();
+  const ConvolutionTask<T>& c;
+  const ConvolutionGradients<T>& g;
+  Size j, past;
+  const T *x, *d_y, *w;
+  HWY_ALIGN T slopes[2 * kMostAlongTime + kSpan + L];  // [past + t - begin]; zeros behind the last
+  HWY_ALIGN T begin[kMostAlongTime - 1 + L];           // inputs of the first tokens
+
+  T input(Size t) const { return t >= 0 ? x[t] : c.cache ? c.cache[(past + t) * c.D + j] : T(0); }
+  template <bool kPart>
+  HWY_INLINE Vec<T> SlopeOf(const T* oldest, const T* above, Size lanes) const {
+    Vec<T> slope = LoadMaybe<kPart>(above, lanes);
+    if (!c.silu) return slope;
+    Vec<T> sum = hn::Set(Tag<T>(), c.b ? c.b[j * c.b_stride] : T(0));
+    for (Size i = 0; i < c.W; ++i)
+      sum = hn::MulAdd(hn::Set(Tag<T>(), w[i * c.w_tap]), LoadMaybe<kPart>(oldest + i, lanes), sum);
+    return hn::Mul(slope, SiluSlope<T>(sum));
+  }
+  HWY_INLINE void MakeSlopes(Size from, Size to) {
+    T* const out = slopes + past - from;
+    Size t = from;
+    for (; t < past && t < to; t += L) {
+      const Size lanes = std::min(L, to - t);
+      for (Size i = 0; i < past + lanes; ++i) begin[i] = input(t - past + i);
+      StoreMaybe<true>(SlopeOf<true>(begin, d_y + t, lanes), out + t, lanes);
+    }
+    for (; t + L <= to; t += L) StoreMaybe<false>(SlopeOf<false>(x + t - past, d_y + t, L), out + t, L);
+    if (t < to) StoreMaybe<true>(SlopeOf<true>(x + t - past, d_y + t, to - t), out + t, to - t);
+  }
+  HWY_INLINE void AddWeights(Size from, Size to) const {
+    const Tag<T> d;
+    const T* const slope = slopes + past - from;
+    if (g.d_b) {
+      Vec<T> sum = hn::Zero(d);
+      Size t = from;
+      for (; t + L <= to; t += L) sum = hn::Add(sum, hn::LoadU(d, slope + t));
+      if (t < to) sum = hn::Add(sum, LoadMaybe<true>(slope + t, to - t));
+      g.d_b[j * g.b_stride] += hn::GetLane(hn::SumOfLanes(d, sum));
+    }
+    for (Size i = 0; g.d_w && i < c.W; ++i) {
+      Vec<T> sum = hn::Zero(d);
+      T first = 0;
+      Size t = from;
+      for (; t < past && t < to; ++t) first += slope[t] * input(t - past + i);
+      for (; t + L <= to; t += L) sum = hn::MulAdd(hn::LoadU(d, slope + t), hn::LoadU(d, x + t - past + i), sum);
+      if (t < to)
+        sum = hn::MulAdd(LoadMaybe<true>(slope + t, to - t), LoadMaybe<true>(x + t - past + i, to - t), sum);
+      g.d_w[j * g.w_channel + i * g.w_tap] += first + hn::GetLane(hn::SumOfLanes(d, sum));
+    }
+  }
+  // d_x of tokens [from - past, to), from slopes of [from - past, to + past); before the first token it is the cache.
+  HWY_INLINE void AddInputs(Size from, Size to) const {
+    const Tag<T> d;
+    const T* const slope = slopes + past - from;
+    Size s = from - past;
+    for (; s < 0 && s < to; ++s) {
+      T sum = 0;
+      for (Size i = c.W; i-- > 0;) {
+        const Size t = s + past - i;
+        if (t >= 0) sum += w[i * c.w_tap] * slope[t];
+      }
+      if (g.d_cache) g.d_cache[(past + s) * c.D + j] += sum;
+    }
+    if (!g.d_x) return;
+    T* const out = g.d_x + j * g.x_stride;
+    for (; s < to; s += L) {
+      const Size lanes = std::min(L, to - s);
+      Vec<T> sum = hn::Zero(d);
+      for (Size i = c.W; i-- > 0;)
+        sum = hn::MulAdd(hn::Set(d, w[i * c.w_tap]), hn::LoadU(d, slope + s + past - i), sum);
+      if (lanes == L) hn::StoreU(hn::Add(hn::LoadU(d, out + s), sum), d, out + s);
+      else StoreMaybe<true>(hn::Add(LoadMaybe<true>(out + s, lanes), sum), out + s, lanes);
+    }
+  }
+  HWY_INLINE void Run() {
+    std::fill_n(slopes, past, T(0));
+    for (Size from = 0; from < c.n; from += kSpan) {
+      const Size to = std::min(from + kSpan, c.n);
+      const bool last = to == c.n;
+      MakeSlopes(from, to);
+      std::fill_n(slopes + past + to - from, last ? past + L : L, T(0));
+      AddWeights(from, to);
+      AddInputs(from, last ? to : to - past);
+      if (!last) std::copy_n(slopes + to - from, past, slopes);
+    }
+  }
+};
+
+template <class T>
+HWY_NOINLINE void BackwardAlongTime(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
+  for (Size j = 0; j < c.D; ++j) {
+    ChannelBackward<T> channel{c,  g, j, c.W - 1, c.x + j * c.x_stride, g.d_y + j * g.y_stride, c.w + j * c.w_channel,
+                               {}, {}};
+    channel.Run();
+  }
+}
+
 template <class T>
 HWY_NOINLINE void BackwardWide(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
   constexpr Size L = Width<T>();
@@ -367,6 +504,9 @@ HWY_INLINE void BackwardOf(const ConvolutionTask<T>& c, const ConvolutionGradien
 template <class T>
 void ConvolutionBackward(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
   if constexpr (!kBaseline) {
+    if (c.x_row == 1 && g.y_row == 1 && (!g.d_x || g.x_row == 1) && c.x_stride != 1 && c.n > 1 &&
+        c.W <= kMostAlongTime)
+      return BackwardAlongTime(c, g);
     if (c.W == 1) return BackwardOf<1>(c, g);
     if (c.W == 2) return BackwardOf<2>(c, g);
     if (c.W == 3) return BackwardOf<3>(c, g);

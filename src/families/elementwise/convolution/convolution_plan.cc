@@ -45,11 +45,12 @@ struct ConvolutionCalls {
   static std::ptrdiff_t cache_size(const KernelArgs<T>& o) {
     return (width(o.body(), o.value_of(Own::taps)) - 1) * static_cast<std::ptrdiff_t>(o.dim());
   }
-  // All heads go through a block of tokens before the next: the rows of a token are neighbours in memory.
+  // All heads go through a block of tokens before the next where the rows of a token are neighbours in memory; where the
+  // tokens of a channel are, one block is all of them.
   static Status forward(const KernelArgs<T>& o, State state, Form, Workspace) noexcept {
-    constexpr std::ptrdiff_t block = 64;
     std::ptrdiff_t longest = 0;
     for (const Sequence& n : o.sequences()) longest = std::max(longest, n.end - n.begin);
+    const std::ptrdiff_t block = o.flat(Slot::v, 0).stride[1] == 1 ? std::max<std::ptrdiff_t>(longest, 1) : 64;
     for (std::ptrdiff_t t = 0; t < longest; t += block)
       for_each_head(o, cache_size(o), [&](std::span<const Sequence> one, int h, std::ptrdiff_t at) {
         const Sequence& n = one.front();

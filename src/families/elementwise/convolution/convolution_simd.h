@@ -2,7 +2,7 @@
 //
 //   z_t = b + sum_{i<W} w[:, i] x_{t-W+1+i} ;   y_t = z_t or silu(z_t)        x, y [n, D]   w [D, W]
 //
-// Channels are the lanes. A tile of tokens goes over all channels before the next tile: a row is read in order, taps
+// Channels are the lanes (tokens, where those of a channel lie side by side). A tile of tokens goes over all channels before the next tile: a row is read in order, taps
 // are loaded once per tile, and the W - 1 inputs before a token are in registers. Taps are added in ascending order,
 // by the same operations wherever a token or a channel lies, so bits do not depend on strides or on cuts.
 #pragma once

@@ -305,8 +305,12 @@ void expect_same_anywhere() {
           const Results<T> turned = results(c, target, 1, true), apart = results(c, target, 3, false);
           EXPECT_EQ(turned.y, got.y) << what << " channels first";
           EXPECT_EQ(apart.y, got.y) << what << " strided";
-          EXPECT_EQ(turned, apart) << what << " gradients";
-          expect_near(apart.d_x, got.d_x, what + " d_x"), expect_near(apart.d_w, got.d_w, what + " d_w");
+          EXPECT_EQ(turned.final, apart.final) << what << " final";
+          for (const Results<T>& other : {turned, apart}) {
+            expect_near(other.d_x, got.d_x, what + " d_x"), expect_near(other.d_w, got.d_w, what + " d_w");
+            expect_near(other.d_b, got.d_b, what + " d_b");
+            expect_near(other.d_initial, got.d_initial, what + " d_initial");
+          }
         }
       }
 }
@@ -314,6 +318,22 @@ void expect_same_anywhere() {
 TEST(ShortConvolution, InstructionSetsAndStridesAgree) {
   expect_same_anywhere<double>();
   expect_same_anywhere<float>();
+}
+
+// Channels first: tokens are the lanes, and slopes go in spans.
+TEST(ShortConvolution, LongChannelsFirst) {
+  for (const Size W : {1, 4, 9})
+    for (const Size T : {255, 256, 257, 700}) {
+      const Case<double> c(1, T, 3, W, ConvolutionActivation::silu, {{0, 0, T}});
+      const std::string what = "W " + std::to_string(W) + " T " + std::to_string(T);
+      const Results<double> want = results(c, simd_targets().back(), 1, false);
+      const Results<double> got = results(c, simd_targets().back(), 1, true);
+      EXPECT_EQ(got.y, want.y) << what;
+      EXPECT_EQ(got.final, want.final) << what;
+      for (std::size_t i = 0; i < want.d_w.size(); ++i) EXPECT_NEAR(got.d_w[i], want.d_w[i], 1e-11) << what;
+      for (std::size_t i = 0; i < want.d_b.size(); ++i) EXPECT_NEAR(got.d_b[i], want.d_b[i], 1e-11) << what;
+      expect_near(got.d_x, want.d_x, what + " d_x"), expect_near(got.d_initial, want.d_initial, what + " d_initial");
+    }
 }
 
 // Weights and inputs that all channels share, as views with a stride of zero: their gradients add up.

@@ -160,9 +160,25 @@ void VectorChunk<T, erase>::back_to_writers(Size c, const T* W, const T* L, cons
   if (L) s.trmm_tn(c, K, T(1), L, C, Q, K, T(1), dY, K);
 }
 
+// The systems that a replay keeps, from the panels of the backward pass.
+template <class T, Erase erase>
+auto VectorChunk<T, erase>::systems_again(Size c, const T* X, const T* Y) -> Kept<const T> {
+  if constexpr (erase == Erase::same) {
+    lower(c, K, X, kt, T(1), true, PX);
+    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, PX);
+  }
+  if constexpr (erase == Erase::other) {
+    s.transpose(c, K, Y, K, yt, C);
+    lower(c, K, X, yt, T(-1), true, PX);
+    keys.apart().pair(c, look, true, T(-1), Channel::x, Channel::y, PX);
+  }
+  return {nullptr, PX, nullptr};
+}
+
 template <class T, Erase erase>
 void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row,
-                                            Size begin, Size c, int head, const T* S_0, T* dS, Kept<const T> keep) {
+                                            Size begin, Size c, int head, const T* S_0, T* dS, Kept<const T> keep,
+                                            Back what) {
   const bool answers = static_cast<bool>(d.d_o);
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
@@ -173,32 +189,38 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
   T *const Y = y, *const Kd = y + (writers - c) * K, *const dY = d_y, *const dK = d_y + (writers - c) * K;
   T *const dO = o, *const dR = o + asked * V, *const dU = dR + (writers - c) * V;
 
-  scaled(p.k, row, begin, c, key_head, keys.down_rows(), Kd);
+  const bool state = what == Back::state, writes = !state || erase == Erase::same;  // K is of interest
+  if (writes) scaled(p.k, row, begin, c, key_head, keys.down_rows(), Kd);
+  if (writes && (answers || state)) s.transpose(c, K, Kd, K, kt, C);
   if (answers) {
     scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), Q);
     pack(s, d.d_o, row, begin, c, head, V, p.scale, dO);
-    s.transpose(c, K, Kd, K, kt, C);
+  }
+  if (answers && writes) {
     lower(c, K, Q, kt, T(1), ask == Reader::before, P);
     keys.apart().pair(c, ask, false, T(1), Channel::q, Channel::k, P);
   }
   if constexpr (erase != Erase::none)
     scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), X);
   if constexpr (erase == Erase::other) scaled(p.b, row, begin, c, head, keys.down_rows(), Y);
+  if (state) keep = systems_again(c, X, Y);
   ahead.step();
   const T *U = u, *R = keep.R;
-  if constexpr (erase == Erase::none) written(p, row, begin, c, head, u);
-  if constexpr (erase == Erase::other) U = R + c * V;
+  if constexpr (erase == Erase::none)
+    if (!state) written(p, row, begin, c, head, u);
+  if constexpr (erase == Erase::other)
+    if (!state) U = R + c * V;
   if constexpr (erase == Erase::same) {
-    if (p.beta) s.scale_rows(c, V, beta, R, V, u, V);
+    if (p.beta && !state) s.scale_rows(c, V, beta, R, V, u, V);
     else U = R;
   }
 
   s.scale_rows(K, V, keys.apart().late_of_writers(keys.over(c), K), dS, V, dS, V);
-  if (d.d_gk) s.row_dots(K, V, S_0, V, dS, V, last);
-  if (d.d_gk && keys.start()) s.mul(K, keys.start(), last, last);
-  for (Size n = 0; d.d_gk && n < keys.apart().count(); ++n)
+  if (d.d_gk && !state) s.row_dots(K, V, S_0, V, dS, V, last);
+  if (d.d_gk && !state && keys.start()) s.mul(K, keys.start(), last, last);
+  for (Size n = 0; d.d_gk && !state && n < keys.apart().count(); ++n)
     last[keys.apart().channel(n)] *= keys.over(c)[keys.apart().channel(n)];
-  product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
+  if (writes) product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
   if constexpr (erase == Erase::other) {
     if (answers) {
       s.transpose(c, K, Y, K, yt, C);
@@ -207,22 +229,31 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     }
     product_tn(c, V, K, Y, dS, answers ? P : nullptr, dO, dR);
     s.solve_tn(c, V, keep.A, C, dR, V);
-    s.trmm_tn(c, V, T(1), keep.N, C, dR, V, T(1), dU, V);
+    if (!state) s.trmm_tn(c, V, T(1), keep.N, C, dR, V, T(1), dU, V);
   }
   if constexpr (erase == Erase::same) {
     if (p.beta) s.scale_rows(c, c, beta, keep.A, C, A, C);
     s.solve_tn(c, V, p.beta ? A : keep.A, C, dR, V);
   }
-  if (d.d_beta) {
+  if (d.d_beta && !state) {
     Size ldr = V;
     const T* const rest = erase == Erase::same ? R : contiguous(s, p.v, row, begin, c, head, V, v, &ldr);
     s.row_dots(c, V, dU, V, rest, ldr, wide);
     for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += wide[i];
   }
-  if (p.beta || erase == Erase::same) {
+  if (writes && (p.beta || erase == Erase::same)) {
     for (Size i = 0; erase == Erase::same && i < c; ++i) beta[i] = -beta[i];
     s.scale_rows(c, V, beta, dU, V, dU, V);  // dV, and for `same` dR = -dV
   }
+  const auto pass_start = [&] {
+    for (Size n = 0; n < keys.apart().count(); ++n) {
+      const Size i = keys.apart().channel(n);
+      s.scale(V, keys.over(c)[i], dS + i * V, dS + i * V);
+    }
+    product_tn(K, V, readers, Q, K, dO, V, dS, V);
+    if (keys.start()) s.scale_rows(K, V, keys.start(), dS, V, dS, V);
+  };
+  if (state) return pass_start();
   if (d.d_v) add_rows(s, erase == Erase::same ? T(-1) : T(1), dU, row, begin, c, head, V, d.d_v);
   ahead.step();
 
@@ -260,12 +291,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     }
   }
   ahead.step();
-  for (Size n = 0; n < keys.apart().count(); ++n) {
-    const Size i = keys.apart().channel(n);
-    s.scale(V, keys.over(c)[i], dS + i * V, dS + i * V);
-  }
-  product_tn(K, V, readers, Q, K, dO, V, dS, V);
-  if (keys.start()) s.scale_rows(K, V, keys.start(), dS, V, dS, V);
+  if (what == Back::all) pass_start();
   if (keys.apart().count() > 0) back_apart(c, answers, Q, X, Kd, Y, dQ, dX, dK, dY);
   if (d.d_gk) {
     typename Simd<T>::GateTerm terms[4];

@@ -200,7 +200,7 @@ std::optional<Tuned> tuning_of_dplr(const Step& step) {
 const Family gated_family = {
     .name = "gated",
     .forms = all_forms,
-    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
+    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = chunk_and_scan}},
     .claim = claim_gated,
     .build = build_gated,
     .f32 = linear_calls_of<GatedCalls, float>(),
@@ -216,13 +216,14 @@ const Family signed_gated_family = {.name = "gated",
                                     .f64 = linear_calls_of<SignedGatedCalls, double>(),
                                     .tuning = [](const Step&) { return std::optional(Tuned("gated")); }};
 
-const Family dplr_family = {.name = "dplr",
-                            .forms = all_forms,
-                            .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
-                            .claim = claim_dplr,
-                            .build = build_dplr,
-                            .f32 = linear_calls_of<DplrCalls, float>(),
-                            .f64 = linear_calls_of<DplrCalls, double>(),
-                            .tuning = tuning_of_dplr};
+const Family dplr_family = {
+    .name = "dplr",
+    .forms = all_forms,
+    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = chunk_and_scan}},
+    .claim = claim_dplr,
+    .build = build_dplr,
+    .f32 = linear_calls_of<DplrCalls, float>(),
+    .f64 = linear_calls_of<DplrCalls, double>(),
+    .tuning = tuning_of_dplr};
 
 }  // namespace ttr::families

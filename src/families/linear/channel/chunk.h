@@ -70,7 +70,7 @@ class VectorChunk {
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
     answer = arena.take<T>(C * V), near_k = arena.take<T>(2 * C), near_y = arena.take<T>(2 * C);
     end_k = arena.take<T>(std::max(K, V)), end_y = arena.take<T>(K);
-    inside = arena.take<T>((Gates<T>::most_pieces - 1) * K * V);
+    inside = arena.take<T>((Gates<T>::most_pieces - 1) * K * V), d_own = arena.take<T>(K * V);
     if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
   }
@@ -99,12 +99,36 @@ class VectorChunk {
   /// left.
   void backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
                 const T* S_0, const T* /*S_end*/, T* dS, const T* keep) {
+    look_back(p, d, row, begin, head, S_0);
+    back(p, d, row, begin, c, head, S_0, dS, keep, Back::all);
+  }
+
+  /// backward() in two (schedule.h): dS_0 from dS' alone, where no replay has come yet, and what is left.
+  static Size passed(int /*value_dim*/, Size /*chunk*/) { return 0; }
+  void back_state(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+                  const T* d_end, T* d_start, T* /*pass*/) {
+    look_back_for_state(p, d, row, begin, head);
+    std::copy_n(d_end, Size{K} * V, d_start);
+    back(p, d, row, begin, c, head, nullptr, d_start, nullptr, Back::state);
+  }
+  void back_rest(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+                 const T* S_0, const T* d_end, const T* keep, const T* /*pass*/) {
+    look_back(p, d, row, begin, head, S_0);
+    std::copy_n(d_end, Size{K} * V, d_own);
+    back(p, d, row, begin, c, head, S_0, d_own, keep, Back::rest);
+  }
+
+ private:
+  enum class Back { all, state, rest };
+
+  void back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+            const T* S_0, T* dS, const T* keep, Back what) {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
-    look_back(p, d, row, begin, head, S_0);
-    if (back_through_pieces(p, d, row, begin, c, head, S_0, dS, keep)) return;
+    if (back_through_pieces(p, d, row, begin, c, head, S_0, dS, keep, what)) return;
     load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
+    if (what == Back::state) return pass_start(p, d, row, begin, c, head, dS);
     solve_writes(c, S_0);
     if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
     s.gemm_nn(c, V, K, T(1), keys.to_end(c, k, key_rows), K, dS, V, T(0), d_u, V);
@@ -199,13 +223,35 @@ class VectorChunk {
       if (d.d_b) add_rows(s, T(1), d_y, row, begin, c, head, K, d.d_b);
     }
 
+    if (what == Back::all) to_start_of(c, asked, dS);
+  }
+
+  // dS_0 from dS': what the readers of S_0 add to it
+  void to_start_of(Size c, const T* asked, T* dS) {
     decay_state(c, dS);
-    if (answers) s.gemm_tn(K, V, c, T(1), keys.to_start(c, ask, q, key_rows), K, asked, V, T(1), dS, V);
+    if (asked) s.gemm_tn(K, V, c, T(1), keys.to_start(c, ask, q, key_rows), K, asked, V, T(1), dS, V);
     if constexpr (erase != Erase::none)
       s.gemm_tn(K, V, c, T(1), keys.to_start(c, look, x, key_rows), K, d_r, V, T(1), dS, V);
   }
 
- private:
+  // The same as back() does it, and nothing else. Gates and panels are loaded.
+  void pass_start(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
+                  T* dS) {
+    const bool answers = static_cast<bool>(d.d_o);
+    if (answers) pack(s, d.d_o, row, begin, c, head, V, T(1), o);
+    if constexpr (erase != Erase::none) {
+      find_systems(c);
+      s.gemm_nn(c, V, K, T(1), keys.to_end(c, k, key_rows), K, dS, V, T(0), d_u, V);
+      if (answers) {
+        keys.pair(c, ask, false, q, k, P);
+        values.apply_transposed(c, ask, P, o, d_u);
+      }
+      VectorGradient<T> none;
+      through_writes(p, none, c, dS, row, begin, head, answers);
+    }
+    to_start_of(c, answers ? values.to_start(c, ask, o, answer) : nullptr, dS);
+  }
+
   void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep) {
     const bool sweep = sweeps && !keep && !p.gv;
     look_ahead(p, row, begin, c, head, outputs, sweep);
@@ -273,7 +319,7 @@ class VectorChunk {
   // backward() in the pieces of the replay, if their gates are bounded; false: they are not. The states between them are
   // found once more.
   bool back_through_pieces(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
-                           int head, const T* S_0, T* dS, const T* keep) {
+                           int head, const T* S_0, T* dS, const T* keep, Back what) {
     const Size length = p.gv ? 0 : keys.pieces(p.gk, row, begin, c, head);
     if (length == 0) return false;
     const auto load_piece = [&](Size i) {
@@ -283,7 +329,7 @@ class VectorChunk {
     };
     const auto start = [&](Size i) { return i == 0 ? S_0 : inside + (i - 1) * K * V; };
     const Size count = (c + length - 1) / length;
-    for (Size i = 0; i + 1 < count; ++i) {
+    for (Size i = 0; what != Back::state && i + 1 < count; ++i) {
       T* const next = inside + i * K * V;
       std::copy_n(start(i), Size{K} * V, next);
       const Size n = load_piece(i);
@@ -291,7 +337,8 @@ class VectorChunk {
     }
     for (Size i = count; i-- > 0;) {
       const Size n = load_piece(i);
-      backward_gently(p, d, row, begin + i * length, n, head, start(i), dS, kept_at(keep, i * length));
+      backward_gently(p, d, row, begin + i * length, n, head, start(i), dS, kept_at(keep, i * length),
+                      i > 0 && what == Back::rest ? Back::all : what);
     }
     return true;
   }
@@ -379,6 +426,16 @@ class VectorChunk {
                  panels * (count_pieces(C, V) + count_pieces(C, K)) + 7);
   }
 
+  void look_back_for_state(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head) {
+    const int key_head = head / (p.heads / p.key_heads);
+    const Size from = std::max<Size>(0, begin - C), count = begin - from;
+    const auto add = [&](const auto& rows, int h, int dim) { ahead.add(rows, row, from, count, h, 1, dim); };
+    ahead.begin();
+    add(p.gk, head, K), add(p.q, key_head, K), add(d.d_o, head, V);
+    if (erase != Erase::none) add(p.k, key_head, K), add(p.a, head, K), add(p.b, head, K);
+    ahead.spread(count_pieces(K, V) + 2);
+  }
+
   // Products in pieces of about one tile, with hints between them.
   template <class F>
   void pieces(Size rows, Size columns, const F& f) {
@@ -449,7 +506,8 @@ class VectorChunk {
   void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
                       Kept<T> keep);
   void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                       const T* S_0, T* dS, Kept<const T> keep);
+                       const T* S_0, T* dS, Kept<const T> keep, Back what);
+  Kept<const T> systems_again(Size c, const T* X, const T* Y);
 
   using Channel = Apart<T>;  // channels apart, by their roles
   void load_apart(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries);
@@ -491,25 +549,34 @@ class VectorChunk {
     for (Size i = 0; i < c; ++i) s.axpy(V, own[i], value + i * ldv, out + i * ldo);
   }
 
+  // A and N, which depend on the keys alone
+  void find_systems(Size c) {
+    if constexpr (erase == Erase::same) {
+      keys.pair(c, look, true, x, k, A);
+      if (N)
+        for (Size i = 0; i < c; ++i) std::copy_n(A + i * C, i + 1, N + i * C);
+      s.gate_lower(c, true, 0, beta, nullptr, C, A, C);
+    } else if constexpr (erase == Erase::other) {
+      keys.pair(c, look, true, x, y, A);
+      for (Size i = 0; i < c; ++i) s.scale(i, T(-1), A + i * C, A + i * C);
+      keys.pair(c, look, true, x, k, N);
+    }
+  }
+
   // u, the values the tokens write, and (other) r, what they read. For the backward pass of `same` r is R0, and N is
   // M.
   void solve_writes(Size c, const T* S) {
     if constexpr (erase == Erase::none) {
       s.scale_rows(c, V, beta, v, V, u, V);
     } else if constexpr (erase == Erase::same) {
-      keys.pair(c, look, true, x, k, A);
-      if (N)
-        for (Size i = 0; i < c; ++i) std::copy_n(A + i * C, i + 1, N + i * C);
-      s.gate_lower(c, true, 0, beta, nullptr, C, A, C);
+      find_systems(c);
       s.gemm_nn(c, V, K, T(-1), keys.to_start(c, look, x, key_rows), K, S, V, T(1), v, V);
       if (r) std::copy_n(v, c * V, r);
       s.scale_rows(c, V, beta, v, V, u, V);
       s.solve_nn(c, V, A, C, u, V);
     } else {
       s.scale_rows(c, V, beta, v, V, u, V);
-      keys.pair(c, look, true, x, y, A);
-      for (Size i = 0; i < c; ++i) s.scale(i, T(-1), A + i * C, A + i * C);
-      keys.pair(c, look, true, x, k, N);
+      find_systems(c);
       s.gemm_nn(c, V, K, T(1), keys.to_start(c, look, x, key_rows), K, S, V, T(0), r, V);
       s.trmm_nn(c, V, T(1), N, C, u, V, T(1), r, V);
       s.solve_nn(c, V, A, C, r, V);
@@ -540,11 +607,9 @@ class VectorChunk {
       s.solve_tn(c, V, A, C, d_r, V);
       s.trmm_tn(c, V, T(1), N, C, d_r, V, T(1), d_u, V);
     }
-    if constexpr (erase == Erase::same) {
-      s.solve_tn(c, V, A, C, d_u, V);
-      s.trmm_nn(c, V, T(-1), N, C, u, V, T(1), r, V);
-    }
+    if constexpr (erase == Erase::same) s.solve_tn(c, V, A, C, d_u, V);
     if (d.d_beta) {
+      if constexpr (erase == Erase::same) s.trmm_nn(c, V, T(-1), N, C, u, V, T(1), r, V);
       s.row_dots(c, V, d_u, V, erase == Erase::same ? r : v, V, beta_dots());
       for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += beta_dots()[i];
     }
@@ -593,8 +658,8 @@ class VectorChunk {
   Gates<T> keys, values;
   T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w, *swept;
   T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
-  T *PX = nullptr, *inside = nullptr;  // inside: states between the pieces of a chunk
-  bool alone = false;                  // one head goes to the end before the next begins
+  T *PX = nullptr, *inside = nullptr, *d_own = nullptr;  // inside: states between the pieces of a chunk
+  bool alone = false;                                    // one head goes to the end before the next begins
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
   T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
   T *near_k = nullptr, *near_y = nullptr, *end_k = nullptr, *end_y = nullptr;  // what no gate has touched

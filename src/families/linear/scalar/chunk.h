@@ -133,67 +133,39 @@ class ChunkForm {
   /// dS [K,V] goes from dS' to dS_0.
   void backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                 const T* S_0, const T* /*S_end*/, T* dS, const T* keep) {
-    const int key_head = head / (p.heads / p.key_heads);
-    look_behind(p, d, row, begin, head);
-    load_gates(p, row, begin, c, head, true);
-    T *const q = x, *const k = x + c * K, *const d_r = reads(rule) ? y + c * V : o;
-    load(p, d, row, begin, c, head, q, k, y);
-    const T* const b = p.beta ? kb : k;
-    if (p.beta) s.scale_rows(c, K, beta, k, K, kb, K);
-    s.transpose(c, K, b, K, kt, C);
-    Size ldw = V;
-    const T* const W = reads(rule) ? keep : values(p, row, begin, c, head, &ldw);
-    s.transpose(c, V, W, ldw, wt, C);
-    lower(c, K, T(1), q, kt, 0, P);
-    const T* const t = gated ? D + (c - 1) * C : nullptr;
-    s.gemm_trmm_tn(c, V, K, t, b, K, dS, V, P, C, y, V, d_r, V, hints.get());
-    if constexpr (reads(rule)) s.solve_tn(c, V, keep + C * V, C, d_r, V);
-    if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head);
+    back(p, d, row, begin, c, head, S_0, dS, keep, nullptr);
+    pass_start(c, dS, dS);
+  }
 
-    if (d.d_g) {
-      pair_gradients(c, d_r, keep);
-    } else {
-      lower(c, V, T(1), y, wt, 0, X);
-      if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
-    }
-    double across = 0;
+  /// Numbers that back_state passes on of one chunk: dR.
+  static Size passed(int value_dim, Size chunk) { return reads(rule) ? chunk * value_dim : 0; }
+
+  /// dS_0 from dS' alone. No replay has come here yet: N is found again.
+  void back_state(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
+                  const T* d_end, T* d_start, T* pass) {
+    look_behind(p, d, row, begin, head, true);
+    load_gates(p, row, begin, c, head, reads(rule));
+    T *const q = x, *const k = x + c * K;
+    load(p, d, row, begin, c, head, q, k, y);
     if constexpr (reads(rule)) {
-      if (d.d_g) across = s.dot(K * V, S_0, dS);
-      s.transpose(K, V, S_0, V, st, K);
+      T* const d_r = y + c * V;
+      const T* const b = p.beta ? kb : k;
+      if (p.beta) s.scale_rows(c, K, beta, k, K, kb, K);
+      s.transpose(c, K, b, K, kt, C);
+      lower(c, K, T(1), q, kt, 0, P);
+      s.gemm_trmm_tn(c, V, K, gated ? D + (c - 1) * C : nullptr, b, K, d_end, V, P, C, y, V, d_r, V, hints.get());
+      if (p.beta) s.transpose(c, K, k, K, kt, C);
+      gated_product(c, K, T(1), k, K, kt, undecayed, fold_beta(p, c, true) != nullptr, N);
+      s.solve_tn(c, V, N, C, d_r, V);
+      std::copy_n(d_r, c * V, pass);
     }
     scale_gradients(c);
-    const T* const start = reads(rule) ? st : S_0;
-    through_start(c, y, start, X, b, q, d_q, d.d_g ? gates.from_start : nullptr);
-    if constexpr (reads(rule)) {
-      through_start(c, d_r, start, E, b, k, d_kr, d.d_g ? dots : nullptr);
-      for (Size i = undecayed; d.d_g && i < c; ++i) gates.from_start[i - undecayed] += dots[i];
-    }
-
-    s.transpose(K, V, dS, V, st, K);
-    if (!reads(rule) && d.d_g) across = s.dot(K * V, S_0, st);
-    if (d.d_g) {
-      s.gemm_nn_onto(c, K, V, t, W, ldw, st, K, T(0), nullptr, K, d_b, K, hints.get());
-      s.row_dots(c, K, b, K, d_b, K, gates.to_end);
-      s.trmm_tn(c, K, T(1), X, C, q, K, T(1), d_b, K);
-    } else {
-      s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
-    }
-    if constexpr (reads(rule)) s.trmm_tn(c, K, T(1), E, C, k, K, T(1), d_b, K);
-    s.gemm_tn_onto(K, V, reads(rule) ? 2 * c : c, nullptr, x, K, y, V, gated ? e[c] : T(1), dS, V, dS, V,
-                   hints.get());
-
-    if (d.d_o && d.d_q) {
-      std::fill_n(factors, c, p.scale);
-      finish(c, K, factors, d_q, nullptr, nullptr, d.d_q, row, begin, key_head);
-    }
-    if (d.d_k || d.d_beta)
-      finish(c, K, p.beta ? beta : nullptr, d_b, reads(rule) ? d_kr : nullptr, d.d_beta ? k : nullptr, d.d_k, row,
-             begin, key_head);
-    if (d.d_beta)
-      for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
-    if (!d.d_g) return;
-    if (gated) across *= static_cast<double>(e[c]);
-    gates.gradient(s, c, P, C, across, [&](Size i, T sum) { d.d_g(row, begin + i, head) += sum; });
+    pass_start(c, d_end, d_start);
+  }
+  /// What backward() does beside that, from dS' and what back_state has passed on.
+  void back_rest(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
+                 const T* S_0, const T* dS, const T* keep, const T* pass) {
+    back(p, d, row, begin, c, head, S_0, dS, keep, reads(rule) ? pass : nullptr);
   }
 
  private:
@@ -304,18 +276,95 @@ class ChunkForm {
     s.gemm_tn_onto(K, V, c, nullptr, keys, ldk, W, V, gated ? e[c] : T(1), S, V, S_end, V, hints.get());
   }
 
-  void look_behind(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, int head) {
+  // backward() but for dS_0. pass: dR, where it is known. What pass_start() reads is left in x, y and e.
+  void back(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
+            const T* S_0, const T* dS, const T* keep, const T* pass) {
+    const int key_head = head / (p.heads / p.key_heads);
+    look_behind(p, d, row, begin, head, false);
+    load_gates(p, row, begin, c, head, true);
+    T *const q = x, *const k = x + c * K, *const d_r = reads(rule) ? y + c * V : o;
+    load(p, d, row, begin, c, head, q, k, y);
+    const T* const b = p.beta ? kb : k;
+    if (p.beta) s.scale_rows(c, K, beta, k, K, kb, K);
+    s.transpose(c, K, b, K, kt, C);
+    Size ldw = V;
+    const T* const W = reads(rule) ? keep : values(p, row, begin, c, head, &ldw);
+    s.transpose(c, V, W, ldw, wt, C);
+    const T* const t = gated ? D + (c - 1) * C : nullptr;
+    if (!pass || d.d_g) lower(c, K, T(1), q, kt, 0, P);
+    if (pass) {
+      std::copy_n(pass, c * V, d_r);
+    } else {
+      s.gemm_trmm_tn(c, V, K, t, b, K, dS, V, P, C, y, V, d_r, V, hints.get());
+      if constexpr (reads(rule)) s.solve_tn(c, V, keep + C * V, C, d_r, V);
+    }
+    if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head);
+
+    if (d.d_g) {
+      pair_gradients(c, d_r, keep);
+    } else {
+      lower(c, V, T(1), y, wt, 0, X);
+      if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
+    }
+    double across = 0;
+    if constexpr (reads(rule)) {
+      if (d.d_g) across = s.dot(K * V, S_0, dS);
+      s.transpose(K, V, S_0, V, st, K);
+    }
+    scale_gradients(c);
+    const T* const start = reads(rule) ? st : S_0;
+    through_start(c, y, start, X, b, q, d_q, d.d_g ? gates.from_start : nullptr);
+    if constexpr (reads(rule)) {
+      through_start(c, d_r, start, E, b, k, d_kr, d.d_g ? dots : nullptr);
+      for (Size i = undecayed; d.d_g && i < c; ++i) gates.from_start[i - undecayed] += dots[i];
+    }
+
+    s.transpose(K, V, dS, V, st, K);
+    if (!reads(rule) && d.d_g) across = s.dot(K * V, S_0, st);
+    if (d.d_g) {
+      s.gemm_nn_onto(c, K, V, t, W, ldw, st, K, T(0), nullptr, K, d_b, K, hints.get());
+      s.row_dots(c, K, b, K, d_b, K, gates.to_end);
+      s.trmm_tn(c, K, T(1), X, C, q, K, T(1), d_b, K);
+    } else {
+      s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
+    }
+    if constexpr (reads(rule)) s.trmm_tn(c, K, T(1), E, C, k, K, T(1), d_b, K);
+    if (d.d_o && d.d_q) {
+      std::fill_n(factors, c, p.scale);
+      finish(c, K, factors, d_q, nullptr, nullptr, d.d_q, row, begin, key_head);
+    }
+    if (d.d_k || d.d_beta)
+      finish(c, K, p.beta ? beta : nullptr, d_b, reads(rule) ? d_kr : nullptr, d.d_beta ? k : nullptr, d.d_k, row,
+             begin, key_head);
+    if (d.d_beta)
+      for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
+    if (!d.d_g) return;
+    if (gated) across *= static_cast<double>(e[c]);
+    gates.gradient(s, c, P, C, across, [&](Size i, T sum) { d.d_g(row, begin + i, head) += sum; });
+  }
+
+  // dS_0 = e_c dS' + [Q; K]' [dO; dR], whose rows have been scaled
+  void pass_start(Size c, const T* d_end, T* d_start) {
+    s.gemm_tn_onto(K, V, reads(rule) ? 2 * c : c, nullptr, x, K, y, V, gated ? e[c] : T(1), d_end, V, d_start, V,
+                   hints.get());
+  }
+
+  void look_behind(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, int head,
+                   bool state_only) {
     const int key_head = head / (p.heads / p.key_heads);
     hints.begin();
     if (begin >= C) {
       const Size from = begin - C;
       hints.add(p.k, row, from, C, key_head, 1, K), hints.add(p.q, row, from, C, key_head, 1, K);
       hints.add(d.d_o, row, from, C, head, 1, V);
+    }
+    if (begin >= C && !state_only) {
+      const Size from = begin - C;
       if (!reads(rule)) hints.add(p.v, row, from, C, head, 1, V);
       hints.add(d.d_v, row, from, C, head, 1, V);
       hints.add(d.d_q, row, from, C, key_head, 1, K), hints.add(d.d_k, row, from, C, key_head, 1, K);
     }
-    hints.spread_over((reads(rule) ? 6 : 4) * C * K * V);
+    hints.spread_over((state_only ? (reads(rule) ? 3 : 1) : reads(rule) ? 6 : 4) * C * K * V);
   }
 
   // Queries (scaled), keys and the gradient of the outputs; without that gradient there are no queries either.

@@ -169,7 +169,7 @@ struct DeltaCalls {
 const Family decay_family = {
     .name = "decay",
     .forms = all_forms,
-    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
+    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = chunk_and_scan}},
     .claim = claim_decay,
     .build = build_decay,
     .f32 = linear_calls_of<DecayCalls, float>(),
@@ -179,7 +179,7 @@ const Family decay_family = {
 const Family delta_family = {
     .name = "delta",
     .forms = all_forms,
-    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = scan_only}},
+    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = chunk_and_scan}},
     .claim = claim_delta,
     .build = build_delta,
     .f32 = linear_calls_of<DeltaCalls, float>(),

@@ -28,14 +28,14 @@ Status check(const AttentionProblem<T>& p, bool backward, Workspace work, pairs:
     if (!(p.bandwidth(h) > 0)) return Status::out_of_domain;
   *sizes = {p.heads, p.key_heads, p.key_dim, p.value_dim, most.tokens, most.past, p.window};
   return pairs::check_workspace(work, workspace_bytes<T>(p.heads, p.key_heads, p.key_dim, p.value_dim, most.tokens,
-                                                         most.past, p.window, backward));
+                                                         most.past, p.window, backward, p.team.workers()));
 }
 
 template <class T>
 std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t longest,
-                            std::ptrdiff_t past, std::ptrdiff_t window, bool backward) noexcept {
+                            std::ptrdiff_t past, std::ptrdiff_t window, bool backward, int workers) noexcept {
   const pairs::Sizes sizes{heads, key_heads, key_dim, value_dim, longest, past, window};
-  return backward ? backward_bytes<T>(sizes) : pairs::bytes_of<Stream<T>, T>(sizes);
+  return backward ? backward_bytes<T>(sizes, workers) : pairs::stream_bytes<T, Scores<T>>(sizes, workers);
 }
 
 template <class T>
@@ -46,10 +46,10 @@ Status forward(const AttentionProblem<T>& p, const Simd<T>& s, Workspace work) n
   return Status::ok;
 }
 
-#define TTR_INSTANTIATE(T)                                                                                    \
-  template Status check(const AttentionProblem<T>&, bool, Workspace, pairs::Sizes*) noexcept;                 \
-  template std::size_t workspace_bytes<T>(int, int, int, int, std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t, \
-                                          bool) noexcept;                                                     \
+#define TTR_INSTANTIATE(T)                                                                                          \
+  template Status check(const AttentionProblem<T>&, bool, Workspace, pairs::Sizes*) noexcept;                       \
+  template std::size_t workspace_bytes<T>(int, int, int, int, std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t, bool, \
+                                          int) noexcept;                                                            \
   template Status forward(const AttentionProblem<T>&, const Simd<T>&, Workspace) noexcept;
 TTR_INSTANTIATE(float)
 TTR_INSTANTIATE(double)

@@ -32,6 +32,9 @@
 // which lose everything after a few gates of -1e4. Without normalisation e^x itself is formed: x above 88 (float) or
 // 709 (double) overflows to inf. NaN in a pair reaches the queries that see it and no others. Work: proportional to
 // the pairs seen (a window of n costs about n + 64 per query). Scratch: forward a constant, backward O(T).
+//
+// A team (families/common/team.h) divides the queries forwards and the pairs backwards, where blocks of pairs follow each
+// other over the queries so that every dq is summed in the same order by any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +87,7 @@ namespace attention {
 /// `longest`: tokens of the longest sequence; `past`: of the largest past_count; `window` as in the problem.
 template <class T>
 std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t longest,
-                            std::ptrdiff_t past, std::ptrdiff_t window, bool backward) noexcept;
+                            std::ptrdiff_t past, std::ptrdiff_t window, bool backward, int workers = 1) noexcept;
 
 template <class T>
 Status forward(const AttentionProblem<T>&, const Simd<T>&, Workspace) noexcept;

@@ -134,11 +134,19 @@ struct AttentionCalls {
   }
   static std::size_t after(const Plan::Body& body, const Step& step, std::int64_t time, std::int64_t past,
                            bool backward) {
+    return bytes(body, step, time, past, backward, 1);
+  }
+  static std::size_t bytes(const Plan::Body& body, const Step& step, std::int64_t time, std::int64_t past,
+                           bool backward, int workers) {
     if (body.pipeline.noncausal) past = time;  // its pairs are given to the kernel as a past
     const bool own = step.options<AttentionOptions>().own;
     return attention::workspace_bytes<T>(body.shape.heads, own ? body.shape.heads : body.shape.key_heads,
                                          width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]),
-                                         time, past, body.pipeline.design.weights.window, backward);
+                                         time, past, body.pipeline.design.weights.window, backward, workers);
+  }
+  static std::size_t team_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward,
+                                    int workers) {
+    return bytes(body, step, time, time, backward, workers);
   }
   // The scales of i8 are behind the gates.
   static int first_scale(const KernelArgs<T>& o) { return o.has(Slot::g) ? 3 : 2; }
@@ -210,7 +218,7 @@ struct AttentionCalls {
 const Family attention_family = {.name = "attention",
                                  .forms = blocks_only,
                                  .why_absent = list_of_pairs,
-                                 .traits = keeps_pairs,
+                                 .traits = keeps_pairs_in_team,
                                  .claim = claim,
                                  .build = build,
                                  .f32 = calls_of<AttentionCalls, float>(),

@@ -81,6 +81,6 @@ Status check(const AttentionProblem<T>&, bool backward, Workspace, pairs::Sizes*
 
 /// Bytes the backward pass takes from a workspace.
 template <class T>
-std::size_t backward_bytes(const pairs::Sizes&);
+std::size_t backward_bytes(const pairs::Sizes&, int workers);
 
 }  // namespace ttr::families::attention

@@ -71,6 +71,7 @@ class Head {
                   *const share = p.share ? p.share + seq_head * K : nullptr;
     for (Size i = 0; i < K; ++i) std::fill_n(r + i * K, i, 0.0);
     triangle.attach(r, z, regular ? nullptr : p.basis + seq_head * K * K);
+    if (regular && !p.known) return forward_regular(p, n, head);
     for (Size t = n.begin; t < n.end; ++t) {
       step(p, n.row, t, head, share);
       if (!a.o && !p.variance && !p.known) continue;
@@ -85,6 +86,28 @@ class Head {
       const double variance = 1 + s.dot(rank, y, y);
       if (p.variance) p.variance(n.row, t, head) = static_cast<T>(variance);
       if (p.known) p.known(n.row, t, head) = static_cast<T>(known(p, head, share, variance));
+    }
+  }
+
+  // Several tokens at once, which have the bits of one after the other.
+  void forward_regular(const GivensProblem<T>& p, const Sequence& n, int head) {
+    const LinearProblem<T>& a = p.linear;
+    const bool asks = a.o || p.variance;
+    const int shared = key_head(a, head);
+    for (Size t = n.begin, count; t < n.end; t += count) {
+      count = n.end - t < triangle.together() ? 1 : triangle.together();
+      for (Size i = 0; i < count; ++i) {
+        const double root = std::sqrt(number(a.beta, n.row, t + i, head, 1));
+        load(a.k, n.row, t + i, shared, K, root, triangle.row_of(i));
+        load(a.v, n.row, t + i, head, V, root, triangle.value_of(i));
+        if (asks) load(a.q, n.row, t + i, shared, K, static_cast<double>(a.scale), triangle.query_of(i));
+      }
+      triangle.add_rows(count, asks);
+      for (Size i = 0; i < count; ++i) {
+        for (Size j = 0; a.o && j < V; ++j) a.o(n.row, t + i, head, j) = static_cast<T>(triangle.answer_of(i)[j]);
+        if (p.variance)
+          p.variance(n.row, t + i, head) = static_cast<T>(1 + s.dot(K, triangle.query_of(i), triangle.query_of(i)));
+      }
     }
   }
 

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "families/common/scratch.h"
+#include "families/solve/givens/rotate_simd.h"
 #include "simd/simd.h"
 
 namespace ttr::families {
@@ -20,9 +21,16 @@ class Triangle {
   using Size = std::ptrdiff_t;
   /// eps: the rounding of what is added, which is not that of double if narrower numbers are added up.
   Triangle(const Simd<double>& simd, Size key_dim, Size value_dim, double eps, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), new_cut(100 * eps), old_cut(1000 * eps) {
-    y = arena.take<double>(V);
-    for (double** vector : {&x, &h, &c}) *vector = arena.take<double>(K);
+      : s(simd),
+        rotations(simd.name ? &rotate_simd(simd) : nullptr),
+        K(key_dim),
+        V(value_dim),
+        new_cut(100 * eps),
+        old_cut(1000 * eps) {
+    for (double** rows : {&x, &queries}) *rows = arena.take<double>(most_together * K);
+    for (double** rows : {&y, &answers}) *rows = arena.take<double>(most_together * V);
+    for (double** vector : {&h, &c}) *vector = arena.take<double>(K);
+    coefficients = arena.take<double>(3 * most_together * K);
   }
 
   /// The rows of a basis that are in use.
@@ -63,6 +71,20 @@ class Triangle {
     s.scale(rank, root, h, x);
     rotate_in();
     while (faded()) remove();
+  }
+
+  /// Without a basis: rows that go in together, and what their queries read after each of them. `together` or one.
+  Size together() const { return rotations->tokens; }
+  double* row_of(Size token) const { return x + token * K; }          // [K], with its root: in
+  double* value_of(Size token) const { return y + token * V; }        // [V]
+  double* query_of(Size token) const { return queries + token * K; }  // [K] in, R'^{-1} q out
+  const double* answer_of(Size token) const { return answers + token * V; }
+  void add_rows(Size tokens, bool asks) {
+    if (asks) std::fill_n(answers, tokens * V, 0.0);
+    const RotateSimd<double>::Rows rows{
+        rank, V, R, Z, K, x, asks ? queries : nullptr, K, y, asks ? answers : nullptr, V, coefficients};
+    if (tokens == 1) rotations->one(rows);
+    else rotations->several(rows);
   }
 
   /// The rows root_j e_j at once into a triangle without any: R = diag(root), B = I, in K^2 and not K^3. Rows so small that
@@ -123,16 +145,7 @@ class Triangle {
   }
 
   // The row (x, y) into the triangle.
-  void rotate_in() {
-    for (Size i = 0; i < rank; ++i) {
-      if (x[i] == 0) continue;
-      double* const row = R + i * K;
-      const double length = length_of(row[i], x[i]), cosine = row[i] / length, sine = x[i] / length;
-      row[i] = length;
-      rotate(rank - i - 1, cosine, sine, row + i + 1, x + i + 1);
-      rotate(V, cosine, sine, Z + i * V, y);
-    }
-  }
+  void rotate_in() { add_rows(1, false); }
 
   // h = B k, after B has got a row for what is new in k.
   void project(double root, const double* k) {
@@ -227,7 +240,9 @@ class Triangle {
     rank = 0;
   }
 
+  static constexpr Size most_together = 8;
   const Simd<double>& s;
+  const RotateSimd<double>* rotations;
   Size K, V;
   double new_cut;  // what counts as no direction of its own, beside the length of a key
   double
@@ -235,7 +250,8 @@ class Triangle {
                 // as the rounding of all the others permits
   Size rank = 0;
   double *R = nullptr, *Z = nullptr, *B = nullptr;
-  double *x, *y, *h = nullptr, *c = nullptr;
+  double *x, *y, *queries, *answers;  // of the rows that go in
+  double *h = nullptr, *c = nullptr, *coefficients = nullptr;
 };
 
 }  // namespace ttr::families

@@ -40,6 +40,16 @@
 
 namespace ttr::families::kalman {
 
+/// The upper triangle of a symmetric matrix from its lower one. In tiles, unless it is in L1: a column is as many lines of
+/// memory as it has rows, and eight columns share them.
+inline void mirror(std::ptrdiff_t K, double* P) {
+  const std::ptrdiff_t tile = K <= 64 ? K : 8;
+  for (std::ptrdiff_t rows = 0; rows < K; rows += tile)
+    for (std::ptrdiff_t columns = 0; columns <= rows; columns += tile)
+      for (std::ptrdiff_t i = rows; i < std::min(rows + tile, K); ++i)
+        for (std::ptrdiff_t j = columns; j < std::min(columns + tile, i); ++j) P[j * K + i] = P[i * K + j];
+}
+
 class Block {
  public:
   using Size = std::ptrdiff_t;
@@ -86,8 +96,8 @@ class Block {
     for (Size i = 0; i < K; ++i) {
       P[i * K + i] += u[n - 1];
       s.scale(i + 1, 1 / e[n - 1], P + i * K, P + i * K);
-      for (Size j = 0; j < i; ++j) P[j * K + i] = P[i * K + j];
     }
+    mirror(K, P);
     return n;
   }
 
@@ -241,8 +251,7 @@ class Block {
       }
       s.scale_rows(n, K, z, q, K, spare, K);
       s.gemm_tn(K, K, n, 1.0, spare, K, q, K, 1.0, dP, K);
-      for (Size i = 0; i < K; ++i)
-        for (Size j = 0; j < i; ++j) dP[j * K + i] = dP[i * K + j];
+      mirror(K, dP);
     }
     if (to.d_o) {
       for (Size t = 0; t < n; ++t) families::load(to.d_o, row, begin + t, head, V, 1.0, o + t * V);

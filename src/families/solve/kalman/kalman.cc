@@ -29,11 +29,6 @@ namespace {
 
 using Size = std::ptrdiff_t;
 
-void mirror(Size K, double* P) {
-  for (Size i = 0; i < K; ++i)
-    for (Size j = 0; j < i; ++j) P[j * K + i] = P[i * K + j];
-}
-
 template <class T>
 void start_gradients(const KalmanGradient<T>& d, Size K, Size V, Size seq_head, double* d_s, double* d_p) {
   copy_or_clear(d.d_final_s ? d.d_final_s + seq_head * K * V : nullptr, K * V, d_s);
@@ -48,7 +43,7 @@ class Head {
  public:
   Head(const Simd<double>& simd, Size key_dim, Size value_dim, Size longest, bool backward, Arena& arena)
       : s(simd), K(key_dim), V(value_dim), replay({K * V, K * K}, backward ? longest : 0, 0, arena) {
-    k = arena.take<double>(K), c = arena.take<double>(K), x = arena.take<double>(K);
+    for (double** vector : {&k, &c, &x, &z}) *vector = arena.take<double>(K);
     v = arena.take<double>(V), e = arena.take<double>(V);
     if (!backward) return;
     M = arena.take<double>(K * K), d_s = arena.take<double>(K * V), d_p = arena.take<double>(K * K);
@@ -106,12 +101,10 @@ class Head {
     mirror(d_p);
   }
 
-  // P <- e^{-g} P + process I in the lower triangle, mirrored.
+  // P <- e^{-g} P + process I, P symmetric
   void predict(double growth, double process, double* P) const {
-    if (growth != 1)
-      for (Size i = 0; i < K; ++i) s.scale(i + 1, growth, P + i * K, P + i * K);
+    if (growth != 1) s.scale(K * K, growth, P, P);
     for (Size i = 0; i < K; ++i) P[i * K + i] += process;
-    if (growth != 1) mirror(P);
   }
 
   template <class T>
@@ -129,8 +122,14 @@ class Head {
     s.axpy(V, 1.0, v, e);
     s.scale(K, beta / spread, c, x);
     s.rank_one(K, V, 1.0, x, e, S, V);
-    for (Size i = 0; i < K; ++i) s.axpy(i + 1, -x[i], c, P + i * K);
-    mirror(P);
+    s.scale(K, -1.0, x, z);
+    // Both triangles are the same products, z_i c_j with i >= j. Half of them and a copy are faster while P is in L1.
+    const bool copies = K <= 64;
+    for (Size i = 0; i < K; ++i) {
+      s.axpy(i + 1, z[i], c, P + i * K);
+      if (!copies) s.axpy(K - i - 1, c[i], z + i + 1, P + i * K + i + 1);
+    }
+    if (copies) mirror(P);
   }
 
   template <class T>
@@ -211,7 +210,7 @@ class Head {
   const Simd<double>& s;
   Size K, V;
   Replay<double, 2> replay;
-  double *k, *c, *x, *v, *e;
+  double *k, *c, *x, *z, *v, *e;
   double *M = nullptr, *d_s = nullptr, *d_p = nullptr, *d_c = nullptr, *d_k = nullptr, *y = nullptr, *d_v = nullptr;
 };
 

@@ -1,0 +1,229 @@
+#include "mpi/channel.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <thread>
+
+namespace ttr::mpi {
+namespace {
+
+// FNV-1a: to notice that texts differ, not against malice.
+std::int64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return static_cast<std::int64_t>(hash);
+}
+
+std::string error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return std::string(text, static_cast<std::size_t>(length));
+}
+
+// Before there is a communicator of our own: what can be wrong on this rank alone.
+void check_mpi(MPI_Comm comm, bool threads) {
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  if (!started) throw Error("MPI has not been started; call MPI_Init_thread before ttr::mpi::Split is made", "comm");
+  MPI_Finalized(&ended);
+  if (ended)
+    throw Error("MPI_Finalize has been called; a ttr::mpi::Split lives between MPI_Init and MPI_Finalize", "comm");
+  if (comm == MPI_COMM_NULL)
+    throw Error("the communicator is MPI_COMM_NULL: it was freed, or this rank is not part of it", "comm");
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  if (threads && level < MPI_THREAD_FUNNELED)
+    throw Error(
+        "the plan has several threads and MPI was started without thread support (MPI_THREAD_SINGLE); start it with "
+        "MPI_Init_thread(.., MPI_THREAD_FUNNELED, ..), or plan with threads = 1",
+        "options.threads");
+}
+
+}  // namespace
+
+Channel::Channel(MPI_Comm comm, double seconds, bool threads) : patience(seconds) {
+  check_mpi(comm, threads);
+  if (!(patience > 0)) throw Error("patience is not a positive number of seconds", "settings.patience");
+  // A handle that was freed through a copy of it is noticed by MPI itself, which would end the program.
+  MPI_Errhandler before = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const auto restore = [&] {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
+    MPI_Errhandler_free(&before);
+  };
+  int is_inter = 0;
+  int code = MPI_Comm_test_inter(comm, &is_inter);
+  if (code != MPI_SUCCESS || is_inter) {
+    restore();
+    throw Error(is_inter
+                    ? std::string("the communicator is an inter-communicator; ranks of one group hold a sequence")
+                    : "the communicator is of no use (" + error_text(code) + "); it was freed, perhaps",
+                "comm");
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  code = MPI_Comm_idup(comm, &comm_, &request);
+  restore();
+  if (code != MPI_SUCCESS)
+    throw Error("the communicator is of no use (" + error_text(code) + "); it was freed, perhaps", "comm");
+  MPI_Comm_rank(comm, &rank_), MPI_Comm_size(comm, &ranks_);
+  wait(request, "all ranks to make a ttr::mpi::Split", nullptr);
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+}
+
+Channel::~Channel() {
+  int ended = 0;
+  MPI_Finalized(&ended);
+  if (ended) return;
+  for (Letter& letter : under_way_)  // only after an Error: the receiver may be gone
+    if (letter.request != MPI_REQUEST_NULL)
+      new std::vector<std::byte>(std::move(letter.bytes));  // MPI still reads it
+  if (reversed_ != MPI_COMM_NULL) MPI_Comm_free(&reversed_);
+  if (comm_ != MPI_COMM_NULL && under_way_.empty()) MPI_Comm_free(&comm_);
+}
+
+void Channel::check(int code, const char* call) const {
+  if (code != MPI_SUCCESS)
+    throw Error("rank " + std::to_string(rank_) + ": " + call + " failed: " + error_text(code), "comm");
+}
+
+void Channel::wait(MPI_Request& request, const std::string& what, double* clock) {
+  double ignored = 0;
+  const Stopwatch stopwatch(clock ? *clock : ignored);
+  const auto start = std::chrono::steady_clock::now();
+  for (std::int64_t tries = 0;; ++tries) {
+    int done = 0;
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done) return;
+    if (tries < 100) continue;
+    if (tries < 400) sched_yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (tries % 64 == 0 &&
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > patience) {
+      throw Error(
+          "rank " + std::to_string(rank_) + " has waited " + std::to_string(static_cast<int>(patience)) +
+              " seconds for " + what +
+              "; does every rank make the same calls, and is it alive? (Settings::patience says how long to wait)",
+          "comm");
+    }
+  }
+}
+
+std::vector<std::int64_t> Channel::all_of(std::span<const std::int64_t> numbers) {
+  Lent<std::int64_t> mine(std::vector<std::int64_t>(numbers.begin(), numbers.end()));
+  Lent<std::int64_t> all(mine->size() * static_cast<std::size_t>(ranks_));
+  const int count = static_cast<int>(mine->size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallgather(mine->data(), count, MPI_INT64_T, all->data(), count, MPI_INT64_T, comm_, &request),
+        "MPI_Iallgather");
+  wait(request, "all ranks to make the same call", &counts.waiting);
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine->size() * sizeof(std::int64_t));
+  return std::move(*all);
+}
+
+void Channel::agree(const std::string& complaint) {
+  const std::int64_t length = static_cast<std::int64_t>(complaint.size());
+  const std::vector<std::int64_t> lengths = all_of({&length, 1});
+  const auto first = std::find_if(lengths.begin(), lengths.end(), [](std::int64_t n) { return n > 0; });
+  if (first == lengths.end()) return;
+  const int who = static_cast<int>(first - lengths.begin());
+  Lent<char> letters(std::vector<char>(complaint.begin(), complaint.end()));
+  letters->resize(static_cast<std::size_t>(*first));
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibcast(letters->data(), static_cast<int>(*first), MPI_CHAR, who, comm_, &request), "MPI_Ibcast");
+  wait(request, "the sentence of rank " + std::to_string(who), &counts.waiting);
+  const std::string text(letters->begin(), letters->end());
+  throw Error("rank " + std::to_string(who) + " of " + std::to_string(ranks_) + ": " + text, "rank");
+}
+
+void Channel::same(const std::string& text, const std::string& what) {
+  const std::int64_t mine = hash_of(text);
+  const std::vector<std::int64_t> all = all_of({&mine, 1});
+  const auto other = std::find_if(all.begin(), all.end(), [&](std::int64_t hash) { return hash != all[0]; });
+  if (other == all.end()) return;
+  Lent<char> first(std::vector<char>(text.begin(), text.end()));
+  first->resize(1000), first->back() = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibcast(first->data(), 1000, MPI_CHAR, 0, comm_, &request), "MPI_Ibcast");
+  wait(request, "the text of rank 0", &counts.waiting);
+  const int who = static_cast<int>(other - all.begin());
+  agree(who != rank_ ? std::string()
+                     : what + " differs from that of rank 0; here it is " + text + ", there " + first->data() +
+                           ". Every rank must give the same");
+}
+
+template <class T>
+void Channel::sum_in_order(std::span<T> numbers, MPI_Datatype type) {
+  // MPI_Allreduce may add up in another order on another number of nodes; these are small.
+  Lent<T> mine(std::vector<T>(numbers.begin(), numbers.end()));
+  Lent<T> all(numbers.size() * static_cast<std::size_t>(ranks_));
+  const int count = static_cast<int>(numbers.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallgather(mine->data(), count, type, all->data(), count, type, comm_, &request), "MPI_Iallgather");
+  wait(request, "the sums of all ranks", &counts.waiting);
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(numbers.size_bytes());
+  std::copy_n(all->begin(), numbers.size(), numbers.begin());
+  for (std::size_t r = 1; r < static_cast<std::size_t>(ranks_); ++r)
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] += (*all)[r * numbers.size() + i];
+}
+void Channel::sum(std::span<float> numbers) { sum_in_order(numbers, MPI_FLOAT); }
+void Channel::sum(std::span<double> numbers) { sum_in_order(numbers, MPI_DOUBLE); }
+
+void Channel::send(std::vector<std::byte> bytes, int to, int tag) {
+  const Stopwatch stopwatch(counts.communication);
+  if (bytes.size() > INT_MAX)
+    throw Error("a message of " + std::to_string(bytes.size()) +
+                    " bytes is more than MPI takes; split the relay into more "
+                    "groups (Settings::groups)",
+                "settings.groups");
+  while (!under_way_.empty()) {  // those that have left
+    int done = 0;
+    check(MPI_Test(&under_way_.front().request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!done) break;
+    under_way_.pop_front();
+  }
+  ++counts.messages, counts.bytes += static_cast<std::int64_t>(bytes.size());
+  Letter& letter = under_way_.emplace_back(Letter{std::move(bytes), MPI_REQUEST_NULL, to});
+  check(MPI_Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), MPI_BYTE, to, tag, comm_,
+                  &letter.request),
+        "MPI_Isend");
+}
+
+void Channel::receive(std::span<std::byte> bytes, int from, int tag, const std::string& what) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
+  try {
+    wait(request, what + " from rank " + std::to_string(from), &counts.waiting);
+  } catch (const Error&) {
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+    throw;
+  }
+}
+
+void Channel::flush() {
+  while (!under_way_.empty()) {
+    wait(under_way_.front().request, "rank " + std::to_string(under_way_.front().to) + " to take a message",
+         &counts.waiting);
+    under_way_.pop_front();
+  }
+}
+
+std::vector<std::byte> Channel::exscan(std::vector<std::byte> element, MPI_Datatype type, MPI_Op operation,
+                                       bool backwards) {
+  if (backwards && reversed_ == MPI_COMM_NULL)
+    check(MPI_Comm_split(comm_, 0, ranks_ - 1 - rank_, &reversed_), "MPI_Comm_split");
+  Lent<std::byte> mine(std::move(element)), before(mine->size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iexscan(mine->data(), before->data(), 1, type, operation, backwards ? reversed_ : comm_, &request),
+        "MPI_Iexscan");
+  wait(request, "the maps of other ranks", &counts.waiting);
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine->size());
+  return std::move(*before);
+}
+
+}  // namespace ttr::mpi

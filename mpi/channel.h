@@ -1,0 +1,106 @@
+// What a Split needs of MPI: messages and collective calls that end after a time limit with a sentence, and checks that
+// say the same on every rank.
+//
+// Traps: MPI has no time limits, so that every call here is one that returns at once, tested until it is complete. With
+// more ranks than cores a rank that only tests would keep the others from working: it soon gives up its time slice. A
+// limit that is over leaves a request behind, which is why a Channel is of no use after an Error.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ttr/mpi.h"
+
+namespace ttr::mpi {
+
+/// Seconds between its making and its end are added to `total`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total), start_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() { total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// Memory that MPI writes to or reads from. If an Error leaves it behind, the call may still be under way: then it stays.
+template <class T>
+class Lent {
+ public:
+  explicit Lent(std::size_t size) : numbers_(new std::vector<T>(size)) {}
+  explicit Lent(std::vector<T> numbers) : numbers_(new std::vector<T>(std::move(numbers))) {}
+  ~Lent() {
+    if (std::uncaught_exceptions() > errors_) static_cast<void>(numbers_.release());
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  std::vector<T>& operator*() { return *numbers_; }
+  std::vector<T>* operator->() { return numbers_.get(); }
+
+ private:
+  std::unique_ptr<std::vector<T>> numbers_;
+  int errors_ = std::uncaught_exceptions();
+};
+
+class Channel {
+ public:
+  /// Collective: a copy of the communicator, so that nobody else's messages are taken for ours. Throws Error.
+  Channel(MPI_Comm, double patience, bool threads);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+  /// Collective: throws Error on every rank if one of them complains, with the complaint of the first that does.
+  void agree(const std::string& complaint);
+  /// Collective: throws if a rank has another text; `what` names it: "the plan".
+  void same(const std::string& text, const std::string& what);
+  /// Collective: the numbers of every rank, in the order of ranks.
+  std::vector<std::int64_t> all_of(std::span<const std::int64_t> mine);
+  /// Collective: adds up bytes of every rank in the order of ranks; the same bits on all of them.
+  void sum(std::span<float> numbers);
+  void sum(std::span<double> numbers);
+
+  /// Sends without waiting; the bytes are kept here until they have left.
+  void send(std::vector<std::byte> bytes, int to, int tag);
+  /// `what`: "the state of its piece".
+  void receive(std::span<std::byte> bytes, int from, int tag, const std::string& what);
+  /// Waits until everything has left.
+  void flush();
+
+  /// Collective: what the elements of all ranks before this one are together, by `operation` on one element of `type`; of
+  /// the first rank it is zeros. `backwards`: all ranks after this one.
+  std::vector<std::byte> exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
+
+  Counts counts;
+  double patience;  // seconds to wait for another rank
+
+ private:
+  void wait(MPI_Request&, const std::string& what, double* clock);
+  void check(int code, const char* call) const;
+  template <class T>
+  void sum_in_order(std::span<T> numbers, MPI_Datatype);
+
+  MPI_Comm comm_ = MPI_COMM_NULL, reversed_ = MPI_COMM_NULL;
+  int rank_ = 0, ranks_ = 1;
+  struct Letter {
+    std::vector<std::byte> bytes;
+    MPI_Request request;
+    int to;
+  };
+  std::deque<Letter> under_way_;
+};
+
+}  // namespace ttr::mpi

@@ -1,0 +1,402 @@
+#include "mpi/maps.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "mpi/groups.h"
+#include "plan/pipeline.h"
+
+namespace ttr::mpi {
+namespace {
+
+// What the map of a kernel is; by the name that Plan::kernel() has for its family.
+enum class Kind { none, head, rows, entries, dense };
+Kind kind_of(std::string_view family) {
+  struct Row {
+    std::string_view family;
+    Kind kind;
+  };
+  constexpr Row table[] = {{"decay", Kind::head}, {"squares", Kind::head},        {"least_squares", Kind::head},
+                           {"gated", Kind::rows}, {"elementwise", Kind::entries}, {"delta", Kind::dense},
+                           {"dplr", Kind::dense}, {"momentum", Kind::dense}};
+  for (const Row& row : table)
+    if (row.family == family) return row.kind;
+  return Kind::none;
+}
+
+// The values that a value is made of, itself included.
+class Origins {
+ public:
+  explicit Origins(const Pipeline& p) : p_(p), maker_(p.values.size(), nullptr) {
+    for (const Step& step : p.steps)
+      for (const int result : {step.result, step.second_result, step.third_result})
+        if (result >= 0) maker_[static_cast<std::size_t>(result)] = &step;
+  }
+  std::set<int> of(int value) const {
+    std::set<int> all;
+    std::vector<int> open = {value};
+    while (!open.empty()) {
+      const int v = open.back();
+      open.pop_back();
+      if (v < 0 || !all.insert(v).second) continue;
+      if (const Step* step = maker_[static_cast<std::size_t>(v)])
+        open.insert(open.end(), step->operands.begin(), step->operands.end());
+    }
+    return all;
+  }
+  bool has_state(int value) const {
+    const Step* step = maker_[static_cast<std::size_t>(value)];
+    return step && step->kernel && step->state >= 0;
+  }
+
+ private:
+  const Pipeline& p_;
+  std::vector<const Step*> maker_;
+};
+
+// The kind of the whole plan.
+Kind claimed(const Plan& plan) {
+  const Plan::Body& body = *plan.body();
+  const Pipeline& p = body.pipeline;
+  if (p.noncausal || p.history || p.states.empty() || body.options.state_type || body.options.rewind > 0)
+    return Kind::none;
+  const Origins origins(p);
+  Kind all = Kind::none;
+  std::size_t kernels = 0;
+  for (const Step& step : p.steps) {
+    if (!step.kernel || step.state < 0) continue;
+    Kind kind = kind_of(step.kernel->name);
+    if (kind == Kind::none) return Kind::none;
+    ++kernels;
+    for (std::size_t slot = 0; slot < step.operands.size(); ++slot)
+      for (const int value : origins.of(step.operands[slot])) {
+        if (origins.has_state(value)) return Kind::none;  // not affine in the two states together
+        if (!p.values[static_cast<std::size_t>(value)].axes.has('V') || slot == Slot::v) continue;
+        if (kind == Kind::dense) return Kind::none;  // columns differ
+        kind = Kind::entries;
+      }
+    if (kind == Kind::dense && kernels > 1) return Kind::none;
+    all = all == Kind::none ? kind : std::max(all, kind);
+  }
+  if (all == Kind::dense && kernels > 1) return Kind::none;
+  // A rotation has two parts that mix; least squares has two that do not.
+  for (const Step& step : p.steps)
+    if (step.kernel && step.kernel->name == "elementwise" && p.states.size() != kernels) return Kind::none;
+  for (const StatePart& part : p.states) {
+    if (part.type != p.states[0].type || (part.type != Type::f32 && part.type != Type::f64)) return Kind::none;
+    if (all == Kind::dense && (part.info.shape.size() != 7 || part.info.shape.substr(0, 3) != "B H" ||
+                               part.info.shape.back() != 'V' || part.extent[1] != p.states[0].extent[1]))
+      return Kind::none;
+  }
+  return all;
+}
+
+// The operation of MPI_Exscan knows its element by its type.
+std::mutex layouts_mutex;
+std::map<MPI_Datatype, const MapLayout*>& layouts() {
+  static std::map<MPI_Datatype, const MapLayout*> all;
+  return all;
+}
+const MapLayout& layout_of(MPI_Datatype type) {
+  const std::lock_guard lock(layouts_mutex);
+  return *layouts().at(type);
+}
+
+// out [m, c] += a [m, k] b [k, c], or a' with a [k, m]
+template <class T>
+void multiply(std::size_t m, std::size_t k, std::size_t c, const T* a, bool transposed, const T* b, T* out) {
+  for (std::size_t i = 0; i < m; ++i)
+    for (std::size_t l = 0; l < k; ++l) {
+      const T x = transposed ? a[l * m + i] : a[i * k + l];
+      for (std::size_t j = 0; j < c; ++j) out[i * c + j] += x * b[l * c + j];
+    }
+}
+
+// Of one unit: the parts, one after another [P][U][K, V], as the matrix [P K, V].
+template <class T>
+void rows_of(const MapLayout& x, const T* states, std::size_t unit, T* rows, bool back) {
+  for (std::size_t p = 0; p < x.parts.size(); ++p) {
+    T* part = const_cast<T*>(states) + x.parts[p].offset + unit * x.K * x.V;
+    T* own = rows + p * x.K * x.V;
+    if (back) std::copy_n(own, x.K * x.V, part);
+    else std::copy_n(part, x.K * x.V, own);
+  }
+}
+
+// later becomes the two as one (MPI gives the operation what comes from lower ranks first).
+template <class T>
+void compose(const MapLayout& x, const T* earlier, T* later, bool backwards) {
+  const T *A1 = earlier, *B1 = earlier + x.map;
+  T *A2 = later, *B2 = later + x.map;
+  if (x.n == 0) {
+    for (const MapLayout::Part& part : x.parts) {
+      for (std::size_t i = 0; i < part.numbers; ++i)
+        B2[part.offset + i] += A2[part.at + part.factor[i]] * B1[part.offset + i];
+      for (std::size_t i = 0; i < part.factors; ++i) A2[part.at + i] *= A1[part.at + i];
+    }
+    return;
+  }
+  std::vector<T> product(x.n * x.n), from(x.n * x.V), to(x.n * x.V);
+  for (std::size_t u = 0; u < x.units; ++u) {
+    const T* first = A1 + u * x.n * x.n;
+    T* second = A2 + u * x.n * x.n;
+    rows_of(x, B1, u, from.data(), false), rows_of(x, B2, u, to.data(), false);
+    multiply(x.n, x.n, x.V, second, backwards, from.data(), to.data());
+    rows_of(x, B2, u, to.data(), true);
+    std::fill(product.begin(), product.end(), T(0));
+    // Backwards the "earlier" element is that of later tokens.
+    if (backwards) multiply(x.n, x.n, x.n, first, false, second, product.data());
+    else multiply(x.n, x.n, x.n, second, false, first, product.data());
+    std::copy(product.begin(), product.end(), second);
+  }
+}
+
+void compose_elements(void* earlier, void* later, int* count, MPI_Datatype* type, bool backwards) {
+  const MapLayout& x = layout_of(*type);
+  for (int i = 0; i < *count; ++i) {
+    const std::byte* a = static_cast<const std::byte*>(earlier) + x.bytes() * static_cast<std::size_t>(i);
+    std::byte* b = static_cast<std::byte*>(later) + x.bytes() * static_cast<std::size_t>(i);
+    const std::size_t counts = x.counts.size() * x.batch;
+    for (std::size_t j = 0; j < counts; ++j)
+      reinterpret_cast<std::int64_t*>(b)[j] += reinterpret_cast<const std::int64_t*>(a)[j];
+    a += counts * sizeof(std::int64_t), b += counts * sizeof(std::int64_t);
+    if (x.type == Type::f64) compose(x, reinterpret_cast<const double*>(a), reinterpret_cast<double*>(b), backwards);
+    else compose(x, reinterpret_cast<const float*>(a), reinterpret_cast<float*>(b), backwards);
+  }
+}
+void compose_forwards(void* a, void* b, int* count, MPI_Datatype* type) {
+  compose_elements(a, b, count, type, false);
+}
+void compose_backwards(void* a, void* b, int* count, MPI_Datatype* type) {
+  compose_elements(a, b, count, type, true);
+}
+
+std::size_t numbers_in(const Tensor& t) {
+  std::size_t n = 1;
+  for (int d = 0; d < t.rank; ++d) n *= static_cast<std::size_t>(t.extent[static_cast<std::size_t>(d)]);
+  return n;
+}
+
+// Which number of `small` belongs to each number of `large`: extents are the same or 1. Empty if they are neither.
+std::vector<std::uint32_t> spread(const Tensor& large, const Tensor& small) {
+  if (large.rank != small.rank) return {};
+  std::vector<std::uint32_t> index(numbers_in(large), 0);
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    std::size_t rest = i, at = 0, stride = 1;
+    for (int d = large.rank; d-- > 0;) {
+      const auto n = static_cast<std::size_t>(large.extent[static_cast<std::size_t>(d)]),
+                 m = static_cast<std::size_t>(small.extent[static_cast<std::size_t>(d)]);
+      if (m != n && m != 1) return {};
+      if (m > 1) at += rest % n * stride;
+      stride *= m, rest /= n;
+    }
+    index[i] = static_cast<std::uint32_t>(at);
+  }
+  return index;
+}
+
+}  // namespace
+
+struct Maps::Body {
+  Plan plan;   // of the layer
+  Plan maker;  // with other columns: it makes the map
+  MapLayout layout;
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  MPI_Op forwards = MPI_OP_NULL, backwards = MPI_OP_NULL;
+  std::vector<std::byte> state, d_final, d_initial, work;
+
+  Body(const Plan& p, const Plan& m) : plan(p), maker(m) {}
+  ~Body() {
+    const std::lock_guard lock(layouts_mutex);
+    layouts().erase(type);
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (ended || type == MPI_DATATYPE_NULL) return;
+    MPI_Type_free(&type), MPI_Op_free(&forwards), MPI_Op_free(&backwards);
+  }
+
+  State of(std::vector<std::byte>& bytes) { return {bytes.data(), bytes.size()}; }
+
+  void commit() {
+    MPI_Type_contiguous(static_cast<int>(layout.bytes()), MPI_BYTE, &type);
+    MPI_Type_commit(&type);
+    MPI_Op_create(compose_forwards, 0, &forwards), MPI_Op_create(compose_backwards, 0, &backwards);
+    const std::lock_guard lock(layouts_mutex);
+    layouts()[type] = &layout;
+  }
+
+  std::byte* numbers(std::byte* element) const {
+    return element + layout.counts.size() * layout.batch * sizeof(std::int64_t);
+  }
+
+  // Inputs of the plan that makes maps: windows on the layer's, and zeros for values that are too many.
+  Inputs narrowed(const Inputs& inputs) const {
+    static constexpr double zero = 0;  // of any type
+    Inputs in;
+    in.cu_seqlens = inputs.cu_seqlens;
+    for (const InputInfo& info : plan.inputs()) {
+      ConstTensor t = inputs.get(info.name);
+      if (!t) continue;
+      std::size_t d = 0;
+      for (const char letter : info.shape) {
+        if (letter == ' ') continue;
+        if (letter == 'K') t.extent[d] = maker.shape().key_dim;
+        if (letter == 'V') t.extent[d] = maker.shape().value_dim;
+        ++d;
+      }
+      if (layout.n > 0 && info.shape.find('V') != std::string::npos) t.data = &zero, t.stride = {};
+      in[info.name] = t;
+    }
+    return in;
+  }
+};
+
+Maps::Maps(std::unique_ptr<Body> body) : body_(std::move(body)) {}
+Maps::~Maps() = default;
+Maps::Maps(Maps&&) noexcept = default;
+Maps& Maps::operator=(Maps&&) noexcept = default;
+
+// The plan that makes maps, and with it their layout; null if its sizes do not fit those of the layer.
+std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape, bool dense) {
+  const TriedPlan maker = try_plan(plan.name(), shape, plan.options());
+  if (!maker || maker.plan->inputs().size() != plan.inputs().size()) return nullptr;
+  // Other sizes must change nothing but axes K and V: those of features may depend on them.
+  for (const InputInfo& info : plan.inputs()) {
+    const auto mine = plan.extents(info.shape, 1), other = maker.plan->extents(info.shape, 1);
+    const Axes axes(info.shape);
+    for (std::size_t d = 0; d < mine.size(); ++d)
+      if (axes[d] != 'K' && axes[d] != 'V' && mine[d] != other[d]) return nullptr;
+  }
+  auto body = std::make_unique<Body>(plan, *maker.plan);
+  MapLayout& x = body->layout;
+  x.type = plan.body()->pipeline.states[0].type, x.batch = static_cast<std::size_t>(plan.shape().batch);
+  std::vector<std::byte> state(plan.footprint(1).state);
+  const State whole{state.data(), state.size()};
+  body->state.resize(maker.plan->footprint(1).state);
+  body->d_final = body->d_initial = body->state;
+  if (plan.reset(whole) != Status::ok || maker.plan->reset(body->of(body->state)) != Status::ok) return nullptr;
+  for (const StateInfo& info : plan.states()) {
+    const Tensor all = plan.state_tensor(whole, info.name);
+    if (all.type == Type::i64) {
+      x.counts.push_back(info.name);
+      continue;
+    }
+    MapLayout::Part part;
+    part.name = info.name, part.numbers = numbers_in(all), part.offset = x.state;
+    x.state += part.numbers;
+    if (!dense) {
+      const Tensor own = maker.plan->state_tensor(body->of(body->state), info.name);
+      part.factors = numbers_in(own), part.at = x.map, part.factor = spread(all, own);
+      if (part.factor.empty()) return nullptr;
+      x.map += part.factors;
+    } else {
+      x.K = static_cast<std::size_t>(all.extent[2]), x.V = static_cast<std::size_t>(all.extent[3]);
+      x.units = static_cast<std::size_t>(all.extent[0] * all.extent[1]);
+    }
+    x.parts.push_back(std::move(part));
+  }
+  if (dense) x.n = x.parts.size() * x.K, x.map = x.units * x.n * x.n;
+  if (x.bytes() >= std::size_t{1} << 31) return nullptr;
+  return body;
+}
+
+std::optional<Maps> Maps::of(const Plan& plan) {
+  const Kind kind = claimed(plan);
+  if (kind == Kind::none) return std::nullopt;
+  Shape shape = plan.shape();
+  const auto& states = plan.body()->pipeline.states;
+  if (kind == Kind::dense) shape.value_dim = static_cast<int>(states.size()) * static_cast<int>(states[0].extent[1]);
+  if (kind == Kind::rows || kind == Kind::head) shape.value_dim = 1;
+  if (kind == Kind::head) shape.key_dim = 1;
+  std::unique_ptr<Body> body = try_shape(plan, shape, kind == Kind::dense);
+  if (!body && kind == Kind::head) {  // features of one key are not one feature
+    shape.key_dim = plan.shape().key_dim;
+    body = try_shape(plan, shape, false);
+  }
+  if (!body && kind != Kind::dense) body = try_shape(plan, plan.shape(), false);
+  if (!body) return std::nullopt;
+  body->commit();
+  return Maps(std::move(body));
+}
+
+std::size_t Maps::bytes() const { return body_->layout.bytes(); }
+bool Maps::dense() const { return body_->layout.n > 0; }
+MPI_Datatype Maps::type() const { return body_->type; }
+MPI_Op Maps::operation(bool backwards) const { return backwards ? body_->backwards : body_->forwards; }
+
+Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, std::byte* element) {
+  Body& b = *body_;
+  const MapLayout& x = b.layout;
+  const std::size_t size = size_of(x.type);
+  std::byte* A = b.numbers(element);
+  const Inputs in = b.narrowed(inputs);
+  const bool has =
+      form == Form::best || std::find(b.maker.forms().begin(), b.maker.forms().end(), form) != b.maker.forms().end();
+  if (!has) form = Form::best;
+  const Footprint room = b.maker.footprint(tokens, form);
+  b.work.resize(std::max(b.work.size(), x.n > 0 ? room.workspace : room.backward));
+  const Workspace work{b.work.data(), b.work.size()};
+  Status status = b.maker.zero(b.of(b.state));
+  if (status != Status::ok) return status;
+  if (x.n == 0) {
+    status = b.maker.reset(b.of(b.state));
+    if (status == Status::ok) status = b.maker.zero(b.of(b.d_final));
+    if (status != Status::ok) return status;
+    for (const MapLayout::Part& part : x.parts) fill(b.maker.state_tensor(b.of(b.d_final), part.name), 1);
+    status = b.maker.backward(in, b.of(b.state), {}, b.of(b.d_final), {}, b.of(b.d_initial), work, form);
+    for (const MapLayout::Part& part : x.parts)
+      std::memcpy(A + part.at * size, b.maker.state_tensor(b.of(b.d_initial), part.name).data, part.factors * size);
+    return status;
+  }
+  // Part j of the start is the unit vectors in columns j K .. (j + 1) K - 1.
+  for (std::size_t j = 0; j < x.parts.size(); ++j) {
+    Tensor part = b.maker.state_tensor(b.of(b.state), x.parts[j].name);
+    part.data = static_cast<std::byte*>(part.data) + j * x.K * size;
+    part.extent[2] = 1, part.extent[3] = 1;
+    for (std::size_t i = 0; i < x.K; ++i) {
+      fill(part, 1);
+      part.data =
+          static_cast<std::byte*>(part.data) + (part.stride[2] + part.stride[3]) * static_cast<std::ptrdiff_t>(size);
+    }
+  }
+  status = b.maker.forward(in, b.of(b.state), {}, work, form);
+  for (std::size_t i = 0; i < x.parts.size(); ++i) {  // [U][K, n] of part i are rows i K .. of the maps [n, n]
+    const std::byte* rows = static_cast<const std::byte*>(b.maker.state_tensor(b.of(b.state), x.parts[i].name).data);
+    const std::size_t block = x.K * x.n * size;
+    for (std::size_t u = 0; u < x.units; ++u)
+      std::memcpy(A + u * x.n * x.n * size + i * block, rows + u * block, block);
+  }
+  return status;
+}
+
+void Maps::set(ConstState state, std::byte* element) const {
+  const MapLayout& x = body_->layout;
+  const State source{const_cast<void*>(state.data), state.bytes};  // only read
+  std::byte* at = element;
+  for (const std::string& name : x.counts) {
+    std::memcpy(at, body_->plan.state_tensor(source, name).data, x.batch * sizeof(std::int64_t));
+    at += x.batch * sizeof(std::int64_t);
+  }
+  at += x.map * size_of(x.type);
+  for (const MapLayout::Part& part : x.parts)
+    std::memcpy(at + part.offset * size_of(x.type), body_->plan.state_tensor(source, part.name).data,
+                part.numbers * size_of(x.type));
+}
+
+void Maps::get(const std::byte* element, State state) const {
+  const MapLayout& x = body_->layout;
+  const std::byte* at = element;
+  for (const std::string& name : x.counts) {
+    std::memcpy(body_->plan.state_tensor(state, name).data, at, x.batch * sizeof(std::int64_t));
+    at += x.batch * sizeof(std::int64_t);
+  }
+  at += x.map * size_of(x.type);
+  for (const MapLayout::Part& part : x.parts)
+    std::memcpy(body_->plan.state_tensor(state, part.name).data, at + part.offset * size_of(x.type),
+                part.numbers * size_of(x.type));
+}
+
+}  // namespace ttr::mpi

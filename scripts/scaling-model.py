@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""The cost model of docs/scaling.md: fits it to runs of `ttr bench mpi --json` and predicts larger machines.
+
+    for n in 1 2 3 4; do mpirun --oversubscribe -n $n build/ttr bench mpi --heads 8 --time 131072 --json > ranks$n.json; done
+    scripts/scaling-model.py ranks1.json ranks2.json ranks3.json ranks4.json
+
+Of a forward of T tokens on P ranks, with w = T / (P R) for a piece at R tokens per second (measured on one rank):
+
+    relay   s b w (G + P - 1) / G  +  (G + P - 2) (L + S / (G N))       S bytes of state in G groups
+    scan    b w (1 + m [P > 2])  +  ceil(log2 P) (L + E / N + C)  +  b w         E bytes of a map and a state
+
+L is the latency and N the bytes per second of the network; s, how much slower heads are that are taken out of their rows;
+m, what a map costs in forwards; b, how much slower a core is while the others of its machine work; C, the time of one
+composition of maps. Where there are more ranks than cores, a phase takes at least its work divided by the cores.
+"""
+import argparse
+import itertools
+import json
+import math
+import os
+
+
+def map_numbers(layer, K):
+    return K * K if layer == "gated-deltanet" else 1
+
+
+class Model:
+    def __init__(self, rate, shape, s, m, b, L, N, C, cores=None):
+        self.rate, self.shape, self.s, self.m, self.b, self.L, self.N, self.C, self.cores = rate, shape, s, m, b, L, N, C, cores
+
+    def phase(self, works):
+        """Seconds of ranks that do these at the same time."""
+        works = [w for w in works if w > 0]
+        if not works:
+            return 0.0
+        if self.cores is None or len(works) <= self.cores:
+            return max(works) * (self.b if len(works) > 1 else 1)
+        return self.b * max(max(works), sum(works) / self.cores)
+
+    def bytes(self, layer, way):
+        H, K, V, B = self.shape
+        state = B * (8 + 4 * H * K * V)
+        return state if way == "relay" else state + 4 * B * H * map_numbers(layer, K)
+
+    def seconds(self, layer, way, T, P, G=1):
+        w = T / (P * self.rate[layer])
+        if P == 1:
+            return w
+        if way == "relay":
+            turn = self.L + self.bytes(layer, way) / G / self.N
+            full = self.s * w / G
+            # Turns in which 1, 2, .. ranks are busy, then fewer again.
+            busy = [min(i + 1, P, G, G + P - 1 - i) for i in range(G + P - 1)]
+            return sum(self.phase([full] * n) for n in busy) + (G + P - 2) * turn
+        first = [w] + [w * (1 + self.m[layer])] * (P - 2)
+        hops = math.ceil(math.log2(P))
+        return self.phase(first) + hops * (self.L + self.bytes(layer, way) / self.N + self.C[layer]) + self.phase([w] * (P - 1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    o = parser.parse_args()
+    runs = [json.load(open(name)) for name in o.files]
+    one = next(run for run in runs if run["ranks"] == 1)
+    rate = {}
+    for case in one["cases"]:
+        rate[case["layer"]] = max(rate.get(case["layer"], 0), case["time"] / case["seconds"])
+    others = [run for run in runs if run["ranks"] > 1]
+    L = min(run["latency"] for run in others)
+    N = max(run["bytes_per_second"] for run in others)
+    shape = (o.heads, o.dim, o.dim, 1)
+    # A composition of dense maps is 2 K K (K + V) operations a head, at ten billion of them per second.
+    C = {layer: 2 * o.dim ** 2 * 2 * o.dim * o.heads / 1e10 if layer == "gated-deltanet" else 0 for layer in rate}
+
+    def errors(s, b, dense, factors):
+        model = Model(rate, shape, s, {layer: dense if layer == "gated-deltanet" else factors for layer in rate}, b, L, N, C,
+                      o.cores)
+        for run in others:
+            for case in run["cases"]:
+                yield case, run["ranks"], model.seconds(case["layer"], case["way"], case["time"], run["ranks"],
+                                                        max(1, case["groups"]))
+
+    grid = itertools.product([1, 1.1, 1.2, 1.3, 1.5, 1.75], [1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2], [0.5, 0.75, 1, 1.25, 1.5, 2],
+                             [0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5])
+    best = min(grid, key=lambda x: sum(math.log(p / c["seconds"]) ** 2 for c, _, p in errors(*x)))
+    s, b, dense, factors = best
+    print(f"R = {', '.join(f'{layer} {r:.3g} tokens/s' for layer, r in rate.items())}; L = {L * 1e6:.2g} us, "
+          f"N = {N / 1e9:.2g} GB/s; s = {s}, b = {b}, m = {dense} (dense), {factors} (factors)\n")
+    print("| layer | way | ranks | measured ms | model ms | model / measured |\n|---|---|---|---|---|---|")
+    for case, ranks, predicted in errors(*best):
+        print(f"| {case['layer']} | {case['way']} | {ranks} | {1e3 * case['seconds']:.0f} | {1e3 * predicted:.0f} | "
+              f"{predicted / case['seconds']:.2f} |")
+    m = {layer: dense if layer == "gated-deltanet" else factors for layer in rate}
+    # A node: one rank with all cores of a machine like this one is left out; ranks are processes of one thread.
+    for gigabits in (25, 200):
+        print(f"\n{gigabits} Gbit/s, latency 2 us, one rank a node, B = 1, H = {o.heads}, K = V = {o.dim}; seconds (share of P "
+              "times one rank)\n")
+        print("| tokens | layer | " + " | ".join(f"P = {P}" for P in (8, 64, 512, 4096)) + " | bytes per rank: ttr, all-gather of k and v |")
+        print("|---|---|" + "---|" * 4 + "---|")
+        model = Model(rate, shape, s, m, 1, 2e-6, gigabits / 8 * 1e9, C)
+        for T in (2 ** 20, 2 ** 30):
+            for layer in rate:
+                cells = []
+                for P in (8, 64, 512, 4096):
+                    ways = [(model.seconds(layer, "relay", T, P, G), "relay") for G in (1, 2, 4, o.heads)] + [
+                        (model.seconds(layer, "scan", T, P), "scan")]
+                    t, way = min(ways)
+                    cells.append(f"{t:.3g} {way} ({model.seconds(layer, way, T, 1) / P / t:.0%})")
+                gathered = 4 * T * o.heads * 2 * o.dim
+                cells.append(f"{model.bytes(layer, 'scan') * 12 / 1e6:.3g} MB, {gathered / 1e6:.3g} MB")
+                print(f"| {'1M' if T < 2 ** 29 else '1G'} | {layer} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+// ttr::mpi on as many ranks as mpirun has started, against one process: every layer and variant of the table, every way
+// that it has, forwards and backwards, with pieces of different lengths and ranks without tokens, batches and packed
+// sequences that cross ranks, states before and after. Every rank makes the whole problem and compares its own piece.
+//
+//   mpirun --oversubscribe --allow-run-as-root -n 3 build/tests/ttr_mpi_ranks [--gtest_filter=...]
+#include <gtest/gtest.h>
+
+#include "layer_harness.h"
+#include "ttr/mpi.h"
+
+namespace ttr_layer_test {
+namespace {
+
+int rank_of_world() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+int ranks_of_world() {
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks;
+}
+
+// Uneven pieces of `time` tokens; with three or more ranks some have none.
+std::vector<std::int64_t> cuts_of(std::int64_t time, int ranks, int pattern) {
+  const int weights[2][7] = {{3, 1, 0, 4, 2, 1, 3}, {0, 5, 2, 0, 3, 1, 0}};
+  std::vector<std::int64_t> cuts = {0};
+  int total = 0, sum = 0;
+  for (int r = 0; r < ranks; ++r) total += weights[pattern][r % 7];
+  total = std::max(total, 1);
+  for (int r = 0; r < ranks; ++r) {
+    sum += weights[pattern][r % 7];
+    cuts.push_back(time * sum / total);
+  }
+  return cuts;
+}
+
+// A window on the tokens of this rank, or all of a tensor that has no time.
+Tensor piece_of(Tensor t, const std::string& shape, std::int64_t begin, std::int64_t end, std::int64_t pairs) {
+  const std::size_t axis = Axes(shape).find_any("TP");
+  if (axis == Axes::npos) return t;
+  const std::int64_t unit = Axes(shape)[axis] == 'P' ? pairs : 1;
+  t.data =
+      static_cast<std::byte*>(t.data) + begin * unit * t.stride[axis] * static_cast<std::ptrdiff_t>(size_of(t.type));
+  t.extent[axis] = (end - begin) * unit;
+  return t;
+}
+
+NamedNumbers numbers_of(const Tensor& whole, const std::string& shape, std::int64_t begin, std::int64_t end,
+                        std::int64_t pairs, const std::string& name) {
+  // Copies what belongs to the piece, in order.
+  const Tensor t = piece_of(whole, shape, begin, end, pairs);
+  NamedNumbers result;
+  Numbers& out = result[name];
+  std::array<std::ptrdiff_t, max_rank> at{};
+  for (int d = 0; d < t.rank; ++d)
+    if (t.extent[static_cast<std::size_t>(d)] == 0) return result;
+  for (;;) {
+    std::ptrdiff_t offset = 0;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(t.rank); ++d) offset += at[d] * t.stride[d];
+    out.push_back(number_at(t, static_cast<std::size_t>(offset)));
+    int d = t.rank;
+    while (d > 0 && ++at[static_cast<std::size_t>(d - 1)] == t.extent[static_cast<std::size_t>(d - 1)])
+      at[static_cast<std::size_t>(--d)] = 0;
+    if (d == 0) return result;
+  }
+}
+
+// The call of `p` on all ranks; what this rank has of it.
+Result split_run(const Problem& p, const std::vector<std::int64_t>& cuts, const mpi::Settings& settings) {
+  const int rank = rank_of_world(), last = ranks_of_world() - 1;
+  const std::int64_t begin = cuts[static_cast<std::size_t>(rank)], end = cuts[static_cast<std::size_t>(rank) + 1];
+  const Type type = p.plan.options().type;
+  std::map<std::string, Held> read, written;
+  Inputs in, d_out;
+  Outputs out, d_in;
+  const auto pairs = static_cast<std::int64_t>(p.plan.extents("P", 1)[0]);
+  for (const InputInfo& info : p.plan.inputs()) {
+    const Extents e = p.extents(info.shape);
+    const auto cut = [&](Held& held) { return piece_of(held.tensor(), info.shape, begin, end, pairs); };
+    in[info.name] =
+        cut(read.emplace(info.name, Held(type, e, info.shape, Layout::dense, p.inputs.at(info.name))).first->second);
+    if (info.differentiable)
+      d_in[info.name] =
+          cut(written.emplace("d " + info.name, Held(type, e, info.shape, Layout::dense)).first->second);
+  }
+  in.cu_seqlens = p.cu;
+  for (const InputInfo& info : p.plan.outputs()) {
+    const Extents e = p.extents(info.shape);
+    const auto cut = [&](Held& held) { return piece_of(held.tensor(), info.shape, begin, end, pairs); };
+    if (info.differentiable)
+      d_out[info.name] =
+          cut(read.emplace("d " + info.name, Held(type, e, info.shape, Layout::dense, p.d_outputs.at(info.name)))
+                  .first->second);
+    out[info.name] = cut(written.emplace(info.name, Held(type, e, info.shape, Layout::dense)).first->second);
+  }
+  Result r;
+  mpi::Split split(p.plan, MPI_COMM_WORLD, settings);
+  StateMemory state = p.initial, start(p.initial.size()), d_final = p.d_final, d_initial(p.initial.size());
+  if (rank > 0) {  // what the others give is not read
+    std::memset(state.data(), 0xff, state.size() * sizeof(double));
+    EXPECT_EQ(p.plan.reset(state_of(state)), Status::ok);
+  }
+  split.forward(in, state_of(state), out, state_of(start));
+  const bool final_too = rank == last && settings.way != mpi::Way::ring;
+  split.backward(in, state_of(start), d_out, final_too ? ConstState(state_of(d_final)) : ConstState(), d_in,
+                 state_of(d_initial));
+  for (const InputInfo& info : p.plan.outputs())
+    r.outputs.merge(numbers_of(written.at(info.name).tensor(), info.shape, begin, end, pairs, info.name));
+  for (const InputInfo& info : p.plan.inputs())
+    if (info.differentiable)
+      r.d_inputs.merge(numbers_of(written.at("d " + info.name).tensor(), info.shape, begin, end, pairs, info.name));
+  if (rank == last && settings.way != mpi::Way::ring) r.state = parts_of(p.plan, state);
+  if (rank == 0) r.d_state = parts_of(p.plan, d_initial);
+  if (settings.way == mpi::Way::ring)  // the pairs of the piece, and before the first those of the initial state
+    for (int n = 0; n < p.plan.shape().batch; ++n) {
+      const std::int64_t from = p.cu.empty() ? 0 : p.cu[static_cast<std::size_t>(n)],
+                         to = p.cu.empty() ? p.time : p.cu[static_cast<std::size_t>(n) + 1];
+      const std::int64_t own = std::max<std::int64_t>(0, std::min(to, end) - std::max(from, begin));
+      StateMemory initial = p.initial;
+      EXPECT_EQ(p.plan.tokens_kept(state_of(state), n), own + (rank ? 0 : p.plan.tokens_kept(state_of(initial), n)));
+    }
+  return r;
+}
+
+// The piece of this rank of a result of one process.
+Result piece_of(const Problem& p, const Result& whole, const std::vector<std::int64_t>& cuts) {
+  const int rank = rank_of_world(), last = ranks_of_world() - 1;
+  const std::int64_t begin = cuts[static_cast<std::size_t>(rank)], end = cuts[static_cast<std::size_t>(rank) + 1];
+  const auto pairs = static_cast<std::int64_t>(p.plan.extents("P", 1)[0]);
+  Result r;
+  const auto take = [&](const NamedNumbers& from, const InputInfo& info, NamedNumbers& to) {
+    Held held(Type::f64, p.extents(info.shape), info.shape, Layout::dense, from.at(info.name));
+    to.merge(numbers_of(held.tensor(), info.shape, begin, end, pairs, info.name));
+  };
+  for (const InputInfo& info : p.plan.outputs()) take(whole.outputs, info, r.outputs);
+  for (const InputInfo& info : p.plan.inputs())
+    if (info.differentiable) take(whole.d_inputs, info, r.d_inputs);
+  if (rank == last) r.state = whole.state;
+  if (rank == 0) r.d_state = whole.d_state;
+  return r;
+}
+
+// As expect_near, with sizes of the whole: a piece of small numbers is not held to its own size.
+void expect_piece(const Problem& p, const Result& actual, const Result& whole, const std::vector<std::int64_t>& cuts,
+                  double tolerance, double gradient_tolerance, const std::string& what) {
+  const Result expected = piece_of(p, whole, cuts);
+  const auto largest = [](const Numbers& numbers) {
+    double most = 0;
+    for (const double x : numbers) most = std::max(most, std::abs(x));
+    return most;
+  };
+  const auto compare = [&](const NamedNumbers& a, const NamedNumbers& b, const NamedNumbers& all, double floor,
+                           double bound) {
+    for (const auto& [name, numbers] : b)
+      EXPECT_LE(cli::relative_error(a.at(name), numbers, std::max(floor, largest(all.at(name)))), bound)
+          << name << ", " << what << ", rank " << rank_of_world();
+  };
+  compare(actual.values(), expected.values(), whole.values(), 0, tolerance);
+  compare(actual.gradients(), expected.gradients(), whole.gradients(), gradient_floor(whole.gradients()),
+          gradient_tolerance);
+}
+
+// A head for itself in a batch, so that groups of heads are relayed; heads in groups where sequences are packed.
+Plan plan_for(const Subject& subject, bool packed, Type type) {
+  if (packed) return plan_of(subject, 3, type);
+  Options options;
+  options.type = type, options.chunk = 4;
+  return plan(subject.text, {2, 2, 2, K, subject.info->square ? K : V}, options);
+}
+
+class EveryLayerOnRanks : public ::testing::TestWithParam<Subject> {};
+
+TEST_P(EveryLayerOnRanks, IsOneProcess) {
+  const Subject& subject = GetParam();
+  const double magnified = subject.info->conditioning;
+  for (const bool packed : {false, true}) {
+    const Plan plan = plan_for(subject, packed, Type::f64);
+    const std::int64_t time = packed ? 15 : 12;
+    if (!has_steps(plan)) {
+      EXPECT_THROW(mpi::Split(plan, MPI_COMM_WORLD), Error);
+      continue;
+    }
+    Problem p = packed ? bare(plan, time, {0, 5, 6, time}, time + 2, 1) : bare(plan, time, {}, time + 2, 1);
+    // Two tokens went before.
+    advance(p, packed ? bare(plan, 6, {0, 2, 4, 6}, 1, 2) : bare(plan, 2, {}, 1, 2));
+    const Result whole = run(p, Form::best);
+    expect_ok(whole, Form::best);
+    const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), packed ? 1 : 0);
+    for (const mpi::Way way : mpi::Split::ways(plan)) {
+      if (way == mpi::Way::ring) continue;  // below
+      mpi::Settings settings;
+      settings.way = way, settings.patience = 60;
+      const std::string what = std::string(to_string(way)) + (packed ? ", packed" : "");
+      const Result pieces = split_run(p, cuts, settings);
+      expect_piece(p, pieces, whole, cuts, 10 * form_tolerance(Type::f64) * magnified,
+                   10 * form_gradient_tolerance(Type::f64) * magnified, what);
+      if (packed) continue;
+      const Result again = split_run(p, cuts, settings);
+      EXPECT_TRUE(same_bits(pieces.values(), again.values())) << what;
+      EXPECT_TRUE(same_bits(pieces.gradients(), again.gradients())) << what;
+    }
+  }
+}
+
+// The ring has no gradient of the final state.
+TEST(RingOfBlocks, IsOneProcess) {
+  for (const Type type : {Type::f64, Type::f32})
+    for (const bool packed : {false, true}) {
+      Options options;
+      options.type = type;
+      const Plan plan = ttr::plan("softmax-attention", {packed ? 3 : 2, 4, 2, K, V}, options);
+      const std::int64_t time = packed ? 35 : 32;
+      Problem p = packed ? bare(plan, time, {0, 5, 6, time}, time + 2, 1) : bare(plan, time, {}, time + 2, 1);
+      advance(p, packed ? bare(plan, 6, {0, 2, 4, 6}, 1, 2) : bare(plan, 2, {}, 1, 2));
+      EXPECT_EQ(plan.zero(state_of(p.d_final)), Status::ok);
+      Result whole = run(p, Form::best);
+      whole.state.clear();
+      const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), packed ? 1 : 0);
+      mpi::Settings settings;
+      settings.way = mpi::Way::ring, settings.patience = 60;
+      Result pieces = split_run(p, cuts, settings);
+      pieces.d_state.erase("kept"), whole.d_state.erase("kept");  // counts are no gradients
+      pieces.d_state.erase("tokens"), whole.d_state.erase("tokens");
+      expect_piece(p, pieces, whole, cuts, 10 * form_tolerance(type), 10 * form_gradient_tolerance(type),
+                   packed ? "ring, packed" : "ring");
+      Result again = split_run(p, cuts, settings);
+      again.d_state.erase("kept"), again.d_state.erase("tokens");
+      EXPECT_TRUE(same_bits(pieces.values(), again.values()));
+      EXPECT_TRUE(same_bits(pieces.gradients(), again.gradients()));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryLayerOnRanks, ::testing::ValuesIn(subjects(K)), [](const auto& test) {
+  std::string name = test.param.text;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name + "_" + std::to_string(test.index);
+});
+
+// The sentence of an Error, which every rank must have.
+template <class Call>
+std::string sentence_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A call of a small plan with room for a few tokens.
+struct Small {
+  Plan plan;
+  std::vector<float> numbers, o;
+  std::vector<std::byte> state;
+  Inputs in;
+  Outputs out;
+  Small(const std::string& layer, int tokens, const Shape& shape = {1, 2, 2, 4, 3})
+      : plan(ttr::plan(layer, shape)), numbers(4096, 0.1f), o(4096), state(1 << 16) {
+    for (const InputInfo& info : plan.inputs())
+      in[info.name] =
+          cli::dense_tensor<ConstTensor>(plan, static_cast<const float*>(numbers.data()), info.shape, tokens);
+    for (const InputInfo& info : plan.outputs())
+      out[info.name] = cli::dense_tensor<Tensor>(plan, o.data(), info.shape, tokens);
+    EXPECT_EQ(plan.reset(of_state()), Status::ok);
+  }
+  State of_state() { return {state.data(), state.size()}; }
+};
+
+void expect_words(const std::string& sentence, std::initializer_list<const char*> words) {
+  for (const char* word : words)
+    EXPECT_NE(sentence.find(word), std::string::npos) << word << " is not in: " << sentence;
+}
+
+TEST(RankChecks, PlansThatDiffer) {
+  const int last = ranks_of_world() - 1;
+  const Plan plan = ttr::plan(rank_of_world() == last ? "deltanet" : "gla", {1, 2, 2, 4, 3});
+  expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_WORLD); }),
+               {("rank " + std::to_string(last)).c_str(), "the plan differs from that of rank 0", "deltanet", "gla"});
+}
+
+TEST(RankChecks, CallsThatDiffer) {
+  Small call("gla", 3);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.patience = 20});
+  const std::int64_t other[] = {0, rank_of_world() == 0 ? 3 : 4};
+  call.in.cu_seqlens = other;
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }), {"cu_seqlens", "differs"});
+}
+
+TEST(RankChecks, MoreRanksThanTokens) {
+  Small call("gla", rank_of_world() == 0 ? 1 : 0);
+  mpi::Split split(call.plan, MPI_COMM_WORLD);
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }),
+               {"ranks and 1 tokens in all; take no more ranks than tokens"});
+}
+
+TEST(RankChecks, AStateThatIsTooSmall) {
+  Small call("softmax-attention", 200);
+  const int last = ranks_of_world() - 1;
+  mpi::Split split(call.plan, MPI_COMM_WORLD);
+  const std::size_t bytes = split.state_bytes(200);
+  call.state.resize(rank_of_world() == last ? 512 : bytes);
+  EXPECT_EQ(call.plan.reset(call.of_state()), Status::ok);
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }),
+               {("rank " + std::to_string(last)).c_str(), "the state has 512 bytes; it needs"});
+}
+
+TEST(RankChecks, WaysAndFormsThatAreNotThere) {
+  const Plan mlp = ttr::plan("ttt-mlp", {1, 1, 1, 4, 4});
+  expect_words(sentence_of([&] { mpi::Split(mlp, MPI_COMM_WORLD, {.way = mpi::Way::scan}); }),
+               {"ttt-mlp cannot be split by the way 'scan'", "relay"});
+  const Plan whole = ttr::plan("softmax-attention", {1, 1, 1, 4, 4}, {.causal = false});
+  expect_words(sentence_of([&] { mpi::Split(whole, MPI_COMM_WORLD); }), {"without causality"});
+}
+
+TEST(RankChecks, CommunicatorsThatAreGone) {
+  const Plan plan = ttr::plan("gla", {1, 2, 2, 4, 3});
+  expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_NULL); }), {"MPI_COMM_NULL"});
+  MPI_Comm own = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &own);
+  MPI_Comm_free(&own);  // a copy of the handle would lead MPI itself astray
+  expect_words(sentence_of([&] { mpi::Split(plan, own); }), {"MPI_COMM_NULL", "freed"});
+}
+
+TEST(RankChecks, ThreadsWithoutSupport) {
+  int level = 0;
+  MPI_Query_thread(&level);
+  if (level > MPI_THREAD_SINGLE) GTEST_SKIP() << "run with --single";
+  const Plan plan = ttr::plan("gla", {1, 2, 2, 4, 3}, {.threads = 2});
+  expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_WORLD); }), {"MPI_THREAD_SINGLE", "MPI_Init_thread"});
+}
+
+// What is known of the table of maps: a family that loses its row fails here.
+TEST(RankWays, LayersWithMaps) {
+  for (const char* name :
+       {"linear-attention", "based", "retnet", "mamba-2", "gla", "rwkv-6", "mamba-1", "hgrn", "rg-lru", "deltanet",
+        "gated-deltanet", "kda", "rwkv-7", "momentum-deltanet", "deltaproduct", "mesanet", "rebased", "longhorn"}) {
+    const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 6}));
+    EXPECT_NE(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << name;
+  }
+  for (const char* name : {"ttt-mlp", "rls", "softmax-attention", "gated-slot-attention", "lru"}) {
+    const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 8}));
+    EXPECT_EQ(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << name;
+  }
+}
+
+// A rank that does not come: the others say for what they have waited, and nobody hangs.
+TEST(RankPatience, WhoDoesNotComeIsWaitedForOnlySoLong) {
+  Small call("gla", 2);
+  mpi::Split split(call.plan, MPI_COMM_WORLD);
+  split.set_patience(0.2);
+  const std::string sentence =
+      rank_of_world() == 0 ? "" : sentence_of([&] { split.forward(call.in, call.of_state(), call.out); });
+  MPI_Barrier(MPI_COMM_WORLD);
+  const std::string late =
+      rank_of_world() > 0 ? "" : sentence_of([&] { split.forward(call.in, call.of_state(), call.out); });
+  expect_words(rank_of_world() == 0 ? late : sentence, {"has waited 0", "seconds for"});
+}
+
+}  // namespace
+}  // namespace ttr_layer_test
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  const bool single = argc > 1 && std::string_view(argv[1]) == "--single";  // an MPI without threads
+  MPI_Init_thread(&argc, &argv, single ? MPI_THREAD_SINGLE : MPI_THREAD_FUNNELED, &provided);
+  ::testing::InitGoogleTest(&argc, argv);
+  if (ttr_layer_test::rank_of_world() > 0) ::testing::GTEST_FLAG(brief) = true;
+  const int result = RUN_ALL_TESTS();
+  MPI_Finalize();
+  return result;
+}
