@@ -49,7 +49,7 @@ std::string with_length(const std::string& task, int time) {
 
 struct Row {
   int time = 0;
-  Score score;
+  ModelScore score;
 };
 
 class Eval {
@@ -115,7 +115,7 @@ class Eval {
                   "data");
   }
 
-  Score score(int time, Progress& bar) {
+  ModelScore score(int time, Progress& bar) {
     const auto advance = [&](std::int64_t done, std::int64_t all) {
       bar.update(static_cast<double>(done), static_cast<double>(all), fmt::format("length {}", time));
       return interrupted() == 0;

@@ -23,8 +23,8 @@ void fill(model::Examples& examples, int batch) {
 
 }  // namespace
 
-double Score::bits() const { return loss / std::log(2.0); }
-void Score::write(Json& to, double chance) const {
+double ModelScore::bits() const { return loss / std::log(2.0); }
+void ModelScore::write(Json& to, double chance) const {
   to.set("accuracy", accuracy).set("scaled_accuracy", scaled(chance)).set("sequence_accuracy", sequence_accuracy);
   to.set("example_accuracy", example_accuracy).set("class_accuracy", class_accuracy);
 }
@@ -32,7 +32,7 @@ void Score::write(Json& to, double chance) const {
 Judge::Judge(const model::Model<float>& model, int batch, int time, int threads)
     : batch_(batch), session_(model, batch, time, threads) {}
 
-void Judge::add(model::Examples& examples, int real, Score& score) {
+void Judge::add(model::Examples& examples, int real, ModelScore& score) {
   fill(examples, batch_);
   const model::Measure m = session_.forward(examples.batch());
   score.loss += m.loss * static_cast<double>(m.counted);
@@ -41,16 +41,16 @@ void Judge::add(model::Examples& examples, int real, Score& score) {
   if (!examples.labels.empty()) right_.add(examples, session_.predicted());  // what fills a batch has no label
 }
 
-void Judge::finish(Score& score) const {
+void Judge::finish(ModelScore& score) const {
   score.loss /= static_cast<double>(std::max<std::int64_t>(1, score.counted));
   score.accuracy = right_.tokens(), score.sequence_accuracy = right_.sequences();
   score.example_accuracy = right_.examples(), score.class_accuracy = right_.classes();
 }
 
-Score Judge::of(const model::Task& task, std::int64_t sequences, std::uint64_t seed, const Advance& advance) {
+ModelScore Judge::of(const model::Task& task, std::int64_t sequences, std::uint64_t seed, const Advance& advance) {
   model::Random random(seed, "test");
   model::Examples examples;
-  Score score;
+  ModelScore score;
   right_ = {};
   for (std::int64_t done = 0; done < sequences; done += batch_) {
     const int real = static_cast<int>(std::min<std::int64_t>(batch_, sequences - done));
@@ -62,11 +62,11 @@ Score Judge::of(const model::Task& task, std::int64_t sequences, std::uint64_t s
   return score;
 }
 
-Score Judge::of_text(std::span<const unsigned char> text, int time, std::int64_t most, const Advance& advance) {
+ModelScore Judge::of_text(std::span<const unsigned char> text, int time, std::int64_t most, const Advance& advance) {
   const auto length = static_cast<std::size_t>(time);
   std::int64_t windows = text.empty() ? 0 : static_cast<std::int64_t>((text.size() - 1) / length);
   if (most > 0) windows = std::min(windows, most);
-  Score score;
+  ModelScore score;
   right_ = {};
   for (std::int64_t done = 0; done < windows; done += batch_) {
     model::Examples examples;

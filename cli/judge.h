@@ -10,7 +10,7 @@
 
 namespace ttr::cli {
 
-struct Score {
+struct ModelScore {
   double loss = 0;               // mean over what counts; natural logarithm, or squared
   double accuracy = 0;           // share of counted positions that are right; cross-entropy alone, as the next
   double sequence_accuracy = 0;  // share of sequences without a mistake
@@ -32,14 +32,14 @@ class Judge {
   /// For up to `time` tokens. The model must outlive it.
   Judge(const model::Model<float>&, int batch, int time, int threads);
   /// `sequences` of the task's test data; the same seed draws the same, whatever the batch.
-  Score of(const model::Task&, std::int64_t sequences, std::uint64_t seed, const Advance& = {});
+  ModelScore of(const model::Task&, std::int64_t sequences, std::uint64_t seed, const Advance& = {});
   /// All of a text in windows of `time` bytes one after another, each from a fresh state; `most` windows, 0: all. What is
   /// left at the end is no window.
-  Score of_text(std::span<const unsigned char>, int time, std::int64_t most, const Advance& = {});
+  ModelScore of_text(std::span<const unsigned char>, int time, std::int64_t most, const Advance& = {});
 
  private:
-  void add(model::Examples&, int real, Score&);
-  void finish(Score&) const;
+  void add(model::Examples&, int real, ModelScore&);
+  void finish(ModelScore&) const;
 
   int batch_;
   model::Session<float> session_;

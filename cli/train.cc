@@ -287,7 +287,7 @@ class Run {
     row.train_loss = record_.since_test.take();
     if (judge_) row.score = judge_->of(*task_, o.judged, static_cast<std::uint64_t>(o.seed));
     row.seconds = record_.seconds, row.tokens = record_.tokens;
-    std::vector<Score> scores(static_cast<std::size_t>(ranks_.count()));
+    std::vector<ModelScore> scores(static_cast<std::size_t>(ranks_.count()));
     ranks_.gather(&row.score, sizeof row.score, scores.data());
     row.score = scores.front();
     record_.rows.push_back(row);

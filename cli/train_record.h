@@ -17,7 +17,7 @@ namespace ttr::cli {
 struct TrainRow {
   std::int64_t step = 0;
   double rate = 0, train_loss = 0;  // the loss: mean over the steps since the test before
-  Score score;
+  ModelScore score;
   double seconds = 0, tokens = 0;  // since the run began
 };
 

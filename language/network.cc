@@ -46,7 +46,7 @@ struct Network<T>::Body {
       cosine.resize(std::max(cosine.size(), turning[i].size()));
     }
     sine.resize(cosine.size());
-    for (const Step& step : steps) most = std::max(most, step.nodes.size());
+    for (const ScheduledStep& step : steps) most = std::max(most, step.nodes.size());
     list.reserve(most);
   }
 
@@ -106,7 +106,7 @@ struct Network<T>::Body {
     });
   }
 
-  void linear(const Step& step, Size rows, Mode mode) {
+  void linear(const ScheduledStep& step, Size rows, Mode mode) {
     list.clear();
     for (const std::size_t i : step.nodes) {
       const Node& node = graph.nodes[i];
@@ -235,9 +235,10 @@ struct Network<T>::Body {
   void run(std::span<const std::int32_t> tokens, std::span<const Rows> parts, Mode mode) {
     const Team::Awake awake(team);
     const Size rows = static_cast<Size>(tokens.size());
-    for (const Step& step : steps)
-      if (step.kind == Step::Kind::products) linear(step, rows, mode);
-      else if (step.kind == Step::Kind::mixers) mixers.run(step.nodes, memory_of, parts, mode == Mode::tokens);
+    for (const ScheduledStep& step : steps)
+      if (step.kind == ScheduledStep::Kind::products) linear(step, rows, mode);
+      else if (step.kind == ScheduledStep::Kind::mixers)
+        mixers.run(step.nodes, memory_of, parts, mode == Mode::tokens);
       else node(step.nodes[0], rows, tokens, parts);
   }
 
@@ -246,7 +247,7 @@ struct Network<T>::Body {
   Size rewind;
   std::int64_t capacity;
   Team team;
-  std::vector<Step> steps;
+  std::vector<ScheduledStep> steps;
   Values<T> values;
   MatrixProducts<T> products;
   Mixers<T> mixers;

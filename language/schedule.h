@@ -8,12 +8,12 @@
 
 namespace ttr::model {
 
-struct Step {
+struct ScheduledStep {
   enum class Kind { one, products, mixers } kind = Kind::one;
   std::vector<std::size_t> nodes;
 };
 
 /// Every node once, after those it reads.
-std::vector<Step> schedule(const Graph&);
+std::vector<ScheduledStep> schedule(const Graph&);
 
 }  // namespace ttr::model

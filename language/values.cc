@@ -5,7 +5,7 @@
 namespace ttr::model {
 
 template <class T>
-Values<T>::Values(const Graph& graph, std::span<const Step> steps, Size piece) : graph_(graph) {
+Values<T>::Values(const Graph& graph, std::span<const ScheduledStep> steps, Size piece) : graph_(graph) {
   place(steps, piece);
   for (const Node& node : graph.nodes) {
     std::vector<const T*> list;
@@ -24,7 +24,7 @@ const T* Values<T>::kept(const Numbers& numbers) {
 }
 
 template <class T>
-void Values<T>::place(std::span<const Step> steps, Size piece) {
+void Values<T>::place(std::span<const ScheduledStep> steps, Size piece) {
   const std::size_t count = graph_.nodes.size();
   std::vector<std::size_t> last(count, 0);  // the step that reads it last
   for (std::size_t s = 0; s < steps.size(); ++s)

@@ -16,7 +16,7 @@ template <class T>
 class Values {
  public:
   /// The graph must outlive it.
-  Values(const Graph&, std::span<const Step>, Size piece);
+  Values(const Graph&, std::span<const ScheduledStep>, Size piece);
 
   T* at(const Value& v, Size row) const {
     return places_[static_cast<std::size_t>(v.node)][static_cast<std::size_t>(v.result)] + row * stride(v) + v.offset;
@@ -34,7 +34,7 @@ class Values {
 
  private:
   const T* kept(const Numbers&);
-  void place(std::span<const Step>, Size piece);
+  void place(std::span<const ScheduledStep>, Size piece);
 
   const Graph& graph_;
   std::vector<Buffer<T>> buffers_;

@@ -25,12 +25,12 @@ class Language : public Task {
   }
 
  private:
-  virtual Sequence one(Random&, int n) const = 0;
+  virtual LabelledTokens one(Random&, int n) const = 0;
   virtual int pad() const = 0;
   void make(Random& random, int sequences, bool test, std::int64_t, Examples& out) const override {
     const int low = test ? longest : 3, high = test ? test_longest : longest;
-    std::vector<Sequence> all(static_cast<std::size_t>(sequences));
-    for (Sequence& sequence : all)
+    std::vector<LabelledTokens> all(static_cast<std::size_t>(sequences));
+    for (LabelledTokens& sequence : all)
       sequence = one(random, odd ? low + 2 * between(random, 0, (high - low) / 2) : between(random, low, high));
     put_together(out, all, pad());
   }
@@ -42,8 +42,8 @@ class Parity : public Language {
 
  private:
   int pad() const override { return 0; }
-  Sequence one(Random& random, int n) const override {
-    Sequence sequence;
+  LabelledTokens one(Random& random, int n) const override {
+    LabelledTokens sequence;
     std::int32_t answer = 1;
     for (int t = 0; t < n - 1; ++t) {
       const int symbol = between(random, 1, 2);
@@ -66,8 +66,8 @@ class Arithmetic : public Language {
 
  private:
   int pad() const override { return brackets ? 11 : 0; }
-  Sequence one(Random& random, int n) const override {
-    Sequence sequence;
+  LabelledTokens one(Random& random, int n) const override {
+    LabelledTokens sequence;
     const int answer =
         brackets ? expression(random, std::max(n, 5) - 3, sequence.tokens) : plain(random, n - 2, sequence.tokens);
     sequence.tokens.push_back(brackets ? 10 : 4);

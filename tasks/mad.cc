@@ -27,8 +27,8 @@ namespace {
 using Tuple = std::vector<std::int32_t>;
 
 // Inputs without their last token; labels are the tokens that follow, or with `test` those of `answers`.
-Sequence shifted(const Sequence& whole, bool test) {
-  Sequence sequence;
+LabelledTokens shifted(const LabelledTokens& whole, bool test) {
+  LabelledTokens sequence;
   for (std::size_t t = 0; t + 1 < whole.tokens.size(); ++t)
     sequence.add(whole.tokens[t], test ? whole.labels[t + 1] : whole.tokens[t + 1]);
   return sequence;
@@ -39,10 +39,10 @@ class MadTask : public Task {
   MadTask() { metric = "classes"; }
 
  private:
-  virtual Sequence one(Random&, bool test) const = 0;
+  virtual LabelledTokens one(Random&, bool test) const = 0;
   void make(Random& random, int sequences, bool test, std::int64_t, Examples& out) const override {
-    std::vector<Sequence> all(static_cast<std::size_t>(sequences));
-    for (Sequence& sequence : all) sequence = one(random, test);
+    std::vector<LabelledTokens> all(static_cast<std::size_t>(sequences));
+    for (LabelledTokens& sequence : all) sequence = one(random, test);
     put_together(out, all, 0);
   }
 };
@@ -57,12 +57,12 @@ class MadRecall : public MadTask {
   }
 
  private:
-  Sequence one(Random& random, bool test) const override {
+  LabelledTokens one(Random& random, bool test) const override {
     const int plain = vocabulary - noise_ids, pairs = length / 2;
     const int never_noise = between(random, 0, pairs - 1);
     std::map<int, int> values;
     std::vector<int> order;  // keys as they are first seen
-    Sequence whole;
+    LabelledTokens whole;
     for (int i = 0; i < pairs - 1; ++i) {
       // never_noise may be the pair that is asked for; then the last one before it must not be noise if all others are.
       const bool last_chance = i == pairs - 2 && order.empty();
@@ -92,7 +92,7 @@ class MadFuzzyRecall : public MadTask {
   }
 
  private:
-  Sequence one(Random& random, bool test) const override {
+  LabelledTokens one(Random& random, bool test) const override {
     const int plain = vocabulary - 1, half = plain / 2;
     const auto key = [&] { return distinct(random, 0, half, test ? motif : between(random, 1, motif)); };
     const auto value = [&] { return distinct(random, half, plain, between(random, 1, motif)); };
@@ -101,7 +101,7 @@ class MadFuzzyRecall : public MadTask {
     std::set<Tuple> seen;
     const int size = static_cast<int>(asked.size() + values[asked].size());
     const int place = between(random, 0, time - 2 * size - 1);
-    Sequence whole;
+    LabelledTokens whole;
     const auto add = [&](const Tuple& k) {
       const Tuple& v = values[k];
       for (const std::int32_t token : k) whole.add(token);
@@ -119,7 +119,7 @@ class MadFuzzyRecall : public MadTask {
       add(k);
     }
     add(asked);
-    Sequence padded;
+    LabelledTokens padded;
     for (int i = static_cast<int>(whole.tokens.size()); i < time + 1; ++i) padded.add(plain);
     padded.tokens.insert(padded.tokens.end(), whole.tokens.begin(), whole.tokens.end());
     padded.labels.insert(padded.labels.end(), whole.labels.begin(), whole.labels.end());
@@ -135,11 +135,11 @@ class MadCopy : public MadTask {
   }
 
  private:
-  Sequence one(Random& random, bool) const override {
+  LabelledTokens one(Random& random, bool) const override {
     const int blank = vocabulary - 2, blanks = time - 2 * symbols - 1;
     std::vector<int> before(static_cast<std::size_t>(symbols));  // blanks before every symbol
     for (int i = 0; i < blanks; ++i) ++before[random.below(before.size())];
-    Sequence sequence;
+    LabelledTokens sequence;
     Tuple copied;
     for (const int count : before) {
       for (int i = 0; i < count; ++i) sequence.add(blank);
@@ -160,8 +160,8 @@ class MadCompression : public MadTask {
   }
 
  private:
-  Sequence one(Random& random, bool) const override {
-    Sequence sequence;
+  LabelledTokens one(Random& random, bool) const override {
+    LabelledTokens sequence;
     for (int t = 0; t < time; ++t) {
       const int token = t + 1 < time ? between(random, 0, vocabulary - 2) : vocabulary - 1;
       sequence.add(token, token);
@@ -179,8 +179,8 @@ class MadMemorisation : public MadTask {
   }
 
  private:
-  Sequence one(Random& random, bool) const override {
-    Sequence sequence;
+  LabelledTokens one(Random& random, bool) const override {
+    LabelledTokens sequence;
     for (int t = 0; t + 1 < time; t += 2) {
       const std::uint64_t key = random.below(map.size());
       sequence.add(static_cast<std::int32_t>(key));

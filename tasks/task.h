@@ -46,11 +46,11 @@ std::unique_ptr<Task> repeated(std::unique_ptr<Task> task, int examples);
 /// Room for tokens of `value`, without labels.
 void begin(Examples&, int sequences, int time, std::int32_t value);
 /// Sequences of tokens and labels (-100: none), each of its own length, then as long as the longest.
-struct Sequence {
+struct LabelledTokens {
   std::vector<std::int32_t> tokens, labels;
   void add(std::int32_t token, std::int32_t label = -100) { tokens.push_back(token), labels.push_back(label); }
 };
-void put_together(Examples&, const std::vector<Sequence>&, std::int32_t pad);
+void put_together(Examples&, const std::vector<LabelledTokens>&, std::int32_t pad);
 
 /// A whole number of low .. high, each equally likely.
 inline int between(Random& random, int low, int high) {

@@ -104,9 +104,9 @@ void begin(Examples& examples, int sequences, int time, std::int32_t value) {
   examples.labels.assign(size, -100);
 }
 
-void put_together(Examples& out, const std::vector<Sequence>& sequences, std::int32_t pad) {
+void put_together(Examples& out, const std::vector<LabelledTokens>& sequences, std::int32_t pad) {
   std::size_t most = 0;
-  for (const Sequence& one : sequences) most = std::max(most, one.tokens.size());
+  for (const LabelledTokens& one : sequences) most = std::max(most, one.tokens.size());
   begin(out, static_cast<int>(sequences.size()), static_cast<int>(most), pad);
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const auto at = static_cast<std::ptrdiff_t>(i * most);

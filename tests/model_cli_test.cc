@@ -100,15 +100,15 @@ TEST(ModelCli, ScoresDoNotDependOnTheBatch) {
   task->apply(config);
   const model::Model<float> net(config, 1);
   Judge all(net, 10, task->test_time, 1), some(net, 4, task->test_time, 1);
-  const Score a = all.of(*task, 10, 5), b = some.of(*task, 10, 5);
+  const ModelScore a = all.of(*task, 10, 5), b = some.of(*task, 10, 5);
   EXPECT_EQ(a.counted, b.counted);
   EXPECT_EQ(a.sequences, 10);
   EXPECT_EQ(b.sequences, 10);
   EXPECT_EQ(a.accuracy, b.accuracy);
   EXPECT_EQ(a.sequence_accuracy, b.sequence_accuracy);
   EXPECT_NEAR(a.loss, b.loss, 1e-6);
-  EXPECT_NEAR(Score{.accuracy = 0.75}.scaled(0.5), 0.5, 1e-15);
-  EXPECT_NEAR(Score{.loss = std::log(2.0)}.bits(), 1, 1e-15);
+  EXPECT_NEAR(ModelScore{.accuracy = 0.75}.scaled(0.5), 0.5, 1e-15);
+  EXPECT_NEAR(ModelScore{.loss = std::log(2.0)}.bits(), 1, 1e-15);
 
   const auto numbers = model::make_task("linear-regression(dim=2, points=3)");
   model::Config rows;
@@ -116,7 +116,7 @@ TEST(ModelCli, ScoresDoNotDependOnTheBatch) {
   numbers->apply(rows);
   const model::Model<float> reader(rows, 1);
   Judge five(reader, 5, numbers->test_time, 1), two(reader, 2, numbers->test_time, 1);
-  const Score c = five.of(*numbers, 5, 5), d = two.of(*numbers, 5, 5);
+  const ModelScore c = five.of(*numbers, 5, 5), d = two.of(*numbers, 5, 5);
   EXPECT_EQ(c.counted, d.counted);
   EXPECT_NEAR(c.loss, d.loss, 1e-6);
 }

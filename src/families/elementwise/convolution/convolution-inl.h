@@ -103,28 +103,28 @@ HWY_INLINE void PrefetchAhead(const T* p) {
 
 // Where the inputs of token t lie: in x, in the cache, or nowhere (zeros).
 template <class T>
-struct Place {
+struct TokenPlace {
   T* data = nullptr;
   Size stride = 1;
 };
 template <class T>
-HWY_INLINE Place<const T> Source(const ConvolutionTask<T>& c, Size t) {
+HWY_INLINE TokenPlace<const T> Source(const ConvolutionTask<T>& c, Size t) {
   if (t >= 0) return {c.x + t * c.x_row, c.x_stride};
   return {c.cache ? c.cache + (c.W - 1 + t) * c.D : nullptr, 1};
 }
 template <class T>
-HWY_INLINE Place<T> Target(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g, Size t) {
+HWY_INLINE TokenPlace<T> Target(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g, Size t) {
   if (t >= 0) return {g.d_x ? g.d_x + t * g.x_row : nullptr, g.x_stride};
   return {g.d_cache ? g.d_cache + (c.W - 1 + t) * c.D : nullptr, 1};
 }
 template <bool kPart, class T>
-HWY_INLINE Vec<T> LoadPlace(const Place<const T>& p, Size j, Size lanes) {
+HWY_INLINE Vec<T> LoadPlace(const TokenPlace<const T>& p, Size j, Size lanes) {
   if (!p.data) return hn::Zero(Tag<T>());
   if (p.stride == 1) return LoadMaybe<kPart>(p.data + j, lanes);
   return LoadLanes<false, kPart>(p.data + j * p.stride, p.stride, lanes);
 }
 template <bool kPart, class T>
-HWY_INLINE void AddPlace(Vec<T> v, const Place<T>& p, Size j, Size lanes) {
+HWY_INLINE void AddPlace(Vec<T> v, const TokenPlace<T>& p, Size j, Size lanes) {
   if (p.data) AddAnywhere<kPart>(v, p.data + j * p.stride, p.stride, lanes);
 }
 
@@ -193,7 +193,7 @@ HWY_INLINE void Push(Vec<T> (&x)[W]) {
 
 // Tokens [begin, end) of one vector of channels.
 template <int W, bool kStep, bool kPart, class T>
-HWY_INLINE void ForwardTile(const ConvolutionTask<T>& c, const Place<const T> (&past)[W], Size begin, Size end,
+HWY_INLINE void ForwardTile(const ConvolutionTask<T>& c, const TokenPlace<const T> (&past)[W], Size begin, Size end,
                             Size j, Size lanes, T* y, Size y_row, Size y_stride) {
   Vec<T> w[W], x[W];
   LoadTaps<W, kPart>(c, j, lanes, w);
@@ -216,7 +216,7 @@ template <int W, bool kStep, class T>
 HWY_NOINLINE void ForwardNarrow(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_stride) {
   for (Size begin = 0; begin < c.n; begin += kTile<kStep>) {
     const Size end = std::min(begin + kTile<kStep>, c.n);
-    Place<const T> past[W];
+    TokenPlace<const T> past[W];
     for (int i = 0; i + 1 < W; ++i) past[i] = Source(c, begin - W + 1 + i);
     ForVectors<T>(c.D, [&](Size j, Size lanes, auto p) HWY_ATTR {
       ForwardTile<W, kStep, decltype(p)::part>(c, past, begin, end, j, lanes, y, y_row, y_stride);
@@ -316,7 +316,7 @@ void ConvolutionForward(const ConvolutionTask<T>& c, T* y, Size y_row, Size y_st
 // later token of the tile reads it. x = null in `past` is zero, d = null is not wanted.
 template <int W, bool kStep, bool kPart, class T>
 HWY_INLINE void BackwardTile(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g,
-                             const Place<const T> (&past)[W], Size begin, Size end, Size j, Size lanes) {
+                             const TokenPlace<const T> (&past)[W], Size begin, Size end, Size j, Size lanes) {
   const Tag<T> d;
   Vec<T> w[W], x[W], open[W], d_w[W], d_b = hn::Zero(d);
   LoadTaps<W, kPart>(c, j, lanes, w);
@@ -352,7 +352,7 @@ template <int W, bool kStep, class T>
 HWY_NOINLINE void BackwardNarrow(const ConvolutionTask<T>& c, const ConvolutionGradients<T>& g) {
   for (Size begin = 0; begin < c.n; begin += kTile<kStep>) {
     const Size end = std::min(begin + kTile<kStep>, c.n);
-    Place<const T> past[W];
+    TokenPlace<const T> past[W];
     for (int i = 0; i + 1 < W; ++i) past[i] = Source(c, begin - W + 1 + i);
     ForVectors<T>(c.D, [&](Size j, Size lanes, auto p)
                            HWY_ATTR { BackwardTile<W, kStep, decltype(p)::part>(c, g, past, begin, end, j, lanes); });
@@ -474,7 +474,7 @@ HWY_NOINLINE void BackwardWide(const ConvolutionTask<T>& c, const ConvolutionGra
       Vec<T> d_b = hn::Zero(d);
       for (Size t = begin; t < end; ++t) {
         T* const at = slopes + (t - begin) * L;
-        Vec<T> slope = LoadPlace<part>(Place<const T>{g.d_y + t * g.y_row, g.y_stride}, j, lanes);
+        Vec<T> slope = LoadPlace<part>(TokenPlace<const T>{g.d_y + t * g.y_row, g.y_stride}, j, lanes);
         if (c.silu) slope = hn::Mul(slope, SiluSlope<T>(hn::Load(d, at)));
         hn::Store(slope, d, at);
         d_b = hn::Add(d_b, slope);
