@@ -122,8 +122,8 @@ class Measurement {
     }
     for (const int batch : o_.batches) {
       std::vector<model::Sequence<float>> sequences(static_cast<std::size_t>(batch), sequence);
-      std::vector<model::Sequence<float>*> slots;
-      for (auto& one : sequences) slots.push_back(&one);
+      std::vector<model::Sequence<float>*> slots(sequences.size());
+      std::transform(sequences.begin(), sequences.end(), slots.begin(), [](auto& one) { return &one; });
       std::vector<std::int32_t> tokens(slots.size());
       std::vector<double> seconds(static_cast<std::size_t>(o_.tokens));
       long before = 0;

@@ -93,12 +93,13 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
   if (both) f.collectives += P * (2 + sums), f.collective_bytes += P * (40 + constant);
   f.messages = f.bytes = 0;
   const double state = 4 * H * K * V, map = map_numbers(layer, K);  // of a sequence
-  if (way ==
-      mpi::Way::ring) {  // block j goes to P - 1 - j ranks; backwards twice, and its gradients come back from them
+  if (way == mpi::Way::ring) {
+    // Block j goes to P - 1 - j ranks; backwards twice, and its gradients come back from them.
     const double rounds = both ? 4 : 1;
     if (!both) f.collectives += P, f.collective_bytes += 8 * P;
     for (std::int64_t j = 0; j < ranks; ++j) {
-      const double piece = static_cast<double>(o.time * (j + 1) / ranks - o.time * j / ranks);
+      const std::int64_t begin = o.time * j / ranks, end = o.time * (j + 1) / ranks;  // whole tokens
+      const double piece = static_cast<double>(end - begin);
       f.messages += rounds * (P - 1 - static_cast<double>(j));
       f.bytes += rounds * (P - 1 - static_cast<double>(j)) * B * (8 + 4 * H * (K + V) * piece);
     }
