@@ -10,7 +10,8 @@
 //   B goes into panels as wide as a tile, cut into blocks of `sum_block` rows: a block of a panel lies in the first
 //   cache, whatever the leading dimension is. A matrix of weights that serves many products is packed once (Panels).
 //   A is read where it lies: its rows are used up from left to right.
-//   tn packs both sides, `depth` rows at a time: A in strips of 16 columns, a cache line of floats, B in panels.
+//   tn cuts C into regions, goes through `sum_block` rows of A and B at a time, and reads them where they lie unless they are
+//   far apart: then it copies the columns of its region, A in strips, B in panels.
 //
 // Every number of C is the sum over blocks of `sum_block` in their order, so its bits depend neither on the threads nor on
 // the other rows and columns. docs/model.md has the measurements.
@@ -47,8 +48,7 @@ class Gemm {
 
   /// Room for products whose B is at most K x N; without it a call may allocate.
   void reserve(Size K, Size N);
-  /// Room for tn with K rows.
-  void reserve_tn(Size M, Size N, Size K);
+  void reserve_tn(Size M, Size N);
   void nn(Size M, Size N, Size K, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc);
   void nt(Size M, Size N, Size K, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc);
   void tn(Size M, Size N, Size K, const T* A, Size lda, const T* B, Size ldb, T beta, T* C, Size ldc);
@@ -63,17 +63,31 @@ class Gemm {
   Stopwatch* watch() const { return watch_; }
 
  private:
-  static constexpr Size sum_block = 128, row_block = 64, depth = 8 * sum_block;
-  static constexpr Size strip = 16;  // columns of A side by side in tn
+  static constexpr Size sum_block = 256;
+  static constexpr Size row_block = 96, strip = 24;        // multiples of the rows of every tile: 12, 8, 6 and 4
+  static constexpr Size region_bytes = 3072;               // a row of a region's A and B
+  static constexpr Size longest_row = 2048, row_gap = 16;  // numbers; of rows that are copied, and between them
   Size panels(Size N) const { return (N + wide_ - 1) / wide_; }
   void resize(Buffer<T>& buffer, Size size) const;
+  /// C of tn, cut into `down` x `across` regions.
+  struct Regions {
+    Size M, N, wide, down = 1, across = 1;
+    Size row(Size i) const { return edge(M, i, down, strip); }
+    Size column(Size j) const { return edge(N, j, across, wide); }
+
+   private:
+    static Size edge(Size all, Size i, Size parts, Size unit) {
+      return i == parts ? all : all * i / parts / unit * unit;
+    }
+  };
+  Regions regions(Size M, Size N) const;
 
   const Simd<T>& simd_;
   int threads_;
   Stopwatch* watch_;
-  Size wide_;               // columns of a panel
-  Panels<T> own_;           // B of nn and nt
-  Buffer<T> left_, right_;  // tn
+  Size wide_;         // columns of a panel
+  Panels<T> own_;     // B of nn and nt
+  Buffer<T> blocks_;  // what a thread copies of A and B
 };
 
 }  // namespace ttr::model

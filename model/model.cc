@@ -220,7 +220,7 @@ struct TTR_HIDDEN Session<T>::Body {
     losses = Buffer<double>(rows);
     predicted = Buffer<std::int32_t>(all);
     for (const Parameter& p : model.registry.parameters())
-      if (p.matrix) shared.gemm.reserve_tn(p.extent[0], p.extent[1], rows);
+      if (p.matrix) shared.gemm.reserve_tn(p.extent[0], p.extent[1]);
     shared.reserve_sums(map_scratch(rows, width));
     shared.allocate();
   }

@@ -294,8 +294,15 @@ TEST(ModelPublished, NamesLayers) {
 template <class T>
 void expect_products() {
   ttr::model::Random random(4);
-  for (const auto& [M, N, K] :
-       {std::tuple{1, 1, 1}, {3, 70, 5}, {130, 33, 600}, {300, 64, 17}, {65, 5, 0}, {37, 75, 1300}}) {
+  // Rows at least `apart` numbers from each other: at a multiple of 4 KB some are copied first.
+  for (const auto& [M, N, K, apart] : {std::tuple{1, 1, 1, 0},
+                                       {3, 70, 5, 0},
+                                       {130, 33, 600, 0},
+                                       {300, 64, 17, 0},
+                                       {65, 5, 0, 0},
+                                       {37, 75, 1300, 0},
+                                       {101, 300, 300, 1024},
+                                       {100, 770, 20, 1024}}) {
     const auto draw = [&](int size) {
       std::vector<T> x(static_cast<std::size_t>(size));
       for (T& one : x) one = static_cast<T>(random.normal());
@@ -304,7 +311,8 @@ void expect_products() {
     const int pad = 3;
     for (int kind = 0; kind < 3; ++kind)
       for (const T beta : {T(0), T(1)}) {
-        const int lda = (kind == 2 ? M : K) + pad, ldb = (kind == 1 ? K : N) + pad, ldc = N + pad;
+        const int lda = std::max(apart, (kind == 2 ? M : K) + pad), ldb = std::max(apart, (kind == 1 ? K : N) + pad);
+        const int ldc = N + pad;
         const std::vector<T> A = draw((kind == 2 ? K : M) * lda + 1), B = draw((kind == 1 ? N : K) * ldb + 1);
         const std::vector<T> C = draw(M * ldc);
         std::vector<T> first;

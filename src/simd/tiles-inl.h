@@ -2,9 +2,9 @@
 // products_f64.cc).
 //
 // Every product is made of tiles of R rows by NV vectors: accumulators stay in registers, a row of B is loaded, an
-// element of A is broadcast. 6 x 2 fills the 16 registers of AVX2, 8 x 2 leaves AVX-512 room. B is used where it
-// lies: a panel of 2 vectors by K rows fits L1 at the sizes of a chunk. Accumulator arrays forbid scalable vectors
-// (SVE, RVV).
+// element of A is broadcast. 6 x 2 fills the 16 registers of AVX2. AVX-512 has 8 x 2, because chunks have multiples of 8
+// rows, and 12 x 2 where there are more of them: fewer loads for as many products. B is used where it lies: a panel of 2
+// vectors by K rows fits L1 at the sizes of a chunk. Accumulator arrays forbid scalable vectors (SVE, RVV).
 //
 // A tile is compiled for every shape and sum it may have, so what does not cost time in the loop is an argument: alpha,
 // beta and what is added are read from memory by rows, and a product with a triangle on top is the triangle's tile.
@@ -28,9 +28,9 @@ namespace ttr::simd_detail {
 namespace HWY_NAMESPACE {
 
 #if HWY_CAP_GE512
-constexpr int kRows = 8;
+constexpr int kRows = 8, kTall = 12;
 #else
-constexpr int kRows = kBaseline ? 4 : 6;
+constexpr int kRows = kBaseline ? 4 : 6, kTall = kRows;
 #endif
 constexpr int kWide = kBaseline ? 1 : 2;  // vectors of a tile
 
@@ -88,7 +88,7 @@ HWY_NOINLINE void Tile(const Product<T>& x, Size i0, Size j, Size n) {
         }
       }
     };
-    if constexpr (op != Op::solve && R == kRows && NV == kWide) {
+    if constexpr (op != Op::solve && R >= kRows && NV == kWide) {
       Hints* const hints = x.hints;
       for (; hints && terms >= Hints::round; terms -= Hints::round) add(Hints::round), GiveHints(*hints, R * NV);
     }
@@ -210,11 +210,22 @@ HWY_INLINE void TileOf(Size rows, const Product<T>& x, Size i, Size j, Size n) {
 template <Op op>
 constexpr bool kAlwaysPart = HWY_CAP_GE512&& op != Op::solve;
 
+// Tall tiles, unless that leaves fewer rows than another tile has: 16 are 8 + 8, and 64 are 4 x 12 + 2 x 8. Not where the
+// rows of A lie a multiple of 2 KB apart, as those of a head do: the first cache has no room for 12 such lines.
+HWY_INLINE constexpr bool IsTall(Size left) { return kTall > kRows && (left == kTall || left >= kTall + kRows); }
+
 // All row tiles of one column panel; a transposed solve starts at the bottom. kLower: only rows that reach the
 // diagonal, and only the first vector where the second one lies above it.
 template <Op op, bool kTransA, bool kLower, int NV, bool kPart, class T>
 HWY_INLINE void Panel(const Product<T>& x, Size j, Size n) {
   for (Size done = kLower ? j : 0; done < x.M;) {
+    if constexpr (op == Op::gemm && !kLower && NV == kWide && kTall > kRows) {
+      if (IsTall(x.M - done) && (kTransA || x.lda * Size{sizeof(T)} % 2048 != 0)) {
+        Tile<op, kTransA, kTall, NV, kPart>(x, done, j, n);
+        done += kTall;
+        continue;
+      }
+    }
     const Size rows = NextRows<op>(x.M - done);
     const Size i = op == Op::solve && kTransA ? x.M - done - rows : done;
     done += rows;
