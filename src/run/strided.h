@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "ttr/view.h"
 
@@ -42,12 +43,19 @@ inline std::ptrdiff_t step_of(int rank, const PerAxis& stride) {
   return rank == 0 ? 1 : stride[static_cast<std::size_t>(rank - 1)];
 }
 
-/// All numbers of a tensor of any type zero.
+/// All numbers of a tensor of any type zero, in the order in which they lie: [B, D, T] seen as [B, T, D] is one row.
 inline void clear_tensor(const Tensor& tensor) noexcept {
   if (!tensor) return;
+  PerAxis extent = tensor.extent, stride = tensor.stride;
+  const auto outer = [&](std::size_t a, std::size_t b) {  // axes of one entry first: their strides say nothing
+    return (extent[a] == 1) != (extent[b] == 1) ? extent[a] == 1 : stride[a] > stride[b];
+  };
+  for (std::size_t d = 1; d < static_cast<std::size_t>(tensor.rank); ++d)
+    for (std::size_t i = d; i > 0 && outer(i, i - 1); --i)
+      std::swap(extent[i], extent[i - 1]), std::swap(stride[i], stride[i - 1]);
   const std::size_t size = size_of(tensor.type);
-  const std::ptrdiff_t step = step_of(tensor.rank, tensor.stride), bytes = static_cast<std::ptrdiff_t>(size);
-  for_each_row<1>(tensor.rank, tensor.extent, {&tensor.stride}, [&](const auto& offset, std::ptrdiff_t count) {
+  const std::ptrdiff_t step = step_of(tensor.rank, stride), bytes = static_cast<std::ptrdiff_t>(size);
+  for_each_row<1>(tensor.rank, extent, {&stride}, [&](const auto& offset, std::ptrdiff_t count) {
     std::byte* const row = static_cast<std::byte*>(tensor.data) + offset[0] * bytes;
     if (step == 1) std::memset(row, 0, static_cast<std::size_t>(count) * size);
     else
