@@ -228,7 +228,7 @@ void hidden_forward(int threads, const Simd<T>& simd, bool swiglu, Size rows, Si
     for (Size i = begin; i < end; ++i) {
       const T* const row = h + i * width * (swiglu ? 2 : 1);
       T* const out = a + i * width;
-      for (Size j = 0; !swiglu && j < width; ++j) out[j] = T(0.5) * row[j] * (1 + std::erf(row[j] * root_half));
+      for (Size j = 0; !swiglu && j < width; ++j) out[j] = T(0.5) * row[j] * std::erfc(-row[j] * root_half);
       for (Size first = 0; swiglu && first < width; first += chunk) {
         const Size n = std::min(chunk, width - first);
         const T* const g = row + first;
@@ -251,7 +251,7 @@ void hidden_backward(int threads, const Simd<T>& simd, bool swiglu, Size rows, S
       const T* const d = da + i * width;
       for (Size j = 0; !swiglu && j < width; ++j) {
         const T x = row[j];
-        out[j] = d[j] * (T(0.5) * (1 + std::erf(x * root_half)) + x * density * std::exp(T(-0.5) * x * x));
+        out[j] = d[j] * (T(0.5) * std::erfc(-x * root_half) + x * density * std::exp(T(-0.5) * x * x));
       }
       for (Size first = 0; swiglu && first < width; first += chunk) {
         const Size n = std::min(chunk, width - first);

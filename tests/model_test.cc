@@ -11,6 +11,7 @@
 #include "error_of.h"
 #include "model/gemm.h"
 #include "model/mixer.h"
+#include "model/ops.h"
 #include "ttr/random.h"
 #include "ttr/ttr.h"
 
@@ -352,6 +353,18 @@ void expect_products() {
       }
   }
 }
+// gelu(x) = x Phi(x) keeps its digits where Phi is small: 1 + erf would not.
+TEST(ModelOps, GeluOfNegativeNumbers) {
+  const std::vector<float> x = {-0.5f, -2.0f, -4.0f, -6.0f, -9.0f};
+  std::vector<float> y(x.size());
+  ttr::model::hidden_forward<float>(1, ttr::simd<float>(""), false, 1, static_cast<std::ptrdiff_t>(x.size()),
+                                    x.data(), y.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = 0.5 * double(x[i]) * std::erfc(-double(x[i]) * std::sqrt(0.5));
+    EXPECT_NEAR(double(y[i]), exact, 1e-5 * std::abs(exact)) << x[i];
+  }
+}
+
 TEST(ModelGemm, Float) { expect_products<float>(); }
 TEST(ModelGemm, Double) { expect_products<double>(); }
 
