@@ -12,6 +12,7 @@
 //     close(problem, dS)              after the first chunk backwards: what is no gradient of the start is cleared
 //     replay, kept, start             instead of forward in the backward pass: see Replays and GroupsHeads
 //     back_state, passed, back_rest   backward() in two, for a team: see BackInTwo
+//     sweeps_back, by_sweeps          backward without kept states, for some heads: see SweepsBack
 //   Recurrent(simd, K, V, longest, backward, arena)       or (simd, Shape, ..)
 //     forward(problem, row, begin, end, head, S, outputs)               the same bits as token by token
 //     backward(problem, gradient, row, t, head, S_old, S_new, dS)
@@ -145,6 +146,13 @@ concept BackInTwo = Replays<Chunk> && requires {
   &Chunk::back_state;
 };
 
+/// A chunk form that takes some heads backwards by sweeps: their queries forwards through S, their values and keys backwards
+/// through dS, each on its own. sweeps_back() says whether; it says the same for all heads that share a gradient.
+template <class Chunk>
+concept SweepsBack = Replays<Chunk> && requires {
+  &Chunk::sweeps_back;
+};
+
 /// A team has several heads at once wherever it can: their passes over time do not wait for each other.
 template <class Chunk>
 int heads_together(const Schedule& plan, int K, int V, std::ptrdiff_t time, int workers) {
@@ -207,6 +215,8 @@ class HeadRun {
       if (by_chunks) {
         kept = Chunk::kept(shape.value_dim, step_tokens), all_kept = count * kept, all_borders = (count + 1) * state;
         borders = arena.take<T>(together * all_borders), keep = arena.take<T>(together * all_kept);
+        if constexpr (SweepsBack<Chunk>)
+          longest = time, gate_dots = arena.take<T>(together * 2 * time), d_end = arena.take<T>(together * state);
         if constexpr (BackInTwo<Chunk>)
           if (team.workers() > 1) {
             passed = Chunk::passed(shape.value_dim, step_tokens), all_passed = count * passed;
@@ -240,9 +250,20 @@ class HeadRun {
     bool done = false;
     if constexpr (Replays<Chunk>)
       if (by_chunks) {
-        if constexpr (BackInTwo<Chunk>)
-          if (team.workers() > 1 && !sums_over_time(d)) back_in_team(p, d, n, head, heads, initial[0]), done = true;
-        if (!done) keep_and_back(p, d, n, head, heads, initial[0]), done = true;
+        done = true;
+        int first = 0;
+        if constexpr (SweepsBack<Chunk>)
+          while (first < heads &&
+                 n.begin < n.end) {  // heads of the same way follow each other, or have a turn of their own
+            const auto sweeps = [&](int h) { return chunk->sweeps_back(p, d, n.row, n.begin, head + h); };
+            const bool swept = sweeps(first);
+            int end = first + 1;
+            while (end < heads && sweeps(end) == swept) ++end;
+            if (swept) sweep_and_back(p, d, n, head, first, end, initial[0], d_final[0] != nullptr);
+            else back_by_products(p, d, n, head, first, end, initial[0]);
+            first = end;
+          }
+        if (first < heads) back_by_products(p, d, n, head, first, heads, initial[0]);
       }
     if (!done) replay_and_back(p, d, n, head, initial);
     for (int h = 0; h < heads; ++h) {
@@ -311,7 +332,97 @@ class HeadRun {
       if (count > 0) chunk->close(p, argument(d_S));
   }
 
-  void keep_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial) {
+  // Heads head+first .. head+end-1 of those that go together; `initial` is the state of the first of these.
+  void back_by_products(const Problem& p, const Gradient& d, const Sequence& n, int head, int first, int end,
+                        const T* initial) {
+    initial += first * state;
+    if constexpr (BackInTwo<Chunk>)
+      if (team.workers() > 1 && !sums_over_time(d))
+        return back_in_team(p, d, n, head + first, end - first, initial, d_state + first * state);
+    keep_and_back(p, d, n, head + first, end - first, initial, d_state + first * state);
+  }
+
+  // The same by sweeps. Their three parts touch neither each other's states nor gradients, so a team takes them as they are;
+  // the heads of a key head stay together, in their order. The gradients of gates need two of them.
+  void sweep_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int first, int end,
+                      const T* initial, bool has_end) {
+    const Size time = n.end - n.begin, count = (time + step_tokens - 1) / step_tokens;
+    const bool of_gates = static_cast<bool>(d.d_g);
+    const int K = shape.key_dim, V = shape.value_dim, group = p.heads / p.key_heads;
+    std::array<double, most_together> across{};
+    const auto begin_of = [&](Size i) { return n.begin + i * step_tokens; };
+    const auto length_of = [&](Size i) { return std::min(step_tokens, n.end - begin_of(i)); };
+    const auto sums = [&](int h) { return borders + h * all_borders; };  // Z, and behind it E
+    const auto dots = [&](int h, Size of_keys) { return gate_dots + (2 * h + of_keys) * longest; };
+    for (int h = first; h < end; ++h) {
+      chunk->start(initial + h * state, sums(h));
+      simd.transpose(K, V, d_state + h * state, V, sums(h) + state, K);
+      std::copy_n(sums(h) + state, state, d_end + h * state);
+    }
+    const auto queries = [&](Chunk& own, Size i, int h) {
+      Size begin = begin_of(i), length = length_of(i);
+      const auto tokens = [&](Size c) {
+        if (c > 0)
+          own.by_sweeps().through_queries(p, d, n.row, begin, c, head + h, sums(h),
+                                          of_gates ? dots(h, 0) + (begin - n.begin) : nullptr);
+        begin += c, length -= c;
+      };
+      if (of_gates && has_end && i + 1 == count) {
+        tokens(length - 1);
+        across[static_cast<std::size_t>(h)] = std::exp(static_cast<double>(p.g(n.row, begin, head + h))) *
+                                              static_cast<double>(simd.dot(state, sums(h), d_end + h * state));
+      }
+      tokens(length);
+    };
+    const auto values = [&](Chunk& own, Size i, int h) {
+      own.by_sweeps().through_values(p, d, n.row, begin_of(i), length_of(i), head + h, d_state + h * state);
+    };
+    const auto keys = [&](Chunk& own, Size i, int h) {
+      own.by_sweeps().through_keys(p, d, n.row, begin_of(i), length_of(i), head + h, i + 1 == count, sums(h) + state,
+                                   of_gates ? dots(h, 1) + (begin_of(i) - n.begin) : nullptr);
+    };
+    const bool asks = d.d_q || of_gates, writes = d.d_k || of_gates;
+    const auto forwards = [&](Chunk& own, const auto& part, int from, int to) {
+      for (Size i = 0; i < count; ++i)
+        for (int h = from; h < to; ++h) part(own, i, h);
+    };
+    const auto backwards = [&](Chunk& own, int from, int to, const auto&... parts) {
+      for (Size i = count; i-- > 0;)
+        for (int h = from; h < to; ++h) (parts(own, i, h), ...);
+    };
+    bool alone = true;
+    if constexpr (BackInTwo<Chunk>)
+      if (team.workers() > 1) {
+        alone = false;
+        // The heads of a key head, of which the first and the last may have others beside these.
+        const auto group_of = [&](int h) { return (head + h) / group - (head + first) / group; };
+        const int groups = group_of(end - 1) + 1;
+        const auto start_of = [&](int g) { return std::max(first, ((head + first) / group + g) * group - head); };
+        const auto stop_of = [&](int g) { return g + 1 == groups ? end : start_of(g + 1); };
+        team.each(2 * groups + (end - first), [&](Size part, int worker) {
+          Arena arena = rooms->of(worker);
+          std::optional<Chunk> own;
+          make(own, simd, shape, step_tokens, true, arena);
+          const int g = static_cast<int>(part % groups), h = first + static_cast<int>(part - 2 * groups);
+          if (part < groups && asks) forwards(*own, queries, start_of(g), stop_of(g));
+          else if (part >= groups && part < 2 * groups && writes) backwards(*own, start_of(g), stop_of(g), keys);
+          else if (part >= 2 * groups) backwards(*own, h, h + 1, values);
+        });
+      }
+    if (alone && asks) forwards(*chunk, queries, first, end);
+    if (alone && writes) backwards(*chunk, first, end, values, keys);
+    else if (alone) backwards(*chunk, first, end, values);
+    for (int h = first; of_gates && h < end; ++h) {
+      double sum = across[static_cast<std::size_t>(h)];
+      for (Size i = time; i-- > 0;) {
+        sum += static_cast<double>(dots(h, 0)[i]) - static_cast<double>(dots(h, 1)[i]);
+        d.d_g(n.row, n.begin + i, head + h) += static_cast<T>(sum);
+      }
+    }
+  }
+
+  void keep_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial,
+                     T* d_S) {
     for (int h = 0; h < heads; ++h) {
       if constexpr (GroupsHeads<Chunk>) chunk->start(initial + h * state, borders + h * all_borders);
       else std::copy_n(initial + h * state, state, borders + h * all_borders);
@@ -327,7 +438,7 @@ class HeadRun {
     for (Size i = count; i-- > 0;)
       for (int h = 0; h < heads; ++h) {
         const Size begin = n.begin + i * step_tokens, length = std::min(step_tokens, n.end - begin);
-        chunk->backward(p, d, n.row, begin, length, head + h, border(i, h), border(i + 1, h), d_state + h * state,
+        chunk->backward(p, d, n.row, begin, length, head + h, border(i, h), border(i + 1, h), d_S + h * state,
                         kept_of(i, h));
       }
   }
@@ -335,7 +446,8 @@ class HeadRun {
   // The same by a team. For every head a part takes dS through all chunks and leaves it at their borders, and another
   // replays; what is left of some chunks, for all heads, is a part that follows them as they go. Heads that share a
   // gradient add to it in their order, as they do above.
-  void back_in_team(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial) {
+  void back_in_team(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial,
+                    T* d_S) {
     const Size count = (n.end - n.begin + step_tokens - 1) / step_tokens;
     const Size block = std::clamp<Size>(count / 32, 1, 4), blocks = (count + block - 1) / block;
     std::array<Progress, most_together> replayed, gone_back;
@@ -353,11 +465,11 @@ class HeadRun {
         if (whole) own->by_products();
       if (part < heads) {
         const int h = static_cast<int>(part);
-        std::copy_n(d_state + h * state, state, d_border(count, h));
+        std::copy_n(d_S + h * state, state, d_border(count, h));
         for (Size i = count; i-- > 0; gone_back[part].reach(count - i))
           own->back_state(p, d, n.row, begin_of(i), length_of(i), head + h, d_border(i + 1, h), d_border(i, h),
                           passed_of(i, h));
-        std::copy_n(d_border(0, h), state, d_state + h * state);
+        std::copy_n(d_border(0, h), state, d_S + h * state);
       } else if (part < 2 * heads) {
         const int h = static_cast<int>(part) - heads;
         if constexpr (GroupsHeads<Chunk>) own->start(initial + h * state, border(0, h));
@@ -389,6 +501,8 @@ class HeadRun {
   std::optional<Recurrent> recurrent;
   std::optional<Replay<T, P>> replay;
   T *d_state = nullptr, *borders = nullptr, *keep = nullptr;
+  T *gate_dots = nullptr, *d_end = nullptr;  // of sweeps back
+  Size longest = 0;
   T *d_borders = nullptr, *pass = nullptr;  // of a team: dS at the borders, and what back_state leaves to back_rest
   std::optional<Rooms> rooms;
   Size* begins = nullptr;

@@ -89,6 +89,9 @@ class VectorChunk {
     advance(p, row, begin, c, head, S, outputs, nullptr);
   }
 
+  /// A state as replay and backward hold it.
+  void start(const T* S, T* border) { std::copy_n(S, Size{K} * V, border); }
+
   /// The same from S_0 to S_end without outputs, before backward(): `keep` takes what it wants to know again.
   void replay(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, const T* S_0, T* S_end, T* keep) {
     std::copy_n(S_0, Size{K} * V, S_end);

@@ -29,6 +29,8 @@
 //
 //   u_i = e^{-G_i} beta_i v_i - beta_i x_i ,  x_i = S' k_i  (undecayed: times e^{-g_i})     o_i = e^{G_i} S' q_i
 //
+// Backward a decayed sum has such a way too (swept_gradient.h); the delta rule goes by products.
+//
 // Traps: what lies above a diagonal is undefined and reaches no result; D comes from sums of gates, not from
 // differences (strong gates cancel) and not from e^{-G} (overflows). S_0' means the transpose, S' the end state.
 // beta may be zero: nothing is divided by it.
@@ -37,6 +39,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "families/common/gate_pairs.h"
 #include "families/common/linear.h"
@@ -44,6 +47,7 @@
 #include "families/common/scratch.h"
 #include "families/linear/gates.h"
 #include "families/linear/scalar/rule.h"
+#include "families/linear/scalar/swept_gradient.h"
 #include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
@@ -76,6 +80,7 @@ class ChunkForm {
     spare = arena.take<T>(C * std::max(K, V));
     dots = arena.take<T>(C), read_dots = arena.take<T>(C), X = arena.take<T>(C * C), gates = GatePairs<T>(C, arena);
     if (reads(rule)) E = arena.take<T>(C * C), d_kr = arena.take<T>(C * K);
+    else swept_gradient.emplace(simd, key_dim, value_dim, chunk, arena);
   }
 
   /// No sweeps over the state: all through products of matrices.
@@ -136,6 +141,22 @@ class ChunkForm {
     back(p, d, row, begin, c, head, S_0, dS, keep, nullptr);
     pass_start(c, dS, dS);
   }
+
+  /// Whether the heads of this key head go backwards by sweeps (swept_gradient.h): where they do forwards, registers
+  /// hold groups of four tokens, and a state is small: measured a fifth faster at K = V = 64, not at all at 128. Decided
+  /// for all of them together, because they add to the same gradients.
+  bool sweeps_back(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, int head) const
+      requires(rule == Rule::add) {
+    constexpr Size least_vector = 64, largest_state = 32 * 1024;  // bytes
+    if (!sweeps || s.lanes * Size{sizeof(T)} < least_vector || Size{K} * V * Size{sizeof(T)} > largest_state)
+      return false;
+    if (!d.d_o || !p.v) return false;
+    const int group = p.heads / p.key_heads, first = head / group * group;
+    for (int h = first; h < first + group; ++h)
+      if (!forgets(p, row, begin, h)) return false;
+    return true;
+  }
+  SweptGradient<T>& by_sweeps() requires(rule == Rule::add) { return *swept_gradient; }
 
   /// Numbers that back_state passes on of one chunk: dR.
   static Size passed(int value_dim, Size chunk) { return reads(rule) ? chunk * value_dim : 0; }
@@ -477,6 +498,7 @@ class ChunkForm {
     *spare = nullptr;
   T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr;
   GatePairs<T> gates;
+  std::optional<SweptGradient<T>> swept_gradient;  // Rule::add
 };
 
 }  // namespace ttr::families
