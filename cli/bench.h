@@ -69,6 +69,15 @@ struct FormsOptions {
 };
 int run_bench_forms(const FormsOptions&);  // forms
 
+struct ShortOptions {
+  std::vector<std::string> layers;  // empty: those with chunks of the standard table
+  std::vector<int> dims = {64, 128};
+  std::int64_t longest = 64;  // tokens
+  int heads = 8, runs = 5;
+  bool quick = false, json = false;
+};
+int run_bench_short(const ShortOptions&);  // short
+
 struct StateOptions {
   std::vector<std::string> layers;  // empty: some of each kind
   std::string type;                 // bf16, i8; empty: what the layer has

@@ -14,6 +14,7 @@ struct BenchVerb : Verb {
   LatencyOptions latency;
   AttentionOptions attention;
   FormsOptions forms;
+  ShortOptions few;
   TrainBenchOptions train;
   StateOptions state;
   ServeBenchOptions serve;
@@ -21,12 +22,13 @@ struct BenchVerb : Verb {
   LanguageBenchOptions language;
   CLI::App *serve_command = nullptr, *mpi_command = nullptr, *language_command = nullptr;
   CLI::App *command = nullptr, *stability_command = nullptr, *growth_command = nullptr, *latency_command = nullptr,
-           *state_command = nullptr, *attention_command = nullptr, *forms_command = nullptr, *train_command = nullptr;
+           *state_command = nullptr, *attention_command = nullptr, *forms_command = nullptr, *short_command = nullptr,
+           *train_command = nullptr;
 
   void declare(CLI::App& app) override {
     command = app.add_subcommand("bench",
                                  "Measure speed against the machine's limits; also stability, growth, latency, "
-                                 "state, attention, forms, train, serve, mpi, language");
+                                 "state, attention, forms, short, train, serve, mpi, language");
     command->require_subcommand(0, 1);
     command->add_option("layer", speed.layers, "names, name:setting=value,... or recipes; none: the standard table")
         ->delimiter('\0');
@@ -122,6 +124,17 @@ struct BenchVerb : Verb {
     forms_command->add_option("--write", forms.write, "write the table: src/families/common/choice_table.inc");
     forms_command->add_flag("--quick", forms.quick, "small sizes and one run: tests the program, not the speed");
     forms_command->add_flag("--json", forms.json, "print JSON");
+    short_command = command->add_subcommand("short", "The time of a token in prompts of 1 to 64 tokens");
+    short_command->add_option("layer", few.layers, "layers (default: some with chunks)")->delimiter('\0');
+    short_command->add_option("--dim", few.dims, "key_dim and value_dim")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    short_command->add_option("--longest", few.longest, "tokens of the longest prompt")->capture_default_str();
+    short_command->add_option("--heads", few.heads, "heads")->capture_default_str();
+    short_command->add_option("--runs", few.runs, "number of runs; the median is reported")->capture_default_str();
+    short_command->add_flag("--quick", few.quick, "few tokens and one run: tests the program, not the speed");
+    short_command->add_flag("--json", few.json, "print JSON");
 #ifdef TTR_WITH_MODEL
     declare_train();
 #endif
@@ -148,6 +161,7 @@ struct BenchVerb : Verb {
            : *state_command     ? run_bench_state(state)
            : *attention_command ? run_bench_attention(attention)
            : *forms_command     ? run_bench_forms(forms)
+           : *short_command     ? run_bench_short(few)
                                 : run_bench(speed);
   }
 

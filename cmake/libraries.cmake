@@ -39,7 +39,7 @@ if(NOT MSVC)
   set_source_files_properties(${glue} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
   # A product and a sum that a compiler fuses in one copy of a loop and not in another would make the bits of a row depend
   # on its strides; the formulas say fma where they mean it.
-  set_source_files_properties(src/prepare/elements_f32.cc src/prepare/elements_f64.cc src/prepare/rows_f32.cc
+  set_source_files_properties(src/prepare/elements_f32.cc src/prepare/elements_f64.cc src/prepare/joint.cc src/prepare/rows_f32.cc
     src/prepare/rows_f64.cc PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 endif()
 

@@ -118,6 +118,15 @@ runs "attention" 0 attention --quick --dim 8 --json
 for name in forward_s backward_s backward_over_forward forward_ratio backward_ratio; do check "json has $name, positive" all_positive "$name" out.txt; done
 for name in forward_peak_bytes with_backward_peak_bytes; do check "json has $name" grep -q "\"$name\"" out.txt; done
 
+# --- prompts of few tokens ---
+runs "short prompts" 0 short --quick --json gla rwkv-7
+check "short: json has largest_jump, positive" all_positive largest_jump out.txt
+check "short: two layers" test "$(count_of '"us_per_token"' out.txt)" = 2
+runs "short prompts, as a table" 0 short --quick mamba-2
+check "short: a table" grep -q 'largest jump' out.txt
+refuses "short: no lengths" "--longest is 2; it can be 3 to 256" short --longest 2
+refuses "short: no size" "--dim has 0; it can be 1 to 4096" short --dim 0
+
 # --- what cannot be ---
 refuses "unknown layer" "did you mean 'gla'" glaa
 refuses "unknown form" "the forms are best" gla --form fast

@@ -5,6 +5,7 @@
 
 #include "families/families.h"
 #include "plan/builder.h"
+#include "plan/joints.h"
 #include "recipe/text_tools.h"
 
 namespace ttr {
@@ -56,6 +57,7 @@ Pipeline Builder::build(double scale) {
   drop_unused_inputs();
   find_replayed();
   for (Value& value : p_.values) value.places = places_of(value.axes);
+  find_joints(p_, shape_);
   for (const InputInfo& info : p_.inputs) p_.input_axes.emplace_back(info.shape);
   for (const InputInfo& info : p_.outputs) p_.output_axes.emplace_back(info.shape);
   if (p_.noncausal) p_.states.clear(), p_.history = false;  // a call is a whole

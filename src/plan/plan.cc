@@ -6,7 +6,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "families/common/choice.h"
+#include "families/common/short.h"
 #include "plan/diagnose.h"
 #include "plan/equal_design.h"
 #include "plan/pipeline.h"
@@ -370,11 +370,12 @@ Form Plan::best_form(std::int64_t time) const noexcept {
   const Family& family = *step.kernel;
   if (family.traits.best == BestForm::recurrent) return Form::recurrent;
   if (family.traits.best == BestForm::chunk_of_any_length) return time > 1 ? Form::chunk : Form::recurrent;
-  if (time < families::shortest_chunked) return Form::recurrent;
   const std::optional<families::Tuned> row = family.tuning ? family.tuning(step) : std::nullopt;
-  if (!row) return Form::chunk;
+  if (!row) return time < families::shortest_chunked ? Form::recurrent : Form::chunk;
   const int vector_bytes = body_->options.type == Type::f32 ? body_->simd_f32->lanes * 4 : body_->simd_f64->lanes * 8;
-  return families::choice(*row, vector_bytes, body_->key_width, body_->value_width, false).form;
+  const int K = body_->key_width, V = body_->value_width;
+  const families::Choice choice = families::choice(*row, vector_bytes, K, V, false);
+  return time < families::chunked_from(choice, vector_bytes, K, V, false) ? Form::recurrent : choice.form;
 }
 
 std::vector<std::ptrdiff_t> Plan::extents(std::string_view letters, std::int64_t time, std::int64_t pairs) const {

@@ -66,7 +66,15 @@ void write_fresh(const Plan::Body& body, const StatePart& part, const PartOfSlot
   };
   if (!part.fresh_name.empty()) {
     const std::vector<double>& all = body.pipeline.fresh->numbers(part.fresh_name);
-    for (std::size_t i = 0; i < count; ++i) write(i, all[i % all.size()]);
+    // Again and again from the beginning. A division for every number would take most of the time.
+    for (std::size_t begin = 0, n; begin < count; begin += n) {
+      n = std::min(all.size(), count - begin);
+      if (part.type == Type::f32)
+        std::transform(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n),
+                       reinterpret_cast<float*>(slot.data) + begin, [](double x) { return static_cast<float>(x); });
+      else
+        for (std::size_t i = 0; i < n; ++i) write(begin + i, all[i]);
+    }
   } else if (part.identity) {
     const std::size_t side = static_cast<std::size_t>(part.extent.back());
     for (std::size_t matrix = 0; matrix < count; matrix += side * side)

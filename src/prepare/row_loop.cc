@@ -165,7 +165,9 @@ class RowLoop {
   Extent extent_;
   const TokenSimd<T>& simd_;
   int width_ = 1, height_ = 1, count_ = 0;
-  Side<T> side_[sides];
+  union {  // without initialisers, which would cost more than a token of a small layer
+    Side<T> side_[sides];
+  };
   Size extent_of_[most_axes];
   TokenJob<T> job_;
 };

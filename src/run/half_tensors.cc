@@ -1,10 +1,10 @@
 #include "run/half_tensors.h"
 
 #include <algorithm>
+#include <new>
 
 #include "run/bind.h"
 #include "run/strided.h"
-#include "run/time_blocks.h"
 #include "simd/half_simd.h"
 
 namespace ttr {
@@ -103,12 +103,19 @@ constexpr std::ptrdiff_t most_free = 64;
 template <class List>
 bool any_half(const List* list) {
   if (!list) return false;
-  for (const std::string_view name : list->names())
-    if (is_half(list->get(name).type)) return true;
+  const auto names = list->names();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (is_half(list->find(names[i], static_cast<int>(i))->type)) return true;
   return false;
 }
 
 }  // namespace
+
+struct HalfTensor {
+  Half half;
+  int value;  // of the pipeline
+  bool output;
+};
 
 bool has_half_tensors(const Call& call) noexcept {
   return any_half(call.inputs) || any_half(call.outputs) || any_half(call.d_outputs) || any_half(call.d_inputs);
@@ -117,9 +124,7 @@ bool has_half_tensors(const Call& call) noexcept {
 std::size_t half_tensor_bytes(const Plan::Body& body, std::int64_t length, std::int64_t pairs, bool backward) {
   if (!body.options.tensors || !is_half(*body.options.tensors)) return 0;
   Arena arena;
-  arena.take<std::int64_t>(body.shape.batch + 1);
-  arena.take<std::ptrdiff_t>(body.shape.batch);
-  arena.take<families::Sequence>(body.shape.batch);
+  arena.take<HalfTensor>(static_cast<std::ptrdiff_t>(body.pipeline.values.size()));
   const auto copies = [&](const std::vector<Axes>& list, int times) {
     for (const Axes& axes : list) {
       auto count = static_cast<std::ptrdiff_t>(body.elements(axes, body.shape.batch, length, pairs));
@@ -131,58 +136,49 @@ std::size_t half_tensor_bytes(const Plan::Body& body, std::int64_t length, std::
   return arena.bytes();
 }
 
-Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
-  const Simd<float>& simd = *body.simd_f32;
+HalfCopies::HalfCopies(const Plan::Body& body, const Call& call, std::ptrdiff_t length, Arena& arena) noexcept
+    : simd_(*body.simd_f32) {
+  const Pipeline& p = body.pipeline;
+  list_ = arena.take<HalfTensor>(static_cast<std::ptrdiff_t>(p.values.size()));
+  ok_ = arena.rest().data != nullptr;
   const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, call.time);
-  const bool packed = !call.inputs->cu_seqlens.empty();
-  const std::size_t N = static_cast<std::size_t>(body.shape.batch);
-  const std::ptrdiff_t length =
-      goes_in_blocks(body, call.form) ? std::min(time, block_length(body, call.form)) : time;
-  Arena arena(call.workspace);
-  std::int64_t* const cu = arena.take<std::int64_t>(body.shape.batch + 1);
-  std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
-  families::Sequence* const sequences = arena.take<families::Sequence>(body.shape.batch);
-  for (std::size_t n = 0; n < N; ++n)
-    sequences[n] = packed ? families::Sequence{0, static_cast<std::ptrdiff_t>(call.inputs->cu_seqlens[n]),
-                                               static_cast<std::ptrdiff_t>(call.inputs->cu_seqlens[n + 1])}
-                          : families::Sequence{static_cast<std::ptrdiff_t>(n), 0, time};
-  return each_block(time, {sequences, N}, packed, length, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-    Arena own = arena;
-    Inputs in;
-    Outputs out;
-    Call part = call;
-    part.inputs = &in, part.outputs = &out;
-    std::array<Half, Inputs::capacity> written{};
-    const Pipeline& p = body.pipeline;
-    for (std::size_t i = 0; i < p.inputs.size(); ++i) {
-      const ConstTensor tensor = call.inputs->get(p.inputs[i].name);
-      if (tensor.rank == 0 && !tensor) continue;  // left out
-      Half half;
-      in[p.inputs[i].name] = part_of(body, p.input_axes[i], tensor, begin, end, length, own, &half);
-      if (!own.rest().data) return Status::small_workspace;
-      if (half.copy && half.data) widen(half, simd, begin, end);
+  length = std::min(length, time);
+  const auto add = [&](std::size_t value, const Axes& axes, const auto& tensor, bool output) {
+    if (!is_half(tensor.type) || !tensor) return;
+    HalfTensor& one = *new (list_ + count_) HalfTensor{{}, static_cast<int>(value), output};
+    part_of(body, axes, tensor, 0, time, length, arena, &one.half);
+    ok_ = one.half.copy && arena.rest().data;
+    if (!ok_) return;
+    ++count_;
+    if (!output && one.half.time_axis < 0) widen(one.half, simd_, 0, time);
+  };
+  for (std::size_t i = 0; i < p.values.size() && ok_; ++i) {
+    const Value& v = p.values[i];
+    if (v.from == Value::From::input && v.input >= 0) {
+      const auto input = static_cast<std::size_t>(v.input);
+      if (const ConstTensor* const tensor = call.inputs->find(p.inputs[input].name, v.input))
+        add(i, p.input_axes[input], *tensor, false);
+    } else if (v.from == Value::From::step && v.output >= 0) {
+      const auto output = static_cast<std::size_t>(v.output);
+      if (const Tensor* const tensor = call.outputs->find(p.outputs[output].name, v.output))
+        add(i, p.output_axes[output], *tensor, true);
     }
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < p.outputs.size(); ++i)
-      if (const Tensor tensor = call.outputs->get(p.outputs[i].name))
-        out[p.outputs[i].name] = part_of(body, p.output_axes[i], tensor, begin, end, length, own, &written[count++]);
-    part.time = end - begin;
-    for (std::size_t n = 0; n < N; ++n) later[n] = std::max<std::ptrdiff_t>(0, sequences[n].end - end);
-    part.later = later;
-    if (!p.noncausal) part.pairs = part.time * p.pairs;
-    in.cu_seqlens_pairs = call.inputs->cu_seqlens_pairs;
-    if (packed) {
-      cu[0] = 0;
-      for (std::size_t n = 0; n < N; ++n) cu[n + 1] = std::clamp(sequences[n].end, begin, end) - begin;
-      in.cu_seqlens = {cu, N + 1};
-    }
-    part.workspace = own.rest();
-    if (!part.workspace.data) return Status::small_workspace;
-    const Status status = run_forward(body, part);
-    for (std::size_t i = 0; i < count; ++i)
-      if (written[i].copy) narrow(written[i], simd, begin, end);
-    return status;
-  });
+  }
+}
+
+void HalfCopies::open(Binding<float>& b, std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const HalfTensor& one = list_[i];
+    Bound<float>& bound = b.values[static_cast<std::size_t>(one.value)];
+    bound.data = one.half.copy, bound.stride = one.half.copy_stride;
+    if (one.output) bound.writable = one.half.copy;
+    else if (one.half.time_axis >= 0) widen(one.half, simd_, begin, end);
+  }
+}
+
+void HalfCopies::close(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
+  for (std::size_t i = 0; i < count_; ++i)
+    if (list_[i].output) narrow(list_[i].half, simd_, begin, end);
 }
 
 Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept {

@@ -5,6 +5,7 @@
 #include <new>
 #include <type_traits>
 
+#include "prepare/joint.h"
 #include "prepare/operations.h"
 #include "run/kernel_args.h"
 #include "threads/pool.h"
@@ -12,13 +13,23 @@
 namespace ttr {
 namespace {
 
+// Extent of axis `place` of a value if that is the `from_end`-th from its end; else 1. What width() and height() say, found
+// by the places of axes instead of their letters: every operation of every token asks.
+int extent_at(const Plan::Body& body, const Value& v, signed char place, std::size_t from_end) {
+  const auto at = static_cast<std::size_t>(place);
+  return place < 0 || at + from_end != v.axes.size() ? 1 : static_cast<int>(body.extent(v.axes[at], 1, 1));
+}
+
 // Rows of a value for an operation on `heads` heads.
 template <class N, class T>
 prepare::Rows<N> rows_at(const Plan::Body& body, int index, N* data,
                          const std::array<std::ptrdiff_t, max_rank>& stride, std::ptrdiff_t heads) {
-  const AxisStrides s = axis_strides(value(body, index).places, stride);
-  const int group = std::max(1, static_cast<int>(heads / heads_of(body, index)));
-  return {data, s.batch, s.time, s.head, s.inner, group, width(body, index), s.outer, height(body, index)};
+  const Value& v = value(body, index);
+  const AxisStrides s = axis_strides(v.places, stride);
+  const int of = heads_of(body, index), group = heads <= of ? 1 : static_cast<int>(heads / of);
+  const int width = extent_at(body, v, v.places.inner, 1);
+  const int height = v.places.inner < 0 ? 1 : extent_at(body, v, v.places.outer, 2);
+  return {data, s.batch, s.time, s.head, s.inner, group, width, s.outer, height};
 }
 template <class T>
 prepare::Rows<const T> rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
@@ -127,7 +138,71 @@ Status run(const Plan::Body& body, const Operation<T>& o) noexcept {
   return prepare::forward(o.op, o.from, o.to, o.number, o.extent, &simd_of<T>(body));
 }
 
+// The operations of a joint with their operands.
+template <class T>
+struct JointOperation {
+  JointOperation(const Plan::Body& body, const Joint& joint, const Binding<T>& b) {
+    const auto step = [&](int i) -> const Step& { return body.pipeline.steps[static_cast<std::size_t>(i)]; };
+    extent = operation_extent(body, b, step(joint.norm));
+    const auto from = [&](int i, std::size_t operand) {
+      return rows(body, b, step(i).operands[operand], extent.heads);
+    };
+    const auto to = [&](int i) {
+      const Bound<T>& bound = b.values[static_cast<std::size_t>(step(i).result)];
+      return rows_at<T, T>(body, step(i).result, bound.writable, bound.stride, extent.heads);
+    };
+    keys.raw = from(joint.multiply, 0), keys.scale = from(joint.multiply, 1);
+    keys.rate = from(joint.blend, 1), keys.blend = from(joint.blend, 2);
+    keys.read = to(joint.norm), keys.write = to(joint.blend), keys.erase = to(joint.erase);
+    keys.floor = step(joint.norm).number;
+    if (joint.bonus < 0) return;
+    keys.query = from(joint.bonus, 0), keys.weight = from(joint.bonus, 2), keys.value = from(joint.bonus, 3);
+    keys.bonus = to(joint.bonus);
+  }
+  JointOperation tokens(std::ptrdiff_t begin, std::ptrdiff_t end) const {
+    JointOperation part = *this;
+    prepare::JointKeys<T>& k = part.keys;
+    part.extent.time = end - begin;
+    const auto move = [&](auto&... r) { ((r.data = r.data ? r.data + begin * r.time : nullptr), ...); };
+    move(k.raw, k.scale, k.rate, k.blend, k.read, k.write, k.erase, k.query, k.weight, k.value, k.bonus);
+    return part;
+  }
+  prepare::JointKeys<T> keys;
+  prepare::Extent extent{};
+};
+
 }  // namespace
+
+template <class T>
+Status joint_forward(const Plan::Body& body, const Joint& joint, const Binding<T>& b) noexcept {
+  const JointOperation<T> all(body, joint, b);
+  const std::ptrdiff_t time = all.extent.time;
+  const bool cut =
+      body.options.threads > 1 && all.extent.batch * time * all.extent.heads * all.keys.read.width >= least_elements;
+  const int tasks = cut ? static_cast<int>(std::min<std::ptrdiff_t>(body.options.threads, time)) : 1;
+  if (tasks < 2) prepare::joint_keys(all.keys, all.extent, &simd_of<T>(body));
+  else
+    threads::for_each(body.crew(), tasks, [&](int i, int) {
+      const JointOperation<T> part = all.tokens(time * i / tasks, time * (i + 1) / tasks);
+      prepare::joint_keys(part.keys, part.extent, &simd_of<T>(body));
+    });
+  return Status::ok;
+}
+template <class T>
+std::size_t ready_joint_bytes() noexcept {
+  return sizeof(JointOperation<T>);
+}
+template <class T>
+void ready_joint(const Plan::Body& body, const Joint& joint, const Binding<T>& b, void* memory) noexcept {
+  static_assert(std::is_trivially_destructible_v<JointOperation<T>>);
+  new (memory) JointOperation<T>(body, joint, b);
+}
+template <class T>
+Status go_joint(const Plan::Body& body, const void* memory) noexcept {
+  const auto& joint = *static_cast<const JointOperation<T>*>(memory);
+  prepare::joint_keys(joint.keys, joint.extent, &simd_of<T>(body));
+  return Status::ok;
+}
 
 template <class T>
 std::size_t ready_operation_bytes() noexcept {
@@ -185,7 +260,11 @@ void operation_backward(const Plan::Body& body, const Step& step, const Binding<
 #define TTR_READY(T)                                                                                   \
   template std::size_t ready_operation_bytes<T>() noexcept;                                            \
   template void ready_operation<T>(const Plan::Body&, const Step&, const Binding<T>&, void*) noexcept; \
-  template Status go_operation<T>(const Plan::Body&, const void*) noexcept;
+  template Status go_operation<T>(const Plan::Body&, const void*) noexcept;                            \
+  template Status joint_forward<T>(const Plan::Body&, const Joint&, const Binding<T>&) noexcept;       \
+  template std::size_t ready_joint_bytes<T>() noexcept;                                                \
+  template void ready_joint<T>(const Plan::Body&, const Joint&, const Binding<T>&, void*) noexcept;    \
+  template Status go_joint<T>(const Plan::Body&, const void*) noexcept;
 TTR_READY(float)
 TTR_READY(double)
 #undef TTR_READY

@@ -1,7 +1,9 @@
 // Per-token operations as steps of a pipeline. Several threads divide the rows: forwards by tokens; backwards by the
-// axes that every wanted gradient has (tokens, heads), so that each sum keeps its order.
+// axes that every wanted gradient has (tokens, heads), so that each sum keeps its order. Operations of a joint (plan/joints.cc)
+// go forwards in one pass.
 #pragma once
 
+#include "plan/joints.h"
 #include "run/bind.h"
 
 namespace ttr {
@@ -17,6 +19,16 @@ template <class T>
 void ready_operation(const Plan::Body&, const Step&, const Binding<T>&, void* memory) noexcept;
 template <class T>
 Status go_operation(const Plan::Body&, const void* memory) noexcept;
+
+/// The operations of a joint in one pass, and the same as above where they come again and again.
+template <class T>
+Status joint_forward(const Plan::Body&, const Joint&, const Binding<T>&) noexcept;
+template <class T>
+std::size_t ready_joint_bytes() noexcept;
+template <class T>
+void ready_joint(const Plan::Body&, const Joint&, const Binding<T>&, void* memory) noexcept;
+template <class T>
+Status go_joint(const Plan::Body&, const void* memory) noexcept;
 
 /// Adds the gradients of the operands, if that of the result is there.
 template <class T>

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "plan/diagnose.h"
+#include "plan/joints.h"
 #include "run/execute.h"
 #include "run/half_tensors.h"
 #include "run/operation_steps.h"
@@ -35,8 +36,11 @@ struct TTR_HIDDEN Prepared::Body {
   std::vector<families::Sequence> sequences, pair_sequences;
   std::vector<Scratch> scratch;
   std::ptrdiff_t rest = 0;  // where the kernels' scratch begins
-  // Steps that keep what they make of these addresses, on one thread: where each of them is. Empty: none do.
-  std::vector<std::size_t> ready;
+  // Steps that keep what they make of these addresses, on one thread: where in ready_memory. Empty: none do.
+  struct Ready {
+    std::size_t step, offset;
+  };
+  std::vector<Ready> ready;
   std::vector<std::max_align_t> ready_memory;
   bool is_ready = false;
   // The addresses of the last call at once, which `binding` holds and which need not be looked at again.
@@ -131,22 +135,27 @@ struct TTR_HIDDEN Prepared::Body {
     return execute(plan, b, state, form, {base + rest, static_cast<std::size_t>(end - base - rest)});
   }
 
-  std::byte* memory_of(std::size_t step) { return reinterpret_cast<std::byte*>(ready_memory.data()) + ready[step]; }
+  std::byte* memory_of(const Ready& r) { return reinterpret_cast<std::byte*>(ready_memory.data()) + r.offset; }
   // Steps whose arguments are the addresses alone, if they all are.
   void find_ready(const Plan::Body& plan) {
     if (plan.options.threads > 1 || keeps_earlier_states(plan) || plan.has_counts()) return;
     std::size_t bytes = 0;
-    const bool all = std::all_of(plan.pipeline.steps.begin(), plan.pipeline.steps.end(), [&](const Step& step) {
+    bool all = true;
+    for (std::size_t i = 0; i < plan.pipeline.steps.size(); ++i) {
+      const Step& step = plan.pipeline.steps[i];
       std::size_t own = 0;
       std::visit(
           [&]<class T>(const Binding<T>&) {
-            own = step.kernel ? step.kernel->template calls<T>().ready_bytes : ready_operation_bytes<T>();
+            own = step.kernel      ? step.kernel->template calls<T>().ready_bytes
+                  : joint_of(step) ? ready_joint_bytes<T>()
+                                   : ready_operation_bytes<T>();
           },
           binding);
-      ready.push_back(bytes);
+      all = all && own > 0 && !step.compact && !(step.kernel && by_segments(step, form));
+      if (joint_of(step) && !joint_of(step)->begins_with(i)) continue;  // the first does its work
+      ready.push_back({i, bytes});
       bytes += (own + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t) * sizeof(std::max_align_t);
-      return own > 0 && !step.compact && !(step.kernel && by_segments(step, form));
-    });
+    }
     if (!all) ready.clear();
     else ready_memory.resize(bytes / sizeof(std::max_align_t));
   }
@@ -155,20 +164,22 @@ struct TTR_HIDDEN Prepared::Body {
     std::byte* const base = const_cast<std::byte*>(aligned(workspace.data));
     const std::byte* const end = static_cast<const std::byte*>(workspace.data) + workspace.bytes;
     const Workspace work{base + rest, static_cast<std::size_t>(end - base - rest)};
-    for (std::size_t i = 0; i < ready.size(); ++i) {
-      const Step& step = plan.pipeline.steps[i];
-      if (step.kernel) step.kernel->template calls<T>().ready(plan, step, b, state, form, work, memory_of(i));
-      else ready_operation(plan, step, b, memory_of(i));
+    for (const Ready& r : ready) {
+      const Step& step = plan.pipeline.steps[r.step];
+      if (step.kernel) step.kernel->template calls<T>().ready(plan, step, b, state, form, work, memory_of(r));
+      else if (const Joint* const joint = joint_of(step)) ready_joint(plan, *joint, b, memory_of(r));
+      else ready_operation(plan, step, b, memory_of(r));
     }
     is_ready = true;
   }
   template <class T>
   Status go(const Plan::Body& plan, const Binding<T>& b, State state) noexcept {
     Status worst = Status::ok;
-    for (std::size_t i = 0; i < ready.size(); ++i) {
-      const Step& step = plan.pipeline.steps[i];
-      const Status s =
-          step.kernel ? step.kernel->template calls<T>().go(memory_of(i)) : go_operation<T>(plan, memory_of(i));
+    for (const Ready& r : ready) {
+      const Step& step = plan.pipeline.steps[r.step];
+      const Status s = step.kernel      ? step.kernel->template calls<T>().go(memory_of(r))
+                       : joint_of(step) ? go_joint<T>(plan, memory_of(r))
+                                        : go_operation<T>(plan, memory_of(r));
       if (s != Status::ok && s != Status::out_of_domain) return s;
       if (s != Status::ok) worst = s;
     }

@@ -168,10 +168,15 @@ Status execute(const Plan::Body& body, const Binding<T>& b, State state, Form fo
     work = arena.rest();
   }
   Status worst = Status::ok;
-  for (const Step& step : body.pipeline.steps) {
-    const Status s = !step.kernel ? operation_forward(body, step, b)
-                     : undoable   ? kernel_forward_undoable(body, step, b, state, form, work, scratch)
-                                  : kernel_forward(body, step, b, state, form, work);
+  const std::vector<Step>& steps = body.pipeline.steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    const Joint* const joint = joint_of(step);
+    if (joint && !joint->begins_with(i)) continue;
+    const Status s = joint          ? joint_forward(body, *joint, b)
+                     : !step.kernel ? operation_forward(body, step, b)
+                     : undoable     ? kernel_forward_undoable(body, step, b, state, form, work, scratch)
+                                    : kernel_forward(body, step, b, state, form, work);
     if (stops(step, s)) return s;
     if (s != Status::ok) worst = s;
   }
@@ -184,6 +189,13 @@ template Status execute<double>(const Plan::Body&, const Binding<double>&, State
 std::ptrdiff_t bound_length(const Plan::Body& body, Form form) noexcept {
   return goes_in_blocks(body, form) ? block_length(body, form) : std::numeric_limits<std::ptrdiff_t>::max();
 }
+
+namespace {
+std::ptrdiff_t half_length(const Plan::Body& body, Form form) noexcept {
+  const std::ptrdiff_t most = bound_length(body, form);
+  return goes_in_blocks(body, form) ? std::min(most, half_block_length(body, form)) : most;
+}
+}  // namespace
 
 template <class T>
 bool runs_at_once(const Plan::Body& body, const Binding<T>& b, Form form, std::ptrdiff_t length) noexcept {
@@ -272,14 +284,21 @@ template Status execute_backward<double>(const Plan::Body&, const Call&, std::sp
 
 namespace {
 
+// `halves` are the float copies of tensors of a half type; null: there are none.
 template <class T>
-Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
-  Arena arena(call.workspace);
+Status forward_bound(const Plan::Body& body, const Call& call, std::ptrdiff_t length, Arena arena,
+                     const HalfCopies* halves) noexcept {
   Binding<T> b;
-  const std::ptrdiff_t length = bound_length(body, call.form);
   bind(body, call, false, length, arena, b);
   if (b.time == 0) return Status::ok;
-  if (runs_at_once(body, b, call.form, length)) return execute(body, b, call.state, call.form, arena.rest());
+  const auto run = [&](Binding<T>& tokens, std::ptrdiff_t begin, std::ptrdiff_t end) {
+    if constexpr (sizeof(T) == 4)
+      if (halves) halves->open(tokens, begin, end);
+    const Status status = execute(body, tokens, call.state, call.form, arena.rest());
+    if (halves) halves->close(begin, end);
+    return status;
+  };
+  if (halves ? b.time <= length : runs_at_once(body, b, call.form, length)) return run(b, 0, b.time);
   Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
   Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
   std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
@@ -287,8 +306,20 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
   return each_block(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
                     [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
                       bind_block(body, b, begin, end, sequences, of_pairs, later, piece);
-                      return execute(body, piece, call.state, call.form, arena.rest());
+                      return run(piece, begin, end);
                     });
+}
+
+template <class T>
+Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
+  return forward_bound<T>(body, call, bound_length(body, call.form), Arena(call.workspace), nullptr);
+}
+
+Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
+  Arena arena(call.workspace);
+  const std::ptrdiff_t length = half_length(body, call.form);
+  const HalfCopies halves(body, call, length, arena);
+  return halves.ok() ? forward_bound<float>(body, call, length, arena, &halves) : Status::small_workspace;
 }
 
 template <class T>

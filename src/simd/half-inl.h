@@ -109,12 +109,29 @@ inline void widen_bf16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
   widen_all(n, in, out, [](auto h) HWY_ATTR { return HalfBits::from_bf16(h); });
 }
 inline void widen_f16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
+#if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
+  // The machine converts by itself; the last numbers go the way of all.
+  const HalfBits::F f;
+  const hn::Rebind<hwy::float16_t, HalfBits::F> h;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f)), whole = n / lanes * lanes;
+  for (std::ptrdiff_t i = 0; i < whole; i += lanes)
+    hn::StoreU(hn::PromoteTo(f, hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(in + i))), f, out + i);
+  n -= whole, in += whole, out += whole;
+#endif
   widen_all(n, in, out, [](auto h) HWY_ATTR { return HalfBits::from_f16(h); });
 }
 inline void narrow_bf16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_bf16(x); });
 }
 inline void narrow_f16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
+#if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
+  const HalfBits::F f;
+  const hn::Rebind<hwy::float16_t, HalfBits::F> h;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f)), whole = n / lanes * lanes;
+  for (std::ptrdiff_t i = 0; i < whole; i += lanes)
+    hn::StoreU(hn::DemoteTo(h, hn::LoadU(f, in + i)), h, reinterpret_cast<hwy::float16_t*>(out + i));
+  n -= whole, in += whole, out += whole;
+#endif
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_f16(x); });
 }
 

@@ -29,11 +29,11 @@ template <class Family>
 std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int chunk, bool backward,
                       int workers = 1) noexcept {
   static constexpr Simd<typename Family::Number> none{};
-  const auto bytes = [&](std::ptrdiff_t time) {
+  const auto bytes = [&](Form how, std::ptrdiff_t time) {
     std::size_t most = 0;
     for (const int vector_bytes : vector_sizes) {  // of any instruction set
       Arena arena;
-      const Schedule plan = schedule<Family>(shape, vector_bytes, form, chunk, time, backward, true);
+      const Schedule plan = schedule<Family>(shape, vector_bytes, how, chunk, time, backward, true);
       if constexpr (present<typename Family::Map>)
         if (plan.scan > 0) ScanRun<Family>(none, shape, plan, time, backward, Team(workers, nullptr), arena);
       if (plan.scan == 0)
@@ -41,12 +41,14 @@ std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int
                         heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time, workers),
                         Team(workers, nullptr));
       most = std::max(most, arena.bytes());
-      if (!chooses(form, chunk, time)) break;
+      if (!(how == Form::best ? time >= fewest_chunked : chooses(how, chunk, time))) break;
     }
     return most;
   };
   // With Form::best the short sequences of a batch are recurrent, which may need more states than the chunk form.
-  return longest < shortest_chunked ? bytes(longest) : std::max(bytes(longest), bytes(shortest_chunked - 1));
+  const std::size_t all = bytes(form, longest);
+  if (form != Form::best || longest < fewest_chunked) return all;
+  return std::max(all, bytes(Form::recurrent, std::min(longest, shortest_chunked - 1)));
 }
 
 template <class Family>

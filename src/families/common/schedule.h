@@ -35,6 +35,7 @@
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
 #include "families/common/segments.h"
+#include "families/common/short.h"
 #include "families/common/team.h"
 #include "simd/simd.h"
 
@@ -104,9 +105,14 @@ Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::p
   if (time <= 1 && !backward && (form == Form::best || form == Form::step || form == Form::recurrent))
     return {false, 1};
   const Choice best = [&] {
-    if constexpr (requires { Family::tuned; })
-      return choice(Family::tuned, vector_bytes, x.key_dim, x.chosen_by ? x.chosen_by : x.value_dim, backward);
-    else return Family::best;
+    if constexpr (requires { Family::tuned; }) {
+      const int columns = x.chosen_by ? x.chosen_by : x.value_dim;
+      Choice measured = choice(Family::tuned, vector_bytes, x.key_dim, columns, backward);
+      measured.from = chunked_from(measured, vector_bytes, x.key_dim, columns, backward);
+      return measured;
+    } else {
+      return Family::best;
+    }
   }();
   time = std::max<std::ptrdiff_t>(time, 1);
   if (form == Form::best) form = time < best.from ? Form::recurrent : best.form;

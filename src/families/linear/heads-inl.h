@@ -7,8 +7,8 @@
 // (measured with 128 KB and 512 KB of states on a machine with 2 MB of L2: 93 % and 83 % of that bandwidth, against
 // 70 % with two passes).
 //
-// Columns that do not fill a panel, and rules without a read, go head by head through the sweeps of state-inl.h,
-// whose bits are the same.
+// Columns that do not fill a panel are a panel with masks. Where there are no masks, and by rules without a read, they go
+// head by head through the sweeps of state-inl.h, whose bits are the same.
 #if defined(TTR_LINEAR_HEADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_LINEAR_HEADS_INL_H_
 #undef TTR_LINEAR_HEADS_INL_H_
@@ -36,59 +36,110 @@ HWY_INLINE constexpr Size ChainedWidth() {
   return kChained * Width<T>();
 }
 
-// Visits the panels of all heads that are full, in order: write(head, column, next head, next column, last).
+// Columns that do not fill a panel are a panel of as many vectors, or of half as many, with masks for loads and stores.
+#if HWY_CAP_GE256
+constexpr bool kTails = true;
+#else
+constexpr bool kTails = false;
+#endif
+
+// A panel of the chain: NV vectors, all of them full or (kPart) with the lanes that LanesIn says.
+template <int NV, bool kPart>
+struct ChainPanel {
+  static constexpr int vectors = NV;
+  static constexpr bool part = kPart;
+  Size h, j;     // head, first column
+  Size columns;  // as many as there are
+};
+template <class T>
+HWY_INLINE Size LanesIn(int v, Size columns) {
+  const Size left = columns - v * Width<T>();
+  return left < 0 ? 0 : left < Width<T>() ? left : Width<T>();
+}
+
+// Visits the panels of all heads that are full, in order: write(panel, next panel, last).
 template <class T, class F>
 HWY_INLINE void ForChain(Size heads, Size V, const F& write) {
   constexpr Size W = ChainedWidth<T>();
+  using Full = ChainPanel<kChained, false>;
   const Size panels = V / W, all = heads * panels;
-  for (Size i = 0; i < all; ++i) {
-    const Size next = i + 1;
-    if (next < all) write(i / panels, i % panels * W, next / panels, next % panels * W, std::false_type());
-    else write(i / panels, i % panels * W, Size{0}, Size{0}, std::true_type());
+  const auto panel = [&](Size i) { return Full{i / panels, i % panels * W, W}; };
+  for (Size i = 0; i + 1 < all; ++i) write(panel(i), panel(i + 1), std::false_type());
+  if (all > 0) write(panel(all - 1), panel(0), std::true_type());
+}
+
+// The same with a tail behind the full panels of every head, of the type Tail.
+template <class T, class Tail, class F>
+HWY_INLINE void ForChainWithTails(Size heads, Size V, const F& write) {
+  constexpr Size W = ChainedWidth<T>();
+  using Full = ChainPanel<kChained, false>;
+  const Size panels = V / W;
+  const auto full = [&](Size h, Size i) { return Full{h, i * W, W}; };
+  const auto tail = [&](Size h) { return Tail{h, panels * W, V - panels * W}; };
+  for (Size h = 0; h < heads; ++h) {
+    for (Size i = 0; i + 1 < panels; ++i) write(full(h, i), full(h, i + 1), std::false_type());
+    if (panels > 0) write(full(h, panels - 1), tail(h), std::false_type());
+    if (h + 1 == heads) write(tail(h), tail(h), std::true_type());
+    else if (panels > 0) write(tail(h), full(h + 1, 0), std::false_type());
+    else write(tail(h), tail(h + 1), std::false_type());
   }
 }
 
 // The write of one panel of one head and the read of the next one.
-template <Erase kErase, bool kRows, bool kLast, class T>
+template <Erase kErase, bool kRows, bool kLast, class Panel, class Next, class T>
 HWY_INLINE void ChainedPanel(Size K, Size V, T a, const T* rows, const T* k, const T* y, const T* q, T* S,
-                             const T* x_next, const T* S_next, const Vec<T> (&u)[kChained],
-                             const Vec<T> (&read)[kChained], Vec<T> (&out)[kChained], Vec<T> (&next)[kChained]) {
+                             const Panel& panel, const T* x_next, const T* S_next, const Next& next_panel,
+                             const Vec<T> (&u)[kChained], const Vec<T> (&read)[kChained], Vec<T> (&out)[kChained],
+                             Vec<T> (&next)[kChained]) {
   const Tag<T> d;
   constexpr Size L = Width<T>();
   const Vec<T> va = hn::Set(d, a);
-  TTR_UNROLL for (int v = 0; v < kChained; ++v) out[v] = next[v] = hn::Zero(d);
+  Size lanes[kChained], next_lanes[kChained];
+  TTR_UNROLL for (int v = 0; v < kChained; ++v) {
+    out[v] = next[v] = hn::Zero(d);
+    lanes[v] = LanesIn<T>(v, panel.columns), next_lanes[v] = LanesIn<T>(v, next_panel.columns);
+  }
   for (Size i = 0; i < K; ++i, S += V, S_next += V) {
     const Vec<T> row = kRows ? hn::Set(d, rows[i]) : va, ki = hn::Set(d, k[i]), qi = hn::Set(d, q[i]);
-    TTR_UNROLL for (int v = 0; v < kChained; ++v) {
-      Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(row, hn::LoadU(d, S + v * L)));
+    TTR_UNROLL for (int v = 0; v < Panel::vectors; ++v) {
+      Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(row, LoadMaybe<Panel::part>(S + v * L, lanes[v])));
       if constexpr (kErase == Erase::other) s = hn::MulAdd(hn::Set(d, y[i]), read[v], s);
-      hn::StoreU(s, d, S + v * L);
+      StoreMaybe<Panel::part>(s, S + v * L, lanes[v]);
       out[v] = hn::MulAdd(qi, s, out[v]);
     }
     if constexpr (!kLast) {
       const Vec<T> xi = hn::Set(d, x_next[i]);
-      TTR_UNROLL for (int v = 0; v < kChained; ++v) next[v] = hn::MulAdd(xi, hn::LoadU(d, S_next + v * L), next[v]);
+      TTR_UNROLL for (int v = 0; v < Next::vectors; ++v) next[v] =
+          hn::MulAdd(xi, LoadMaybe<Next::part>(S_next + v * L, next_lanes[v]), next[v]);
     }
   }
 }
 
-// x.x is set: the rule reads. Without kRows the factor of the state is a_h and what was read counts b_h.
+// x.x is set: the rule reads. Without kRows the factor of the state is a_h and what was read counts b_h. The columns
+// that the chain has no panels for are left: returns the first of them.
 template <Erase kErase, bool kRows, class T>
-void ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_group, const T* a, const T* b, T* S,
+Size ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_group, const T* a, const T* b, T* S,
                   T* o, Size ldo) {
   const Tag<T> d;
-  constexpr Size L = Width<T>();
-  const Size state = x.K * x.V;
+  constexpr Size L = Width<T>(), W = ChainedWidth<T>();
+  const Size state = x.K * x.V, full = x.V / W * W;
   const auto read_key = [&](Size h) { return x.x + h / x_group * x.ldx; };
-  if (x.n < 1 || x.V < ChainedWidth<T>()) return;
+  if (x.n < 1 || (!kTails && full == 0)) return 0;
   Vec<T> next[kChained];
-  ReadPanel<kChained, false>(x.K, read_key(0), S, x.V, L, next);
-  ForChain<T>(x.n, x.V, [&](Size h, Size j, Size h_next, Size j_next, auto last) HWY_ATTR {
+  TTR_UNROLL for (int v = 0; v < kChained; ++v) next[v] = hn::Zero(d);
+  if (full > 0) ReadPanel<kChained, false>(x.K, read_key(0), S, x.V, L, next);
+  else
+    for (Size i = 0; i < x.K; ++i)
+      TTR_UNROLL for (int v = 0; v < kChained; ++v) next[v] =
+          hn::MulAdd(hn::Set(d, read_key(0)[i]), LoadMaybe<true>(S + i * x.V + v * L, LanesIn<T>(v, x.V)), next[v]);
+  const auto write = [&](auto panel, auto after, auto last) HWY_ATTR {
+    using P = decltype(panel);
     Vec<T> u[kChained], read[kChained], out[kChained];
+    const Size h = panel.h, j = panel.j;
     const Vec<T> beta = hn::Set(d, x.beta ? x.beta[h] : T(1));
-    TTR_UNROLL for (int v = 0; v < kChained; ++v) {
+    TTR_UNROLL for (int v = 0; v < P::vectors; ++v) {
       read[v] = next[v];
-      u[v] = hn::LoadU(d, x.v + h * x.ldv + j + v * L);
+      u[v] = LoadMaybe<P::part>(x.v + h * x.ldv + j + v * L, LanesIn<T>(v, panel.columns));
       if constexpr (!kRows) u[v] = hn::NegMulAdd(hn::Set(d, b[h]), read[v], u[v]);
       else if constexpr (kErase == Erase::same) u[v] = hn::Sub(u[v], read[v]);
       if (x.beta) u[v] = hn::Mul(beta, u[v]);
@@ -96,26 +147,33 @@ void ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_gro
     const Size shared = h / group;
     ChainedPanel<kErase, kRows, decltype(last)::value>(
         x.K, x.V, kRows ? T(0) : a[h], kRows ? x.rows + h * x.ld_rows : nullptr, x.k + shared * x.ldk,
-        kErase == Erase::other ? x.y + h * x.ldy : nullptr, x.q + shared * x.ldq, S + h * state + j, read_key(h_next),
-        S + h_next * state + j_next, u, read, out, next);
+        kErase == Erase::other ? x.y + h * x.ldy : nullptr, x.q + shared * x.ldq, S + h * state + j, panel,
+        read_key(after.h), S + after.h * state + after.j, after, u, read, out, next);
     const Vec<T> scale = hn::Set(d, x.scale);
-    TTR_UNROLL for (int v = 0; v < kChained; ++v) {
+    TTR_UNROLL for (int v = 0; v < P::vectors; ++v) {
+      const Size lanes = LanesIn<T>(v, panel.columns);
       Vec<T> answer = hn::Mul(scale, out[v]);
-      if (x.direct) answer = hn::MulAdd(hn::Set(d, x.direct[h]), hn::LoadU(d, x.v + h * x.ldv + j + v * L), answer);
-      hn::StoreU(answer, d, o + h * ldo + j + v * L);
+      if (x.direct)
+        answer = hn::MulAdd(hn::Set(d, x.direct[h]), LoadMaybe<P::part>(x.v + h * x.ldv + j + v * L, lanes), answer);
+      StoreMaybe<P::part>(answer, o + h * ldo + j + v * L, lanes);
     }
-  });
+  };
+  if constexpr (kTails) {
+    if (x.V - full > W / 2) return ForChainWithTails<T, ChainPanel<kChained, true>>(x.n, x.V, write), x.V;
+    if (x.V > full) return ForChainWithTails<T, ChainPanel<kChained / 2, true>>(x.n, x.V, write), x.V;
+  }
+  ForChain<T>(x.n, x.V, write);
+  return full;
 }
 
 template <class T>
 void SweepHeads(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k,
                 Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo) {
-  const bool chained = b && q;
-  const Size done = chained ? V / ChainedWidth<T>() * ChainedWidth<T>() : 0;
-  if (done > 0) {
+  Size done = 0;
+  if (b && q) {
     typename StateSimd<T>::Tokens x{.n = heads, .K = K, .V = V};
     x.beta = beta, x.x = x.k = k, x.ldx = x.ldk = ldk, x.v = v, x.ldv = ldv, x.q = q, x.ldq = ldq, x.scale = scale;
-    ChainedHeads<Erase::same, false, T>(x, group, group, a, b, S, o, ldo);
+    done = ChainedHeads<Erase::same, false, T>(x, group, group, a, b, S, o, ldo);
   }
   for (Size h = 0; h < heads && done < V; ++h)
     Sweep<T>(1, K, V - done, a + h, b ? b + h : nullptr, beta + h, scale, k + h / group * ldk, 0, v + h * ldv + done,
@@ -125,10 +183,10 @@ void SweepHeads(Size heads, Size group, Size K, Size V, const T* a, const T* b, 
 
 template <class T>
 void GatedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_group, T* S, T* o, Size ldo) {
-  const bool chained = x.x && x.q;
-  const Size done = chained ? x.V / ChainedWidth<T>() * ChainedWidth<T>() : 0;
-  if (done > 0 && x.y) ChainedHeads<Erase::other, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo);
-  else if (done > 0) ChainedHeads<Erase::same, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo);
+  Size done = 0;
+  if (x.x && x.q)
+    done = x.y ? ChainedHeads<Erase::other, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo)
+               : ChainedHeads<Erase::same, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo);
   for (Size h = 0; h < x.n && done < x.V; ++h) {
     typename StateSimd<T>::Tokens one = x;
     one.n = 1, one.V = x.V - done, one.rows += h * x.ld_rows;
@@ -155,16 +213,18 @@ HWY_INLINE void MomentumPanel(const typename StateSimd<T>::Momentum& x, Size h, 
   S += h * x.K * x.V + j, Z += h * x.K * x.V + j;
   Vec<T> w[NV], out[NV];
   TTR_UNROLL for (int v = 0; v < NV; ++v) {
-    w[v] = hn::Mul(eta, hn::NegMulAdd(f, read[v], LoadMaybe<kPart>(x.v + h * x.ldv + j + v * L, lanes)));
+    const Size own = LanesOf<NV, T>(v, lanes);
+    w[v] = hn::Mul(eta, hn::NegMulAdd(f, read[v], LoadMaybe<kPart>(x.v + h * x.ldv + j + v * L, own)));
     out[v] = read[v] = hn::Zero(d);
   }
   for (Size i = 0; i < x.K; ++i, S += x.V, Z += x.V) {
     const Vec<T> ki = hn::Set(d, k[i]), qi = hn::Set(d, q[i]);
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      const Vec<T> z = hn::MulAdd(ki, w[v], hn::Mul(mu, LoadMaybe<kPart>(Z + v * L, lanes)));
-      const Vec<T> s = hn::MulAdd(beta, z, hn::Mul(a, LoadMaybe<kPart>(S + v * L, lanes)));
-      StoreMaybe<kPart>(z, Z + v * L, lanes);
-      StoreMaybe<kPart>(s, S + v * L, lanes);
+      const Size own = LanesOf<NV, T>(v, lanes);
+      const Vec<T> z = hn::MulAdd(ki, w[v], hn::Mul(mu, LoadMaybe<kPart>(Z + v * L, own)));
+      const Vec<T> s = hn::MulAdd(beta, z, hn::Mul(a, LoadMaybe<kPart>(S + v * L, own)));
+      StoreMaybe<kPart>(z, Z + v * L, own);
+      StoreMaybe<kPart>(s, S + v * L, own);
       out[v] = hn::MulAdd(qi, s, out[v]);
     }
     if constexpr (!kLast) {
@@ -174,7 +234,8 @@ HWY_INLINE void MomentumPanel(const typename StateSimd<T>::Momentum& x, Size h, 
     }
   }
   if (!x.q) return;
-  TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(hn::Mul(scale, out[v]), o + h * ldo + j + v * L, lanes);
+  TTR_UNROLL for (int v = 0; v < NV; ++v)
+      StoreMaybe<kPart>(hn::Mul(scale, out[v]), o + h * ldo + j + v * L, LanesOf<NV, T>(v, lanes));
 }
 
 template <class T>
@@ -186,16 +247,16 @@ void MomentumHeads(const typename StateSimd<T>::Momentum& x, T* S, T* Z, T* o, S
   if (done > 0) {
     Vec<T> read[kChained];
     ReadPanel<kChained, false>(x.K, read_key(0), S, x.V, L, read);
-    ForChain<T>(x.heads, x.V, [&](Size h, Size j, Size h_next, Size j_next, auto last) HWY_ATTR {
-      MomentumPanel<kChained, false, decltype(last)::value>(x, h, j, L, S, Z, read_key(h_next),
-                                                            S + h_next * state + j_next, o, ldo, read);
+    ForChain<T>(x.heads, x.V, [&](auto panel, auto next, auto last) HWY_ATTR {
+      MomentumPanel<kChained, false, decltype(last)::value>(x, panel.h, panel.j, L, S, Z, read_key(next.h),
+                                                            S + next.h * state + next.j, o, ldo, read);
     });
   }
   for (Size h = 0; h < x.heads && done < x.V; ++h)
-    ForPanels<T>(x.V - done, [&](Size j, Size lanes, auto c) HWY_ATTR {
+    ForColumns<T>(x.V - done, [&](Size j, Size lanes, auto c) HWY_ATTR {
       using P = decltype(c);
       Vec<T> read[P::vectors];
-      ReadPanel<P::vectors, P::part>(x.K, read_key(h), S + h * state + done + j, x.V, lanes, read);
+      ReadColumns<P::vectors, P::part>(x.K, read_key(h), S + h * state + done + j, x.V, lanes, read);
       MomentumPanel<P::vectors, P::part, true, T>(x, h, done + j, lanes, S, Z, nullptr, nullptr, o, ldo, read);
     });
 }

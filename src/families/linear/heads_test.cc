@@ -49,7 +49,8 @@ struct Case {
 std::vector<Case> cases(Size lanes) {
   std::vector<Case> all;
   for (const Size K : {1, 5, 64})
-    for (const Size V : {Size{1}, lanes, 2 * lanes, 4 * lanes, 9 * lanes + 1}) {
+    for (const Size V :
+         {Size{1}, lanes, lanes + 1, 2 * lanes, 3 * lanes + 1, 4 * lanes, 5 * lanes, 7 * lanes - 1, 9 * lanes + 1}) {
       for (const Size heads : {1, 2, 5}) all.push_back({heads, 1, K, V});
       all.push_back({6, 3, K, V});
       all.push_back({4, 4, K, V});

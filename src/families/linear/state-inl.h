@@ -2,7 +2,7 @@
 //
 // A sweep keeps a panel of up to 4 vectors of columns in registers and walks down the K rows, so a state is fetched
 // once per token. Columns of a state evolve independently: many tokens pass through one panel while it is in L1. The
-// tail of a row is one vector with fewer lanes and goes through the same operations, so an element's bits do not
+// tail of a row is a vector with fewer lanes and goes through the same operations, so an element's bits do not
 // depend on which side of the tail it falls.
 #if defined(TTR_LINEAR_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_LINEAR_STATE_INL_H_
@@ -19,6 +19,63 @@
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
 namespace HWY_NAMESPACE {
+
+// Of a panel of NV vectors that is a part the last has fewer lanes.
+template <int NV, class T>
+HWY_INLINE constexpr Size LanesOf(int v, Size lanes) {
+  return v == NV - 1 ? lanes : Width<T>();
+}
+
+// As ForPanels; with masks for loads and stores 4 and 2 vectors may be a part as well. A panel of one vector would wait
+// for its own sums.
+template <class T, class F>
+HWY_INLINE void ForColumns(Size V, const F& f) {
+#if HWY_CAP_GE256
+  constexpr Size L = Width<T>();
+  Size j = 0;
+  for (; j + 4 * L <= V; j += 4 * L) f(j, L, Columns<4, false>());
+  if (j + 3 * L < V) return f(j, V - j - 3 * L, Columns<4, true>());
+  if (j + 2 * L <= V) f(j, L, Columns<2, false>()), j += 2 * L;
+  if (j + L < V) return f(j, V - j - L, Columns<2, true>());
+  if (j + L <= V) f(j, L, Columns<1, false>());
+  else if (j < V) f(j, V - j, Columns<1, true>());
+#else
+  ForPanels<T>(V, f);
+#endif
+}
+
+// y = S' x on such a panel
+template <int NV, bool kPart, class T>
+HWY_INLINE void ReadColumns(Size K, const T* x, const T* S, Size lds, Size lanes, Vec<T> (&y)[NV]) {
+  const Tag<T> d;
+  TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] = hn::Zero(d);
+  for (Size i = 0; i < K; ++i) {
+    const Vec<T> xi = hn::Set(d, x[i]);
+    TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] =
+        hn::MulAdd(xi, LoadMaybe<kPart>(S + i * lds + v * Width<T>(), LanesOf<NV, T>(v, lanes)), y[v]);
+  }
+}
+
+// S <- a S + k u' on such a panel; with kQuery also out = S' q, with kNext also next = S' k_next.
+template <bool kQuery, bool kNext, int NV, bool kPart, class T>
+HWY_INLINE void WriteColumns(Size K, T a, const T* k, const Vec<T> (&u)[NV], const T* q, const T* k_next, T* S,
+                             Size lds, Size lanes, Vec<T> (&out)[NV], Vec<T> (&next)[NV]) {
+  const Tag<T> d;
+  const Vec<T> va = hn::Set(d, a);
+  TTR_UNROLL for (int v = 0; v < NV; ++v) out[v] = next[v] = hn::Zero(d);
+  for (Size i = 0; i < K; ++i) {
+    T* const row = S + i * lds;
+    const Vec<T> ki = hn::Set(d, k[i]);
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      T* const at = row + v * Width<T>();
+      const Size own = LanesOf<NV, T>(v, lanes);
+      const Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(va, LoadMaybe<kPart>(at, own)));
+      StoreMaybe<kPart>(s, at, own);
+      if constexpr (kQuery) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
+      if constexpr (kNext) next[v] = hn::MulAdd(hn::Set(d, k_next[i]), s, next[v]);
+    }
+  }
+}
 
 template <class T>
 struct Sweeping {
@@ -40,7 +97,7 @@ HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Siz
   const Tag<T> d;
   constexpr Size L = Width<T>();
   Vec<T> u[NV], out[NV], read[NV];
-  if constexpr (kReads) ReadPanel<NV, kPart>(x.K, x.k, S, lds, lanes, read);
+  if constexpr (kReads) ReadColumns<NV, kPart>(x.K, x.k, S, lds, lanes, read);
   for (Size t = 0; t < x.n; ++t) {
     // Rows of one head lie far apart in [B, T, H, D]; no hardware prefetcher follows them.
     if (const Size ahead = t + 4; ahead < x.n) {
@@ -53,19 +110,19 @@ HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Siz
     }
     const Vec<T> beta = hn::Set(d, x.beta[t]);
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes);
+      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, LanesOf<NV, T>(v, lanes));
       if constexpr (kReads) u[v] = hn::NegMulAdd(hn::Set(d, x.b[t]), read[v], u[v]);
       u[v] = hn::Mul(beta, u[v]);
     }
     const T* const k = x.k + t * x.ldk;
     const T* const q = kQuery ? x.q + t * x.ldq : nullptr;
     if (t + 1 < x.n)
-      WritePanel<kQuery, kReads, NV, kPart, T>(x.K, x.a[t], k, u, q, k + x.ldk, S, lds, lanes, out, read);
-    else WritePanel<kQuery, false, NV, kPart, T>(x.K, x.a[t], k, u, q, nullptr, S, lds, lanes, out, read);
+      WriteColumns<kQuery, kReads, NV, kPart, T>(x.K, x.a[t], k, u, q, k + x.ldk, S, lds, lanes, out, read);
+    else WriteColumns<kQuery, false, NV, kPart, T>(x.K, x.a[t], k, u, q, nullptr, S, lds, lanes, out, read);
     if constexpr (kQuery) {
       const Vec<T> scale = hn::Set(d, x.scale);
       TTR_UNROLL for (int v = 0; v < NV; ++v)
-          StoreMaybe<kPart>(hn::Mul(scale, out[v]), x.o + t * x.ldo + j + v * L, lanes);
+          StoreMaybe<kPart>(hn::Mul(scale, out[v]), x.o + t * x.ldo + j + v * L, LanesOf<NV, T>(v, lanes));
     }
   }
 }
@@ -75,10 +132,10 @@ HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Siz
 template <class T, class F>
 HWY_INLINE void ForMovedPanels(Size n, Size K, Size V, T* S, Size lds, T* panel, const F& f) {
   constexpr Size kWorthMoving = 8;  // tokens
-  ForPanels<T>(V, [&](Size j, Size lanes, auto c) HWY_ATTR {
+  ForColumns<T>(V, [&](Size j, Size lanes, auto c) HWY_ATTR {
     using P = decltype(c);
     const bool move = panel && n >= kWorthMoving;
-    const Size width = P::part ? lanes : P::vectors * Width<T>();
+    const Size width = (P::vectors - 1) * Width<T>() + lanes;
     T* const at = move ? panel : S + j;
     if (move)
       for (Size i = 0; i < K; ++i)
@@ -113,7 +170,7 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
   const Tag<T> d;
   constexpr Size L = Width<T>();
   Vec<T> u[NV], read[NV], next[NV], out[NV], column[NV];
-  if constexpr (kErase != Erase::none) ReadPanel<NV, kPart>(x.K, x.x, S, lds, lanes, next);
+  if constexpr (kErase != Erase::none) ReadColumns<NV, kPart>(x.K, x.x, S, lds, lanes, next);
   for (Size t = 0; t < x.n; ++t) {
     if (const Size ahead = t + 4; ahead < x.n) {
       PrefetchRow(x.rows + ahead * x.ld_rows, x.K);
@@ -123,11 +180,12 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
     }
     const Vec<T> beta = hn::Set(d, x.beta ? x.beta[t] : T(1));
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes);
+      const Size own = LanesOf<NV, T>(v, lanes);
+      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, own);
       if constexpr (kErase == Erase::same) u[v] = hn::Sub(u[v], next[v]);
       if (x.beta) u[v] = hn::Mul(beta, u[v]);
       if constexpr (kErase != Erase::none) read[v] = next[v];
-      if constexpr (kColumns) column[v] = LoadMaybe<kPart>(x.columns + t * x.ld_columns + j + v * L, lanes);
+      if constexpr (kColumns) column[v] = LoadMaybe<kPart>(x.columns + t * x.ld_columns + j + v * L, own);
       out[v] = next[v] = hn::Zero(d);
     }
     const T *const rows = x.rows + t * x.ld_rows, *const k = x.k + t * x.ldk;
@@ -139,13 +197,14 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
       const Vec<T> row = hn::Set(d, rows[i]), ki = hn::Set(d, k[i]);
       TTR_UNROLL for (int v = 0; v < NV; ++v) {
         T* const at = S + i * lds + v * L;
-        Vec<T> s = LoadMaybe<kPart>(at, lanes);
+        const Size own = LanesOf<NV, T>(v, lanes);
+        Vec<T> s = LoadMaybe<kPart>(at, own);
         if constexpr (kQuery == Query::before) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
         s = hn::Mul(row, s);
         if constexpr (kColumns) s = hn::Mul(column[v], s);
         s = hn::MulAdd(ki, u[v], s);
         if constexpr (kErase == Erase::other) s = hn::MulAdd(hn::Set(d, y[i]), read[v], s);
-        StoreMaybe<kPart>(s, at, lanes);
+        StoreMaybe<kPart>(s, at, own);
         if constexpr (kQuery == Query::after) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
         if constexpr (kErase != Erase::none) next[v] = hn::MulAdd(hn::Set(d, ahead[i]), s, next[v]);
       }
@@ -153,9 +212,10 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
     if constexpr (kQuery != Query::none) {
       const Vec<T> scale = hn::Set(d, x.scale), direct = hn::Set(d, x.direct ? x.direct[t] : T(0));
       TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        const Size own = LanesOf<NV, T>(v, lanes);
         Vec<T> answer = hn::Mul(scale, out[v]);
-        if (x.direct) answer = hn::MulAdd(direct, LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, lanes), answer);
-        StoreMaybe<kPart>(answer, o + t * ldo + j + v * L, lanes);
+        if (x.direct) answer = hn::MulAdd(direct, LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, own), answer);
+        StoreMaybe<kPart>(answer, o + t * ldo + j + v * L, own);
       }
     }
   }
