@@ -201,7 +201,7 @@ std::vector<Operation> list() {
   all.push_back({"rwkv-6", "rwkv-6", "rwkv_wkv6", square, rwkv_6});
   all.push_back({"rwkv-7, operation", "dplr", "rwkv_wkv7", square, dplr});
   all.back().scale = 1;
-  all.push_back({"rwkv-7, with preparation", "rwkv-7", "rwkv_wkv7 and 12 others", square, rwkv_7});
+  all.push_back({"rwkv-7, with preparation", "rwkv-7", "rwkv_wkv7 and 13 others", square, rwkv_7});
   for (const bool channels : {false, true})
     all.push_back({channels ? "kda" : "gated-deltanet", channels ? "kda" : "gated-deltanet", "gated_delta_net",
                    square, [channels](auto& g, const auto& o, auto first, auto n, auto& state) {
