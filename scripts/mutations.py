@@ -113,8 +113,8 @@ MUTATIONS = [
      "x, K, y, V, gated ? e[1] : T(1), d_end, V, d_start, V,", "backward: a chunk fades the state's gradient by one gate",
      ["check gated-deltanet"]),
     # pairs
-    ("sink-first-200", ATTENTION_BACK, "t < (r + 1) * x.tokens; ++t)\n        sum +=",
-     "t < r * x.tokens + std::min<Size>(200, x.tokens); ++t)\n        sum +=",
+    ("sink-first-200", ATTENTION_BACK, "t < (n + 1) * sequence.tokens; ++t)\n        total +=",
+     "t < n * sequence.tokens + std::min<Size>(200, sequence.tokens); ++t)\n        total +=",
      "gradient of the sink: only the first 200 tokens", ["check softmax-attention"]),
     ("bandwidth-gradient", ATTENTION_BACK, "moment / static_cast<double>(p.bandwidth(head))",
      "moment / static_cast<double>(p.bandwidth(0))", "gradient of a bandwidth divided by that of the first head",

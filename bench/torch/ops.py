@@ -68,6 +68,8 @@ def case(name, T, H, D):
         return (q, k, v, head, beta, lamb), lambda *t: ops.chunk_mesa_net(*t)[0], plain.mesa
     if name == "parallel_attn":
         return (q * 8, k * 8, v), ops.parallel_attn, plain.attention
+    if name == "parallel_attn/added":
+        return (q * 8, k * 8, v), ops.parallel_attn, plain.attention_added
     if name == "parallel_forgetting_attn":
         return (q * 8, k * 8, v, head), ops.parallel_forgetting_attn, plain.attention
     if name == "selective_scan_fn":
@@ -82,7 +84,7 @@ def case(name, T, H, D):
 
 
 NAMES = ["chunk_gated_delta_rule", "chunk_gated_delta_rule/rows", "chunk_delta_rule", "chunk_kda", "chunk_gla", "chunk_simple_gla", "chunk_rwkv6", "chunk_rwkv7"]
-NAMES += ["mamba_chunk_scan_combined", "chunk_mesa_net", "parallel_attn", "parallel_forgetting_attn", "selective_scan_fn"]
+NAMES += ["mamba_chunk_scan_combined", "chunk_mesa_net", "parallel_attn", "parallel_attn/added", "parallel_forgetting_attn", "selective_scan_fn"]
 NAMES += ["causal_conv1d_fn"]
 SLOW = {"chunk_rwkv7", "selective_scan_fn"}  # loops over tokens: with gradients a graph of thousands of nodes
 TOLERANCE = {"chunk_mesa_net": 3e-2}  # thirty steps of conjugate gradients are not the answer
@@ -204,7 +206,7 @@ def memory(T, H, D):
 
 def markdown(result):
     """The tables of docs/python.md."""
-    ways = {"": "", "rows": " (triangle inverted row by row, as modelling files do)"}
+    ways = {"": "", "rows": " (triangle inverted row by row, as modelling files do)", "added": " (the product adds the mask)"}
     lines = ["| operation | T, H, D | forward | | with gradients | |", "|---|---|---|---|---|---|"]
     for r in result["rows"]:
         name, _, way = r["name"].partition("/")

@@ -238,6 +238,68 @@ bool Softmax(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b,
               : SoftmaxOf<false>(visible, b, S, lds, m, l, factor);
 }
 
+// R rows that see the same columns [begin, begin + n)
+template <int R, bool kBiased, class T>
+HWY_INLINE void GatherRows(const typename AttentionSimd<T>::Bias& b, Size i, Size begin, Size n, const T* S,
+                           const T* X, Size ld, T* m, T* l, T* sum) {
+  const Tag<T> d;
+  constexpr T kNone = -std::numeric_limits<T>::infinity();
+  const Vec<T> none = hn::Set(d, kNone);
+  const Size at = i * ld + begin;
+  const T* const bias = kBiased && b.bias ? b.bias + i * b.ld + begin : nullptr;
+  Vec<T> most[R], mass[R], dot[R], row[R];
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    most[r] = none, mass[r] = dot[r] = hn::Zero(d), row[r] = hn::Set(d, kBiased && b.row ? b.row[i + r] : T(0));
+  }
+  const auto logits = [&](int r, Size j, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    Vec<T> x = LoadMaybe<part>(S + at + r * ld + j, lanes);
+    if constexpr (kBiased) x = Biased<part, T>(x, bias ? bias + r * b.ld : nullptr, row[r], j, lanes);
+    if constexpr (part) x = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(lanes)), x, none);
+    return x;
+  };
+  ForVectors<T>(n, [&](Size j, Size lanes, auto p) HWY_ATTR {
+    TTR_UNROLL for (int r = 0; r < R; ++r) most[r] = hn::Max(most[r], logits(r, j, lanes, p));
+  });
+  T tops[R], masses[R], dots[R];
+  FoldRows<R, T>(most, Larger(), tops);
+  Vec<T> shift[R];
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    tops[r] = std::max(m[i + r], tops[r]);
+    shift[r] = hn::Set(d, tops[r] == kNone ? T(0) : tops[r]);
+  }
+  ForVectors<T>(n, [&](Size j, Size lanes, auto p) HWY_ATTR {
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      const Vec<T> e = ExpBounded<T>(hn::Sub(logits(r, j, lanes, p), shift[r]));  // beyond the last column 0
+      mass[r] = hn::Add(mass[r], e);
+      dot[r] = hn::MulAdd(e, LoadMaybe<decltype(p)::part>(X + at + r * ld + j, lanes), dot[r]);
+    }
+  });
+  FoldRows<R, T>(mass, Plus(), masses), FoldRows<R, T>(dot, Plus(), dots);
+  for (int r = 0; r < R; ++r) {
+    const T factor = m[i + r] == tops[r] ? T(1) : std::exp(m[i + r] - tops[r]);
+    l[i + r] = factor * l[i + r] + masses[r];
+    sum[i + r] = factor * sum[i + r] + dots[r];
+    m[i + r] = tops[r];
+  }
+}
+template <bool kBiased, class T>
+HWY_INLINE void GatherOf(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b, const T* S, const T* X,
+                         Size ld, T* m, T* l, T* sum) {
+  for (Size i = 0; i < visible.M;) {
+    const Size begin = std::min(visible.begin(i), visible.end(i)), end = visible.end(i);
+    const bool four = i + 4 <= visible.M && visible.begin(i + 3) == visible.begin(i) && visible.end(i + 3) == end;
+    if (four) GatherRows<4, kBiased>(b, i, begin, end - begin, S, X, ld, m, l, sum), i += 4;
+    else GatherRows<1, kBiased>(b, i, begin, end - begin, S, X, ld, m, l, sum), i += 1;
+  }
+}
+template <class T>
+void Gather(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b, const T* S, const T* X, Size ld, T* m,
+            T* l, T* sum) {
+  if (b.bias || b.row) GatherOf<true>(visible, b, S, X, ld, m, l, sum);
+  else GatherOf<false>(visible, b, S, X, ld, m, l, sum);
+}
+
 template <bool kBounded, class T>
 HWY_INLINE void SoftmaxBackOf(const MaskRange& visible, const typename AttentionSimd<T>::Bias& b, const T* lse,
                               const T* delta, const T* S, T* P, T* X, Size ld, double* moment) {
@@ -463,6 +525,7 @@ template <class T>
 const AttentionSimd<T>* AttentionTable() {
   static constexpr AttentionSimd<T> table = {
       .softmax = Softmax<T>,
+      .gather = Gather<T>,
       .softmax_back = SoftmaxBack<T>,
       .weigh = Weigh<T>,
       .weigh_back = WeighBack<T>,

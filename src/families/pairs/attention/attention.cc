@@ -1,6 +1,7 @@
 // Forward, and the checks of a call. Equations: attention.h; the streaming softmax: pairs/stream.h.
 #include "families/pairs/attention/attention.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "families/pairs/attention/scores.h"
@@ -35,7 +36,9 @@ template <class T>
 std::size_t workspace_bytes(int heads, int key_heads, int key_dim, int value_dim, std::ptrdiff_t longest,
                             std::ptrdiff_t past, std::ptrdiff_t window, bool backward, int workers) noexcept {
   const pairs::Sizes sizes{heads, key_heads, key_dim, value_dim, longest, past, window};
-  return backward ? backward_bytes<T>(sizes, workers) : pairs::stream_bytes<T, Scores<T>>(sizes, workers);
+  const std::size_t forward = pairs::stream_bytes<T, Scores<T>>(sizes, workers);
+  // Whoever keeps o and lse for backward runs forward in the same workspace.
+  return backward ? std::max(forward, backward_bytes<T>(sizes, workers)) : forward;
 }
 
 template <class T>

@@ -31,10 +31,11 @@
 // closed gate. Exponents of gates are sums from the pair to the query, never differences of sums over the sequence,
 // which lose everything after a few gates of -1e4. Without normalisation e^x itself is formed: x above 88 (float) or
 // 709 (double) overflows to inf. NaN in a pair reaches the queries that see it and no others. Work: proportional to
-// the pairs seen (a window of n costs about n + 64 per query). Scratch: forward a constant, backward O(T).
+// the pairs seen (a window of n costs about n + 64 per query). Scratch: forward a constant, backward O(T):
+// keys, values and their gradients once more, and per worker the logits of 64 queries (4 MB of floats at most).
 //
-// A team (families/common/team.h) divides the queries forwards and the pairs backwards, where blocks of pairs follow each
-// other over the queries so that every dq is summed in the same order by any number of threads.
+// A team (families/common/team.h) divides the queries, backwards too, where tiles of queries follow each other over the
+// pairs so that every dk and dv is summed in the same order by any number of threads.
 #pragma once
 
 #include <cstddef>

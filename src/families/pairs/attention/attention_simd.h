@@ -41,6 +41,9 @@ struct AttentionSimd {
   /// S is 0 where it is not visible. A row of -inf leaves m and l alone. True if some factor is not 1.
   /// free = false: m stays as it is.
   bool (*softmax)(const MaskRange&, const Bias&, bool free, T* S, Size lds, T* m, T* l, T* factor);
+  /// The sums of such a block alone, S is left as it is, and those of X weighted alike:
+  ///   sum = factor sum + sum_j exp(x_j - m') X_j
+  void (*gather)(const MaskRange&, const Bias&, const T* S, const T* X, Size ld, T* m, T* l, T* sum);
   /// P = exp(S + bias - lse) ;  X = P * (X - delta) ; both 0 where not visible. lse = -inf: P = 0. P = S is allowed.
   /// bounded: S + bias <= lse, but for rounding. moment (null: not wanted) += sum X S
   void (*softmax_back)(const MaskRange&, const Bias&, bool bounded, const T* lse, const T* delta, const T* S, T* P,

@@ -414,10 +414,12 @@ TEST(Attention, ScratchDoesNotGrowWithTime) {
   };
   EXPECT_EQ(bytes(100, 0, 0, false), bytes(1 << 20, 1 << 20, 0, false));
   EXPECT_LE(bytes(1 << 20, 0, 0, false), std::size_t{1} << 20);
-  // Backward: lse and delta in float, two sums in double, for each of the 4 heads of a group; and for each block of 64 pairs
-  // two numbers of each head, and how far the block has come.
-  const std::size_t more = (1u << 20) - (1u << 10);
-  EXPECT_EQ(bytes(1 << 20, 0, 0, true) - bytes(1 << 10, 0, 0, true), 4 * 24 * more + (4 * 16 + 8) * (more / 64));
+  // Backward: lse and delta in float, two sums in double, for each of the 4 heads of a group; three times the key and twice
+  // the value of a pair, and a number in double; for each tile of 64 queries of each head two numbers, for each block of pairs
+  // whether it is finite. The logits of 128 blocks are kept, not more.
+  const std::size_t more = (1u << 20) - (1u << 14), pair = 5 * 64 * sizeof(float) + sizeof(double);
+  EXPECT_EQ(bytes(1 << 20, 0, 0, true) - bytes(1 << 14, 0, 0, true),
+            (4 * 24 + pair) * more + (4 * 16 + 1) * (more / 64));
 }
 
 TEST(Attention, WhatIsWrongIsSaid) {

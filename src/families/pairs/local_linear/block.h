@@ -6,6 +6,9 @@
 // is NaN; where the tile is `tame` (no NaN, no Inf) the fused passes of local_linear_simd.h take it whole, its
 // weights zero above the diagonal. A tile that a window cuts (pairs that have left it for some of the queries) is taken
 // whole where it is tame, what is not seen set to zero, else query by query.
+//
+// One query (a decode step) takes the rows of the pairs as they are: no keys as columns, values where they lie, and of every
+// tile exactly what it sees.
 #pragma once
 
 #include <algorithm>
@@ -46,32 +49,27 @@ struct Pairs {
     tame_keys = arena.take<bool>(most_tiles(longest)), tame_values = arena.take<bool>(most_tiles(longest));
   }
 
-  void load(const LocalLinearProblem<T>& p, std::size_t n, int key_head) {
-    const Sequence& q = p.sequences[n];
-    const Size row = static_cast<Size>(n);
+  /// `rows_alone`: for one query, forwards. Then nothing is along, values are those of value_rows, and nothing is tame.
+  void load(const LocalLinearProblem<T>& p, std::size_t n, int head, bool rows_alone = false) {
     layout = pairs::layout_of(p, n), layout.C = tile_size;
     queries = layout.tokens, past = layout.past, now = layout.present;
     past_tiles = layout.past_blocks(), tiles = past_tiles + (now > 0 ? layout.tiles() : 0);
-    T* const k_now = k + past_tiles * tile_size * K;
-    T* const v_now = v + past_tiles * tile_size * V;
-    if (past > 0) pack(s, p.past_k, row, 0, past, key_head, K, T(1), k);
-    if (past > 0) pack(s, p.past_v, row, 0, past, key_head, V, T(1), v);
-    if (now > 0) pack(s, p.k, q.row, q.begin, now, key_head, K, T(1), k_now);
-    if (now > 0) pack(s, p.v, q.row, q.begin, now, key_head, V, T(1), v_now);
-    choose_origin();
-    for (Size t = 0; t < tiles; ++t) {
+    one = rows_alone, key_head = head;
+    choose_origin(p);
+    const LocalLinearSimd<T>& a = local_linear_simd(s);
+    for (Size t = one ? layout.block_at(layout.seen(0, 1).begin) : 0; t < tiles; ++t) {
       T* const rows = keys(t);
       T* const columns = along(t);
       const Size filled = count(t);
-      bool tame = true;
-      for (Size j = 0; j < filled; ++j) {
-        s.axpy(K, T(-1), origin, rows + j * K);
-        columns[K * tile_size + j] = T(1);
-        const T half = s.dot(K, rows + j * K, rows + j * K) / 2;
-        columns[(K + 1) * tile_size + j] = half;
-        tame = tame && half < T(1e24);
-      }
-      tame_keys[t] = tame;
+      Size ld = 0;
+      const T* const given =
+          contiguous(s, layout.place(p.past_k, p.k, layout.block(t).begin), filled, key_head, Size{K}, rows, &ld);
+      T* const halves = columns + (K + 1) * tile_size;
+      a.centre(filled, K, given, ld, origin, rows, halves);
+      if (one) continue;
+      pack(s, layout.place(p.past_v, p.v, layout.block(t).begin), filled, key_head, Size{V}, values(t));
+      std::fill_n(columns + K * tile_size, filled, T(1));
+      tame_keys[t] = std::all_of(halves, halves + filled, [](T half) { return half < T(1e24); });
       tame_values[t] = true;
       for (Size j = 0; j < filled; ++j)
         tame_values[t] = tame_values[t] && s.dot(V, values(t) + j * V, values(t) + j * V) < T(1e24);
@@ -90,6 +88,11 @@ struct Pairs {
   T* values(Size t) const { return v + t * tile_size * V; }                // [64, V]
   T* along(Size t) const { return transposed + t * tile_size * (K + 2); }  // [K + 2, 64]: k', 1, |k|^2 / 2
   const T* half_squares(Size t) const { return along(t) + (K + 1) * tile_size; }
+  /// Where the caller has them, or packed; *ld is the distance between rows. Of one query.
+  const T* value_rows(const LocalLinearProblem<T>& p, Size t, Size* ld) const {
+    return contiguous(s, layout.place(p.past_v, p.v, layout.block(t).begin), count(t), key_head, Size{V}, values(t),
+                      ld);
+  }
 
   const Simd<T>& s;
   int K, V;
@@ -98,17 +101,16 @@ struct Pairs {
   Size generation = 0;  // counts loads
   T *k, *v, *origin, *transposed;
   bool *tame_keys, *tame_values;  // [tiles] finite, and far from overflow
+  bool one = false;               // one query, its rows alone
+  int key_head = 0;
 
  private:
   // Not a key that later queries, beyond its window, may not see because it is not finite.
-  void choose_origin() {
-    for (Size t = 0; t < tiles; ++t)
-      for (Size j = 0; j < count(t); ++j) {
-        const T* const key = keys(t) + j * K;
-        if (!(s.dot(K, key, key) < T(1e24))) continue;
-        std::copy_n(key, K, origin);
-        return;
-      }
+  void choose_origin(const LocalLinearProblem<T>& p) {
+    for (Size i = 0; i < layout.pairs(); ++i) {
+      pack(s, layout.place(p.past_k, p.k, i), 1, key_head, Size{K}, origin);
+      if (s.dot(K, origin, origin) < T(1e24)) return;
+    }
     std::fill_n(origin, K, T(0));
   }
 };
@@ -132,6 +134,7 @@ struct Block {
     tilt = arena.take<double>(tile_size), along_query = arena.take<T>(tile_size * K);
     tilted = arena.take<T>(tile_size * tile_size);
     suffix = arena.take<T>(tile_size), prefix = arena.take<T>(tile_size);
+    sum_of_one = arena.take<T>(std::max(K, V));
   }
 
   /// Queries first .. of the sequence: weights, means, ridges. False if a lambda is not positive (its query becomes
@@ -195,8 +198,30 @@ struct Block {
   /// Y_ij (+)= X_i . [k_j, 1] for the keys of tile t; entries a query does not see are undefined. `inner` K: without
   /// the 1.
   void dots(Size t, const T* X, Size ldx, Size inner, T beta, T* Y) const {
+    if (pairs.one) return dots_of_one(t, X, inner, Y);
     s.gemm_nn(rows, own(t) ? rows : pairs.count(t), inner, T(1), X, ldx, pairs.along(t), tile_size, beta, Y,
               tile_size);
+  }
+  /// The same for one query, beta = 0.
+  void dots_of_one(Size t, const T* x, Size inner, T* y) const {
+    const pairs::Block range = seen_by_one(t);
+    const Size n = range.count;
+    common->scores(n, K, false, T(1), pairs.keys(t) + range.begin * K, K, x, y + range.begin);
+    if (inner > K && x[K] != T(0)) s.axpy(n, x[K], ones, y + range.begin);
+    if (inner > K + 1) s.axpy(n, x[K + 1], pairs.half_squares(t) + range.begin, y + range.begin);
+  }
+  /// Keys of tile t that the one query sees.
+  pairs::Block seen_by_one(Size t) const {
+    const MaskRange range = seen(t);
+    const Size from = range.begin(0);
+    return {from, std::max<Size>(0, range.end(0) - from)};
+  }
+  /// c [dim] += a' B, a [64] on tile t, B [64, dim] with a leading dimension of ld
+  void read_one(Size t, const T* weights_of, const T* B, Size ld, int dim, T* c) const {
+    const pairs::Block range = seen_by_one(t);
+    if (range.count == 0) return;
+    s.vec_mat(range.count, dim, weights_of + range.begin, B + range.begin * ld, ld, sum_of_one);
+    s.axpy(dim, T(1), sum_of_one, c);
   }
   /// A [64, 64] on tile t is zero where it is not seen, as read and write want it of a tile that is cut, and
   /// `everywhere` also above a diagonal.
@@ -245,6 +270,7 @@ struct Block {
   using Bias = typename AttentionSimd<T>::Bias;
 
   void read(Size t, const T* A, const T* B, int dim, bool tame, T* C) const {
+    if (pairs.one) return read_one(t, A, B, dim, dim, C);
     if (cut(t) && !tame) {
       const MaskRange range = seen(t);
       for (Size i = 0; i < rows; ++i)
@@ -318,7 +344,7 @@ struct Block {
     for (Size t = first; t < tiles; ++t) s.scale_rows(rows, tile_size, row, tile(t), tile_size, tile(t), tile_size);
   }
 
-  T *weights, *wide, *row, *tilted, *suffix, *prefix;
+  T *weights, *wide, *row, *tilted, *suffix, *prefix, *sum_of_one;
 };
 
 }  // namespace ttr::families::local_linear

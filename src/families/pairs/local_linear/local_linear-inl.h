@@ -19,6 +19,28 @@ namespace HWY_NAMESPACE {
 
 constexpr Size kKeys = 64;
 
+template <class T>
+void Centre(Size n, Size K, const T* from, Size ld, const T* origin, T* rows, T* halves) {
+  const Tag<T> d;
+  const auto row = [&](Size j) HWY_ATTR {
+    Vec<T> sum = hn::Zero(d);
+    ForVectors<T>(K, [&](Size c, Size lanes, auto p) HWY_ATTR {
+      constexpr bool part = decltype(p)::part;
+      const Vec<T> x = hn::Sub(LoadMaybe<part>(from + j * ld + c, lanes), LoadMaybe<part>(origin + c, lanes));
+      StoreMaybe<part>(x, rows + j * K + c, lanes);
+      sum = hn::MulAdd(x, x, sum);
+    });
+    return sum;
+  };
+  Size j = 0;
+  for (; j + 4 <= n; j += 4) {
+    const Vec<T> four[4] = {row(j), row(j + 1), row(j + 2), row(j + 3)};
+    FoldFour<T>(four, Plus(), halves + j);
+    TTR_UNROLL for (Size r = j; r < j + 4; ++r) halves[r] /= 2;
+  }
+  for (; j < n; ++j) halves[j] = hn::GetLane(hn::SumOfLanes(d, row(j))) / 2;
+}
+
 template <bool kBias, class T>
 HWY_INLINE void RaiseOf(const MaskRange& visible, const typename AttentionSimd<T>::Bias& bias, T* X, T* top) {
   const Tag<T> d;
@@ -274,6 +296,7 @@ void Turn(const typename LocalLinearSimd<T>::Vectors& v, const double* b, const 
 template <class T>
 const LocalLinearSimd<T>* LocalLinearTable() {
   static constexpr LocalLinearSimd<T> table = {
+      .centre = Centre<T>,
       .raise = Raise<T>,
       .weigh = Weigh<T>,
       .moment = Moment<T>,

@@ -22,7 +22,7 @@ bool forward_head(const LocalLinearProblem<T>& p, const Sequence& n, int head, R
       good = run.solver.solve(block, &system, 1) && good;
     }
     std::fill_n(run.values, block.rows * p.value_dim, T(0));
-    for (Size t = block.first; t < block.tiles; ++t) run.read_values(t);
+    for (Size t = block.first; t < block.tiles; ++t) run.read_values(p, t);
     unpack(run.values, n.row, n.begin + first, block.rows, head, p.value_dim, p.o);
   }
   return good;
@@ -52,7 +52,7 @@ Status forward(const LocalLinearProblem<T>& p, const Simd<T>& s, Workspace work,
   bool good = true;
   pairs::each_sequence(p, [&](std::size_t n) {
     for (int g = 0; g < p.key_heads; ++g) {
-      run.pairs.load(p, n, g);
+      run.pairs.load(p, n, g, p.order == 1 && p.tokens_of(n) == 1);
       for (int h = g * p.group(); h < (g + 1) * p.group(); ++h)
         good = forward_head(p, p.sequences[n], h, run) && good;
     }

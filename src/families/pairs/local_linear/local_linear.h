@@ -14,7 +14,8 @@
 // Tokens are taken in tiles of 64 queries by 64 keys; the weights of one tile of queries are kept, so memory grows
 // as L (K + V + 64), L the pairs a query can see, and never as L squared. Everything but the solve is matrix
 // products of tiles; with a window tiles that no query of a block sees are left out, so its work is that of window + 64
-// pairs per query. A call with one new token and the rest in `past` is a decode step.
+// pairs per query. A call with one new token and the rest in `past` is a decode step: it goes over the rows of the keys as they
+// are, a product with S in one pass.
 //
 // The solve. *Direct*: S and its Cholesky factor in double whatever T is, L K^2 / 2 per query. *Iterative*: conjugate
 // gradients in T for all queries of a tile together, 2 L K per step and query, preconditioned by the covariance of

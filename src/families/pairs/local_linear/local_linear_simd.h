@@ -19,6 +19,9 @@ struct LocalLinearSimd {
   using Size = std::ptrdiff_t;
   static constexpr Size tile = 64;
 
+  /// rows_j = from_j - origin ;  halves_j = |rows_j|^2 / 2, for n rows of K numbers; `from` may be `rows` if ld = K.
+  void (*centre)(Size n, Size K, const T* from, Size ld, const T* origin, T* rows, T* halves);
+
   /// X_ij += bias where it is visible ;  top_i = max(top_i, max_j X_ij); NaN may be passed over.
   void (*raise)(const MaskRange&, const typename AttentionSimd<T>::Bias&, T* X, T* top);
   /// What the weights of a tile add up to, row by row.

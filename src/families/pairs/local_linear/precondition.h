@@ -27,7 +27,7 @@ class Preconditioner {
     sums = arena.take<T>(K), ones = arena.take<T>(tile_size), diagonal = arena.take<T>(tile_size * K);
     gram = arena.take<T>(Size{K} * K), inverse = arena.take<T>(Size{K} * K), column = arena.take<double>(K);
     inverse_wide = arena.take<double>(Size{K} * K);
-    ratios = arena.take<double>(tile_size);
+    ratios = arena.take<double>(tile_size), row = arena.take<T>(K);
   }
 
   void prepare(const Block<T>& block) {
@@ -69,6 +69,10 @@ class Preconditioner {
     for (; tiles < wanted; ++tiles) {
       const Size n = pairs.count(tiles);
       count += n;
+      if (pairs.one) {
+        add_rows(pairs.keys(tiles), n);
+        continue;
+      }
       for (int c = 0; c < K; ++c) {
         const T* const x = pairs.along(tiles) + c * tile_size;
         sums[c] += s.dot(n, x, ones);
@@ -76,6 +80,14 @@ class Preconditioner {
       }
       if (full) s.gemm_tn(K, K, n, T(1), pairs.keys(tiles), K, pairs.keys(tiles), K, T(1), gram, K);
     }
+  }
+  // The same from rows; `diagonal` is free until all are there.
+  void add_rows(const T* rows, Size n) {
+    s.vec_mat(n, K, ones, rows, K, row);
+    s.axpy(K, T(1), row, sums);
+    s.mul(n * K, rows, rows, diagonal);
+    s.vec_mat(n, K, ones, diagonal, K, row);
+    for (int c = 0; c < K; ++c) gram[c * K + c] += row[c];
   }
   double covariance(Size a, Size b) const {
     const double n = static_cast<double>(count);
@@ -114,7 +126,7 @@ class Preconditioner {
   const Pairs<T>& pairs;
   Moments& moments;
   int K;
-  T *sums, *gram, *inverse, *diagonal, *ones;
+  T *sums, *gram, *inverse, *diagonal, *ones, *row;
   double *column, *ratios, *inverse_wide;
   bool full = false, use_inverse = false;
   Size from = 0, tiles = 0, count = 0;  // tiles that are summed, and their pairs

@@ -102,8 +102,15 @@ struct Run {
   }
 
   /// values += c V on tile t
-  void read_values(Size t) {
+  void read_values(const LocalLinearProblem<T>& p, Size t) {
     const Size K = pairs.K, V = pairs.V;
+    if (pairs.one) {
+      along_slope(t);
+      combine(t);
+      Size ld = 0;
+      const T* const rows = pairs.value_rows(p, t, &ld);
+      return block.read_one(t, c, rows, ld, pairs.V, values);
+    }
     if (order == 1 && (block.whole(t) || (pairs.tame_keys[t] && pairs.tame_values[t]))) {
       block.a->blend({block.rows, pairs.count(t), K, V, r, K + 1, pairs.along(t), block.tile(t), nullptr,
                       block.own(t), pairs.values(t), values, nullptr});

@@ -178,11 +178,19 @@ class Solver {
       std::fill_n(gathered + padded * ld, ld, T(0)), order[padded] = order[m - 1];
     std::fill_n(image, padded * K, T(0)), std::fill_n(sums, padded, T(0));
     for (Size t = block.first; t < block.tiles; ++t) {
-      if (block.fuses(t))
+      if (pairs.one) apply_to_one(block, t, d);
+      else if (block.fuses(t))
         block.a->moment({padded, pairs.count(t), K, K, d, ld, pairs.along(t), block.tile(t), order, block.own(t),
                          pairs.keys(t), image, sums});
       else apply_by_rows(block, t, m, d);
     }
+  }
+  void apply_to_one(const Block<T>& block, Size t, const T* d) {
+    const pairs::Block range = block.seen_by_one(t);
+    block.dots_of_one(t, d, K + 1, y);
+    s.mul(range.count, block.tile(t) + range.begin, y + range.begin, y + range.begin);
+    sums[0] += s.dot(range.count, y + range.begin, block.ones);
+    block.read_one(t, y, pairs.keys(t), K, K, image);
   }
   // A tile with numbers that some queries must not meet.
   void apply_by_rows(const Block<T>& block, Size t, Size m, const T* d) {
