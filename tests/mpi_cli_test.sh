@@ -58,10 +58,13 @@ ranks 2 "${long[@]}" --sequence-ranks 2 --reproducible --out g1 > s.txt 2> s.err
 ranks 6 "${long[@]}" --sequence-ranks 2 --reproducible --out g3 > s.txt 2>> s.err
 check "the same bits on one and three groups: $(tail -c 300 s.err)" cmp g1/model.safetensors g3/model.safetensors
 ranks 4 "${long[@]}" --sequence-ranks 4 --until 4 --out taken > s.txt 2> s.err
-ranks 2 "${long[@]}" --sequence-ranks 2 --until 6 --resume --out taken > s.txt 2>> s.err
+cp -r taken taken2
 "${long[@]}" --resume --json --out taken > s.json 2>> s.err
 loss_lines s.json > s.txt
-check "a run on 4, 2 and 1 ranks to a sequence: $(tail -c 300 s.err)" near s1.txt s.txt
+check "a run on 4 ranks to a sequence, then on one: $(tail -c 300 s.err)" near s1.txt s.txt
+ranks 2 "${long[@]}" --sequence-ranks 2 --resume --json --out taken2 > s.json 2> s.err
+loss_lines s.json > s.txt
+check "and on 2: $(tail -c 300 s.err)" near s1.txt s.txt
 ranks 3 "${long[@]}" --sequence-ranks 2 > s.txt 2> s.err
 check "groups of two among three" grep -q 'ttr: --sequence-ranks is 2 and there are 3 ranks' s.err
 "${long[@]}" --sequence-ranks 2 > s.txt 2> s.err
