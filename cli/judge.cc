@@ -31,14 +31,37 @@ void ModelScore::write(Json& to, double chance) const {
 
 Judge::Judge(const model::Model<float>& model, int batch, int time, int threads)
     : batch_(batch), session_(model, batch, time, threads) {}
+Judge::Judge(const model::Model<float>& model, int batch, int time, int threads, const SequenceRanks& groups,
+             model::Pieces* pieces)
+    : batch_(batch),
+      groups_(groups),
+      pieces_(pieces),
+      session_(pieces ? model::Session<float>(model, batch, groups.most(time), threads, *pieces)
+                      : model::Session<float>(model, batch, time, threads)) {}
+
+// Of whole sequences, on every rank: a sum in which one rank has a number and the others nothing.
+std::vector<std::int32_t> Judge::predicted(const model::Examples& all) const {
+  const auto own = session_.predicted();
+  if (!pieces_) return {own.begin(), own.end()};
+  std::vector<double> sums(static_cast<std::size_t>(all.sequences) * static_cast<std::size_t>(all.time));
+  const int begin = groups_.begin(all.time), length = groups_.end(all.time) - begin;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto row = static_cast<int>(i) / length, column = static_cast<int>(i) % length;
+    sums[static_cast<std::size_t>(row) * static_cast<std::size_t>(all.time) +
+         static_cast<std::size_t>(begin + column)] = own[i];
+  }
+  pieces_->sum(sums);
+  return {sums.begin(), sums.end()};
+}
 
 void Judge::add(model::Examples& examples, int real, ModelScore& score) {
   fill(examples, batch_);
-  const model::Measure m = session_.forward(examples.batch());
+  const model::Measure m =
+      pieces_ ? session_.forward(groups_.piece(examples, 0, batch_).batch()) : session_.forward(examples.batch());
   score.loss += m.loss * static_cast<double>(m.counted);
   score.logit_bound = std::max(score.logit_bound, session_.logit_bound());
   score.counted += m.counted, score.sequences += real;
-  if (!examples.labels.empty()) right_.add(examples, session_.predicted());  // what fills a batch has no label
+  if (!examples.labels.empty()) right_.add(examples, predicted(examples));  // what fills a batch has no label
 }
 
 void Judge::finish(ModelScore& score) const {

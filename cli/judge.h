@@ -6,6 +6,7 @@
 #include <span>
 
 #include "json.h"
+#include "train_ranks.h"
 #include "ttr/tasks.h"
 
 namespace ttr::cli {
@@ -31,6 +32,8 @@ class Judge {
 
   /// For up to `time` tokens. The model must outlive it.
   Judge(const model::Model<float>&, int batch, int time, int threads);
+  /// On the ranks of a group that hold pieces of sequences together; `pieces` is null where a group is one rank.
+  Judge(const model::Model<float>&, int batch, int time, int threads, const SequenceRanks&, model::Pieces*);
   /// `sequences` of the task's test data; the same seed draws the same, whatever the batch.
   ModelScore of(const model::Task&, std::int64_t sequences, std::uint64_t seed, const Advance& = {});
   /// All of a text in windows of `time` bytes one after another, each from a fresh state; `most` windows, 0: all. What is
@@ -40,8 +43,11 @@ class Judge {
  private:
   void add(model::Examples&, int real, ModelScore&);
   void finish(ModelScore&) const;
+  std::vector<std::int32_t> predicted(const model::Examples&) const;
 
   int batch_;
+  SequenceRanks groups_;
+  model::Pieces* pieces_ = nullptr;
   model::Session<float> session_;
   model::Score right_;
 };

@@ -10,6 +10,10 @@
 #include <span>
 #include <string>
 
+namespace ttr::model {
+class Pieces;
+}
+
 namespace ttr::cli {
 
 class Ranks {
@@ -30,6 +34,8 @@ class Ranks {
   virtual void exchange(const void* mine, std::span<const std::size_t> bytes, void* all);
   /// Everybody has the first rank's text.
   virtual void share(std::string&) {}
+  /// Those of this rank's group, where `size` ranks one after another hold the pieces of sequences. Null if that is one.
+  virtual std::unique_ptr<model::Pieces> pieces(int size);
   void wait();
 
   /// What is said when another rank has ended, after who it was: "the last checkpoint is ..".

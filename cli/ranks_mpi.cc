@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "bench_mpi.h"
+#include "pieces_mpi.h"
 #include "ranks.h"
 #include "ttr/status.h"
 
@@ -82,6 +83,12 @@ class MpiRanks : public Ranks {
     text.resize(size);
     MPI_Ibcast(text.data(), number(size), MPI_BYTE, 0, comm_, &request);
     complete(request);
+  }
+  std::unique_ptr<model::Pieces> pieces(int size) override {
+    if (size == 1) return nullptr;
+    MPI_Comm group = MPI_COMM_NULL;
+    MPI_Comm_split(comm_, rank_ / size, rank_, &group);
+    return make_pieces(group, [this](MPI_Request& request) { complete(request); });
   }
 
  private:

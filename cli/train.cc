@@ -73,10 +73,11 @@ class Run {
     else begin();
     describe();
     if (!shared_) session_ = std::make_unique<model::Session<float>>(*model_, o.batch, task_->time, o.threads);
-    if (o.optimiser.ema > 0 && first) mean_ = std::make_unique<model::Model<float>>(o.config);
-    if (first)
-      judge_ =
-          std::make_unique<Judge>(mean_ ? *mean_ : *model_, std::min(o.judged, o.batch), task_->test_time, o.threads);
+    const bool judges = groups_.group == 0;  // the first rank, and those that hold its sequences with it
+    if (o.optimiser.ema > 0 && judges) mean_ = std::make_unique<model::Model<float>>(o.config);
+    if (judges)
+      judge_ = std::make_unique<Judge>(mean_ ? *mean_ : *model_, std::min(o.judged, o.batch), task_->test_time,
+                                       o.threads, groups_, pieces_.get());
     steps_ = o.optimiser.steps;
     end_ = o.until > 0 ? std::min<std::int64_t>(o.until, steps_) : steps_;
     if (o.every == 0) o.every = static_cast<int>(std::max<std::int64_t>(1, steps_ / 10));
@@ -148,9 +149,11 @@ class Run {
   // That of all parameters, or a share of it on every rank.
   void make_optimiser() {
     const TrainOptions& o = record_.options;
+    groups_ = SequenceRanks::of(ranks_, o.sequence_ranks);
+    pieces_ = ranks_.pieces(groups_.size);
     if (ranks_.count() > 1 || o.reproducible)
-      shared_ = std::make_unique<SharedSteps>(ranks_, *model_, o.optimiser, o.batch, task_->time, o.threads,
-                                              o.reproducible);
+      shared_ = std::make_unique<SharedSteps>(ranks_, groups_, pieces_.get(), *model_, o.optimiser, o.batch,
+                                              task_->time, o.threads, o.reproducible);
     else optimiser_ = std::make_unique<model::Optimiser<float>>(model_->parameters(), o.optimiser, o.threads);
   }
 
@@ -370,6 +373,8 @@ class Run {
   std::unique_ptr<model::Model<float>> model_, mean_;
   std::unique_ptr<model::Optimiser<float>> optimiser_;  // these two, or shared_
   std::unique_ptr<model::Session<float>> session_;
+  SequenceRanks groups_;
+  std::unique_ptr<model::Pieces> pieces_;  // of this rank's group, if it is more than one rank
   std::unique_ptr<SharedSteps> shared_;
   bool stops_ = false;  // a rank was told to
   std::unique_ptr<Judge> judge_;

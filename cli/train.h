@@ -27,9 +27,9 @@ struct TrainOptions {
   int every = 0, judged = 256;  // steps between two tests (0: ten in all), and their sequences
   bool reproducible = false;    // sums of gradients that do not depend on how many ranks share the work
   // What does not change the result.
-  int threads = 0;
-  std::int64_t until = 0;             // stop after so many steps, whatever the schedule; 0: its steps
-  std::int64_t checkpoint_every = 0;  // steps; 0: at every test and every minute
+  int threads = 0, sequence_ranks = 1;  // ranks of mpirun that hold the pieces of a sequence
+  std::int64_t until = 0;               // stop after so many steps, whatever the schedule; 0: its steps
+  std::int64_t checkpoint_every = 0;    // steps; 0: at every test and every minute
   std::string out, report;
   bool resume = false, json = false, quiet = false;
   std::string command;          // for the report

@@ -63,18 +63,57 @@ model::Batch<float> rows_of(const model::Examples& examples, int first, int rows
 
 }  // namespace
 
-SharedSteps::SharedSteps(Ranks& ranks, model::Model<float>& model, const model::OptimiserConfig& how, int batch,
-                         int time, int threads, bool reproducible)
-    : ranks_(ranks), model_(model), reproducible_(reproducible), threads_(threads) {
-  const int rank = ranks.rank(), count = ranks.count();
-  if (batch < count)
+SequenceRanks SequenceRanks::of(const Ranks& ranks, int size) {
+  if (size < 1 || ranks.count() % size != 0)
     throw Error(
-        fmt::format("--batch is {} and there are {} ranks; every rank needs a sequence of its own: take fewer "
-                    "ranks, or a larger batch",
-                    batch, count),
-        "--batch");
-  first_ = static_cast<int>(std::int64_t{batch} * rank / count);
-  rows_ = static_cast<int>(std::int64_t{batch} * (rank + 1) / count) - first_;
+        fmt::format("--sequence-ranks is {} and there {} {} rank{}; ranks are divided into groups of so many, "
+                    "each of which holds sequences together: take a divisor of {}, and start ttr with mpirun",
+                    size, ranks.count() == 1 ? "is" : "are", ranks.count(), ranks.count() == 1 ? "" : "s",
+                    ranks.count()),
+        "--sequence-ranks");
+  return {size, ranks.rank() % size, ranks.rank() / size, ranks.count() / size};
+}
+
+void SequenceRanks::check(int time) const {
+  if (time >= size) return;
+  throw Error(
+      fmt::format("a sequence of {} token{} cannot be divided among {} ranks, each of which needs one; take a "
+                  "smaller --sequence-ranks, or longer sequences",
+                  time, time == 1 ? "" : "s", size),
+      "--sequence-ranks");
+}
+
+model::Examples SequenceRanks::piece(const model::Examples& all, int first, int rows) const {
+  check(all.time);
+  model::Examples own;
+  own.sequences = rows, own.time = end(all.time) - begin(all.time);
+  const std::size_t sequences = static_cast<std::size_t>(all.sequences), time = static_cast<std::size_t>(all.time);
+  const auto take = [&](const auto& from, auto& to) {
+    const std::size_t unit = from.size() / (sequences * time);  // numbers of a token
+    for (int row = first; row < first + rows; ++row) {
+      const auto at = from.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row) * time * unit);
+      const auto width = static_cast<std::ptrdiff_t>(unit);
+      to.insert(to.end(), at + begin(all.time) * width, at + end(all.time) * width);
+    }
+  };
+  take(all.tokens, own.tokens), take(all.labels, own.labels), take(all.rows, own.rows);
+  take(all.targets, own.targets), take(all.counted, own.counted);
+  return own;
+}
+
+SharedSteps::SharedSteps(Ranks& ranks, const SequenceRanks& groups, model::Pieces* pieces, model::Model<float>& model,
+                         const model::OptimiserConfig& how, int batch, int time, int threads, bool reproducible)
+    : ranks_(ranks), pieces_of_time_(groups), model_(model), reproducible_(reproducible), threads_(threads) {
+  const int rank = ranks.rank(), count = ranks.count();
+  groups.check(time);
+  if (batch < groups.groups)
+    throw Error(fmt::format("--batch is {} and there are {} {}; every {} needs a sequence of its own: take fewer "
+                            "ranks, or a larger batch",
+                            batch, groups.groups, groups.size > 1 ? "groups of ranks" : "ranks",
+                            groups.size > 1 ? "group" : "rank"),
+                "--batch");
+  first_ = static_cast<int>(std::int64_t{batch} * groups.group / groups.groups);
+  rows_ = static_cast<int>(std::int64_t{batch} * (groups.group + 1) / groups.groups) - first_;
   const auto parameters = model.parameters();
   const std::size_t total = model.values().size();
   const std::vector<std::size_t> ends = runs_of(parameters, total, count);
@@ -98,36 +137,49 @@ SharedSteps::SharedSteps(Ranks& ranks, model::Model<float>& model, const model::
   // What is wrong with the configuration is said by an optimiser of all of them.
   if (count > 1 && !how.groups.empty()) static_cast<void>(model::Optimiser<float>(parameters, how));
   optimiser_ = std::make_unique<model::Optimiser<float>>(own, how, threads, true);
-  session_ = std::make_unique<model::Session<float>>(model, reproducible ? 1 : rows_, time, threads);
+  const int at_once = reproducible ? 1 : rows_;
+  session_ = pieces ? std::make_unique<model::Session<float>>(model, at_once, groups.most(time), threads, *pieces)
+                    : std::make_unique<model::Session<float>>(model, at_once, time, threads);
   own_.resize(size_);
   if (reproducible) sums_.resize(2 * total), all_sums_.resize(2 * size_ * static_cast<std::size_t>(count));
   else all_.resize(size_ * static_cast<std::size_t>(count));
 }
 
-model::Measure SharedSteps::gradient(const model::Examples& examples, double mine) {
-  const std::size_t count = static_cast<std::size_t>(ranks_.count());
+// Of some sequences: the measure is that of whole ones, the gradient that of this rank's piece.
+model::Measure SharedSteps::gradient_of(const model::Examples& examples, int first, int rows) {
   const model::Config& config = model_.config();
   const int output = config.output_dim > 0 ? config.output_dim : config.vocabulary;
+  if (pieces_of_time_.size == 1) return session_->gradient(rows_of(examples, first, rows, config.input_dim, output));
+  piece_ = pieces_of_time_.piece(examples, first, rows);
+  return session_->gradient(piece_.batch());
+}
+
+model::Measure SharedSteps::gradient(const model::Examples& examples, double mine) {
+  const std::size_t count = static_cast<std::size_t>(ranks_.count());
+  const bool says = pieces_of_time_.part == 0;  // one of a group is enough
   struct Said {
     double loss, counted, correct, given;
     std::uint64_t sum[2];
   };
   Said said{0, 0, 0, mine, {0, 0}};
+  double counted = 0;  // of this rank's sequences
   if (reproducible_) {
     std::fill(sums_.begin(), sums_.end(), 0);
     for (int row = first_; row < first_ + rows_; ++row) {
-      const model::Measure m = session_->gradient(rows_of(examples, row, 1, config.input_dim, output));
-      said.counted += static_cast<double>(m.counted), said.correct += static_cast<double>(m.correct);
+      const model::Measure m = gradient_of(examples, row, 1);
       const double weight = static_cast<double>(m.counted);
-      add(said.sum, to_integer(m.loss * weight));
+      if (says) {
+        said.counted += weight, said.correct += static_cast<double>(m.correct);
+        add(said.sum, to_integer(m.loss * weight));
+      }
       const auto g = session_->gradients();
       for (std::size_t i = 0; i < g.size(); ++i)
         if (const double x = static_cast<double>(g[i]) * weight; x != 0) add(&sums_[2 * i], to_integer(x));
     }
   } else {
-    const model::Measure m = session_->gradient(rows_of(examples, first_, rows_, config.input_dim, output));
-    said.loss = m.loss * static_cast<double>(m.counted);
-    said.counted = static_cast<double>(m.counted), said.correct = static_cast<double>(m.correct);
+    const model::Measure m = gradient_of(examples, first_, rows_);
+    counted = static_cast<double>(m.counted);
+    if (says) said.loss = m.loss * counted, said.counted = counted, said.correct = static_cast<double>(m.correct);
   }
   std::vector<Said> all(count);
   ranks_.gather(&said, sizeof said, all.data());
@@ -153,7 +205,7 @@ model::Measure SharedSteps::gradient(const model::Examples& examples, double min
     }
   } else {
     const auto g = session_->gradients();
-    const float weight = static_cast<float>(said.counted / total);
+    const float weight = static_cast<float>(counted / total);
     for (float& x : g) x *= weight;
     ranks_.exchange(g.data(), bytes, all_.data());
     for (std::size_t i = 0; i < size_; ++i) {

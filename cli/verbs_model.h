@@ -33,6 +33,8 @@ struct TrainVerb : Verb {
         },
         options);
     option("--threads", options.threads, "0: all cores");
+    option("--sequence-ranks", options.sequence_ranks,
+           "of mpirun's ranks, how many hold a sequence together, each a piece of it");
     option("--until", options.until, "stop after this many steps; 0: all");
     option("--checkpoint-every", options.checkpoint_every, "steps; 0: at every test and every minute");
     command->add_option("--report", options.report, "write a report, one self-contained HTML file");

@@ -22,11 +22,16 @@ template <class T>
 Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& shared, Parts parts)
     : plan_([&] {
         shape.batch = 1;
-        return ttr::plan(text, shape, options_of<T>(std::move(options), shared.batch > 1 ? 1 : shared.threads));
+        return ttr::plan(text, shape, options_of<T>(options, shared.batch > 1 ? 1 : shared.threads));
       }()),
       shared_(shared),
       parts_(parts),
       status_(static_cast<std::size_t>(shared.batch)) {
+  if (shared.pieces && !plan_.states().empty()) {
+    shape.batch = static_cast<int>(shared.batch);
+    split_ = shared.pieces->call(ttr::plan(text, shape, options_of<T>(options, shared.threads)));
+    return;
+  }
   const Footprint bytes = plan_.footprint(shared.carried ? shared.carried : shared.time);
   shared.reserve_work(shared.carried ? bytes.workspace : std::max(bytes.workspace, bytes.backward));
   own_bytes_ = bytes.state, step_bytes_ = (bytes.state + 63) / 64 * 64;
@@ -69,6 +74,7 @@ NamedTensors<AnyTensor> Call<T>::of_sequence(const NamedTensors<AnyTensor>& all,
 template <class T>
 void Call<T>::forward(const Inputs& in, const Outputs& out) {
   const Stopwatch::Part part(&shared_.watch, parts_.forward);
+  if (split_) return split_->forward(in, out);
   threads::for_each(shared_.batch > 1 ? shared_.threads : 1, static_cast<int>(shared_.batch), [&](int i, int worker) {
     const State state = state_of(shared_.carried ? i : worker);
     if (!shared_.carried) plan_.reset(state);
@@ -89,6 +95,7 @@ void Call<T>::forward(const Inputs& in, const Outputs& out) {
 template <class T>
 void Call<T>::backward(const Inputs& in, const Inputs& d_outputs, const Outputs& d_inputs) {
   const Stopwatch::Part part(&shared_.watch, parts_.backward);
+  if (split_) return split_->backward(in, d_outputs, d_inputs);
   const auto size_of = [](const Tensor& tensor) {
     Size size = 1;
     for (int d = 0; d < tensor.rank; ++d) size *= tensor.extent[static_cast<std::size_t>(d)];

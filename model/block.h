@@ -18,6 +18,7 @@
 #include "model/gemm.h"
 #include "model/mixer.h"
 #include "model/ops.h"
+#include "ttr/model.h"
 
 namespace ttr::model {
 
@@ -28,7 +29,7 @@ class Shared {
   /// `sequences` at a time, `rounds` times. `all`: tokens of a sequence over all calls, where states are carried from call
   /// to call; 0: every call begins anew.
   Shared(const Registry& of, const T* all_values, T* all_gradients, Size sequences, Size rounds, Size longest,
-         Size all, int thread_count)
+         Size all, int thread_count, Pieces* of_sequences = nullptr)
       : registry(of),
         values(all_values),
         totals(all_gradients),
@@ -36,6 +37,7 @@ class Shared {
         time(longest),
         now(longest),
         carried(all),
+        pieces(of_sequences),
         threads(thread_count),
         gemm(thread_count, &watch),
         parts_(rounds > 1 ? static_cast<Size>(of.total()) : 0),
@@ -123,6 +125,7 @@ class Shared {
   Size batch, time, now;  // sequences at a time; now: tokens of the call at hand
   bool first = true;      // no sequences of the call before those at hand
   Size carried;
+  Pieces* pieces;  // null: sequences are here as a whole
   int threads;
   Stopwatch watch;
   Gemm<T> gemm;
@@ -151,7 +154,8 @@ class Shared {
   std::vector<bool> added_;     // by parameter
 };
 
-/// A plan of the library, run from a fresh state, or from where the last call ended, on the sequences at hand. Every sequence is a task of its own, whatever
+/// A plan of the library, run from a fresh state, or from where the last call ended, on the sequences at hand. Where other
+/// processes have the rest of the sequences and the plan has a state, it is theirs together (Pieces). Every sequence is a task of its own, whatever
 /// the number of threads: gradients of inputs that the sequences share are added in their order. A single sequence is
 /// left to the plan's own threads. Throws Error with the plan's own sentence where a call fails.
 template <class T>
@@ -187,6 +191,7 @@ class Call {
   Buffer<std::byte> states_, fresh_;            // of every thread (carried: of every sequence), and as a state begins
   Buffer<T> sums_;                              // gradients of common inputs, by sequence
   std::vector<Status> status_;                  // by sequence
+  std::unique_ptr<Pieces::Call> split_;
 };
 
 /// RMSNorm over rows of `width`.
@@ -253,6 +258,7 @@ class MixerBlock final : public TokenMixer<T> {
   const T* finish_backward(const T* d_out);  // the gradient of the first output
   void project();
   void undo_project(T* dn);
+  void pass_rows(const T* rows, Size first, T* to, Size at, bool backwards);  // of every sequence one
   MapCall<T> map_call(const Step&) const;
   Size rates(const Step&) const;
 
@@ -266,6 +272,7 @@ class MixerBlock final : public TokenMixer<T> {
   std::vector<std::vector<std::unique_ptr<Call<T>>>> steps_;  // of every slot, where a step is a plan
   Buffer<T> input_, normed_, shifted_, answer_, finished_, gated_;
   Buffer<T> last_;  // of every sequence the row that the next one's token shift reads
+  Buffer<T> edge_;  // the same for the next piece, and what came from the one before
   std::vector<Buffer<T>> levels_, added_, apart_, d_apart_, constants_, d_constants_;
   std::vector<bool> begun_;  // slots whose gradient has been written
   bool fused_gate_ = false;

@@ -74,6 +74,7 @@ MixerBlock<T>::MixerBlock(const Mixer& mixer, const Config& config, Shared<T>& s
   if (mixer.shift >= 0) {
     shifted_ = Buffer<T>(rows * width_);
     if (shared.carried) last_ = Buffer<T>(shared.batch * width_);
+    if (shared.pieces) edge_ = Buffer<T>(2 * shared.batch * width_);
     shared.reserve(Shared<T>::weights, 2 * width_ * mixer.in_width);
     shared.gemm.reserve(width_, mixer.in_width), shared.gemm.reserve(mixer.in_width, width_);
   }
@@ -262,6 +263,18 @@ void MixerBlock<T>::constants_backward() {
   }
 }
 
+// Row `first` of every sequence goes to the next process (backwards: the one before), and what comes is added to row `at`.
+template <class T>
+void MixerBlock<T>::pass_rows(const T* rows, Size first, T* to, Size at, bool backwards) {
+  const Size all = shared_.batch * width_;
+  T *const mine = edge_.data(), *const theirs = mine + all;
+  for (Size b = 0; b < shared_.batch; ++b)
+    std::copy_n(rows + (b * shared_.now + first) * width_, width_, mine + b * width_);
+  shared_.pieces->pass_on(mine, theirs, static_cast<std::size_t>(all) * sizeof(T), backwards);
+  for (Size b = 0; b < shared_.batch; ++b)
+    for (Size i = 0; i < width_; ++i) to[(b * shared_.now + at) * width_ + i] += theirs[b * width_ + i];
+}
+
 // u = n W_in, and with a shift  + (n_{t-1} - n_t) diag(m) W_in  with a vector m for every slot.
 template <class T>
 void MixerBlock<T>::project() {
@@ -281,6 +294,7 @@ void MixerBlock<T>::project() {
     for (Size i = 0; i < width_; ++i) shifted_.data()[b * shared_.now * width_ + i] += before[i];
     std::copy_n(normed_.data() + ((b + 1) * shared_.now - 1) * width_, width_, before);
   }
+  if (shared_.pieces) pass_rows(normed_.data(), shared_.now - 1, shifted_.data(), 0, false);
   shared_.gemm.nn(rows, in, width_, shifted_.data(), width_, mixed, in, 1, levels_[0].data(), all);
 }
 
@@ -312,6 +326,7 @@ void MixerBlock<T>::undo_project(T* dn) {
   T* const d_shifted = dn + rows * width_;
   shared_.gemm.nt(rows, width_, in, du, all, mixed, in, 0, d_shifted, width_);
   shift_backward(shared_.threads, shared_.batch, shared_.now, width_, d_shifted, dn);
+  if (shared_.pieces) pass_rows(d_shifted, 0, dn, shared_.now - 1, true);
 }
 
 template <class T>
@@ -512,9 +527,15 @@ double MixerBlock<T>::logit_bound() const {
   };
   const Slot &queries = mixer_.slots[static_cast<std::size_t>(which[0])],
              &keys = mixer_.slots[static_cast<std::size_t>(which[1])];
+  const auto heads = static_cast<std::size_t>(queries.heads);
+  std::vector<double> most(2 * heads);
+  for (int head = 0; head < queries.heads; ++head) {  // keys may have fewer heads, in groups
+    most[static_cast<std::size_t>(head)] = largest(which[0], head);
+    most[heads + static_cast<std::size_t>(head)] = largest(which[1], head * keys.heads / queries.heads);
+  }
+  if (shared_.pieces) shared_.pieces->largest(most);
   double bound = 0;
-  for (int head = 0; head < queries.heads; ++head)  // keys may have fewer heads, in groups
-    bound = std::max(bound, largest(which[0], head) * largest(which[1], head * keys.heads / queries.heads));
+  for (std::size_t head = 0; head < heads; ++head) bound = std::max(bound, most[head] * most[heads + head]);
   return std::sqrt(bound / static_cast<double>(queries.dim));
 }
 

@@ -181,14 +181,15 @@ std::int64_t Model<T>::state_numbers(int time) const {
 template <class T>
 struct TTR_HIDDEN Session<T>::Body {
   /// `carried` as in Shared; a session with it has no gradients and no losses.
-  Body(const Model<T>& of, int batch, int time, int threads, int carried = 0)
+  Body(const Model<T>& of, int batch, int time, int threads, int carried = 0, Pieces* pieces = nullptr)
       : model(of.body()),
         sequences(batch),
         at_a_time(carried ? batch : sequences_at_a_time(model.config, batch)),
         gradients(carried ? 0 : static_cast<Size>(model.registry.total())),
         shared(model.registry, model.values.data(), gradients.data(), at_a_time, batch / at_a_time, time, carried,
-               threads) {
+               threads, pieces) {
     const Config& c = model.config;
+    if (pieces) refuse_pieces();
     const Size rows = shared.most_rows(), width = c.width, all = static_cast<Size>(batch) * time;
     if (threads > 1) threads::prepare(threads);
     for (std::size_t i = 0; i < model.mixers.size(); ++i) {
@@ -230,6 +231,21 @@ struct TTR_HIDDEN Session<T>::Body {
     const Measure measure = run(given, backward);
     shared.watch.times.all += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return measure;
+  }
+
+  // Blocks that have no piece of their own to work on.
+  void refuse_pieces() const {
+    if (model.read_last)
+      throw Error(
+          "read_out is last: every token's answer is made from the last token, which one process alone has; "
+          "sequences of this model cannot be divided among processes",
+          "read_out");
+    for (const Mixer& mixer : model.mixers)
+      if (mixer.slstm)
+        throw Error(
+            "the block 'slstm' reads its own last answer at every token and keeps it to itself; sequences of "
+            "this stack cannot be divided among processes",
+            "stack");
   }
 
   void check(const Batch<T>&, bool judged, Size longest) const;
@@ -407,6 +423,11 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
   for (Size i = 0; i < all; ++i)
     measure.counted +=
         batch.labels && model.config.loss != "squared" ? batch.labels[i] >= 0 : !batch.counted || batch.counted[i];
+  if (shared.pieces) {
+    double counted = static_cast<double>(measure.counted);
+    shared.pieces->sum({&counted, 1});
+    measure.counted = static_cast<std::int64_t>(counted);
+  }
   for (const int table : {model.head, model.embedding})  // rounds, groups of labels and tokens add to them
     if (backward && table >= 0) {
       shared.adds(table);
@@ -417,6 +438,11 @@ Measure Session<T>::Body::run(const Batch<T>& batch, bool backward) {
     if (!backward)
       for (const auto& mixer : mixers) logit_bound = std::max(logit_bound, mixer->logit_bound());
     shared.end_round(backward);
+  }
+  if (shared.pieces) {
+    double sums[] = {measure.loss, static_cast<double>(measure.correct)};
+    shared.pieces->sum(sums);
+    measure.loss = sums[0], measure.correct = static_cast<std::int64_t>(sums[1]);
   }
   return measure;
 }
@@ -434,13 +460,19 @@ void check_sizes(int batch, int time, int threads) {
 }  // namespace
 
 template <class T>
-Session<T>::Session(const Model<T>& model, int batch, int time, int threads) {
+Session<T>::Session(const Model<T>& model, int batch, int time, int threads)
+    : Session(model, batch, time, threads, nullptr) {}
+template <class T>
+Session<T>::Session(const Model<T>& model, int batch, int time, int threads, Pieces& pieces)
+    : Session(model, batch, time, threads, &pieces) {}
+template <class T>
+Session<T>::Session(const Model<T>& model, int batch, int time, int threads, Pieces* pieces) {
   check_sizes(batch, time, threads);
   if (time > model.config().time)
     throw Error("a session of " + std::to_string(time) + " tokens is longer than the model's time " +
                     std::to_string(model.config().time) + "; raise Config::time",
                 "time");
-  body_ = std::make_unique<Body>(model, batch, time, threads == 0 ? threads::available() : threads);
+  body_ = std::make_unique<Body>(model, batch, time, threads == 0 ? threads::available() : threads, 0, pieces);
 }
 template <class T>
 Session<T>::~Session() = default;

@@ -13,7 +13,7 @@ namespace ttr::mpi {
 namespace {
 
 // What the map of a kernel is; by the name that Plan::kernel() has for its family.
-enum class Kind { none, head, rows, entries, dense };
+enum class Kind { none, head, rows, entries, mixed, dense };
 Kind kind_of(std::string_view family) {
   struct Row {
     std::string_view family;
@@ -84,7 +84,10 @@ Kind claimed(const Plan& plan) {
   if (all == Kind::dense && kernels > 1) return Kind::none;
   // A rotation has two parts that mix; least squares has two that do not.
   for (const Step& step : p.steps)
-    if (step.kernel && step.kernel->name == "elementwise" && p.states.size() != kernels) return Kind::none;
+    if (step.kernel && step.kernel->name == "elementwise" && p.states.size() != kernels) {
+      if (kernels != 1 || p.states.size() != 2 || p.states[0].extent != p.states[1].extent) return Kind::none;
+      all = Kind::mixed;
+    }
   for (const StatePart& part : p.states) {
     if (part.type != p.states[0].type || (part.type != Type::f32 && part.type != Type::f64)) return Kind::none;
     if (all == Kind::dense && (part.info.shape.size() != 7 || part.info.shape.substr(0, 3) != "B H" ||
@@ -247,7 +250,7 @@ struct Maps::Body {
         if (letter == 'V') t.extent[d] = maker.shape().value_dim;
         ++d;
       }
-      if (layout.n > 0 && info.shape.find('V') != std::string::npos) t.data = &zero, t.stride = {};
+      if (layout.n > 0 && !layout.mixed && info.shape.find('V') != std::string::npos) t.data = &zero, t.stride = {};
       in[info.name] = t;
     }
     return in;
@@ -260,7 +263,7 @@ Maps::Maps(Maps&&) noexcept = default;
 Maps& Maps::operator=(Maps&&) noexcept = default;
 
 // The plan that makes maps, and with it their layout; null if its sizes do not fit those of the layer.
-std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape, bool dense) {
+std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape, bool dense, bool mixed) {
   const TriedPlan maker = try_plan(plan.name(), shape, plan.options());
   if (!maker || maker.plan->inputs().size() != plan.inputs().size()) return nullptr;
   // Other sizes must change nothing but axes K and V: those of features may depend on them.
@@ -287,7 +290,9 @@ std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape
     MapLayout::Part part;
     part.name = info.name, part.numbers = numbers_in(all), part.offset = x.state;
     x.state += part.numbers;
-    if (!dense) {
+    if (mixed) {
+      x.K = x.V = 1, x.units = part.numbers;
+    } else if (!dense) {
       const Tensor own = maker.plan->state_tensor(body->of(body->state), info.name);
       part.factors = numbers_in(own), part.at = x.map, part.factor = spread(all, own);
       if (part.factor.empty()) return nullptr;
@@ -298,7 +303,8 @@ std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape
     }
     x.parts.push_back(std::move(part));
   }
-  if (dense) x.n = x.parts.size() * x.K, x.map = x.units * x.n * x.n;
+  x.mixed = mixed;
+  if (dense || mixed) x.n = x.parts.size() * x.K, x.map = x.units * x.n * x.n;
   if (x.bytes() >= std::size_t{1} << 31) return nullptr;
   return body;
 }
@@ -306,6 +312,12 @@ std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape
 std::optional<Maps> Maps::of(const Plan& plan) {
   const Kind kind = claimed(plan);
   if (kind == Kind::none) return std::nullopt;
+  if (kind == Kind::mixed) {
+    std::unique_ptr<Body> whole = try_shape(plan, plan.shape(), false, true);
+    if (!whole) return std::nullopt;
+    whole->commit();
+    return Maps(std::move(whole));
+  }
   Shape shape = plan.shape();
   const auto& states = plan.body()->pipeline.states;
   if (kind == Kind::dense) shape.value_dim = static_cast<int>(states.size()) * static_cast<int>(states[0].extent[1]);
@@ -323,7 +335,7 @@ std::optional<Maps> Maps::of(const Plan& plan) {
 }
 
 std::size_t Maps::bytes() const { return body_->layout.bytes(); }
-bool Maps::dense() const { return body_->layout.n > 0; }
+bool Maps::dense() const { return body_->layout.n > 0 && !body_->layout.mixed; }
 MPI_Datatype Maps::type() const { return body_->type; }
 MPI_Op Maps::operation(bool backwards) const { return backwards ? body_->backwards : body_->forwards; }
 
@@ -337,7 +349,7 @@ Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, std::byt
       form == Form::best || std::find(b.maker.forms().begin(), b.maker.forms().end(), form) != b.maker.forms().end();
   if (!has) form = Form::best;
   const Footprint room = b.maker.footprint(tokens, form);
-  b.work.resize(std::max(b.work.size(), x.n > 0 ? room.workspace : room.backward));
+  b.work.resize(std::max(b.work.size(), dense() ? room.workspace : room.backward));
   const Workspace work{b.work.data(), b.work.size()};
   Status status = b.maker.zero(b.of(b.state));
   if (status != Status::ok) return status;
@@ -349,6 +361,22 @@ Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, std::byt
     status = b.maker.backward(in, b.of(b.state), {}, b.of(b.d_final), {}, b.of(b.d_initial), work, form);
     for (const MapLayout::Part& part : x.parts)
       std::memcpy(A + part.at * size, b.maker.state_tensor(b.of(b.d_initial), part.name).data, part.factors * size);
+    return status;
+  }
+  if (x.mixed) {  // a gradient of ones for part i of the end is row i of every entry's map
+    status = b.maker.reset(b.of(b.state));
+    for (std::size_t i = 0; i < x.n && status == Status::ok; ++i) {
+      status = b.maker.zero(b.of(b.d_final));
+      if (status != Status::ok) break;
+      fill(b.maker.state_tensor(b.of(b.d_final), x.parts[i].name), 1);
+      status = b.maker.backward(in, b.of(b.state), {}, b.of(b.d_final), {}, b.of(b.d_initial), work, form);
+      for (std::size_t j = 0; j < x.n; ++j) {
+        const std::byte* row =
+            static_cast<const std::byte*>(b.maker.state_tensor(b.of(b.d_initial), x.parts[j].name).data);
+        for (std::size_t u = 0; u < x.units; ++u)
+          std::memcpy(A + ((u * x.n + i) * x.n + j) * size, row + u * size, size);
+      }
+    }
     return status;
   }
   // Part j of the start is the unit vectors in columns j K .. (j + 1) K - 1.

@@ -6,11 +6,12 @@
 // are one: the earlier (A, B) and the later (A*, B*) give (A* A, A* B + B*); backwards (A* A, A' C* + C). A is compact:
 //
 //   factors   one number for all that fades together: a head (decay), a row (gates of keys), or every entry of the state
+//   mixed     [2, 2] for every entry, where the two parts of a state turn into each other: rotations (LRU)
 //   dense     [P K, P K] per head, for P parts [K, V] that are written by steps: delta, dplr, momentum. Factors of low rank
 //             would be smaller for pieces of less than K / 2 tokens, where nobody divides a sequence
 //
-// Both come from the plan itself. Factors are what its backward makes of a gradient of ones for the final state, on a plan
-// with one value (and one key, if a head fades as one). A dense map is the forward of unit vectors as P K values, with
+// All come from the plan itself. Factors (and rows of mixed maps) are what its backward makes of a gradient of ones for the
+// final state, on a plan with one value (and one key, if a head fades as one). A dense map is the forward of unit vectors as P K values, with
 // v = 0. So a layer needs no code here; it has a map if its kernels are in the table of maps.cc, whose inputs no other
 // kernel with a state makes.
 #pragma once
@@ -37,6 +38,7 @@ struct MapLayout {
   std::vector<std::string> counts;             // parts of the state that count tokens
   std::size_t batch = 1;                       // numbers of each of them
   std::size_t units = 0, n = 0, K = 0, V = 0;  // dense: sequences times heads, P K, K, V; n = 0: factors
+  bool mixed = false;                          // entries, 2, 1, 1
   std::size_t map = 0, state = 0;              // numbers of A and B
   std::size_t bytes() const { return counts.size() * batch * sizeof(std::int64_t) + (map + state) * size_of(type); }
 };
@@ -65,7 +67,7 @@ class Maps {
  private:
   struct Body;
   explicit Maps(std::unique_ptr<Body>);
-  static std::unique_ptr<Body> try_shape(const Plan&, const Shape&, bool dense);
+  static std::unique_ptr<Body> try_shape(const Plan&, const Shape&, bool dense, bool mixed = false);
   std::unique_ptr<Body> body_;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mpi/halo.h"
 #include "mpi/ring.h"
 #include "mpi/split_body.h"
 #include "plan/pipeline.h"
@@ -19,7 +20,8 @@ std::string text_of(const Plan& plan, const Settings& settings) {
           " value_dim=" + std::to_string(s.value_dim) + " type=" + std::string(to_string(plan.options().type)) +
           " scale=" + std::to_string(plan.scale()) + " chunk=" + std::to_string(plan.options().chunk) +
           " kernel=" + plan.kernel() + " way=" + std::string(to_string(settings.way)) +
-          " form=" + std::string(to_string(settings.form)) + " groups=" + std::to_string(settings.groups);
+          " form=" + std::string(to_string(settings.form)) + " groups=" + std::to_string(settings.groups) +
+          (settings.shares ? " shares" : "");
   return text;
 }
 
@@ -66,8 +68,9 @@ std::string complaint_of(const Plan& plan, const Settings& settings) {
   const std::vector<Way> ways = Split::ways(plan);
   if (settings.way != Way::best && std::find(ways.begin(), ways.end(), settings.way) == ways.end())
     return plan.name() + " cannot be split by the way '" + std::string(to_string(settings.way)) + "': " +
-           (settings.way == Way::scan ? "its state is not an affine function of the state before that ttr knows"
-                                      : "it is not softmax attention of its inputs as they are") +
+           (settings.way == Way::scan   ? "its state is not an affine function of the state before that ttr knows"
+            : settings.way == Way::halo ? "its state is more than the last tokens"
+                                        : "it is not softmax attention of its inputs as they are") +
            "; relay is there for every layer";
   return {};
 }
@@ -84,6 +87,8 @@ std::string_view to_string(Way way) noexcept {
       return "scan";
     case Way::ring:
       return "ring";
+    case Way::halo:
+      return "halo";
   }
   return "?";
 }
@@ -94,6 +99,7 @@ std::vector<Way> Split::ways(const Plan& plan) {
   MPI_Initialized(&started);
   if (started && Maps::of(plan)) all.push_back(Way::scan);
   if (rings(plan)) all.push_back(Way::ring);
+  if (halo_of(plan)) all.push_back(Way::halo);
   return all;
 }
 
@@ -110,6 +116,9 @@ Split::Body::Body(const Plan& p, MPI_Comm comm, const Settings& s)
   part = plan_of_group(plan, groups);
   if (settings.way == Way::scan || settings.way == Way::best) maps = Maps::of(plan);
   way = settings.way;
+  const std::optional<std::int64_t> halo = halo_of(plan);
+  span = halo.value_or(0);
+  if (way == Way::best && halo) way = Way::halo;  // nobody waits, and no work is done twice
   if (way == Way::best) {
     // In the same units (docs/scaling.md) a scan takes two, and of three ranks and more the map: as much again for every
     // V columns that it has.
@@ -227,6 +236,7 @@ void Split::forward(const Inputs& inputs, State state, const Outputs& outputs, S
       b.channel.agree(complaint);
     }
     if (own) b.ring_forward(piece, inputs, state, outputs, start);
+    else if (b.halo_fits(piece)) b.halo_forward(piece, inputs, state, outputs, start);
     else if (b.way == Way::scan) b.scan_forward(piece, inputs, state, outputs, start);
     else b.relay_forward(piece, inputs, state, outputs, start);
   } else {  // nothing is handed on
@@ -267,12 +277,14 @@ void Split::backward(const Inputs& inputs, ConstState start, const Inputs& d_out
            [&] { return b.plan.diagnose(local, start, d_outputs, {}, d_inputs, {}, work, b.settings.form); });
   } else if (b.way == Way::ring) {
     b.ring_backward(piece, inputs, start, d_outputs, d_inputs, d_initial);
+  } else if (b.halo_fits(piece)) {
+    b.halo_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
   } else if (b.way == Way::scan) {
     b.scan_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
   } else {
     b.relay_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
   }
-  b.sum_gradients(d_inputs);
+  if (!b.settings.shares) b.sum_gradients(d_inputs);
   b.channel.flush();
   b.channel.agree(b.fault);
 }

@@ -43,6 +43,11 @@ struct Split::Body {
   void ring_forward(const Piece&, const Inputs&, State state, const Outputs&, State start);
   void ring_backward(const Piece&, const Inputs&, ConstState start, const Inputs& d_outputs, const Outputs& d_inputs,
                      State d_initial);
+  // halo.cc; `fits`: whether a call can go this way, which all ranks know alike.
+  bool halo_fits(const Piece&) const;
+  void halo_forward(const Piece&, const Inputs&, State state, const Outputs&, State start);
+  void halo_backward(const Piece&, const Inputs&, ConstState start, const Inputs& d_outputs, ConstState d_final,
+                     const Outputs& d_inputs, State d_initial);
   // Gradients of inputs without time are sums over ranks.
   void sum_gradients(const Outputs& d_inputs);
 
@@ -58,7 +63,8 @@ struct Split::Body {
   Groups groups;
   Plan part;  // the plan of a group
   std::optional<Maps> maps;
-  int pairs = 1;  // of a token
+  std::int64_t span = 0;  // tokens that a halo is made of
+  int pairs = 1;          // of a token
   bool grows = false;
   std::vector<std::byte> work;
   std::string fault;

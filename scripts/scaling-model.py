@@ -2,7 +2,9 @@
 """The cost model of docs/scaling.md: fits it to runs of `ttr bench mpi --json` and predicts larger machines.
 
     for n in 1 2 3 4; do mpirun --oversubscribe -n $n build/ttr bench mpi --heads 8 --time 131072 --json > ranks$n.json; done
-    scripts/scaling-model.py ranks1.json ranks2.json ranks3.json ranks4.json
+    scripts/scaling-model.py ranks1.json ranks2.json ranks3.json ranks4.json --unseen others.json ..
+
+Runs after --unseen are predicted and not fitted to: other lengths, groups or ranks of the same layers and heads.
 
 Of a forward of T tokens on P ranks, with w = T / (P R) for a piece at R tokens per second (measured on one rank):
 
@@ -60,6 +62,7 @@ class Model:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+")
+    parser.add_argument("--unseen", nargs="*", default=[])
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
@@ -76,7 +79,7 @@ def main():
     # A composition of dense maps is 2 K K (K + V) operations a head, at ten billion of them per second.
     C = {layer: 2 * o.dim ** 2 * 2 * o.dim * o.heads / 1e10 if layer == "gated-deltanet" else 0 for layer in rate}
 
-    def errors(s, b, dense, factors):
+    def errors(s, b, dense, factors, others=others):
         model = Model(rate, shape, s, {layer: dense if layer == "gated-deltanet" else factors for layer in rate}, b, L, N, C,
                       o.cores)
         for run in others:
@@ -90,10 +93,16 @@ def main():
     s, b, dense, factors = best
     print(f"R = {', '.join(f'{layer} {r:.3g} tokens/s' for layer, r in rate.items())}; L = {L * 1e6:.2g} us, "
           f"N = {N / 1e9:.2g} GB/s; s = {s}, b = {b}, m = {dense} (dense), {factors} (factors)\n")
-    print("| layer | way | ranks | measured ms | model ms | model / measured |\n|---|---|---|---|---|---|")
-    for case, ranks, predicted in errors(*best):
-        print(f"| {case['layer']} | {case['way']} | {ranks} | {1e3 * case['seconds']:.0f} | {1e3 * predicted:.0f} | "
-              f"{predicted / case['seconds']:.2f} |")
+    for title, some in (("fitted to", others), ("not seen by the fit", [json.load(open(name)) for name in o.unseen])):
+        if not some:
+            continue
+        print(f"Runs that the model was {title}:\n" if some is others else f"Runs that were {title}:\n")
+        print("| layer | way | groups | tokens | ranks | measured ms | model ms | model / measured |\n|---|---|---|---|---|---|---|---|")
+        for case, ranks, predicted in errors(*best, some):
+            groups = case["groups"] if case["way"] == "relay" else "-"
+            print(f"| {case['layer']} | {case['way']} | {groups} | {case['time']:.0f} | {ranks} | {1e3 * case['seconds']:.1f} | "
+                  f"{1e3 * predicted:.1f} | {predicted / case['seconds']:.2f} |")
+        print()
     m = {layer: dense if layer == "gated-deltanet" else factors for layer in rate}
     # A node: one rank with all cores of a machine like this one is left out; ranks are processes of one thread.
     for gigabits in (25, 200):

@@ -35,6 +35,45 @@ for method in adamw soap; do
   check "$method on 4, 3 and 1 ranks" cmp whole.$method/model.safetensors part.$method/model.safetensors
 done
 
+# Sequences in pieces: groups of ranks hold them together. The numbers of one process, the same bits from run to run, with
+# --reproducible for any number of groups, and checkpoints that any number of ranks goes on from.
+long=("$ttr" train 'parity(longest=24, test=24, labels=all)' --layer 'gated-deltanet, softmax(rotary=yes), gla(shift=yes)'
+  --width 16 --heads 2 --steps 8 --batch 4 --test 8 --every 4 --threads 1 --quiet --seed 3)
+near() {  # near FILE FILE: all numbers within 2e-4 of each other
+  paste -d' ' <(grep -oE '[0-9]+\.[0-9]+' "$1") <(grep -oE '[0-9]+\.[0-9]+' "$2") |
+    awk 'NF != 2 || ($1 - $2) ^ 2 > 4e-8 { bad = 1 } END { exit bad || NR == 0 }'
+}
+loss_lines() { grep -oE '"(train_|test_)?loss": [0-9.e-]+' "$1"; }
+"${long[@]}" --json --out s1 > s1.json 2> s.err
+loss_lines s1.json > s1.txt
+for shape in "2 2" "3 3" "4 2" "8 4"; do
+  read -r count size <<< "$shape"
+  ranks "$count" "${long[@]}" --sequence-ranks "$size" --json --out "s$count" > s.json 2> s.err
+  loss_lines s.json > s.txt
+  check "losses of one process on $count ranks, $size to a sequence: $(tail -c 300 s.err)" near s1.txt s.txt
+done
+ranks 4 "${long[@]}" --sequence-ranks 2 --json --out again4 > s.json 2> s.err
+check "the same bits in the next run with pieces" cmp s4/model.safetensors again4/model.safetensors
+ranks 2 "${long[@]}" --sequence-ranks 2 --reproducible --out g1 > s.txt 2> s.err
+ranks 6 "${long[@]}" --sequence-ranks 2 --reproducible --out g3 > s.txt 2>> s.err
+check "the same bits on one and three groups: $(tail -c 300 s.err)" cmp g1/model.safetensors g3/model.safetensors
+ranks 4 "${long[@]}" --sequence-ranks 4 --until 4 --out taken > s.txt 2> s.err
+cp -r taken taken2
+"${long[@]}" --resume --json --out taken > s.json 2>> s.err
+loss_lines s.json > s.txt
+check "a run on 4 ranks to a sequence, then on one: $(tail -c 300 s.err)" near s1.txt s.txt
+ranks 2 "${long[@]}" --sequence-ranks 2 --resume --json --out taken2 > s.json 2> s.err
+loss_lines s.json > s.txt
+check "and on 2: $(tail -c 300 s.err)" near s1.txt s.txt
+ranks 3 "${long[@]}" --sequence-ranks 2 > s.txt 2> s.err
+check "groups of two among three" grep -q 'ttr: --sequence-ranks is 2 and there are 3 ranks' s.err
+"${long[@]}" --sequence-ranks 2 > s.txt 2> s.err
+check "pieces without mpirun" grep -q 'ttr: --sequence-ranks is 2 and there is 1 rank;' s.err
+ranks 4 "$ttr" train 'parity(longest=3, test=3)' --sequence-ranks 4 > s.txt 2> s.err
+check "more ranks than tokens of a sequence" grep -q 'ttr: a sequence of [0-9]* tokens* cannot be divided among 4 ranks' s.err
+ranks 2 "$ttr" train 'parity(longest=8, test=8)' --layer slstm --sequence-ranks 2 > s.txt 2> s.err
+check "a block that cannot be divided" grep -q "ttr: the block 'slstm' reads its own last answer" s.err
+
 # A rank that dies: a sentence with its number and the last checkpoint; the run goes on from there on another number.
 rm -rf killed
 mpirun --oversubscribe --allow-run-as-root -n 3 "$ttr" train 'parity(longest=8)' --layer deltanet --width 16 --steps 1000000 \

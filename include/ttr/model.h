@@ -127,11 +127,36 @@ class TTR_MODEL_API Model {
   std::unique_ptr<Body> body_;
 };
 
+/// The processes that hold the sequences of a batch in consecutive pieces, the first of them the first tokens of each: what
+/// a session of one of them asks of the others (docs/scaling.md). All make the same calls in the same order; an Error is
+/// thrown on all.
+class Pieces {
+ public:
+  /// A plan over all pieces, from a fresh state.
+  class Call {
+   public:
+    virtual ~Call() = default;
+    virtual void forward(const Inputs&, const Outputs&) = 0;
+    /// Of the last forward. Gradients of inputs without time are the share of this piece.
+    virtual void backward(const Inputs&, const Inputs& d_outputs, const Outputs& d_inputs) = 0;
+  };
+  virtual ~Pieces() = default;
+  virtual std::unique_ptr<Call> call(const Plan&) = 0;
+  /// `theirs` becomes what the process before this one (backwards: after it) gives as `mine`; zeros if there is none.
+  virtual void pass_on(const void* mine, void* theirs, std::size_t bytes, bool backwards) = 0;
+  /// Numbers become their sums over all processes, in the order of pieces, or the largest of them.
+  virtual void sum(std::span<double>) = 0;
+  virtual void largest(std::span<double>) = 0;
+};
+
 /// Memory and plans for `batch` sequences of up to `time` tokens; the model must outlive it and keep its place.
 template <class T>
 class TTR_MODEL_API Session {
  public:
   Session(const Model<T>&, int batch, int time, int threads = 1);
+  /// The piece of this process: up to `time` tokens of each sequence. A Measure is that of the whole sequences; gradients()
+  /// are a share, whose sum over the processes is the gradient. Throws Error if a block cannot be divided.
+  Session(const Model<T>&, int batch, int time, int threads, Pieces&);
   ~Session();
   Session(Session&&) noexcept;
   /// The loss alone.
@@ -153,6 +178,7 @@ class TTR_MODEL_API Session {
   struct Body;
 
  private:
+  Session(const Model<T>&, int batch, int time, int threads, Pieces*);
   std::unique_ptr<Body> body_;
 };
 

@@ -20,6 +20,9 @@
 //            different groups at a time. Every causal layer; no work is done twice
 //   scan     every rank makes the map of its piece, start to end, and its end from nothing; MPI_Exscan composes them; then
 //            it runs from its own start. Layers that are affine in their state; work is done twice, but nobody waits
+//   halo     layers whose state is the last few tokens, or how many there were: short convolutions, positions, softmax over
+//            a window. A rank sends the end of its piece before it runs, so that nobody waits for work. Calls whose
+//            sequences are packed, or whose pieces are shorter than what is kept, are relayed
 //   ring     softmax attention: keys and values come by block after block. The state is divided as well: that of a rank keeps
 //            the pairs of its own piece (rank 0: and those before). Only if asked for; not with d_final
 //
@@ -42,7 +45,7 @@
 
 namespace ttr::mpi {
 
-enum class Way { best, relay, scan, ring };
+enum class Way { best, relay, scan, ring, halo };
 std::string_view to_string(Way) noexcept;
 
 struct Settings {
@@ -50,6 +53,8 @@ struct Settings {
   Form form = Form::best;  // of the calls of the plan
   int groups = 0;          // of sequences and heads in a relay; 0: by the ranks
   double patience = 600;   // seconds to wait for another rank
+  bool shares =
+      false;  // gradients of inputs without time stay the share of each rank; else their sum is on all ranks
 };
 
 /// What this rank has done since the Split was made or reset_counts() was called.
