@@ -5,8 +5,8 @@
 // Blocks of tokens take turns, so that both see the machine at the same time, and the first tokens of a block do not count:
 // threads of the other may still be awake. Medians of decoded tokens, the best of three prompts.
 //
-// llama.cpp rounds activations to eight bits where weights have eight; ttr does not, so that with Q8_0 logits differ by some
-// thousandths of the largest, and with F32 by rounding alone.
+// llama.cpp rounds activations to the precision of the weights (eight bits with Q8_0, bf16 with BF16); ttr does not. So logits are
+// to be compared with F32: a deep model of random numbers magnifies such roundings to some hundredths of the largest and more.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
