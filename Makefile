@@ -56,7 +56,7 @@ test: configure
 	ctest --preset release -j $(JOBS)
 
 library: configure
-	@cmake --build --preset release -j $(JOBS) --target ttr_c
+	@cmake --build --preset release -j $(JOBS) --target ttr_c ttr_language_c
 
 test-torch: build library
 	@bash scripts/install-dependencies.sh torch

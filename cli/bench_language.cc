@@ -6,17 +6,21 @@
 //   prefill   tokens/s of a prompt; the share is of the multiply-adds per second out of registers, counting products with
 //             weights alone: token_products x tokens/s / peak
 //   first     seconds from a prompt to the logits of its end
+//   resident  memory that the process has more than before it loaded the model, after the last token: at most the weights (of
+//             which rows of the embedding that no token asked for are not read), states, workspace and what holds names
 //
 // Bandwidth and peak are measured between the runs, because shared machines change; the best of each counts, and the median
 // of the decoded tokens, the best of the prompts. Synthetic models (synthetic_model.h) are written to a folder that is
 // deleted in the end; a path measures a model of one's own.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -42,6 +46,14 @@ double since(Clock::time_point begin) { return std::chrono::duration<double>(Clo
 double median(std::vector<double> x) {
   std::sort(x.begin(), x.end());
   return x.empty() ? std::numeric_limits<double>::quiet_NaN() : x[x.size() / 2];
+}
+
+// Of this process; NaN where the system does not tell.
+double resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  double all = 0, resident = std::numeric_limits<double>::quiet_NaN();
+  file >> all >> resident;
+  return file ? resident * static_cast<double>(::sysconf(_SC_PAGESIZE)) : std::numeric_limits<double>::quiet_NaN();
 }
 
 class Folder {
@@ -76,6 +88,7 @@ struct Result {
   int prompt = 0;
   double first = 0;                // seconds
   double bandwidth = 0, peak = 0;  // GB/s, GFLOP/s
+  double resident = 0;             // bytes, measured
   std::vector<Decoded> decoded;
 
   double prefill_flops() const {
@@ -97,6 +110,7 @@ class Measurement {
     how.threads = threads_;
     if (o_.piece > 0) how.piece = o_.piece;
     how.context = o_.prompt + 4 * o_.tokens + 64;
+    const double before_loading = resident_bytes();
     model::LanguageModel<float> model(path, how);
     Result result;
     result.model = name, result.type = type, result.about = model.about(), result.prompt = o_.prompt;
@@ -140,6 +154,7 @@ class Measurement {
       count_allocations(false);
       result.decoded.push_back(
           {batch, median(seconds), counts_allocations() ? asked : std::numeric_limits<double>::quiet_NaN()});
+      result.resident = std::max(result.resident, resident_bytes() - before_loading);
       look_at_machine(result);
     }
     return result;
@@ -174,6 +189,7 @@ Json json_of(const Result& r) {
       .set("token_bytes", r.about.token_bytes)
       .set("state_bytes", r.about.state_bytes)
       .set("workspace_bytes", r.about.workspace_bytes)
+      .set("resident_bytes", r.resident)
       .set("bandwidth_gb_per_second", r.bandwidth)
       .set("peak_gflops", r.peak)
       .set("prompt_tokens", r.prompt)
@@ -185,7 +201,7 @@ Json json_of(const Result& r) {
 
 void print(const std::vector<Result>& results, int threads) {
   TextTable table({"model", "type", "decode tok/s", "% bandwidth", "prefill tok/s", "% peak", "first token",
-                   "weights", "state", "workspace", "GB/s", "GFLOP/s"});
+                   "weights", "state", "workspace", "resident", "GB/s", "GFLOP/s"});
   for (const Result& r : results)
     for (const Decoded& d : r.decoded)
       table.row({d.batch > 1 ? fmt::format("{} x {}", r.model, d.batch) : r.model, r.type,
@@ -193,8 +209,8 @@ void print(const std::vector<Result>& results, int threads) {
                  short_number(r.prompt / r.first), fmt::format("{:.0f}", 100 * r.prefill_share()),
                  fmt::format("{} s", short_number(r.first)), short_bytes(static_cast<double>(r.about.weight_bytes)),
                  short_bytes(static_cast<double>(r.about.state_bytes)),
-                 short_bytes(static_cast<double>(r.about.workspace_bytes)), short_number(r.bandwidth),
-                 short_number(r.peak)});
+                 short_bytes(static_cast<double>(r.about.workspace_bytes)), short_bytes(r.resident),
+                 short_number(r.bandwidth), short_number(r.peak)});
   fmt::print("{}{} threads; first token: of a prompt of {} tokens; bandwidth counts the weights that a token reads\n",
              table.text(), threads, results.empty() ? 0 : results[0].prompt);
 }

@@ -5,6 +5,7 @@
 #   ttr           the library, ttr::ttr
 #   ttr_c         ttr::c
 #   ttr_model     ttr::model
+#   ttr_language  ttr::language; ttr_language_c, its functions for C
 #   ttr_mpi       ttr::mpi
 #   ttr_inside    what tests and benchmarks link, which look inside: in a shared build, where libttr shows its headers'
 #                 names alone, a static library of the same objects
@@ -141,9 +142,9 @@ if(TTR_MODEL)
   list(PREPEND libraries ttr_model)
 endif()
 
-# Published language models: formats, tokenizers, architectures (docs/models.md). Looks inside, so that it is static.
-if(TTR_LANGUAGE AND (BUILD_SHARED_LIBS OR NOT TTR_MODEL OR TTR_LAYERS OR CMAKE_CROSSCOMPILING))
-  message(STATUS "ttr::language is left out: it needs static libraries, TTR_MODEL, all layers and the libraries of this machine")
+# Published language models: formats, tokenizers, architectures (docs/models.md).
+if(TTR_LANGUAGE AND (NOT TTR_MODEL OR TTR_LAYERS OR CMAKE_CROSSCOMPILING))
+  message(STATUS "ttr::language is left out: it needs TTR_MODEL, all layers and the libraries of this machine")
   set(TTR_LANGUAGE OFF)
 endif()
 if(TTR_LANGUAGE)
@@ -151,14 +152,24 @@ if(TTR_LANGUAGE)
   find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
   find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
   file(GLOB language_sources CONFIGURE_DEPENDS language/*.cc language/architectures/*.cc)
-  add_library(ttr_language STATIC ${language_sources})
-  add_library(ttr::language ALIAS ttr_language)
+  add_library(ttr_language_objects OBJECT ${language_sources})
   set_source_files_properties(language/matrix_f32.cc PROPERTIES COMPILE_DEFINITIONS "TTR_TARGETS=(${targets})")
-  target_include_directories(ttr_language PRIVATE src ${PROJECT_SOURCE_DIR})
-  target_link_libraries(ttr_language PUBLIC ttr_model PRIVATE Threads::Threads pcre2-8 utf8proc
-    $<BUILD_INTERFACE:hwy::hwy> $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
-  target_compile_options(ttr_language PRIVATE ${warning_options})
-  set_target_properties(ttr_language PROPERTIES EXPORT_NAME language POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(ttr_language_objects PRIVATE src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(ttr_language_objects PRIVATE ttr_headers Threads::Threads hwy::hwy nlohmann_json::nlohmann_json)
+  target_compile_definitions(ttr_language_objects PRIVATE TTR_BUILDS_LANGUAGE)
+  target_compile_options(ttr_language_objects PRIVATE ${warning_options})
+  set_target_properties(ttr_language_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  # A shared libttr does not show products, threads, per-token operations and words: then this library has its own.
+  set(language_inside "")
+  if(BUILD_SHARED_LIBS)
+    set(language_inside $<TARGET_OBJECTS:ttr_parts>
+      "$<FILTER:$<TARGET_OBJECTS:ttr_objects>,INCLUDE,/src/(prepare/|recipe/text_tools)>")
+  endif()
+  add_library(ttr_language $<TARGET_OBJECTS:ttr_language_objects> ${language_inside})
+  add_library(ttr::language ALIAS ttr_language)
+  public_library(ttr_language)
+  target_link_libraries(ttr_language PUBLIC ttr_model PRIVATE Threads::Threads pcre2-8 utf8proc $<BUILD_INTERFACE:hwy::hwy>)
+  set_target_properties(ttr_language PROPERTIES EXPORT_NAME language)
   list(PREPEND libraries ttr_language)
   if(TTR_C AND UNIX AND NOT APPLE)  # its C functions, as libttr_c has those of ttr
     file(STRINGS include/ttr/language_c.h abi_line REGEX "define TTR_LM_ABI_VERSION ")
@@ -208,6 +219,10 @@ if(BUILD_SHARED_LIBS)
   add_library(ttr_inside STATIC EXCLUDE_FROM_ALL ${library_objects})
   if(TTR_MODEL)
     target_sources(ttr_inside PRIVATE $<TARGET_OBJECTS:ttr_model_objects>)
+  endif()
+  if(TTR_LANGUAGE)
+    target_sources(ttr_inside PRIVATE $<TARGET_OBJECTS:ttr_language_objects>)
+    target_link_libraries(ttr_inside PUBLIC pcre2-8 utf8proc)
   endif()
   target_link_libraries(ttr_inside PUBLIC ttr_headers hwy::hwy Threads::Threads)
 else()

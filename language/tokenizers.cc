@@ -180,7 +180,11 @@ std::unique_ptr<Tokenizer> tokenizer_from(const std::string& text, const std::st
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path) { return tokenizer_from(file_text(path), path); }
 
 std::unique_ptr<Tokenizer> tokenizer_of(const Weights& weights, int vocabulary) {
-  if (weights.gguf() && weights.settings().has("tokenizer.ggml.model")) return gguf_tokenizer(weights.settings());
+  if (weights.gguf() && weights.settings().has("tokenizer.ggml.model")) {
+    const std::string kind = weights.settings().text("tokenizer.ggml.model");
+    if (kind == "no_vocab" || kind == "none") return nullptr;  // it says that it has none
+    return gguf_tokenizer(weights.settings());
+  }
   if (!weights.tokenizer().empty()) return tokenizer_from(weights.tokenizer(), weights.path());
   for (const char* name : {"tokenizer.json", "rwkv_vocab_v20230424.txt"})
     if (const std::string path = weights.beside(name); !path.empty()) return open_tokenizer(path);

@@ -73,6 +73,21 @@ if [ -e "$libraries/libttr.so" ]; then
   echo "libttr.so shows $(wc -l < "$work/names") names; SONAME $soname"
 fi
 
+# Language models: the library for C as installed, and what a shared libttr_language shows.
+if [ -e "$folder/ttr_language_c.pc" ]; then
+  # shellcheck disable=SC2046
+  quietly gcc -std=c99 "$source_dir/examples/c/generate.c" -o "$work/generate_c" $(pkg-config --cflags --libs ttr_language_c) -lm -Wl,-rpath,"$libraries"
+  if "$work/generate_c" "$work/no_such_model.gguf" "a" > "$work/log" 2>&1; then fail "a model that is not there was loaded"; fi
+  grep -q no_such_model "$work/log" || fail "examples/c/generate.c: $(cat "$work/log")"
+fi
+if [ -e "$libraries/libttr_language.so" ]; then
+  nm -DC --defined-only "$libraries/libttr_language.so" | cut -c20- > "$work/names"
+  grep -q 'ttr::model::LanguageModel<float>::prefill' "$work/names" || fail "libttr_language.so does not show its models"
+  if grep -E 'ttr::(families|zoo|prepare|simd_detail|threads|\(anonymous)|::Body::|^std::|^hwy::' "$work/names" >&2; then
+    fail "libttr_language.so shows names of its inside"
+  fi
+fi
+
 # A clone: what git knows of this tree, as a repository of its own.
 mkdir "$work/repository"
 (cd "$source_dir" && git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f do [ ! -e "$f" ] || printf "%s\0" "$f"; done' sh |

@@ -36,4 +36,24 @@ x = np.ones((1, 2, 1, 2))
 assert ttr.forward("linear-attention", q=x, k=x, v=x, scale=1.0)[0, :, 0, 0].tolist() == [2.0, 4.0]
 assert ttr.check("deltanet")
 END
+
+# Language models from the wheel: the library that it brought, and what that one needs.
+if [ -e "$build/libttr_language_c.so" ]; then
+  "$python" "$root/scripts/checkpoints/check.py" --write "$work/checkpoints" > /dev/null
+  env -u TTR_LANGUAGE_LIBRARY "$work/clean/bin/python" - "$work/clean" "$work/checkpoints" << 'END'
+import json
+import sys
+import numpy as np
+import ttr
+folder = sys.argv[2] + "/rwkv-7-gguf"
+expected = json.load(open(folder + "/expected.json"))
+model = ttr.load_model(folder + "/model.gguf")
+assert ttr._language._library()._name.startswith(sys.argv[1]), ttr._language._library()._name
+logits = np.array(expected["logits"])
+assert np.abs(model.logits(expected["tokens"]) - logits).max() < 1e-4 * np.abs(logits).max()
+for name in ("pcre2", "utf8proc"):  # not those of the system
+    loaded = [line.split()[-1] for line in open("/proc/self/maps") if name in line]
+    assert loaded and all(path.startswith(sys.argv[1]) for path in loaded), loaded
+END
+fi
 echo "python: all passed"

@@ -33,6 +33,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ttr/export.h"
 #include "ttr/status.h"
 
 namespace ttr::model {
@@ -47,7 +48,7 @@ struct LoadOptions {
 };
 
 /// Text to the numbers of tokens and back.
-class Tokenizer {
+class TTR_LANGUAGE_API Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   /// `special`: with the tokens that the model wants before a text, and those that a text names (<|im_start|>).
@@ -60,7 +61,7 @@ class Tokenizer {
 };
 
 /// A tokenizer.json, or a vocabulary of RWKV (rwkv_vocab_v20230424.txt).
-std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path);
+TTR_LANGUAGE_API std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path);
 
 struct ModelAbout {
   std::string path, architecture;
@@ -83,7 +84,7 @@ class LanguageModel;
 
 /// What one text has seen. The model must outlive it and keep its place.
 template <class T>
-class Sequence {
+class TTR_LANGUAGE_API Sequence {
  public:
   explicit Sequence(const LanguageModel<T>&);
   Sequence(const Sequence&);
@@ -110,7 +111,7 @@ class Sequence {
 };
 
 template <class T>
-class LanguageModel {
+class TTR_LANGUAGE_API LanguageModel {
  public:
   explicit LanguageModel(const std::string& path, const LoadOptions& = {});
   ~LanguageModel();
@@ -138,7 +139,7 @@ class LanguageModel {
 /// (LoadOptions::piece) of the prompt that waits longest, so that a long prompt does not stop the others. What a text gets does
 /// not depend on its company: its prompt is cut from its own beginning, and decoding has fixed bits.
 template <class T>
-class Slots {
+class TTR_LANGUAGE_API Slots {
  public:
   /// Up to `most` texts. The model must outlive it, and makes no other calls during a round.
   Slots(LanguageModel<T>& model, int most);
@@ -180,9 +181,9 @@ std::int32_t likeliest(std::span<const T> logits) {
 }
 
 /// Whether a file or folder is what `ttr train` wrote (ttr/checkpoint.h) and not a published model. Looks at headers alone.
-bool is_trained_here(const std::string& path);
+TTR_LANGUAGE_API bool is_trained_here(const std::string& path);
 /// Whether it is a GGUF file or a folder with a published model: what no other program here reads.
-bool is_published(const std::string& path);
+TTR_LANGUAGE_API bool is_published(const std::string& path);
 
 /// What is in a checkpoint, whether or not its architecture is one of those that run.
 struct TensorAbout {
@@ -198,24 +199,25 @@ struct CheckpointAbout {
   std::vector<TensorAbout> tensors;
   std::map<std::string, std::string> settings;  // lists by their length
 };
-CheckpointAbout look_into(const std::string& path);
+TTR_LANGUAGE_API CheckpointAbout look_into(const std::string& path);
 
 /// Architectures that are recognised, and by what: for people.
 struct ArchitectureAbout {
   std::string name, about;
 };
-std::vector<ArchitectureAbout> known_architectures();
+TTR_LANGUAGE_API std::vector<ArchitectureAbout> known_architectures();
 
 /// Copies a checkpoint to GGUF or .safetensors (by the ending of `to`) with its matrices in another type: "f32", "f16", "bf16",
 /// and in GGUF "q8_0", "q4_0". Vectors, embeddings that are no matrix of products and rows that are no multiple of a block
 /// stay floats. Returns the bytes of tensors before and after.
-std::pair<std::size_t, std::size_t> quantise(const std::string& from, const std::string& to, const std::string& type);
+TTR_LANGUAGE_API std::pair<std::size_t, std::size_t> quantise(const std::string& from, const std::string& to,
+                                                              const std::string& type);
 
-extern template class Sequence<float>;
-extern template class Sequence<double>;
-extern template class LanguageModel<float>;
-extern template class LanguageModel<double>;
-extern template class Slots<float>;
-extern template class Slots<double>;
+extern template class TTR_LANGUAGE_API Sequence<float>;
+extern template class TTR_LANGUAGE_API Sequence<double>;
+extern template class TTR_LANGUAGE_API LanguageModel<float>;
+extern template class TTR_LANGUAGE_API LanguageModel<double>;
+extern template class TTR_LANGUAGE_API Slots<float>;
+extern template class TTR_LANGUAGE_API Slots<double>;
 
 }  // namespace ttr::model

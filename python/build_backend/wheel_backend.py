@@ -1,8 +1,9 @@
 """Builds the wheel of ttr with the standard library alone (the hooks of PEP 517): Python files, and libttr_c.so beside them.
 
 The library is, in this order: the file that TTR_LIBRARY names; build/libttr_c.so, brought up to date if the build tree is
-there; or one that CMake builds for this in build/python. A wheel is for one platform and every Python from 3.9 on, since
-the package calls the library through ctypes.
+there; or one that CMake builds for this in build/python. libttr_language_c.so (ttr.load_model) comes along if it lies beside
+that library, and with both what they need besides every system's libraries. A wheel is for one platform and every Python from
+3.9 on, since the package calls the libraries through ctypes.
 """
 
 import base64
@@ -31,7 +32,9 @@ def _library():
         return Path(named).resolve()
     jobs = ["-j", str(os.cpu_count() or 1)]
     if (ROOT / "build" / "CMakeCache.txt").exists():
-        subprocess.run(["cmake", "--build", str(ROOT / "build"), "--target", "ttr_c", *jobs], check=True)
+        options = (ROOT / "build" / "CMakeCache.txt").read_text()
+        targets = ["ttr_c"] + ["ttr_language_c"] * ("TTR_LANGUAGE:BOOL=ON" in options)
+        subprocess.run(["cmake", "--build", str(ROOT / "build"), "--target", *targets, *jobs], check=True)
         return (ROOT / "build" / "libttr_c.so").resolve()
     tree = ROOT / "build" / "python"
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DTTR_CLI=OFF", "-DTTR_TESTS=OFF", "-DTTR_MODEL=OFF"]
@@ -41,9 +44,9 @@ def _library():
 
 
 def _companions(library):
-    """Shared libraries besides those of every system: Highway, which then travels with the wheel."""
+    """Shared libraries besides those of every system, which travel with the wheel: Highway; PCRE2 and utf8proc, of tokenizers."""
     listed = subprocess.run(["ldd", str(library)], check=True, capture_output=True, text=True).stdout
-    found = re.findall(r"(libhwy\S*) => (\S+)", listed)
+    found = re.findall(r"(lib(?:hwy|pcre2|utf8proc)\S*) => (\S+)", listed)
     return [(name, Path(path)) for name, path in found]
 
 
@@ -84,9 +87,14 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         if source.suffix in (".py", ".pyi") or source.name == "py.typed":
             files["ttr/" + source.relative_to(PACKAGE).as_posix()] = source.read_bytes()
     library = _library()
-    files["ttr/libttr_c.so"] = library.read_bytes()
-    for name, path in _companions(library):
-        files["ttr/" + name] = path.read_bytes()
+    parts = {"libttr_c.so": library}
+    language = library.parent / "libttr_language_c.so"
+    if language.exists():
+        parts[language.name] = language
+    for part, source in parts.items():
+        files["ttr/" + part] = source.read_bytes()
+        for name, path in _companions(source):
+            files["ttr/" + name] = path.read_bytes()
     name = f"ttr-{_version()}-{_tag()}.whl"
     _write_wheel(Path(wheel_directory) / name, files)
     return name

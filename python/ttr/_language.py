@@ -60,6 +60,9 @@ def _library() -> c.CDLL:
     named = os.environ.get("TTR_LANGUAGE_LIBRARY")
     beside = [named] if named else [str(here / name), str(here.parent.parent / "build" / name)]
     tried = []
+    for pattern in ("libutf8proc*", "libpcre2*"):  # a wheel brings them along
+        for companion in here.glob(pattern):
+            c.CDLL(str(companion), mode=c.RTLD_GLOBAL)
     for path in [p for p in beside if named or os.path.exists(p)] + ([] if named else [f"{name}.{ABI_VERSION}"]):
         try:
             lib = c.CDLL(path)
