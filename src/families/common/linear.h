@@ -32,6 +32,8 @@ struct LinearProblem {
   View<T, 4> o;           // [B, T, H, V]; no data = outputs not wanted
   int chosen_by = 0;      // columns by which form and chunk are chosen: of all, where these are a part; 0: value_dim
   Team team = {};         // who works on it
+  bool of_factors =
+      false;  // g are logs of factors that are inputs: d_g is divided by them, however small, and must be exact
   int value_dim_of_choice() const { return chosen_by ? chosen_by : value_dim; }
 };
 

@@ -143,14 +143,15 @@ class ChunkForm {
   }
 
   /// Whether the heads of this key head go backwards by sweeps (swept_gradient.h): where they do forwards, registers
-  /// hold groups of four tokens, and a state is small: measured a fifth faster at K = V = 64, not at all at 128. Decided
+  /// hold groups of four tokens, and a state is small: measured a fifth faster at K = V = 64, not at all at 128. Their d_g is a
+  /// difference of sums, exact beside the largest and not by itself. Decided
   /// for all of them together, because they add to the same gradients.
   bool sweeps_back(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, int head) const
       requires(rule == Rule::add) {
     constexpr Size least_vector = 64, largest_state = 32 * 1024;  // bytes
     if (!sweeps || s.lanes * Size{sizeof(T)} < least_vector || Size{K} * V * Size{sizeof(T)} > largest_state)
       return false;
-    if (!d.d_o || !p.v) return false;
+    if (!d.d_o || !p.v || (p.of_factors && d.d_g)) return false;
     const int group = p.heads / p.key_heads, first = head / group * group;
     for (int h = first; h < first + group; ++h)
       if (!forgets(p, row, begin, h)) return false;

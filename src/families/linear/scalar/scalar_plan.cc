@@ -89,7 +89,11 @@ struct DecayCalls : HandsOn<T, decay::forward<T>, decay::backward<T>> {
     return decay::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
   static constexpr bool only_places = true;
-  static LinearProblem<T> problem(const KernelArgs<T>& o, State state) { return o.problem(state); }
+  static LinearProblem<T> problem(const KernelArgs<T>& o, State state) {
+    LinearProblem<T> p = o.problem(state);
+    p.of_factors = o.body().pipeline.design.weights.signed_factors;
+    return p;
+  }
   static LinearGradient<T> gradient(const KernelArgs<T>&, const LinearGradient<T>& d, const Call&) { return d; }
 };
 
