@@ -19,26 +19,18 @@ namespace HWY_NAMESPACE {
 
 constexpr Size kKeys = 64;
 
+// Squares are added up as a dot product adds them, in four sums: one sum per row would lose digits of the weights.
 template <class T>
 void Centre(Size n, Size K, const T* from, Size ld, const T* origin, T* rows, T* halves) {
-  const Tag<T> d;
-  const auto row = [&](Size j) HWY_ATTR {
-    Vec<T> sum = hn::Zero(d);
+  for (Size j = 0; j < n; ++j) {
+    T* const row = rows + j * K;
     ForVectors<T>(K, [&](Size c, Size lanes, auto p) HWY_ATTR {
       constexpr bool part = decltype(p)::part;
-      const Vec<T> x = hn::Sub(LoadMaybe<part>(from + j * ld + c, lanes), LoadMaybe<part>(origin + c, lanes));
-      StoreMaybe<part>(x, rows + j * K + c, lanes);
-      sum = hn::MulAdd(x, x, sum);
+      StoreMaybe<part>(hn::Sub(LoadMaybe<part>(from + j * ld + c, lanes), LoadMaybe<part>(origin + c, lanes)),
+                       row + c, lanes);
     });
-    return sum;
-  };
-  Size j = 0;
-  for (; j + 4 <= n; j += 4) {
-    const Vec<T> four[4] = {row(j), row(j + 1), row(j + 2), row(j + 3)};
-    FoldFour<T>(four, Plus(), halves + j);
-    TTR_UNROLL for (Size r = j; r < j + 4; ++r) halves[r] /= 2;
+    halves[j] = Dot(K, row, row) / 2;
   }
-  for (; j < n; ++j) halves[j] = hn::GetLane(hn::SumOfLanes(d, row(j))) / 2;
 }
 
 template <bool kBias, class T>
