@@ -193,7 +193,8 @@ if(TTR_LANGUAGE)
 endif()
 
 # Sequences on the ranks of an MPI communicator (docs/scaling.md). Reads what a plan is made of, so that it is static.
-if(TTR_MPI AND CMAKE_CROSSCOMPILING)
+if(TTR_MPI AND (BUILD_SHARED_LIBS OR CMAKE_CROSSCOMPILING))
+  message(STATUS "ttr::mpi is left out: it needs static libraries, and an MPI of this machine")
   set(TTR_MPI OFF)
 endif()
 if(TTR_MPI)

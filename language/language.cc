@@ -15,12 +15,12 @@
 namespace ttr::model {
 
 template <class T>
-struct Sequence<T>::Body {
+struct TTR_HIDDEN Sequence<T>::Body {
   Memory memory;
 };
 
 template <class T>
-struct LanguageModel<T>::Body {
+struct TTR_HIDDEN LanguageModel<T>::Body {
   Body(const std::string& path, const LoadOptions& o) : weights(path) {
     if (o.threads < 0 || o.threads > threads::most)
       throw Error(

@@ -8,7 +8,7 @@
 namespace ttr::model {
 
 template <class T>
-struct Slots<T>::Body {
+struct TTR_HIDDEN Slots<T>::Body {
   struct Text {
     std::unique_ptr<Sequence<T>> sequence;  // kept for the next text; null until the first
     std::vector<std::int32_t> prompt;
