@@ -39,6 +39,7 @@ std::vector<double> measure(BenchCase spec, const ShortOptions& options) {
       if (interrupted()) return {};
     }
   std::vector<double> result;
+  result.reserve(seconds.size());
   for (const std::vector<double>& of : seconds) result.push_back(median(of));
   return result;
 }
