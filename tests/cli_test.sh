@@ -289,6 +289,7 @@ sentence check nlsm
 has err "did you mean 'nlms'"
 json_error check nlms:B2-Q7 --json
 TTR_TARGET=NO_SUCH_SET sentence check nlms
+TTR_TARGET=NO_SUCH_SET sentence check --recipes 3
 has err NO_SUCH_SET
 sets=$(sed -n 's/.*there is \(.*\)\. Leave.*/\1/p' err | tr -d ,)
 [ -n "$sets" ] || bad "ttr check nlms" "no instruction sets in its sentence: $(head -c 300 err)"

@@ -312,6 +312,12 @@ HWY_INLINE void ForPanels(Size V, const F& f) {
     if (j < V) f(j, V - j, Columns<1, true>());
 }
 
+// Of a panel of NV vectors that is a part the last has fewer lanes.
+template <int NV, class T>
+HWY_INLINE constexpr Size LanesOf(int v, Size lanes) {
+  return v == NV - 1 ? lanes : Width<T>();
+}
+
 template <int NV, bool kPart, class T>
 HWY_INLINE void ReadPanel(Size K, const T* x, const T* S, Size lds, Size lanes, Vec<T> (&y)[NV]) {
   const Tag<T> d;
@@ -319,7 +325,7 @@ HWY_INLINE void ReadPanel(Size K, const T* x, const T* S, Size lds, Size lanes, 
   for (Size i = 0; i < K; ++i) {
     const Vec<T> xi = hn::Set(d, x[i]);
     TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] =
-        hn::MulAdd(xi, LoadMaybe<kPart>(S + i * lds + v * Width<T>(), lanes), y[v]);
+        hn::MulAdd(xi, LoadMaybe<kPart>(S + i * lds + v * Width<T>(), LanesOf<NV, T>(v, lanes)), y[v]);
   }
 }
 
@@ -335,8 +341,9 @@ HWY_INLINE void WritePanel(Size K, T a, const T* k, const Vec<T> (&u)[NV], const
     const Vec<T> ki = hn::Set(d, k[i]);
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
       T* const at = row + v * Width<T>();
-      const Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(va, LoadMaybe<kPart>(at, lanes)));
-      StoreMaybe<kPart>(s, at, lanes);
+      const Size own = LanesOf<NV, T>(v, lanes);
+      const Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(va, LoadMaybe<kPart>(at, own)));
+      StoreMaybe<kPart>(s, at, own);
       if constexpr (kQuery) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
       if constexpr (kNext) next[v] = hn::MulAdd(hn::Set(d, k_next[i]), s, next[v]);
     }

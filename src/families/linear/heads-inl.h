@@ -256,7 +256,7 @@ void MomentumHeads(const typename StateSimd<T>::Momentum& x, T* S, T* Z, T* o, S
     ForColumns<T>(x.V - done, [&](Size j, Size lanes, auto c) HWY_ATTR {
       using P = decltype(c);
       Vec<T> read[P::vectors];
-      ReadColumns<P::vectors, P::part>(x.K, read_key(h), S + h * state + done + j, x.V, lanes, read);
+      ReadPanel<P::vectors, P::part>(x.K, read_key(h), S + h * state + done + j, x.V, lanes, read);
       MomentumPanel<P::vectors, P::part, true, T>(x, h, done + j, lanes, S, Z, nullptr, nullptr, o, ldo, read);
     });
 }

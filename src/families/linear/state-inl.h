@@ -20,12 +20,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
 namespace HWY_NAMESPACE {
 
-// Of a panel of NV vectors that is a part the last has fewer lanes.
-template <int NV, class T>
-HWY_INLINE constexpr Size LanesOf(int v, Size lanes) {
-  return v == NV - 1 ? lanes : Width<T>();
-}
-
 // As ForPanels; with masks for loads and stores 4 and 2 vectors may be a part as well. A panel of one vector would wait
 // for its own sums.
 template <class T, class F>
@@ -42,39 +36,6 @@ HWY_INLINE void ForColumns(Size V, const F& f) {
 #else
   ForPanels<T>(V, f);
 #endif
-}
-
-// y = S' x on such a panel
-template <int NV, bool kPart, class T>
-HWY_INLINE void ReadColumns(Size K, const T* x, const T* S, Size lds, Size lanes, Vec<T> (&y)[NV]) {
-  const Tag<T> d;
-  TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] = hn::Zero(d);
-  for (Size i = 0; i < K; ++i) {
-    const Vec<T> xi = hn::Set(d, x[i]);
-    TTR_UNROLL for (int v = 0; v < NV; ++v) y[v] =
-        hn::MulAdd(xi, LoadMaybe<kPart>(S + i * lds + v * Width<T>(), LanesOf<NV, T>(v, lanes)), y[v]);
-  }
-}
-
-// S <- a S + k u' on such a panel; with kQuery also out = S' q, with kNext also next = S' k_next.
-template <bool kQuery, bool kNext, int NV, bool kPart, class T>
-HWY_INLINE void WriteColumns(Size K, T a, const T* k, const Vec<T> (&u)[NV], const T* q, const T* k_next, T* S,
-                             Size lds, Size lanes, Vec<T> (&out)[NV], Vec<T> (&next)[NV]) {
-  const Tag<T> d;
-  const Vec<T> va = hn::Set(d, a);
-  TTR_UNROLL for (int v = 0; v < NV; ++v) out[v] = next[v] = hn::Zero(d);
-  for (Size i = 0; i < K; ++i) {
-    T* const row = S + i * lds;
-    const Vec<T> ki = hn::Set(d, k[i]);
-    TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      T* const at = row + v * Width<T>();
-      const Size own = LanesOf<NV, T>(v, lanes);
-      const Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(va, LoadMaybe<kPart>(at, own)));
-      StoreMaybe<kPart>(s, at, own);
-      if constexpr (kQuery) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
-      if constexpr (kNext) next[v] = hn::MulAdd(hn::Set(d, k_next[i]), s, next[v]);
-    }
-  }
 }
 
 template <class T>
@@ -97,7 +58,7 @@ HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Siz
   const Tag<T> d;
   constexpr Size L = Width<T>();
   Vec<T> u[NV], out[NV], read[NV];
-  if constexpr (kReads) ReadColumns<NV, kPart>(x.K, x.k, S, lds, lanes, read);
+  if constexpr (kReads) ReadPanel<NV, kPart>(x.K, x.k, S, lds, lanes, read);
   for (Size t = 0; t < x.n; ++t) {
     // Rows of one head lie far apart in [B, T, H, D]; no hardware prefetcher follows them.
     if (const Size ahead = t + 4; ahead < x.n) {
@@ -117,8 +78,8 @@ HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Siz
     const T* const k = x.k + t * x.ldk;
     const T* const q = kQuery ? x.q + t * x.ldq : nullptr;
     if (t + 1 < x.n)
-      WriteColumns<kQuery, kReads, NV, kPart, T>(x.K, x.a[t], k, u, q, k + x.ldk, S, lds, lanes, out, read);
-    else WriteColumns<kQuery, false, NV, kPart, T>(x.K, x.a[t], k, u, q, nullptr, S, lds, lanes, out, read);
+      WritePanel<kQuery, kReads, NV, kPart, T>(x.K, x.a[t], k, u, q, k + x.ldk, S, lds, lanes, out, read);
+    else WritePanel<kQuery, false, NV, kPart, T>(x.K, x.a[t], k, u, q, nullptr, S, lds, lanes, out, read);
     if constexpr (kQuery) {
       const Vec<T> scale = hn::Set(d, x.scale);
       TTR_UNROLL for (int v = 0; v < NV; ++v)
@@ -170,7 +131,7 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
   const Tag<T> d;
   constexpr Size L = Width<T>();
   Vec<T> u[NV], read[NV], next[NV], out[NV], column[NV];
-  if constexpr (kErase != Erase::none) ReadColumns<NV, kPart>(x.K, x.x, S, lds, lanes, next);
+  if constexpr (kErase != Erase::none) ReadPanel<NV, kPart>(x.K, x.x, S, lds, lanes, next);
   for (Size t = 0; t < x.n; ++t) {
     if (const Size ahead = t + 4; ahead < x.n) {
       PrefetchRow(x.rows + ahead * x.ld_rows, x.K);
