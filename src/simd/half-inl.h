@@ -118,7 +118,7 @@ inline void widen_f16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
     hn::StoreU(hn::PromoteTo(f, hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(in + i))), f, out + i);
   n -= whole, in += whole, out += whole;
 #endif
-  widen_all(n, in, out, [](auto h) HWY_ATTR { return HalfBits::from_f16(h); });
+  widen_all(n, in, out, [](auto half) HWY_ATTR { return HalfBits::from_f16(half); });
 }
 inline void narrow_bf16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_bf16(x); });
