@@ -40,14 +40,17 @@
 
 namespace ttr::families::kalman {
 
-/// The upper triangle of a symmetric matrix from its lower one. In tiles, unless it is in L1: a column is as many lines of
-/// memory as it has rows, and eight columns share them.
-inline void mirror(std::ptrdiff_t K, double* P) {
-  const std::ptrdiff_t tile = K <= 64 ? K : 8;
-  for (std::ptrdiff_t rows = 0; rows < K; rows += tile)
-    for (std::ptrdiff_t columns = 0; columns <= rows; columns += tile)
-      for (std::ptrdiff_t i = rows; i < std::min(rows + tile, K); ++i)
-        for (std::ptrdiff_t j = columns; j < std::min(columns + tile, i); ++j) P[j * K + i] = P[i * K + j];
+/// The upper triangle of a symmetric matrix from its lower one, in the squares of eight rows on its diagonal alone.
+inline void mirror_squares(std::ptrdiff_t K, double* P) {
+  for (std::ptrdiff_t first = 0; first < K; first += 8)
+    for (std::ptrdiff_t i = first; i < std::min(first + 8, K); ++i)
+      for (std::ptrdiff_t j = first; j < i; ++j) P[j * K + i] = P[i * K + j];
+}
+/// The same everywhere.
+inline void mirror(const Simd<double>& s, std::ptrdiff_t K, double* P) {
+  mirror_squares(K, P);
+  for (std::ptrdiff_t i = 8; i < K; i += 8)
+    s.transpose(std::min<std::ptrdiff_t>(8, K - i), i, P + i * K, K, P + i, K);
 }
 
 class Block {
@@ -97,7 +100,7 @@ class Block {
       P[i * K + i] += u[n - 1];
       s.scale(i + 1, 1 / e[n - 1], P + i * K, P + i * K);
     }
-    mirror(K, P);
+    mirror(s, K, P);
     return n;
   }
 
@@ -251,7 +254,7 @@ class Block {
       }
       s.scale_rows(n, K, z, q, K, spare, K);
       s.gemm_tn(K, K, n, 1.0, spare, K, q, K, 1.0, dP, K);
-      mirror(K, dP);
+      mirror(s, K, dP);
     }
     if (to.d_o) {
       for (Size t = 0; t < n; ++t) families::load(to.d_o, row, begin + t, head, V, 1.0, o + t * V);

@@ -16,12 +16,14 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
 #include "families/common/solve.h"
 #include "families/common/wide.h"
 #include "families/solve/kalman/block.h"
+#include "families/solve/kalman/covariance_simd.h"
 #include "simd/denormals.h"
 
 namespace ttr::families::kalman {
@@ -30,20 +32,27 @@ namespace {
 using Size = std::ptrdiff_t;
 
 template <class T>
-void start_gradients(const KalmanGradient<T>& d, Size K, Size V, Size seq_head, double* d_s, double* d_p) {
+void start_gradients(const Simd<double>& s, const KalmanGradient<T>& d, Size K, Size V, Size seq_head, double* d_s,
+                     double* d_p) {
   copy_or_clear(d.d_final_s ? d.d_final_s + seq_head * K * V : nullptr, K * V, d_s);
   copy_or_clear(d.d_final_p ? d.d_final_p + seq_head * K * K : nullptr, K * K, d_p);
   for (Size i = 0; i < K; ++i)
     for (Size j = 0; j < i; ++j) d_p[i * K + j] = (d_p[i * K + j] + d_p[j * K + i]) / 2;
-  mirror(K, d_p);
+  mirror(s, K, d_p);
 }
 
 /// One head of one sequence. A state is S [K,V] and P [K,K].
 class Head {
+  using Pass = CovarianceSimd<double>::Pass;
+
  public:
   Head(const Simd<double>& simd, Size key_dim, Size value_dim, Size longest, bool backward, Arena& arena)
-      : s(simd), K(key_dim), V(value_dim), replay({K * V, K * K}, backward ? longest : 0, 0, arena) {
-    for (double** vector : {&k, &c, &x, &z}) *vector = arena.take<double>(K);
+      : s(simd),
+        covariance(simd.name ? &covariance_simd(simd) : nullptr),
+        K(key_dim),
+        V(value_dim),
+        replay({K * V, K * K}, backward ? longest : 0, 0, arena) {
+    for (double** vector : {&k, &c, &next, &x, &z, &asked}) *vector = arena.take<double>(K);
     v = arena.take<double>(V), e = arena.take<double>(V);
     if (!backward) return;
     M = arena.take<double>(K * K), d_s = arena.take<double>(K * V), d_p = arena.take<double>(K * K);
@@ -54,28 +63,32 @@ class Head {
   void forward(const KalmanProblem<T>& p, const Sequence& n, int head, Size seq_head) {
     const LinearProblem<T>& a = p.linear;
     double *const S = p.s + seq_head * K * V, *const P = p.p + seq_head * K * K;
-    mirror(P);
+    mirror_squares(K, P);
     for (Size t = n.begin; t < n.end; ++t) {
-      step(p, n.row, t, head, S, P);
-      if (!a.o && !p.variance) continue;
-      load(a.q, n.row, t, key_head(a, head), K, static_cast<double>(a.scale), x);
-      if (p.variance) {
-        s.mat_vec(K, K, P, K, x, c);
-        p.variance(n.row, t, head) = static_cast<T>(s.dot(K, x, c) + number(p.noise, n.row, t, head, 1));
-      }
+      if (t == n.begin) covariance->pass(before(p, n.row, t, head, P, c));
+      const bool moves = measure(p, n.row, t, head, S);
+      Pass pass = t + 1 < n.end ? before(p, n.row, t + 1, head, P, next) : Pass{.K = K, .P = P};
+      if (moves) pass.z = z, pass.c = c;
+      if (a.o || p.variance) load(a.q, n.row, t, key_head(a, head), K, static_cast<double>(a.scale), x);
+      if (p.variance) pass.q = x, pass.asked = asked;
+      covariance->pass(pass);
+      std::swap(c, next);
+      if (p.variance)
+        p.variance(n.row, t, head) = static_cast<T>(s.dot(K, x, asked) + number(p.noise, n.row, t, head, 1));
       if (!a.o) continue;
-      s.vec_mat(K, V, x, S, V, e);
+      answer(x, S, e);
       for (Size j = 0; j < V; ++j) a.o(n.row, t, head, j) = static_cast<T>(e[j]);
     }
+    mirror(P);
   }
 
   template <class T>
   void backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, const Sequence& n, int head, Size seq_head) {
-    start_gradients(d, K, V, seq_head, d_s, d_p);
+    start_gradients(s, d, K, V, seq_head, d_s, d_p);
     replay.run(
         n.end - n.begin, {p.s + seq_head * K * V, p.p + seq_head * K * K},
         [&](Size i, const Parts<double, 2>& state) {
-          if (i == 0) mirror(state[1]);
+          if (i == 0) mirror_squares(K, state[1]);
           step(p, n.row, n.begin + i, head, state[0], state[1]);
         },
         [&](Size i, const Parts<const double, 2>& old, const Parts<const double, 2>& now) {
@@ -90,7 +103,7 @@ class Head {
   static int key_head(const LinearProblem<T>& a, int head) {
     return head / (a.heads / a.key_heads);
   }
-  void mirror(double* P) const { kalman::mirror(K, P); }
+  void mirror(double* P) const { kalman::mirror(s, K, P); }
 
   // d_p += f (a b' + b a') / 2
   void add_symmetric(double f, const double* a, const double* b) const {
@@ -107,29 +120,46 @@ class Head {
     for (Size i = 0; i < K; ++i) P[i * K + i] += process;
   }
 
+  // to = S'x
+  void answer(const double* at, const double* S, double* to) const {
+    if (V == 1) to[0] = s.dot(K, at, S);
+    else s.vec_mat(K, V, at, S, V, to);
+  }
+
+  // What a token finds, and P k of it: its key is left in `k`.
   template <class T>
-  void step(const KalmanProblem<T>& p, Size row, Size t, int head, double* S, double* P) {
+  Pass before(const KalmanProblem<T>& p, Size row, Size t, int head, double* P, double* product) const {
+    load(p.linear.k, row, t, key_head(p.linear, head), K, 1.0, k);
+    const double gate = number(p.linear.g, row, t, head, 0);
+    return {.K = K,
+            .P = P,
+            .growth = gate == 0 ? 1.0 : std::exp(-gate),
+            .process = number(p.process, row, t, head, 0),
+            .k = k,
+            .product = product};
+  }
+
+  // S behind a token whose P k is in c, by -gain (in z) times minus the surprise; P is to be changed by z c'. False: nothing is.
+  template <class T>
+  bool measure(const KalmanProblem<T>& p, Size row, Size t, int head, double* S) {
     const LinearProblem<T>& a = p.linear;
     const double beta = number(a.beta, row, t, head, 1), noise = number(p.noise, row, t, head, 1);
-    predict(std::exp(-number(a.g, row, t, head, 0)), number(p.process, row, t, head, 0), P);
-    load(a.k, row, t, key_head(a, head), K, 1.0, k);
-    load(a.v, row, t, head, V, 1.0, v);
-    s.mat_vec(K, K, P, K, k, c);
     const double spread = noise + beta * s.dot(K, k, c);
-    if (spread == 0) return;
-    s.vec_mat(K, V, k, S, V, e);
-    s.scale(V, -1.0, e, e);
-    s.axpy(V, 1.0, v, e);
-    s.scale(K, beta / spread, c, x);
-    s.rank_one(K, V, 1.0, x, e, S, V);
-    s.scale(K, -1.0, x, z);
-    // Both triangles are the same products, z_i c_j with i >= j. Half of them and a copy are faster while P is in L1.
-    const bool copies = K <= 64;
-    for (Size i = 0; i < K; ++i) {
-      s.axpy(i + 1, z[i], c, P + i * K);
-      if (!copies) s.axpy(K - i - 1, c[i], z + i + 1, P + i * K + i + 1);
-    }
-    if (copies) mirror(P);
+    if (spread == 0) return false;
+    load(a.v, row, t, head, V, 1.0, v);
+    answer(k, S, e);
+    for (Size j = 0; j < V; ++j) e[j] -= v[j];
+    s.scale(K, -beta / spread, c, z);
+    if (V == 1) s.axpy(K, e[0], z, S);
+    else s.rank_one(K, V, 1.0, z, e, S, V);
+    return true;
+  }
+
+  template <class T>
+  void step(const KalmanProblem<T>& p, Size row, Size t, int head, double* S, double* P) {
+    covariance->pass(before(p, row, t, head, P, c));
+    if (measure(p, row, t, head, S)) covariance->pass({.K = K, .P = P, .z = z, .c = c});
+    mirror(P);
   }
 
   template <class T>
@@ -208,9 +238,10 @@ class Head {
   }
 
   const Simd<double>& s;
+  const CovarianceSimd<double>* covariance;
   Size K, V;
   Replay<double, 2> replay;
-  double *k, *c, *x, *z, *v, *e;
+  double *k, *c, *next, *x, *z, *asked, *v, *e;
   double *M = nullptr, *d_s = nullptr, *d_p = nullptr, *d_c = nullptr, *d_k = nullptr, *y = nullptr, *d_v = nullptr;
 };
 
@@ -232,21 +263,21 @@ class Blocks {
   template <class T>
   void forward(const KalmanProblem<T>& p, const Sequence& n, int head, Size seq_head) {
     double *const S = p.s + seq_head * K * V, *const P = p.p + seq_head * K * K;
-    mirror(K, P);
+    mirror(s, K, P);
     for (Size t = n.begin; t < n.end;)
       t += block.forward(p, n.row, t, n.end - t, head, S, P, p.linear.o || p.variance);
   }
 
   template <class T>
   void backward(const KalmanProblem<T>& p, const KalmanGradient<T>& d, const Sequence& n, int head, Size seq_head) {
-    start_gradients(d, K, V, seq_head, d_s, d_p);
+    start_gradients(s, d, K, V, seq_head, d_s, d_p);
     const auto advance = [&](Size begin, Size most, double* to) {
       return block.forward(p, n.row, begin, most, head, to, to + K * V, false);
     };
     Size count = 0;
     std::copy_n(p.s + seq_head * K * V, K * V, inside);
     std::copy_n(p.p + seq_head * K * K, K * K, inside + K * V);
-    mirror(K, inside + K * V);
+    mirror(s, K, inside + K * V);
     for (Size t = n.begin; t < n.end; ++count) {
       if (count % segment == 0) std::copy_n(inside, state(), borders + count / segment * state());
       begins[count] = t;

@@ -8,9 +8,9 @@
 // process = 0, noise = 1 and P_0 = diag(1 / ridge) this is the textbook recursion of recursive least squares with
 // forgetting e^g (and a ridge that fades), by one-triangle Woodbury.
 //
-// S and P are double whatever T is; P is computed in its lower triangle and mirrored: a full matrix that is updated
-// by gain (P k)' loses its symmetry, and under fading the antisymmetric rounding grows without bound. The Joseph form
-// costs more and is no more stable.
+// S and P are double whatever T is; P is computed in its lower triangle (covariance_simd.h) and mirrored at the end of a
+// call: a full matrix that is updated by gain (P k)' loses its symmetry, and under fading the antisymmetric rounding grows
+// without bound. The Joseph form costs more and is no more stable.
 //
 // Forms: step and recurrent, and chunk, which takes up to `chunk` tokens through one triangular system by matrix
 // products (the block Woodbury update; kalman_block.h), forwards and backwards, with drift and without. Blocks end
