@@ -65,7 +65,7 @@ inline constexpr int default_chunk = 32;
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, bool backward, Form = Form::recurrent,
                             int chunk = 0) noexcept;
 
-/// Forms: best, step, recurrent (all the same), chunk; others are not_supported.
+/// Forms: step, recurrent, chunk, best; others are not_supported.
 template <class T>
 Status forward(const KalmanProblem<T>&, Form, const Simd<double>&, Workspace) noexcept;
 
