@@ -21,6 +21,15 @@ PER_KEY |= {"chunk_precond_kda", "fused_recurrent_precond_kda"}
 SLOTS, LEVELS = 3, 4
 
 
+def flat(result):
+    """The tensors of a result, in order."""
+    if result is None:
+        return []
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [t for part in result for t in flat(part)]
+
+
 def numbers(*shape, dtype=torch.float64, generator):
     return torch.randn(*shape, dtype=dtype, generator=generator)
 
