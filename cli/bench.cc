@@ -42,7 +42,7 @@ struct Row {
          percent_bandwidth = nothing;
   double roofline = nothing;  // tokens/s that the machine permits
   bool memory_bound = true;
-  std::size_t workspace = 0;
+  std::size_t workspace = 0, saved = 0;
 };
 struct Refused {
   std::string name, why;
@@ -272,6 +272,7 @@ class Bench {
     Row row;
     row.spec = run.spec(), row.form = run.form(), row.kernel = run.plan().kernel();
     row.checked = checked, row.workspace = run.workspace_bytes();
+    row.saved = run.saved_bytes();
     row.tokens_per_s = run.tokens_per_run() / median(seconds);
     row.best_tokens_per_s = run.tokens_per_run() / *std::min_element(seconds.begin(), seconds.end());
     MachineLimits& limits = limits_.at(row.spec.threads);
@@ -325,6 +326,7 @@ Json json_of(const Row& row, const std::map<std::string, EarlierCase>& earlier) 
   j.set("best_tokens_per_s", row.best_tokens_per_s);
   j.set("useful_gflops", row.gflops).set("percent_peak", row.percent_peak);
   j.set("percent_bandwidth", row.percent_bandwidth).set("workspace_bytes", row.workspace);
+  if (c.pass == Pass::both) j.set("saved_bytes", row.saved);
   j.set("kernel", row.kernel).set("checked", row.checked);
   if (const auto found = earlier.find(key_of(row)); found != earlier.end())
     j.set("times_earlier", row.tokens_per_s / found->second.tokens_per_s);
@@ -362,7 +364,8 @@ std::vector<std::string> cells_of(const Row& row, const std::map<std::string, Ea
                                     short_number(row.gflops),
                                     percent_text(row.percent_peak),
                                     percent_text(row.percent_bandwidth),
-                                    short_bytes(static_cast<double>(row.workspace))};
+                                    short_bytes(static_cast<double>(row.workspace)) +
+                                        (row.saved ? " + " + short_bytes(static_cast<double>(row.saved)) : "")};
   if (compared) {
     const auto found = earlier.find(key_of(row));
     cells.push_back(found == earlier.end() ? "-"

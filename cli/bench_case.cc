@@ -138,7 +138,7 @@ struct CaseRun::Memory {
   explicit Memory(Plan p) : plan(std::move(p)) {}
   Plan plan;
   std::map<std::string, Array> inputs, outputs, d_outputs, d_inputs;
-  Buffer fresh, state, work;
+  Buffer fresh, state, work, saved;  // saved: what the forward of Pass::both leaves for its backward
   Inputs in, d_out;
   Outputs out, d_in;
   struct Moving {  // a tensor of one token of many
@@ -151,6 +151,7 @@ struct CaseRun::Memory {
   Status status = Status::ok;
   State state_of() { return {state.data(), state.size()}; }
   Workspace workspace() { return {work.data(), work.size()}; }
+  Saved room() { return saved.size() ? Saved{saved.data(), saved.size()} : Saved{}; }
 };
 
 std::string_view to_string(Pass pass) noexcept {
@@ -241,6 +242,7 @@ void CaseRun::bind() {
   std::size_t scratch = differentiates(spec_.pass) ? std::max(bytes.workspace, bytes.backward) : bytes.workspace;
   if (step && keeps_pairs_) scratch = std::max(scratch, m.plan.footprint(all).workspace);  // to fill it
   m.work = Buffer(scratch);
+  m.saved = Buffer(spec_.pass == Pass::both ? bytes.saved : 0);
   if (m.plan.reset({m.fresh.data(), m.fresh.size()}) != Status::ok)
     throw Error("the state of " + m.plan.name() + " cannot be reset");
   if (!step || !keeps_pairs_ || spec_.time == 0) return;
@@ -275,9 +277,10 @@ void CaseRun::run(std::int64_t repeats) {
   }
   for (std::int64_t r = 0; r < repeats && m.status == Status::ok; ++r) {
     if (r > 0) rewind();
-    if (spec_.pass != Pass::backward) m.status = m.plan.forward(m.in, state, m.out, work, spec_.form);
+    if (spec_.pass != Pass::backward) m.status = m.plan.forward(m.in, state, m.out, work, spec_.form, m.room());
     if (differentiates(spec_.pass) && m.status == Status::ok)
-      m.status = m.plan.backward(m.in, {m.fresh.data(), m.fresh.size()}, m.d_out, {}, m.d_in, {}, work, spec_.form);
+      m.status = m.plan.backward(m.in, {m.fresh.data(), m.fresh.size()}, m.d_out, {}, m.d_in, {}, work, spec_.form,
+                                 Gradients::write, m.room());
   }
 }
 
@@ -331,6 +334,8 @@ std::size_t CaseRun::workspace_bytes() const {
                                               spec_.pass == Pass::step ? Form::step : spec_.form);
   return spec_.pass == Pass::both ? std::max(f.workspace, f.backward) : f.workspace;
 }
+
+std::size_t CaseRun::saved_bytes() const { return memory_->saved.size(); }
 
 Form form_of(const std::string& name, const char* others) {
   for (const Form form : {Form::best, Form::recurrent, Form::chunk, Form::parallel, Form::scan})
@@ -513,8 +518,7 @@ double useful_flops_per_token(const CaseRun& run) {
   if (attention) return (c.pass == Pass::both ? attention_both : 1) * recurrence_flops(name, K, V, H, T);
   if ((name == "ttt-linear" || name == "ttt-mlp" || name == "lact") && c.pass == Pass::forward)
     return network_flops(name, run.plan()) * H;
-  if (c.pass == Pass::both) return std::numeric_limits<double>::quiet_NaN();
-  return recurrence_flops(c.layer, K, V, H, T);
+  return (c.pass == Pass::both ? recurrence_both : 1) * recurrence_flops(c.layer, K, V, H, T);
 }
 
 }  // namespace ttr::cli

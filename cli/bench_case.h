@@ -50,6 +50,7 @@ class CaseRun {
   bool keeps_pairs() const { return keeps_pairs_; }
   std::string form() const;  // what Form::best is, where that is known
   std::size_t workspace_bytes() const;
+  std::size_t saved_bytes() const;  // what forward leaves for backward
   /// Bytes that one token must move at least, and those of everything that a run touches.
   double bytes_per_token() const;
   std::size_t bytes_touched() const;
@@ -82,9 +83,10 @@ struct CaseCheck {
 CaseCheck check_case(CaseRun&);
 
 /// Floating-point operations of the plain recurrence, forwards, per token of a sequence of `time`; NaN where no count is
-/// published. Attention: both passes are `attention_both` times that, because backward has 5 products instead of 2.
+/// published. Both passes are `recurrence_both` times that, because every product has two gradients, each a product of its
+/// size; attention `attention_both` times, because its backward has 5 products instead of 2.
 double recurrence_flops(const std::string& layer, double key_dim, double value_dim, double heads, double time);
-inline constexpr double attention_both = 3.5;
+inline constexpr double attention_both = 3.5, recurrence_both = 3;
 /// Floating-point operations of the plain recurrence per token of the case, all heads; NaN where no count is published.
 double useful_flops_per_token(const CaseRun&);
 

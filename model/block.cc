@@ -35,6 +35,9 @@ Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& sh
   const Footprint bytes = plan_.footprint(shared.carried ? shared.carried : shared.time);
   shared.reserve_work(shared.carried ? bytes.workspace : std::max(bytes.workspace, bytes.backward));
   own_bytes_ = bytes.state, step_bytes_ = (bytes.state + 63) / 64 * 64;
+  constexpr std::size_t most_saved = std::size_t{1} << 30;  // beyond, memory is worth more than the time of a replay
+  if (!shared.carried && bytes.saved * static_cast<std::size_t>(shared.batch) <= most_saved)
+    saved_bytes_ = (bytes.saved + 63) / 64 * 64;
   states_ =
       Buffer<std::byte>(static_cast<Size>(step_bytes_) * (shared.carried ? shared.batch : Size{shared.threads}));
   if (shared.carried) {
@@ -78,9 +81,10 @@ void Call<T>::forward(const Inputs& in, const Outputs& out) {
   threads::for_each(shared_.batch > 1 ? shared_.threads : 1, static_cast<int>(shared_.batch), [&](int i, int worker) {
     const State state = state_of(shared_.carried ? i : worker);
     if (!shared_.carried) plan_.reset(state);
-    status_[static_cast<std::size_t>(i)] =
-        plan_.forward(of_sequence(in, i, false), state, of_sequence(out, i, true), shared_.workspace(worker));
+    status_[static_cast<std::size_t>(i)] = plan_.forward(of_sequence(in, i, false), state, of_sequence(out, i, true),
+                                                         shared_.workspace(worker), Form::best, saved_of(i));
   });
+  has_saved_ = saved_.size() > 0;
   for (Size i = 0; i < shared_.batch; ++i) {
     const Status status = status_[static_cast<std::size_t>(i)];
     if (status == Status::ok) continue;
@@ -111,9 +115,12 @@ void Call<T>::backward(const Inputs& in, const Inputs& d_outputs, const Outputs&
     T* at = sums_.data() + i * own;
     for (const std::string_view name : d_own.names())
       if (common(name, false)) d_own[name].data = at, at += size_of(d_own[name]);
-    status_[static_cast<std::size_t>(i)] = plan_.backward(
-        of_sequence(in, i, false), fresh, of_sequence(d_outputs, i, true), {}, d_own, {}, shared_.workspace(worker));
+    status_[static_cast<std::size_t>(i)] =
+        plan_.backward(of_sequence(in, i, false), fresh, of_sequence(d_outputs, i, true), {}, d_own, {},
+                       shared_.workspace(worker), Form::best, Gradients::write, has_saved_ ? saved_of(i) : Saved{});
   });
+  if (saved_bytes_ > 0 && saved_.size() == 0)
+    saved_ = Buffer<std::byte>(static_cast<Size>(saved_bytes_) * shared_.batch);
   Size at = 0;
   for (const std::string_view name : d_inputs.names()) {
     if (!common(name, false)) continue;

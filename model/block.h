@@ -180,6 +180,10 @@ class Call {
   template <class AnyTensor>
   NamedTensors<AnyTensor> of_sequence(const NamedTensors<AnyTensor>&, Size i, bool outputs) const;
   bool common(std::string_view name, bool outputs) const;
+  Saved saved_of(Size i) const {
+    if (saved_.size() == 0) return {};
+    return {saved_.data() + static_cast<std::size_t>(i) * saved_bytes_, saved_bytes_};
+  }
   State state_of(Size place) const {
     return {states_.data() + static_cast<std::size_t>(place) * step_bytes_, own_bytes_};
   }
@@ -189,8 +193,13 @@ class Call {
   Parts parts_;
   std::size_t own_bytes_ = 0, step_bytes_ = 0;  // of the state of a sequence, and from one to the next
   Buffer<std::byte> states_, fresh_;            // of every thread (carried: of every sequence), and as a state begins
-  Buffer<T> sums_;                              // gradients of common inputs, by sequence
-  std::vector<Status> status_;                  // by sequence
+  // What forward leaves for backward, of every sequence; made when the first backward shows that there are any, and full
+  // from the next forward on.
+  Buffer<std::byte> saved_;
+  std::size_t saved_bytes_ = 0;  // of a sequence; 0: nothing, or more than is worth it
+  bool has_saved_ = false;
+  Buffer<T> sums_;              // gradients of common inputs, by sequence
+  std::vector<Status> status_;  // by sequence
   std::unique_ptr<Pieces::Call> split_;
 };
 

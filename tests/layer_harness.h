@@ -211,7 +211,8 @@ struct Guarded {  // a workspace full of NaN, and a fence behind it
   }
 };
 
-inline Result run(const Problem& p, Form form, Layout layout = Layout::dense) {
+/// saving: forward leaves what backward would have to find again.
+inline Result run(const Problem& p, Form form, Layout layout = Layout::dense, bool saving = false) {
   const Type type = p.plan.options().type;
   const std::string where = std::string(to_string(form)) + ", " + layout_names[static_cast<int>(layout)];
   std::map<std::string, Held> read, written;
@@ -237,13 +238,16 @@ inline Result run(const Problem& p, Form form, Layout layout = Layout::dense) {
   Result r;
   StateMemory state = p.initial;
   Guarded work(bytes.workspace), d_work(bytes.backward);
-  r.forward = p.plan.forward(in, state_of(state), out, work.workspace(), form);
+  Guarded room(saving ? bytes.saved : 0);
+  const Saved saved = saving ? Saved{room.workspace().data, room.bytes} : Saved{};
+  r.forward = p.plan.forward(in, state_of(state), out, work.workspace(), form, saved);
   EXPECT_TRUE(work.fence_stands()) << "forward writes behind its workspace: " << where;
 
   StateMemory initial = p.initial, d_final = p.d_final, d_initial(p.initial.size());
   std::memset(d_initial.data(), 0xff, d_initial.size() * sizeof(double));
   r.backward = p.plan.backward(in, state_of(initial), d_out, state_of(d_final), d_in, state_of(d_initial),
-                               d_work.workspace(), form);
+                               d_work.workspace(), form, Gradients::write, saved);
+  EXPECT_TRUE(room.fence_stands()) << "forward leaves more than it said: " << where;
   EXPECT_TRUE(d_work.fence_stands()) << "backward writes behind its workspace: " << where;
   EXPECT_EQ(0, std::memcmp(initial.data(), p.initial.data(), initial.size() * sizeof(double)))
       << "backward changes the initial state: " << where;

@@ -43,6 +43,8 @@ enum {
   TTR_BAD_STATE,
   TTR_OVERLAP,
   TTR_MISALIGNED,
+  TTR_SMALL_SAVED,
+  TTR_BAD_SAVED,
   TTR_ERROR = 100, /* planning, preparing, files: ttr_last_error() has the sentence */
   TTR_BAD_ARGUMENT /* a null pointer, or a struct without its size */
 };
@@ -103,6 +105,9 @@ typedef struct {
   int32_t form;
   const int64_t* cu_seqlens; /* packed sequences: batch + 1 numbers, or NULL */
   const int64_t* cu_seqlens_pairs;
+  void*
+      saved; /* forward leaves there what backward of the same call need not find again: ttr_footprint.saved; or NULL */
+  size_t saved_bytes;
 } ttr_arguments;
 
 /* What backward has besides; `state` of the arguments is the initial one and only read, `outputs` are not used. */
@@ -122,6 +127,7 @@ typedef struct {
 typedef struct {
   size_t size;
   size_t state, workspace, backward;
+  size_t saved; /* what a forward can leave for its backward; 0: nothing */
 } ttr_footprint;
 
 /* An input, an output or a part of the state. */
@@ -178,6 +184,16 @@ TTR_API ttr_status ttr_backward_run(ttr_backward_call*, const void* const* input
                                     size_t state_bytes, const void* const* d_outputs, const void* d_final,
                                     size_t d_final_bytes, void* const* d_inputs, void* d_initial,
                                     size_t d_initial_bytes, void* workspace, size_t workspace_bytes);
+
+/* Both with room for what forward leaves to backward (ttr_arguments.saved). */
+TTR_API ttr_status ttr_call_run_saving(ttr_call*, const void* const* inputs, void* const* outputs, void* state,
+                                       size_t state_bytes, void* workspace, size_t workspace_bytes, void* saved,
+                                       size_t saved_bytes);
+TTR_API ttr_status ttr_backward_run_saved(ttr_backward_call*, const void* const* inputs, const void* state,
+                                          size_t state_bytes, const void* const* d_outputs, const void* d_final,
+                                          size_t d_final_bytes, void* const* d_inputs, void* d_initial,
+                                          size_t d_initial_bytes, void* workspace, size_t workspace_bytes,
+                                          const void* saved, size_t saved_bytes);
 
 TTR_API ttr_status ttr_state_reset(const ttr_plan*, void* state, size_t bytes);
 TTR_API ttr_status ttr_state_zero(const ttr_plan*, void* state, size_t bytes);

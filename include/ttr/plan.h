@@ -15,6 +15,8 @@
 // Options::threads lets one call use several threads: results are the same, bit for bit, and calls with less than
 // about ten microseconds of work stay on one.
 //
+// A forward can leave what its backward would have to find again in a buffer of the caller's (Saved).
+//
 // A call that is made again and again with other pointers is prepared once (ttr/prepared.h). A state is moved, rolled
 // back and saved as docs/embedding.md says.
 #pragma once
@@ -79,6 +81,7 @@ struct Footprint {
   std::size_t state = 0;      // bytes of state after `time` tokens
   std::size_t workspace = 0;  // bytes of scratch for one step or forward of up to `time` tokens
   std::size_t backward = 0;   // bytes of scratch for one backward of up to `time` tokens
+  std::size_t saved = 0;      // bytes that a forward of up to `time` tokens can leave for its backward; 0: nothing
 };
 
 /// The caller's memory, aligned to at least 8 bytes (64 is faster).
@@ -95,6 +98,20 @@ struct ConstState {
 };
 struct Workspace {
   void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Room of Footprint::saved bytes in which a forward leaves what its backward would have to find again: states between
+/// chunks, what a delta rule has written. Optional: the gradients are the same, bit for bit, without it, and take longer.
+///
+///   std::vector<std::byte> kept(bytes.saved);
+///   plan.forward(in, state, out, work, ttr::Form::best, {kept.data(), kept.size()});
+///   plan.backward(in, initial, d_out, {}, d_in, {}, work, ttr::Form::best, ttr::Gradients::write, {kept.data(), kept.size()});
+///
+/// It belongs to the call: the same plan, inputs, initial state, packing and form; backward refuses (bad_saved) what it can
+/// see to be of another. A plan or a call that leaves nothing (footprint().saved is 0) takes no notice of it.
+struct Saved {
+  void* data = nullptr;  // aligned to at least 8 bytes
   std::size_t bytes = 0;
 };
 
@@ -244,14 +261,15 @@ class TTR_API Plan {
   [[nodiscard]] Status step(const Inputs&, State, const Outputs&, Workspace) const noexcept;
   /// A whole sequence, a batch, or packed sequences; continues from `state` and leaves the final state in it. Outputs
   /// may be left out; those besides the answer (`variance` of RLS) then cost nothing.
-  [[nodiscard]] Status forward(const Inputs&, State, const Outputs&, Workspace, Form = Form::best) const noexcept;
+  [[nodiscard]] Status forward(const Inputs&, State, const Outputs&, Workspace, Form = Form::best,
+                               Saved = {}) const noexcept;
   /// Gradients of  sum <d_output, output> + <d_final, final state>  for every input named in `d_inputs` and for the
   /// initial state (if `d_initial` has data, which is always written). `d_final` may be empty: zero; else it is a buffer
   /// that zero() began. A gradient of an output that is not differentiable (InputInfo) is refused: not_supported.
   /// Gradients::add adds to what `d_inputs` hold; after a status other than ok they hold nothing of use.
   [[nodiscard]] Status backward(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
                                 const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best,
-                                Gradients = Gradients::write) const noexcept;
+                                Gradients = Gradients::write, Saved = {}) const noexcept;
 
   /// A forward (or step) for tensors of these shapes, strides and types, whose addresses follow with every call; those
   /// given here are not read. Throws Error with the sentence of diagnose if the plan does not take them.
@@ -263,10 +281,10 @@ class TTR_API Plan {
 
   /// What is wrong with these arguments of step and forward, as a sentence that names the tensor, the sequence, the
   /// number and the remedy; empty if nothing is. Runs the call on copies where only that shows it.
-  std::string diagnose(const Inputs&, ConstState, const Outputs&, Workspace, Form = Form::best) const;
+  std::string diagnose(const Inputs&, ConstState, const Outputs&, Workspace, Form = Form::best, Saved = {}) const;
   /// The same for backward.
   std::string diagnose(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,
-                       const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best) const;
+                       const Outputs& d_inputs, State d_initial, Workspace, Form = Form::best, Saved = {}) const;
 
   struct Body;
   explicit Plan(std::shared_ptr<const Body> body) : body_(std::move(body)) {}

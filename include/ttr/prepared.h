@@ -12,6 +12,8 @@
 //   const void* of_outputs[] = {d_o};                                 // in the order of plan.outputs()
 //   s = back(reads, initial, of_outputs, {}, gradients, {}, {work.data(), work.size()});
 //
+// where forward and backward may be given the same room of Footprint::saved bytes (Saved, ttr/plan.h) behind the workspace.
+//
 // It computes what Plan::forward (backward) computes, bit for bit, and refuses what that refuses. Calls of one Prepared must not
 // overlap in time, because it holds the addresses of the call: give every thread its own (they are cheap to copy).
 #pragma once
@@ -27,8 +29,9 @@ namespace ttr {
 class TTR_API Prepared {
  public:
   /// One pointer for each of plan.inputs() and plan.outputs(), in that order; null for those that were left out.
+  /// With room for what backward would have to find again (Saved) the call takes the way of Plan::forward.
   [[nodiscard]] Status operator()(std::span<const void* const> inputs, std::span<void* const> outputs, State,
-                                  Workspace) noexcept;
+                                  Workspace, Saved = {}) noexcept;
 
   const Plan& plan() const noexcept { return plan_; }
   std::int64_t time() const noexcept;  // tokens of a call
@@ -54,7 +57,7 @@ class TTR_API PreparedBackward {
   /// those that were left out. `d_final` and `d_initial` may be empty, as in Plan::backward.
   [[nodiscard]] Status operator()(std::span<const void* const> inputs, ConstState initial,
                                   std::span<const void* const> d_outputs, ConstState d_final,
-                                  std::span<void* const> d_inputs, State d_initial, Workspace) noexcept;
+                                  std::span<void* const> d_inputs, State d_initial, Workspace, Saved = {}) noexcept;
 
   const Plan& plan() const noexcept { return plan_; }
   std::int64_t time() const noexcept;  // tokens of a call

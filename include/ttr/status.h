@@ -28,6 +28,8 @@ enum class Status : int {
   bad_state,        // the state holds counts that no call has left in it; reset() it first
   overlap,          // memory that the call writes overlaps other memory of the call
   misaligned,       // a pointer is not aligned to its type (states: 8 bytes)
+  small_saved,      // the buffer for what forward leaves to backward is smaller than footprint().saved
+  bad_saved,        // backward: that buffer is not what a forward of this call has left
 };
 
 /// One sentence for a status; `Plan::diagnose` says more.

@@ -90,6 +90,8 @@ class Arguments(Sized):
         ("form", c.c_int32),
         ("cu_seqlens", c.c_void_p),
         ("cu_seqlens_pairs", c.c_void_p),
+        ("saved", c.c_void_p),
+        ("saved_bytes", c.c_size_t),
     ]
 
 
@@ -109,7 +111,7 @@ class Gradients(Sized):
 
 
 class Footprint(Sized):
-    _fields_ = [(n, c.c_size_t) for n in ("size", "state", "workspace", "backward")]
+    _fields_ = [(n, c.c_size_t) for n in ("size", "state", "workspace", "backward", "saved")]
 
 
 def _candidates() -> list[str]:
@@ -166,6 +168,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "call_create": (_i32, [_pointer, _pointer, _pointer]),
     "call_destroy": (None, [_pointer]),
     "call_run": (_i32, [_pointer, _pointer, _pointer, _pointer, _size, _pointer, _size]),
+    "call_run_saving": (_i32, [_pointer, _pointer, _pointer, _pointer, _size, _pointer, _size, _pointer, _size]),
     "state_reset": (_i32, _state),
     "state_zero": (_i32, _state),
     "state_grow": (_i32, [_pointer, _pointer, _size, _pointer, _pointer, _size]),

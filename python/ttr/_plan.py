@@ -177,9 +177,16 @@ class Plan:
 
 
     def footprint(self, time: int, form: str = "best") -> dict[str, int]:
-        """Bytes of state, workspace and backward for calls of up to `time` tokens."""
+        """Bytes of state, workspace and backward for calls of up to `time` tokens, and what a forward can leave for its
+        backward."""
         f = self._footprint(time, _form(form))
-        return {"state": f.state, "workspace": f.workspace, "backward": f.backward}
+        return {"state": f.state, "workspace": f.workspace, "backward": f.backward, "saved": f.saved}
+
+    def room(self, time: int, form: str = "best") -> Any:
+        """An array in which a forward of up to `time` tokens leaves what its backward would have to find again; None if it
+        leaves nothing."""
+        bytes_ = self._footprint(time, _form(form)).saved
+        return aligned(bytes_) if bytes_ else None
 
     def _footprint(self, time: int, form: int) -> l.Footprint:
         found = self._room.get((time, form))
@@ -266,6 +273,7 @@ class Plan:
         out: Any = None,
         form: str = "best",
         cu_seqlens: Any = None,
+        saved: Any = None,
         **inputs: Any,
     ) -> Any:
         """Runs tokens through the layer.
@@ -281,6 +289,8 @@ class Plan:
         form : {"best", "recurrent", "chunk", "parallel", "scan", "step"}
         cu_seqlens : int64 array, optional
             Bounds of packed sequences; the tensors then have B = 1.
+        saved : uint8 array, optional
+            ``plan.room(time)``: gets what :meth:`backward` of the same call, given it too, need not find again.
         **inputs : arrays
             By the names of ``plan.inputs``; strides are respected, nothing is copied.
         """
@@ -292,6 +302,8 @@ class Plan:
         kept = state if state is not None else self.state(self._pairs(named))
         number = _form(form)
         arguments = arguments_of(tensors, views, written, out_views, number, bounds)
+        if saved is not None:
+            arguments.saved, arguments.saved_bytes = address(saved), saved.nbytes
         bytes_ = self._footprint(self._room_of(kept, self._pairs(named)), number).workspace
         self._call(lib.ttr_step if form == "step" else lib.ttr_forward, arguments, kept, bytes_, time)
         answers = tuple(results.values())
@@ -336,6 +348,7 @@ class Plan:
         out: Mapping[str, Any] | None = None,
         form: str = "best",
         cu_seqlens: Any = None,
+        saved: Any = None,
         **inputs: Any,
     ) -> dict[str, Any]:
         """Gradients of ``sum <d_output, output> + <d_final, final state>``.
@@ -350,6 +363,8 @@ class Plan:
             The initial state (only read), and the gradient of the final one (``plan.state().zero()`` filled in).
         want_initial : bool
             Whether the gradient of the initial state is wanted, as ``result["initial"]``.
+        saved : uint8 array, optional
+            What :meth:`forward` of the same call has left; the same gradients, sooner.
 
         Returns
         -------
@@ -373,6 +388,8 @@ class Plan:
         d_initial = State(self, room).zero() if want_initial else None
         arguments = arguments_of(tensors, views, None, (), number, bounds)
         arguments.state, arguments.state_bytes = initial._address, initial._bytes.size
+        if saved is not None:
+            arguments.saved, arguments.saved_bytes = address(saved), saved.nbytes
         work = _scratch.of(self._footprint(room, number).backward)
         arguments.workspace, arguments.workspace_bytes = address(work), work.size
         gradients = l.Gradients(

@@ -24,6 +24,7 @@ using ttr::c_abi::guarded;
 using ttr::c_abi::no_plan;
 
 static_assert(static_cast<int>(Status::misaligned) == TTR_MISALIGNED &&
+              static_cast<int>(Status::bad_saved) == TTR_BAD_SAVED &&
               static_cast<int>(Status::overlap) == TTR_OVERLAP &&
               static_cast<int>(Status::out_of_domain) == TTR_OUT_OF_DOMAIN);
 static_assert(static_cast<int>(ttr::Type::f16) == TTR_F16 && static_cast<int>(ttr::Type::i64) == TTR_I64 &&
@@ -95,6 +96,7 @@ struct Arguments {
   ttr::State state{}, d_initial{};
   ttr::ConstState d_final{};
   ttr::Workspace work{};
+  ttr::Saved saved{};
   ttr::Form form = ttr::Form::best;
   ttr::Gradients gradients = ttr::Gradients::write;
 
@@ -108,6 +110,7 @@ struct Arguments {
     if (a.cu_seqlens) in.cu_seqlens = {a.cu_seqlens, bounds};
     if (a.cu_seqlens_pairs) in.cu_seqlens_pairs = {a.cu_seqlens_pairs, bounds};
     state = {a.state, a.state_bytes}, work = {a.workspace, a.workspace_bytes};
+    saved = {a.saved, a.saved_bytes};
     form = static_cast<ttr::Form>(a.form);
     return TTR_OK;
   }
@@ -126,7 +129,7 @@ ttr_status run(const ttr_plan* plan, const ttr_arguments* arguments, bool step) 
   if (!plan) return bad(no_plan);
   Arguments a;
   if (const ttr_status s = a.fill(plan->plan, arguments); s != TTR_OK) return s;
-  return answer(plan->plan.forward(a.in, a.state, a.out, a.work, step ? ttr::Form::step : a.form));
+  return answer(plan->plan.forward(a.in, a.state, a.out, a.work, step ? ttr::Form::step : a.form, a.saved));
 }
 
 void read_settings(const char* text, std::map<std::string, std::string>& settings) {
@@ -240,7 +243,7 @@ ttr_status ttr_plan_footprint(const ttr_plan* p, int64_t time, int32_t form, ttr
   if (!p) return bad(no_plan);
   return guarded([&] {
     const ttr::Footprint bytes = p->plan.footprint(time, static_cast<ttr::Form>(form));
-    return write(ttr_footprint{sizeof(ttr_footprint), bytes.state, bytes.workspace, bytes.backward}, to);
+    return write(ttr_footprint{sizeof(ttr_footprint), bytes.state, bytes.workspace, bytes.backward, bytes.saved}, to);
   });
 }
 size_t ttr_plan_extents(const ttr_plan* p, const char* shape, int64_t time, int64_t* to) {
@@ -262,7 +265,7 @@ ttr_status ttr_backward(const ttr_plan* p, const ttr_arguments* arguments, const
   if (const ttr_status s = a.fill(p->plan, arguments); s != TTR_OK) return s;
   if (const ttr_status s = a.fill(gradients); s != TTR_OK) return s;
   return answer(
-      p->plan.backward(a.in, a.state, a.d_out, a.d_final, a.d_in, a.d_initial, a.work, a.form, a.gradients));
+      p->plan.backward(a.in, a.state, a.d_out, a.d_final, a.d_in, a.d_initial, a.work, a.form, a.gradients, a.saved));
 }
 int32_t ttr_diagnose(const ttr_plan* p, const ttr_arguments* arguments, const ttr_gradients* gradients) {
   if (!p) return bad(no_plan), 0;
@@ -272,8 +275,8 @@ int32_t ttr_diagnose(const ttr_plan* p, const ttr_arguments* arguments, const tt
     if (gradients)
       if (const ttr_status s = a.fill(gradients); s != TTR_OK) return s;
     const std::string said =
-        gradients ? p->plan.diagnose(a.in, a.state, a.d_out, a.d_final, a.d_in, a.d_initial, a.work, a.form)
-                  : p->plan.diagnose(a.in, a.state, a.out, a.work, a.form);
+        gradients ? p->plan.diagnose(a.in, a.state, a.d_out, a.d_final, a.d_in, a.d_initial, a.work, a.form, a.saved)
+                  : p->plan.diagnose(a.in, a.state, a.out, a.work, a.form, a.saved);
     return said.empty() ? ttr_status{TTR_OK} : fail(TTR_ERROR, said.c_str());
   });
   return status == TTR_OK;
@@ -293,10 +296,15 @@ ttr_status ttr_call_create(const ttr_plan* p, const ttr_arguments* arguments, tt
 void ttr_call_destroy(ttr_call* call) { delete call; }
 ttr_status ttr_call_run(ttr_call* c, const void* const* inputs, void* const* outputs, void* state, size_t state_bytes,
                         void* workspace, size_t workspace_bytes) {
+  return ttr_call_run_saving(c, inputs, outputs, state, state_bytes, workspace, workspace_bytes, nullptr, 0);
+}
+ttr_status ttr_call_run_saving(ttr_call* c, const void* const* inputs, void* const* outputs, void* state,
+                               size_t state_bytes, void* workspace, size_t workspace_bytes, void* saved,
+                               size_t saved_bytes) {
   if (!c || !inputs || !outputs) return bad("the call or its pointers are NULL");
   const ttr::Plan& plan = c->call.plan();
   return answer(c->call({inputs, plan.inputs().size()}, {outputs, plan.outputs().size()}, {state, state_bytes},
-                        {workspace, workspace_bytes}));
+                        {workspace, workspace_bytes}, {saved, saved_bytes}));
 }
 
 ttr_status ttr_backward_create(const ttr_plan* p, const ttr_arguments* arguments, const ttr_gradients* gradients,
@@ -317,11 +325,20 @@ ttr_status ttr_backward_run(ttr_backward_call* c, const void* const* inputs, con
                             const void* const* d_outputs, const void* d_final, size_t d_final_bytes,
                             void* const* d_inputs, void* d_initial, size_t d_initial_bytes, void* workspace,
                             size_t workspace_bytes) {
+  return ttr_backward_run_saved(c, inputs, state, state_bytes, d_outputs, d_final, d_final_bytes, d_inputs, d_initial,
+                                d_initial_bytes, workspace, workspace_bytes, nullptr, 0);
+}
+ttr_status ttr_backward_run_saved(ttr_backward_call* c, const void* const* inputs, const void* state,
+                                  size_t state_bytes, const void* const* d_outputs, const void* d_final,
+                                  size_t d_final_bytes, void* const* d_inputs, void* d_initial,
+                                  size_t d_initial_bytes, void* workspace, size_t workspace_bytes, const void* saved,
+                                  size_t saved_bytes) {
   if (!c || !inputs || !d_outputs || !d_inputs) return bad("the call or its pointers are NULL");
   const ttr::Plan& plan = c->call.plan();
   const std::size_t in = plan.inputs().size(), out = plan.outputs().size();
   return answer(c->call({inputs, in}, {state, state_bytes}, {d_outputs, out}, {d_final, d_final_bytes},
-                        {d_inputs, in}, {d_initial, d_initial_bytes}, {workspace, workspace_bytes}));
+                        {d_inputs, in}, {d_initial, d_initial_bytes}, {workspace, workspace_bytes},
+                        {const_cast<void*>(saved), saved_bytes}));
 }
 
 ttr_status ttr_state_reset(const ttr_plan* p, void* state, size_t bytes) {

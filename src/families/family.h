@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "families/common/choice.h"
+#include "families/common/saved.h"
 #include "families/common/scratch.h"
 #include "simd/built_types.h"
 #include "ttr/axes.h"
@@ -64,6 +65,10 @@ struct KernelCalls {
   std::size_t (*team_workspace)(const Plan::Body&, const Step&, std::int64_t time, Form, bool backward,
                                 int workers) = nullptr;
   const SegmentCalls<T>* segments = nullptr;  // of Form::parallel
+  /// Slots of operands whose gradients backward clears itself where they are its alone (LinearGradient::fresh), a bit each.
+  unsigned clears = 0;
+  /// Of a sequence of `tokens` tokens, where a call has room for it; null: nothing.
+  families::SavedChunks (*saved)(const Plan::Body&, const Step&, std::int64_t tokens, Form) = nullptr;
   /// The scratch of `time` tokens after `past` pairs, of families that keep these; null: that of time + past tokens.
   std::size_t (*after)(const Plan::Body&, const Step&, std::int64_t time, std::int64_t past, bool backward) = nullptr;
   /// A forward that comes again and again with the same addresses (run/prepared.cc): ready() leaves in `memory`, which has

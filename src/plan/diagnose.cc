@@ -285,6 +285,18 @@ std::string sentence_of(const Plan::Body& body, const Call& call, const Fault& f
       const std::string what = backwards && call.inputs->find(tensor) ? "the gradient of " + tensor : tensor;
       return what + " is written and shares memory with " + std::string(fault.other) + "; give it memory of its own";
     }
+    case Status::small_saved:
+      return "the buffer for what forward leaves to backward has " + got + " bytes but " + want +
+             " are needed; ask footprint().saved";
+    case Status::bad_saved:
+      return "the buffer `saved` is not what a forward of this call has left: " +
+             (fault.axis == 'N'   ? "it comes from another plan than " + body.name + " with " + describe(body.shape)
+              : fault.axis == 'F' ? "that went in form " + std::string(to_string(static_cast<Form>(fault.got))) +
+                                        ", this one goes in form " + std::string(to_string(call.form))
+              : fault.axis == 'T' ? "that had " + got + " tokens, this one has " + want
+              : fault.axis == 'B' ? "its packed sequences have other lengths"
+                                  : "no forward has filled it, or one that failed") +
+             "; give forward and backward of one call the same buffer, or leave it out";
     case Status::misaligned:
       return tensor + " does not begin at a multiple of " + want + " bytes";
     default:
@@ -294,7 +306,10 @@ std::string sentence_of(const Plan::Body& body, const Call& call, const Fault& f
 
 std::string diagnose_call(const Plan::Body& body, const Call& call) {
   if (const Fault fault = check_call(body, call); fault.status != Status::ok) return sentence_of(body, call, fault);
-  return run_on_copies(body, call);
+  Call plain = call;
+  if (const Fault fault = use_saved(body, plain); fault.status != Status::ok) return sentence_of(body, call, fault);
+  plain.saved = {};
+  return run_on_copies(body, plain);
 }
 
 }  // namespace ttr

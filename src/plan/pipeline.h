@@ -24,6 +24,10 @@
 #include "ttr/plan.h"
 #include "zoo/zoo.h"
 
+namespace ttr::families {
+struct Sequence;
+}
+
 namespace ttr {
 
 /// Where a value has its axes by what they are for; below zero: it has none. The last inner axis is the row, the one
@@ -272,13 +276,19 @@ struct Call {
   Workspace workspace{};
   Form form = Form::best;
   Gradients gradients = Gradients::write;
-  const std::ptrdiff_t* later = nullptr;  // tokens of each sequence behind this call, if it is a piece of one
-  std::ptrdiff_t time = -1, pairs = -1;   // by measure(); below zero: no input has a time
+  const std::ptrdiff_t* later = nullptr;      // tokens of each sequence behind this call, if it is a piece of one
+  std::ptrdiff_t time = -1, pairs = -1;       // by measure(); below zero: no input has a time
+  Saved saved{};                              // without data unless it is used: use_saved()
+  const families::Sequence* whole = nullptr;  // of a piece of a call: the sequences of the call,
+  const std::ptrdiff_t* before = nullptr;     // and tokens of each in front of the piece
 };
 
 /// Finds the tokens and pairs of a call: P of the inputs where it is a length of its own and an input has it, else pairs
 /// per token times T.
 void measure(const Plan::Body&, Call&) noexcept;
+/// Judges the buffer of a call for what forward leaves and backward reads, and takes it out of a call that leaves nothing.
+Fault use_saved(const Plan::Body&, Call&) noexcept;
+std::size_t saved_bytes(const Plan::Body&, std::int64_t time, Form);
 Fault check_call(const Plan::Body&, const Call&) noexcept;
 /// Scratch of a call of `time` tokens (and `pairs` pairs, where these are a length of their own) after `kept` pairs.
 std::size_t workspace_bytes(const Plan::Body&, std::int64_t time, std::int64_t pairs, std::int64_t kept, Form,

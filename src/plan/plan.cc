@@ -242,6 +242,10 @@ std::string_view to_string(Status status) noexcept {
       return "memory that the call writes overlaps other memory of the call";
     case Status::misaligned:
       return "a pointer is not aligned to its type";
+    case Status::small_saved:
+      return "the buffer for what forward leaves is smaller than footprint().saved";
+    case Status::bad_saved:
+      return "the buffer holds nothing that a forward of this call has left for its backward";
   }
   return "unknown status";
 }
@@ -292,7 +296,7 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
     throw Error("footprint of " + std::to_string(time) + " tokens of " + name() + " with " + describe(shape()) +
                     ": more bytes than any machine has",
                 "time");
-  Footprint bytes{body_->state_bytes(time), 0, 0};
+  Footprint bytes{body_->state_bytes(time), 0, 0, saved_bytes(*body_, time, form)};
   // Of `time` pairs in all some may be kept already, and a state that is full of them (a window stays so) still takes one
   // more token.
   const bool history = body_->pipeline.history;
@@ -394,46 +398,51 @@ Status Plan::step(const Inputs& inputs, State state, const Outputs& outputs, Wor
   return forward(inputs, state, outputs, workspace, Form::step);
 }
 
-Status Plan::forward(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace,
-                     Form form) const noexcept {
+Status Plan::forward(const Inputs& inputs, State state, const Outputs& outputs, Workspace workspace, Form form,
+                     Saved saved) const noexcept {
   Call call;
   call.inputs = &inputs, call.outputs = &outputs, call.state = state, call.workspace = workspace;
-  call.form = form;
+  call.form = form, call.saved = saved;
   measure(*body_, call);
   if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
+  if (saved.data)
+    if (const Fault fault = use_saved(*body_, call); fault.status != Status::ok) return fault.status;
   return run_forward(*body_, call);
 }
 
 Status Plan::backward(const Inputs& inputs, ConstState initial, const Inputs& d_outputs, ConstState d_final,
-                      const Outputs& d_inputs, State d_initial, Workspace workspace, Form form,
-                      Gradients gradients) const noexcept {
+                      const Outputs& d_inputs, State d_initial, Workspace workspace, Form form, Gradients gradients,
+                      Saved saved) const noexcept {
   Call call;
   call.inputs = &inputs, call.d_outputs = &d_outputs, call.d_inputs = &d_inputs;
   call.state = {const_cast<void*>(initial.data), initial.bytes};  // only read
   call.d_final = d_final, call.d_initial = d_initial, call.workspace = workspace;
-  call.form = form, call.gradients = gradients;
+  call.form = form, call.gradients = gradients, call.saved = saved;
   measure(*body_, call);
   if (const Fault fault = check_call(*body_, call); fault.status != Status::ok) return fault.status;
+  if (saved.data)
+    if (const Fault fault = use_saved(*body_, call); fault.status != Status::ok) return fault.status;
   return run_backward(*body_, call);
 }
 
 std::string Plan::diagnose(const Inputs& inputs, ConstState state, const Outputs& outputs, Workspace workspace,
-                           Form form) const {
+                           Form form, Saved saved) const {
   Call call;
   call.inputs = &inputs, call.outputs = &outputs, call.workspace = workspace;
   call.state = {const_cast<void*>(state.data), state.bytes};  // only read
-  call.form = form;
+  call.form = form, call.saved = saved;
   measure(*body_, call);
   return diagnose_call(*body_, call);
 }
 
 std::string Plan::diagnose(const Inputs& inputs, ConstState initial, const Inputs& d_outputs, ConstState d_final,
-                           const Outputs& d_inputs, State d_initial, Workspace workspace, Form form) const {
+                           const Outputs& d_inputs, State d_initial, Workspace workspace, Form form,
+                           Saved saved) const {
   Call call;
   call.inputs = &inputs, call.d_outputs = &d_outputs, call.d_inputs = &d_inputs;
   call.state = {const_cast<void*>(initial.data), initial.bytes};  // only read
   call.d_final = d_final, call.d_initial = d_initial, call.workspace = workspace;
-  call.form = form;
+  call.form = form, call.saved = saved;
   measure(*body_, call);
   return diagnose_call(*body_, call);
 }

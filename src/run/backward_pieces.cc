@@ -7,6 +7,7 @@
 
 #include "families/family.h"
 #include "run/bind.h"
+#include "run/saved.h"
 #include "run/strided.h"
 #include "run/time_blocks.h"
 #include "simd/half_simd.h"
@@ -148,13 +149,14 @@ struct PieceMemory {
     const std::ptrdiff_t batch = body.shape.batch;
     bytes = has_state(body) ? static_cast<std::ptrdiff_t>((body.layout.bytes(0) + 63) / 64 * 64) : 0;
     sequences = arena.take<Sequence>(batch), cu = arena.take<std::int64_t>(batch + 1);
-    pieces = arena.take<Piece>(most_pieces(body, time));
+    pieces = arena.take<Piece>(most_pieces(body, time)), before = arena.take<std::ptrdiff_t>(batch);
     starts = arena.take<std::byte>(bytes * most_pieces(body, time));
     for (std::byte*& d : d_states) d = arena.take<std::byte>(bytes);
   }
   Sequence* sequences;
   std::int64_t* cu;
   Piece* pieces;
+  std::ptrdiff_t* before;
   std::ptrdiff_t bytes;  // of a state
   std::byte *starts, *d_states[2];
 };
@@ -216,6 +218,10 @@ Status backward_in_pieces(const Plan::Body& body, const Call& call) noexcept {
   const auto set = [&](const Piece& piece) {
     slice(body, p.inputs, p.input_axes, *call.inputs, piece, in);
     part.time = piece.end - piece.begin, part.pairs = part.time * p.pairs;
+    for (std::size_t n = 0; n < N; ++n) {
+      const Sequence& s = memory.sequences[n];
+      memory.before[n] = std::clamp(piece.begin, s.begin, s.end) - s.begin;
+    }
     if (!packed) return;
     memory.cu[0] = 0;
     for (std::size_t n = 0; n < N; ++n)
@@ -230,14 +236,22 @@ Status backward_in_pieces(const Plan::Body& body, const Call& call) noexcept {
     return s == Status::ok || s == Status::out_of_domain;
   };
   if (state) std::memcpy(start(0).data, call.state.data, size);
-  part.outputs = &nothing, part.d_outputs = nullptr, part.d_inputs = nullptr;
+  part.outputs = &nothing, part.d_outputs = nullptr, part.d_inputs = nullptr, part.saved = {};
+  part.whole = memory.sequences, part.before = memory.before;
+  const bool found = call.saved.data && saves_all_states(body, call.form);
   for (std::ptrdiff_t i = 0; state && i + 1 < count; ++i) {
-    std::memcpy(start(i + 1).data, start(i).data, size);
+    std::memcpy(start(i + 1).data, start(found ? 0 : i).data, size);
+    if (found) {
+      set(memory.pieces[i + 1]);
+      saved_state(body, call, memory.sequences, memory.before, start(i + 1));
+      continue;
+    }
     set(memory.pieces[i]);
     part.state = start(i + 1);
     if (!note(run_forward(body, part))) return worst;
   }
   part.outputs = nullptr, part.d_outputs = &d_out, part.d_inputs = &d_in, part.gradients = Gradients::add;
+  part.saved = call.saved;
   for (std::ptrdiff_t i = count; i-- > 0;) {
     set(memory.pieces[i]);
     slice(body, p.outputs, p.output_axes, *call.d_outputs, memory.pieces[i], d_out);

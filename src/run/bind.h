@@ -22,6 +22,7 @@ struct Bound {
   T* writable;           // results of steps
   const T* gradient_in;  // what backward reads: the caller's d_output or the scratch below
   T* gradient;           // what backward adds to; null = not wanted
+  bool fresh;            // backward: the gradient holds nothing yet, and the one step that adds to it clears it
   bool of_caller;        // an input, or an output the caller has room for: as long as the call
   std::array<std::ptrdiff_t, max_rank> extent, stride, gradient_stride;
 };
@@ -45,6 +46,13 @@ struct Binding {
   const std::ptrdiff_t* later = nullptr;  // tokens of each sequence behind this piece of a call; null: none
   /// Tokens of each sequence before this piece that the state does not count as seen yet; null: none.
   const std::ptrdiff_t* earlier = nullptr;
+  /// What the forward of this call leaves for its backward (run/saved.h); null: nothing. The sequences of the whole call,
+  /// and the tokens of each in front of this piece (null: none).
+  std::byte* saved = nullptr;
+  std::span<const families::Sequence> whole;
+  const std::ptrdiff_t* before = nullptr;
+  Form form = Form::best;  // of the call
+  bool backward = false;
 };
 
 template <class T>

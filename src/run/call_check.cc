@@ -6,6 +6,7 @@
 #include "plan/pipeline.h"
 #include "run/execute.h"
 #include "run/overlap.h"
+#include "run/saved.h"
 
 namespace ttr {
 namespace {
@@ -179,7 +180,7 @@ class CallMemory {
       return writable ? ConstTensor(*static_cast<const Tensor*>(tensor)) : *static_cast<const ConstTensor*>(tensor);
     }
   };
-  static constexpr int most = 2 * Inputs::capacity + 4;  // inputs and outputs, or twice that with their gradients
+  static constexpr int most = 2 * Inputs::capacity + 5;  // inputs and outputs, or twice that with their gradients
   union {
     Entry entries_[most];
   };
@@ -337,6 +338,13 @@ Fault check_form(const Plan::Body& body, Form form) noexcept {
 
 }  // namespace
 
+Fault use_saved(const Plan::Body& body, Call& call) noexcept {
+  bool used = false;
+  const Fault fault = check_saved(body, call, &used);
+  if (!used) call.saved = {};
+  return fault;
+}
+
 Fault check_tensors_alone(const Plan::Body& body, const Call& call) noexcept {
   CallMemory memory;
   if (const Fault f = check_named_tensors(body, call, memory); f.status != Status::ok) return f;
@@ -361,6 +369,8 @@ Fault check_call(const Plan::Body& body, const Call& call) noexcept {
     memory.reads("the state", call.state.data, call.state.bytes);
     memory.reads("d_final", call.d_final.data, call.d_final.bytes);
   }
+  if (call.d_inputs) memory.reads("saved", call.saved.data, call.saved.bytes);
+  else memory.writes("saved", call.saved.data, call.saved.bytes);
   if (const Fault f = memory.check(); f.status != Status::ok) return f;
   const bool one = time == 1 && kept == 0 && !call.d_inputs && !body.pipeline.noncausal &&
                    (call.form == Form::step || call.form == Form::best || call.form == Form::recurrent);

@@ -25,11 +25,16 @@ bool runs_at_once(const Plan::Body&, const Binding<T>&, Form, std::ptrdiff_t len
 /// Tokens of scratch that a forward in this form is bound with.
 std::ptrdiff_t bound_length(const Plan::Body&, Form) noexcept;
 
+/// Clears the gradients of inputs (Gradients::write), but for those that the kernel of the one step that reads an input clears
+/// as it goes.
+template <class T>
+void start_gradients(const Plan::Body&, const Outputs& d_inputs, Gradients, Binding<T>&) noexcept;
+
 /// Adds the gradients of a call that is bound with them to those of its inputs; `d_outputs` by the plan's outputs, null
 /// where there is none. The arena has what is left of the workspace.
 template <class T>
-Status execute_backward(const Plan::Body&, const Call&, std::span<const ConstTensor* const> d_outputs,
-                        const Binding<T>&, Arena) noexcept;
+Status execute_backward(const Plan::Body&, const Call&, std::span<const ConstTensor* const> d_outputs, Binding<T>&,
+                        Arena) noexcept;
 
 /// No tokens leave the state as it is, so its gradient is that of the final state.
 void pass_on(const Plan::Body&, const Call&) noexcept;

@@ -204,6 +204,7 @@ class KernelArgs {
     d.d_o = d_output(step_.result);
     d.d_q = d_vectors(Slot::q), d.d_k = d_vectors(Slot::k), d.d_v = d_vectors(Slot::v);
     d.d_final = state<const T>(call.d_final), d.d_initial = state<T>(call.d_initial);
+    d.fresh = fresh(Slot::q, d.fresh_q) | fresh(Slot::k, d.fresh_k) | fresh(Slot::v, d.fresh_v);
     return d;
   }
 
@@ -241,6 +242,9 @@ class KernelArgs {
   const Step& step() const { return step_; }
   std::ptrdiff_t time() const { return time_; }
   const Binding<T>& binding() const { return b_; }
+  const Shard& share() const { return shard_; }
+  /// The bit of a role whose gradient the kernel is to clear (LinearGradient); else 0.
+  unsigned fresh(std::size_t r, unsigned role) const { return has(r) && bound(r).fresh ? role : 0; }
   const Team& team() const { return team_; }  // for a kernel that divides time; no other has more than one worker
   bool keep() const { return keep_; }         // whether pairs of the call are appended to the state
   // [H] of a parameter that may be a constant

@@ -72,7 +72,7 @@ struct TTR_HIDDEN Prepared::Body {
   // What points into this object.
   void own_spans() {
     in.cu_seqlens = cu, in.cu_seqlens_pairs = pair_cu;
-    std::visit([&](auto& b) { b.sequences = sequences, b.pair_sequences = pair_sequences; }, binding);
+    std::visit([&](auto& b) { b.sequences = b.whole = sequences, b.pair_sequences = pair_sequences; }, binding);
   }
 
   Call call(State state, Workspace workspace) {
@@ -81,9 +81,11 @@ struct TTR_HIDDEN Prepared::Body {
     c.form = form, c.time = time, c.pairs = pairs;
     return c;
   }
-  Status whole_call(const Plan::Body& plan, State state, Workspace workspace) noexcept {
-    const Call c = call(state, workspace);
-    const Fault fault = check_call(plan, c);
+  Status whole_call(const Plan::Body& plan, State state, Workspace workspace, Saved saved) noexcept {
+    Call c = call(state, workspace);
+    c.saved = saved;
+    Fault fault = check_call(plan, c);
+    if (fault.status == Status::ok && saved.data) fault = use_saved(plan, c);
     return fault.status != Status::ok ? fault.status : run_forward(plan, c);
   }
 
@@ -225,15 +227,14 @@ Prepared::~Prepared() = default;
 std::int64_t Prepared::time() const noexcept { return body_->time; }
 
 Status Prepared::operator()(std::span<const void* const> inputs, std::span<void* const> outputs, State state,
-                            Workspace workspace) noexcept {
+                            Workspace workspace, Saved saved) noexcept {
   Body& p = *body_;
   const Plan::Body& plan = *plan_.body();
-  if (p.is_known(inputs, outputs, state, workspace)) return p.run_at_once(plan, state, workspace);
+  if (!saved.data && p.is_known(inputs, outputs, state, workspace)) return p.run_at_once(plan, state, workspace);
   if (inputs.size() != p.reads.size() || outputs.size() != p.writes.size()) return Status::bad_shape;
   if (const Status s = check_addresses(p.reads, inputs); s != Status::ok) return s;
   if (const Status s = check_addresses(p.writes, outputs); s != Status::ok) return s;
-  const bool apart = p.is_apart(inputs, outputs, state, workspace);
-  if (p.at_once && apart) {
+  if (p.at_once && !saved.data && p.is_apart(inputs, outputs, state, workspace)) {
     if (!workspace.data) return Status::small_workspace;
     p.is_ready = false;
     std::visit([&](auto& b) { p.place(b, inputs, outputs, workspace); }, p.binding);
@@ -242,7 +243,7 @@ Status Prepared::operator()(std::span<const void* const> inputs, std::span<void*
     return p.run_at_once(plan, state, workspace);
   }
   put_addresses(p.reads, inputs, p.in), put_addresses(p.writes, outputs, p.out);
-  return p.whole_call(plan, state, workspace);
+  return p.whole_call(plan, state, workspace, saved);
 }
 
 Prepared Plan::prepare(const Inputs& inputs, const Outputs& outputs, Form form) const {

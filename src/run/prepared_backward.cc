@@ -65,7 +65,7 @@ struct PreparedBackward::Body {
   // What points into this object.
   void own_spans() {
     in.cu_seqlens = cu, in.cu_seqlens_pairs = pair_cu;
-    std::visit([&](auto& b) { b.sequences = sequences, b.pair_sequences = pair_sequences; }, binding);
+    std::visit([&](auto& b) { b.sequences = b.whole = sequences, b.pair_sequences = pair_sequences; }, binding);
   }
 
   Call call(ConstState initial, ConstState d_final, State d_initial, Workspace workspace) {
@@ -82,6 +82,7 @@ struct PreparedBackward::Body {
     MemoryOfCall memory;
     memory.writes(c.workspace.data, c.workspace.bytes), memory.writes(c.d_initial.data, c.d_initial.bytes);
     memory.reads(c.state.data, c.state.bytes), memory.reads(c.d_final.data, c.d_final.bytes);
+    memory.reads(c.saved.data, c.saved.bytes);
     for (std::size_t i = 0; i < reads.size(); ++i) memory.reads(reads[i], inputs[i]);
     for (std::size_t i = 0; i < d_reads.size(); ++i) memory.reads(d_reads[i], d_outputs[i]);
     for (std::size_t i = 0; i < d_writes.size(); ++i) memory.writes(d_writes[i], d_inputs[i]);
@@ -114,8 +115,8 @@ struct PreparedBackward::Body {
         bound.gradient_in = bound.gradient;
       }
     }
-    if (gradients == Gradients::write)
-      for (const Tensor& tensor : d_in.tensors()) clear_tensor(tensor);
+    b.saved = static_cast<std::byte*>(c.saved.data);
+    start_gradients(plan, d_in, gradients, b);
     if (c.d_initial.data) clear_state(plan, c.d_initial);
     const std::byte* const end = static_cast<const std::byte*>(c.workspace.data) + c.workspace.bytes;
     return execute_backward(plan, c, {outputs.data(), d_reads.size()}, b,
@@ -139,7 +140,8 @@ std::int64_t PreparedBackward::time() const noexcept { return body_->time; }
 
 Status PreparedBackward::operator()(std::span<const void* const> inputs, ConstState initial,
                                     std::span<const void* const> d_outputs, ConstState d_final,
-                                    std::span<void* const> d_inputs, State d_initial, Workspace workspace) noexcept {
+                                    std::span<void* const> d_inputs, State d_initial, Workspace workspace,
+                                    Saved saved) noexcept {
   Body& p = *body_;
   const Plan::Body& plan = *plan_.body();
   if (const Status s = check_addresses(p.reads, inputs); s != Status::ok) return s;
@@ -147,15 +149,19 @@ Status PreparedBackward::operator()(std::span<const void* const> inputs, ConstSt
   if (const Status s = check_addresses(p.d_writes, d_inputs); s != Status::ok) return s;
   put_addresses(p.reads, inputs, p.in), put_addresses(p.d_reads, d_outputs, p.d_out);
   put_addresses(p.d_writes, d_inputs, p.d_in);
-  const Call c = p.call(initial, d_final, d_initial, workspace);
+  Call c = p.call(initial, d_final, d_initial, workspace);
+  c.saved = saved;
   if (!p.at_once || !p.is_apart(c, inputs, d_outputs, d_inputs)) {
-    const Fault fault = check_call(plan, c);
+    Fault fault = check_call(plan, c);
+    if (fault.status == Status::ok && saved.data) fault = use_saved(plan, c);
     return fault.status != Status::ok ? fault.status : run_backward(plan, c);
   }
   std::int64_t kept = 0;
   if (const Fault f = check_state(plan, c, kept); f.status != Status::ok) return f.status;
   if (kept > p.kept) p.needed = workspace_bytes(plan, p.time, p.pairs, kept, p.form, true), p.kept = kept;
   if (!workspace.data || workspace.bytes < p.needed) return Status::small_workspace;
+  if (saved.data)
+    if (const Fault f = use_saved(plan, c); f.status != Status::ok) return f.status;
   if (Binding<float>* const single = std::get_if<Binding<float>>(&p.binding))
     return p.run(plan, c, *single, inputs, d_outputs, d_inputs);
   if constexpr (builds_f64)

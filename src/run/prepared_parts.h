@@ -74,7 +74,7 @@ class MemoryOfCall {
     const std::byte* const at = static_cast<const std::byte*>(data);
     return {at + place.below, at + place.above};
   }
-  std::array<ByteRange, 2 * Inputs::capacity + 2> read_;
+  std::array<ByteRange, 2 * Inputs::capacity + 3> read_;
   std::array<ByteRange, Outputs::capacity + 2> written_;
   std::size_t read_count_ = 0, written_count_ = 0;
 };

@@ -9,6 +9,7 @@
 #include "run/half_tensors.h"
 #include "run/kernels.h"
 #include "run/operation_steps.h"
+#include "run/saved.h"
 #include "run/strided.h"
 #include "run/time_blocks.h"
 #include "run/undo.h"
@@ -37,6 +38,7 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
   b.pairs = std::max<std::ptrdiff_t>(0, call.pairs);
   b.batch = cu.empty() ? body.shape.batch : 1;
   b.later = call.later;
+  b.saved = static_cast<std::byte*>(call.saved.data), b.form = call.form, b.backward = backward;
 
   const std::size_t n = static_cast<std::size_t>(body.shape.batch);
   Sequence* sequences = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
@@ -45,6 +47,7 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
                        ? Sequence{static_cast<std::ptrdiff_t>(i), 0, b.time}
                        : Sequence{0, static_cast<std::ptrdiff_t>(cu[i]), static_cast<std::ptrdiff_t>(cu[i + 1])};
   b.sequences = {sequences, n};
+  b.whole = call.whole ? std::span<const Sequence>(call.whole, n) : b.sequences, b.before = call.before;
   const std::ptrdiff_t pairs = body.pipeline.pairs;
   const auto pair_cu = call.inputs->cu_seqlens_pairs.empty() ? cu : call.inputs->cu_seqlens_pairs;
   Sequence* of_pairs = arena.take<Sequence>(static_cast<std::ptrdiff_t>(n));
@@ -132,7 +135,8 @@ bool stops(const Step& step, Status s) noexcept {
 // Tokens begin .. end-1 of every row as a call of its own. Sequences outside have no tokens in it.
 template <class T>
 void bind_block(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t begin, std::ptrdiff_t end,
-                Sequence* sequences, Sequence* of_pairs, std::ptrdiff_t* later, Binding<T>& piece) noexcept {
+                Sequence* sequences, Sequence* of_pairs, std::ptrdiff_t* later, std::ptrdiff_t* before,
+                Binding<T>& piece) noexcept {
   const std::ptrdiff_t pairs = body.pipeline.pairs;
   piece.batch = whole.batch, piece.time = end - begin, piece.pairs = piece.time * pairs;
   for (std::size_t n = 0; n < whole.sequences.size(); ++n) {
@@ -140,8 +144,10 @@ void bind_block(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t 
     const std::ptrdiff_t from = std::clamp(s.begin, begin, end) - begin, to = std::clamp(s.end, begin, end) - begin;
     sequences[n] = {s.row, from, to}, of_pairs[n] = {s.row, from * pairs, to * pairs};
     later[n] = std::max<std::ptrdiff_t>(0, s.end - end) + (whole.later ? whole.later[n] : 0);
+    before[n] = std::clamp(begin, s.begin, s.end) - s.begin + (whole.before ? whole.before[n] : 0);
   }
   piece.later = later;
+  piece.saved = whole.saved, piece.whole = whole.whole, piece.before = before, piece.form = whole.form;
   piece.sequences = {sequences, whole.sequences.size()}, piece.pair_sequences = {of_pairs, whole.sequences.size()};
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     Bound<T>& bound = piece.values[i] = whole.values[i];
@@ -231,13 +237,57 @@ void pass_on(const Plan::Body& body, const Call& call) noexcept {
   }
 }
 
+namespace {
+
+// Whether the gradient of a value is that of one operand of one kernel, which clears the rows it is about to add to.
+template <class T>
+bool is_cleared_by_kernel(const Plan::Body& body, const Bound<T>& bound, std::size_t index) {
+  const Value& v = body.pipeline.values[index];
+  const AxisPlaces& at = v.places;
+  if (!bound.gradient || v.axes.size() != 4 || at.batch < 0 || at.time < 0 || at.head < 0 || at.inner < 0)
+    return false;
+  for (std::size_t d = 0; d < 4; ++d)
+    if (bound.gradient_stride[d] == 0 && bound.extent[d] != 1) return false;
+  int readers = 0;
+  bool clears = false;
+  for (const Step& step : body.pipeline.steps)
+    for (std::size_t r = 0; r < step.operands.size(); ++r) {
+      if (step.operands[r] != static_cast<int>(index)) continue;
+      ++readers;
+      clears = step.kernel && (step.kernel->template calls<T>().clears >> r & 1) != 0;
+    }
+  return readers == 1 && clears;
+}
+
+}  // namespace
+
+template <class T>
+void start_gradients(const Plan::Body& body, const Outputs& d_inputs, Gradients gradients, Binding<T>& b) noexcept {
+  if (gradients != Gradients::write) return;
+  for (std::size_t i = 0; i < body.pipeline.inputs.size(); ++i) {
+    const Tensor* const tensor = d_inputs.find(body.pipeline.inputs[i].name, static_cast<int>(i));
+    if (!tensor) continue;
+    bool by_kernel = false;
+    for (std::size_t v = 0; v < body.pipeline.values.size() && !by_kernel; ++v) {
+      const Value& value = body.pipeline.values[v];
+      if (value.from != Value::From::input || value.input != static_cast<int>(i)) continue;
+      by_kernel = b.values[v].fresh = b.time > 0 && is_cleared_by_kernel(body, b.values[v], v);
+    }
+    if (!by_kernel) clear_tensor(*tensor);
+  }
+}
+template void start_gradients<float>(const Plan::Body&, const Outputs&, Gradients, Binding<float>&) noexcept;
+template void start_gradients<double>(const Plan::Body&, const Outputs&, Gradients, Binding<double>&) noexcept;
+
 template <class T>
 Status execute_backward(const Plan::Body& body, const Call& call, std::span<const ConstTensor* const> d_outputs,
-                        const Binding<T>& b, Arena arena) noexcept {
+                        Binding<T>& b, Arena arena) noexcept {
   const std::vector<Step>& steps = body.pipeline.steps;
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
     if (v.from != Value::From::step || !b.values[i].gradient) continue;
+    b.values[i].fresh = v.output < 0 && is_cleared_by_kernel(body, b.values[i], i);
+    if (b.values[i].fresh) continue;
     std::ptrdiff_t count = 1;
     for (std::size_t d = 0; d < v.axes.size(); ++d) count *= b.values[i].extent[d];
     std::fill_n(b.values[i].gradient, count, T(0));
@@ -278,9 +328,9 @@ Status execute_backward(const Plan::Body& body, const Call& call, std::span<cons
   return worst;
 }
 template Status execute_backward<float>(const Plan::Body&, const Call&, std::span<const ConstTensor* const>,
-                                        const Binding<float>&, Arena) noexcept;
+                                        Binding<float>&, Arena) noexcept;
 template Status execute_backward<double>(const Plan::Body&, const Call&, std::span<const ConstTensor* const>,
-                                         const Binding<double>&, Arena) noexcept;
+                                         Binding<double>&, Arena) noexcept;
 
 namespace {
 
@@ -302,10 +352,11 @@ Status forward_bound(const Plan::Body& body, const Call& call, std::ptrdiff_t le
   Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
   Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
   std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
+  std::ptrdiff_t* const before = arena.take<std::ptrdiff_t>(body.shape.batch);
   Binding<T> piece;
   return each_block(b.time, b.sequences, !call.inputs->cu_seqlens.empty(), length,
                     [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                      bind_block(body, b, begin, end, sequences, of_pairs, later, piece);
+                      bind_block(body, b, begin, end, sequences, of_pairs, later, before, piece);
                       return run(piece, begin, end);
                     });
 }
@@ -327,10 +378,9 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
   Binding<T> b;
   std::array<const ConstTensor*, Inputs::capacity> d_outputs{};
-  if (call.gradients == Gradients::write)
-    for (const InputInfo& info : body.pipeline.inputs) clear_tensor(call.d_inputs->get(info.name));
-  if (call.d_initial.data) clear_state(body, call.d_initial);
   bind(body, call, true, std::numeric_limits<std::ptrdiff_t>::max(), arena, b);
+  start_gradients(body, *call.d_inputs, call.gradients, b);
+  if (call.d_initial.data) clear_state(body, call.d_initial);
   if (b.time == 0) {
     pass_on(body, call);
     return Status::ok;
@@ -379,7 +429,7 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
     if (backward) kernel = std::max(kernel, bytes(longest, form, true));
   }
   if (backward && replays_kernel) arena.take<std::byte>(static_cast<std::ptrdiff_t>(body.layout.bytes(0)));
-  if (!backward) arena.take<std::ptrdiff_t>(batch);
+  for (int lists = 0; !backward && lists < 2; ++lists) arena.take<std::ptrdiff_t>(batch);
   if (!backward && keeps_earlier_states(body)) UndoScratch(body, arena);
   if (backward && has_gates)  // of g and of beta, for every thread
     for (int gate = 0; gate < 2 * body.options.threads; ++gate)
@@ -388,10 +438,17 @@ std::size_t workspace_bytes(const Plan::Body& body, std::int64_t time, std::int6
 }
 
 Status run_forward(const Plan::Body& body, const Call& call) noexcept {
-  if (body.options.tensors && has_half_tensors(call)) return forward_half_tensors(body, call);
-  if constexpr (builds_f64)
-    if (body.options.type == Type::f64) return forward_typed<double>(body, call);
-  return forward_typed<float>(body, call);
+  const auto run = [&] {
+    if (body.options.tensors && has_half_tensors(call)) return forward_half_tensors(body, call);
+    if constexpr (builds_f64)
+      if (body.options.type == Type::f64) return forward_typed<double>(body, call);
+    return forward_typed<float>(body, call);
+  };
+  if (!call.saved.data) return run();
+  mark_saved(body, call, false);
+  const Status status = run();
+  if (status == Status::ok) mark_saved(body, call, true);
+  return status;
 }
 Status run_backward(const Plan::Body& body, const Call& call) noexcept {
   if (goes_in_pieces(body, call.time, call.form)) return backward_in_pieces(body, call);

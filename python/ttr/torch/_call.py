@@ -305,7 +305,9 @@ def _bound_of(spec: Spec, inputs: Sequence[torch.Tensor]) -> _Bound:
     return bound
 
 
-def _run_bound(bound: _Bound, spec: Spec, inputs: Sequence[torch.Tensor], state: State) -> list[torch.Tensor] | None:
+def _run_bound(
+    bound: _Bound, spec: Spec, inputs: Sequence[torch.Tensor], state: State, saved: torch.Tensor | None = None
+) -> list[torch.Tensor] | None:
     """The outputs of a prepared call, which goes on from the state; None if it fails."""
     results = [empty(s, bound.kind, spec, inputs[0]) for s in bound.shapes]
     call, reads, writes = prepared = bound.prepared(spec, inputs, results)
@@ -314,30 +316,48 @@ def _run_bound(bound: _Bound, spec: Spec, inputs: Sequence[torch.Tensor], state:
     for place, t in zip(bound.output_places, results):
         writes[place] = t.data_ptr()
     work = bound.workspace(state)
-    status = lib.ttr_call_run(call.pointer, reads, writes, state._address, state._bytes.size, address(work), work.size)
+    memory = (state._address, state._bytes.size, address(work), work.size)
+    if saved is None:
+        status = lib.ttr_call_run(call.pointer, reads, writes, *memory)
+    else:
+        status = lib.ttr_call_run_saving(call.pointer, reads, writes, *memory, saved.data_ptr(), saved.numel())
     if status != l.OK:
         return None
     bound.spare.append(prepared)
     return results
 
 
-def run_forward(spec: Spec, tensors: Sequence[torch.Tensor], bounds: np.ndarray | None) -> list[torch.Tensor]:
+def room_for_backward(spec: Spec, tensors: Sequence[torch.Tensor], bounds: np.ndarray | None) -> torch.Tensor | None:
+    """Where a forward leaves what its backward would have to find again; None: it leaves nothing."""
+    inputs = [plain(t) for t in tensors[: len(spec.inputs)]]
+    plan = plan_of(spec, inputs, bounds)
+    size = plan._footprint(room_of(spec, plan, inputs), l.FORMS.index(spec.form)).saved
+    return torch.empty(size, dtype=torch.uint8) if size else None
+
+
+def run_forward(
+    spec: Spec, tensors: Sequence[torch.Tensor], bounds: np.ndarray | None, saved: torch.Tensor | None = None
+) -> list[torch.Tensor]:
     inputs, parts = tensors[: len(spec.inputs)], tensors[len(spec.inputs) :]
     if bounds is not None:
-        return _run_packed(spec, inputs, parts, bounds)
+        return _run_packed(spec, inputs, parts, bounds, saved)
     inputs = [plain(t) for t in inputs]
     bound = _bound_of(spec, inputs)
     spare = _Spare(bound.plan, bound.room)
     with spare as state:
         _fill(state, spec, parts)
-        results = _run_bound(bound, spec, inputs, state)
+        results = _run_bound(bound, spec, inputs, state, saved)
         if results is None:  # again with names, for a sentence
-            return _run_packed(spec, inputs, parts, None)
+            return _run_packed(spec, inputs, parts, None, saved)
         return results + [spare.lend(name) for name in spec.final]
 
 
 def _run_packed(
-    spec: Spec, inputs: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], bounds: np.ndarray | None
+    spec: Spec,
+    inputs: Sequence[torch.Tensor],
+    parts: Sequence[torch.Tensor],
+    bounds: np.ndarray | None,
+    saved: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
     """By names, with bounds of packed sequences."""
     plan = plan_of(spec, inputs, bounds)
@@ -352,10 +372,16 @@ def _run_packed(
         read, _kept = _tensors(plan, spec.inputs, inputs)
         written, _kept_too = _tensors(plan, spec.outputs, results)
         arguments = arguments_of(read, inputs, written, results, form, bounds)
+        _give_room(arguments, saved)
         bytes_ = plan._footprint(plan._room_of(state, room), form).workspace
         plan._call(lib.ttr_forward, arguments, state, bytes_, time)
         results += [spare.lend(name) for name in spec.final]
     return results
+
+
+def _give_room(arguments: l.Arguments, saved: torch.Tensor | None) -> None:
+    if saved is not None:
+        arguments.saved, arguments.saved_bytes = saved.data_ptr(), saved.numel()
 
 
 def run_backward(
@@ -364,6 +390,7 @@ def run_backward(
     bounds: np.ndarray | None,
     gradients: Sequence[torch.Tensor | None],
     wanted: Sequence[bool],
+    saved: torch.Tensor | None = None,
 ) -> list[torch.Tensor | None]:
     """Gradients of inputs and initial parts, None where not wanted."""
     inputs, parts = tensors[: len(spec.inputs)], tensors[len(spec.inputs) :]
@@ -388,6 +415,7 @@ def run_backward(
         asked, _c = _tensors(plan, [n for n, _ in d_outputs], [g for _, g in d_outputs])
         work = _scratch.of(plan._footprint(plan._room_of(state, room), form).backward)
         arguments = arguments_of(read, inputs, None, (), form, bounds)
+        _give_room(arguments, saved)
         arguments.state, arguments.state_bytes = state._address, state._bytes.size
         arguments.workspace, arguments.workspace_bytes = address(work), work.size
         struct = l.Gradients(
@@ -426,15 +454,19 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, spec: Spec, bounds: np.ndarray | None, *tensors: torch.Tensor) -> Any:
         ctx.spec, ctx.bounds = spec, bounds
-        ctx.save_for_backward(*tensors)
+        # A saved tensor like the inputs: checkpointing drops it with them, and fills it again with the second forward.
+        room = room_for_backward(spec, tensors, bounds)
+        ctx.save_for_backward(*tensors, *(() if room is None else (room,)))
+        ctx.count = len(tensors)
         ctx.set_materialize_grads(False)
-        return tuple(run_forward(spec, tensors, bounds))
+        return tuple(run_forward(spec, tensors, bounds, room))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        wanted, saved = ctx.needs_input_grad[2:], ctx.saved_tensors
+        wanted, all_saved = ctx.needs_input_grad[2:], ctx.saved_tensors
+        saved, room = all_saved[: ctx.count], all_saved[ctx.count] if len(all_saved) > ctx.count else None
         with torch.no_grad():
-            made = run_backward(ctx.spec, saved, ctx.bounds, gradients, wanted)
+            made = run_backward(ctx.spec, saved, ctx.bounds, gradients, wanted, room)
         if torch.is_grad_enabled():  # create_graph=True
             real = [g for g in made if g is not None]
             marked = iter(_Once.apply(ctx.spec.layer, len(real), *real, *(t for t in saved if t.requires_grad)))

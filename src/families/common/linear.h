@@ -7,16 +7,12 @@
 #include <cstdint>
 #include <span>
 
+#include "families/common/saved.h"
 #include "families/common/team.h"
 #include "ttr/plan.h"
 #include "ttr/view.h"
 
 namespace ttr::families {
-
-/// Tokens [begin, end) of batch row `row` are one sequence with one state.
-struct Sequence {
-  std::ptrdiff_t row, begin, end;
-};
 
 template <class T>
 struct LinearProblem {
@@ -34,11 +30,13 @@ struct LinearProblem {
   Team team = {};         // who works on it
   bool of_factors =
       false;  // g are logs of factors that are inputs: d_g is divided by them, however small, and must be exact
+  Saving<T> saving = {};  // forward: what backward will want; backward: what forward has left
   int value_dim_of_choice() const { return chosen_by ? chosen_by : value_dim; }
 };
 
 /// Gradients: `d_o` and `d_final` come in, the others go out. Views without data are not wanted.
-/// Output gradients are *added to* (+=); the caller clears them.
+/// Output gradients are *added to* (+=); the caller clears them, but for those that are `fresh`: these hold nothing yet, and
+/// whoever comes first to a row clears it. They have a row of their own for every token and head (key head).
 template <class T>
 struct LinearGradient {
   View<const T, 4> d_o;        // [B, T, H, V]; no data = zero
@@ -46,6 +44,8 @@ struct LinearGradient {
   View<T, 4> d_q, d_k, d_v;
   View<T, 3> d_g, d_beta;  // full strides (a constant gate is summed by the caller)
   T* d_initial = nullptr;  // [N, H, K, V]
+  enum Fresh : unsigned { fresh_q = 1, fresh_k = 2, fresh_v = 4, fresh_gk = 8, fresh_a = 16, fresh_b = 32 };
+  unsigned fresh = 0;
 };
 
 }  // namespace ttr::families

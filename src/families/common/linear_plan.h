@@ -11,6 +11,7 @@
 #include "families/families.h"
 #include "plan/builder.h"
 #include "run/kernel_args.h"
+#include "run/saved.h"
 
 namespace ttr::families {
 
@@ -56,6 +57,9 @@ struct LinearCalls {
   static constexpr bool in_teams = requires(const Plan::Body& body) {
     F::bytes(body, 1, 1, 1, Form::scan, false, 1);
   };
+  static constexpr bool saves = requires(const Plan::Body& body, const Step& step) {
+    F::saved(body, step, 1, 1, 1, Form::best);
+  };
   static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
                                bool backward) {
     return team_workspace(body, step, time, form, backward, 1);
@@ -67,8 +71,17 @@ struct LinearCalls {
     else return F::bytes(body, K, V, time, form, backward);
   }
   static Status forward(const KernelArgs<T>& o, State state, Form form, Workspace work) noexcept {
-    return F::forward(o, F::problem(o, state), form, work);
+    auto problem = F::problem(o, state);
+    if constexpr (saves)  // what backward runs forwards leaves nothing
+      if (!o.binding().backward) saving(problem) = saving_of(o);
+    return F::forward(o, problem, form, work);
   }
+  static SavedChunks saved(const Plan::Body& body, const Step& step, std::int64_t tokens, Form form) {
+    const int K = width(body, step.operands[Slot::k]), V = width(body, step.operands[Slot::v]);
+    if constexpr (saves) return F::saved(body, step, K, V, tokens, form);
+    else return {};
+  }
+  static auto& saving(auto& problem) { return problem.saving; }
   // The arguments of a forward, with the problem that they are.
   struct Ready {
     Ready(const Plan::Body& body, const Step& step, const Binding<T>& b, State state, Form f, Workspace w)
@@ -99,7 +112,9 @@ struct LinearCalls {
     d.d_g = d_g.view(), d.d_beta = d_beta.view();
     auto all = F::gradient(o, d, call);
     change(all);
-    const Status status = F::backward(o, F::problem(o, call.state), all, form, arena.rest());
+    auto problem = F::problem(o, call.state);
+    if constexpr (saves) saving(problem) = saving_of(o);
+    const Status status = F::backward(o, problem, all, form, arena.rest());
     d_g.finish(), d_beta.finish();
     return status;
   }
@@ -145,12 +160,19 @@ constexpr KernelCalls<T> linear_calls_of(const SegmentCalls<T>* segments = nullp
                             .backward = Family::backward,
                             .team_workspace = Family::in_teams ? Family::team_workspace : nullptr,
                             .segments = segments};
+    if constexpr (Family::saves) calls.saved = Family::saved, calls.clears = F<T>::clears;
     if constexpr (requires { F<T>::only_places; })
       calls.ready_bytes = sizeof(typename Family::Ready), calls.ready = Family::ready, calls.go = Family::go;
     return calls;
   } else {
     return {};
   }
+}
+
+/// Bytes of the vectors that a plan computes T with.
+template <class T>
+int vector_bytes_of(const Plan::Body& body) {
+  return simd_of<T>(body).lanes * static_cast<int>(sizeof(T));
 }
 
 /// [B, T, H] of a view whose rows are single numbers.

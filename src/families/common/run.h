@@ -38,7 +38,7 @@ std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int
         if (plan.scan > 0) ScanRun<Family>(none, shape, plan, time, backward, Team(workers, nullptr), arena);
       if (plan.scan == 0)
         HeadRun<Family>(none, shape, plan, time, backward, arena,
-                        heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time, workers),
+                        heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time),
                         Team(workers, nullptr));
       most = std::max(most, arena.bytes());
       if (!(how == Form::best ? time >= fewest_chunked : chooses(how, chunk, time))) break;
@@ -90,13 +90,99 @@ void for_sequences(const typename Family::Problem& p, Form form, int chunk, bool
       }
     if (plan.scan > 0) continue;
     const Team& team = linear_of(p).team;
-    const int together =
-        heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time, team.workers());
+    const int together = heads_together<typename Family::Chunk>(plan, shape.key_dim, shape.value_dim, time);
     const int group = backward ? std::min(together, linear_of(p).heads) : 1;
     HeadRun<Family> run(s, shape, plan, time, backward, arena, group, team);
     each(static_cast<std::ptrdiff_t>(i), sequences[i], plan, group, run);
   }
 }
+
+/// Chunks of a sequence of `time` tokens that a forward leaves in slots for its backward: all but the last, where both go by
+/// chunks. *tokens: of each.
+template <class Family>
+std::ptrdiff_t saved_chunks(const Shape& shape, int vector_bytes, Form form, int chunk, std::ptrdiff_t time,
+                            std::ptrdiff_t* tokens) {
+  const auto of = [&](bool backward) { return schedule<Family>(shape, vector_bytes, form, chunk, time, backward); };
+  const Schedule there = of(false), back = of(true);
+  const bool both = there.chunked && back.chunked && there.scan == 0 && back.scan == 0;
+  *tokens = back.segment;
+  // Shorter chunks may lie in a piece of a call that is too short to go by chunks.
+  if (!both || there.whole || back.whole || back.segment < shortest_chunked || time <= back.segment) return 0;
+  return (time + back.segment - 1) / back.segment - 1;
+}
+
+/// The same as a plan asks for it (family.h).
+template <class Family>
+SavedChunks saved_of(const Shape& shape, int vector_bytes, Form form, int chunk, std::ptrdiff_t time) {
+  SavedChunks found;
+  found.count = saved_chunks<Family>(shape, vector_bytes, form, chunk, time, &found.tokens);
+  found.slot = slot_shape<Family>(shape, found.tokens).numbers();
+  return found;
+}
+
+/// Numbers that all heads of such a sequence leave.
+template <class Family>
+std::ptrdiff_t saved_numbers(const Shape& shape, int heads, int vector_bytes, Form form, int chunk,
+                             std::ptrdiff_t time) {
+  std::ptrdiff_t tokens = 0;
+  const std::ptrdiff_t count = saved_chunks<Family>(shape, vector_bytes, form, chunk, time, &tokens);
+  return count == 0 ? 0 : count * heads * slot_shape<Family>(shape, tokens).numbers();
+}
+
+/// Whether a run of one head, and not a scan, can leave its chunks in slots.
+template <class Family, class Run>
+inline constexpr bool keeps_chunks =
+    Replays<typename Family::Chunk>&& std::is_same_v<std::remove_cvref_t<Run>, HeadRun<Family>>;
+
+/// The slots of sequence `index` of a problem, head by head; none: it has no room, or the sequence leaves nothing.
+template <class Family>
+class SlotsOfSequence {
+ public:
+  using T = typename Family::Number;
+
+  SlotsOfSequence(const typename Family::Problem& p, Form form, int chunk, const Simd<T>& s, std::ptrdiff_t index)
+      : saving_(linear_of(p).saving) {
+    if (!saving_.data) return;
+    Shape whole = Family::shape(p);
+    const int width = whole.value_dim, vector_bytes = s.lanes * static_cast<int>(sizeof(T));
+    whole.value_dim = saving_.columns;
+    const auto length = [&](std::size_t i) {
+      return (saving_.whole[i].end - saving_.whole[i].begin) * saving_.pairs;
+    };
+    const std::size_t own = saving_.first_sequence + static_cast<std::size_t>(index);
+    T* data = saving_.data;
+    for (std::size_t i = 0; i < own; ++i)
+      data += saved_numbers<Family>(whole, saving_.heads, vector_bytes, form, chunk, length(i));
+    slots_.count = saved_chunks<Family>(whole, vector_bytes, form, chunk, length(own), &slots_.chunk);
+    if (slots_.count == 0) return;
+    slots_.shape = slot_shape<Family>(whole, slots_.chunk);
+    slots_.stride = saving_.heads * slots_.shape.numbers();
+    slots_.columns = saving_.columns, slots_.first_column = saving_.first_column, slots_.width = width;
+    slots_.first = saving_.first_column == 0;
+    before_ = saving_.before ? saving_.before[own] * saving_.pairs : 0;
+    slots_.data = data;
+    constexpr std::ptrdiff_t near = 8 * 1024 * 1024;  // bytes
+    slots_.far = slots_.count * slots_.stride * static_cast<std::ptrdiff_t>(sizeof(T)) > near;
+  }
+  /// For tokens from the `passed`-th of the problem on.
+  KeptFrom<T> of(int head, std::ptrdiff_t passed) const {
+    Slots<T> own = slots_;
+    if (own.data) own.data += (saving_.first_head + head) * own.shape.numbers();
+    return {own, before_ + passed};
+  }
+  /// Counted from the first token of the problem on, which begins a chunk.
+  Slots<T> from_piece(int head) const {
+    Slots<T> own = of(head, 0).slots;
+    const std::ptrdiff_t skip = own.data ? before_ / own.chunk : 0;
+    if (own.data) own.data += skip * own.stride, own.count -= skip;
+    return own;
+  }
+
+ private:
+  const Saving<T>& saving_;
+  Slots<T> slots_;
+  std::ptrdiff_t before_ = 0;
+};
 
 template <class Family, class Simd = Simd<typename Family::Number>>
 Status run_forward(const typename Family::Problem& p, Form form, int chunk, const Simd& s, Workspace work) noexcept {
@@ -111,14 +197,40 @@ Status run_forward(const typename Family::Problem& p, Form form, int chunk, cons
     const auto state = [&](int h) { return sizes.of(Family::state(p), index * heads + h); };
     if constexpr (requires { run.step(own, n, state(0)); })
       if (run.step(own, n, state(0))) return;
-    std::ptrdiff_t block = plan.chunked ? plan.segment : plan.block();
+    std::ptrdiff_t block = plan.chunked ? plan.turn : plan.block();
     if (plan.scan > 0 || !Family::interleaves) block = n.end - n.begin;
-    for (std::ptrdiff_t t = n.begin; t < n.end; t += block)
-      for (int h = 0; h < heads; ++h) run.forward(own, {n.row, t, std::min(t + block, n.end)}, h, state(h), outputs);
+    const auto all = [&](const auto&... more) {
+      for (std::ptrdiff_t t = n.begin; t < n.end; t += block)
+        for (int h = 0; h < heads; ++h)
+          run.forward(own, {n.row, t, std::min(t + block, n.end)}, h, state(h), outputs, more(h, t)...);
+    };
+    if constexpr (keeps_chunks<Family, decltype(run)>) {
+      const SlotsOfSequence<Family> slots(p, form, chunk, s, index);
+      all([&](int h, std::ptrdiff_t t) { return slots.of(h, t - n.begin); });
+    } else {
+      all();
+    }
     if (run.status() != Status::ok) status = run.status();
   };
   for_sequences<Family>(p, form, chunk, false, s, work, all_heads);
   return status;
+}
+
+/// The rows of a sequence of gradients that hold nothing yet.
+template <class Problem, class Gradient>
+void clear_fresh(const Problem& p, const Gradient& gradient, const Sequence& n) {
+  const auto& d = linear_of(gradient);
+  if (d.fresh == 0) return;
+  using Roles = std::remove_cvref_t<decltype(d)>;
+  const auto& a = linear_of(p);
+  const auto clear = [&](unsigned role, const auto& rows, int heads, int dim) {
+    for (int h = 0; (d.fresh & role) && h < heads; ++h) clear_rows(rows, n.row, n.begin, n.end - n.begin, h, dim);
+  };
+  clear(Roles::fresh_q, d.d_q, a.key_heads, a.key_dim), clear(Roles::fresh_k, d.d_k, a.key_heads, a.key_dim);
+  clear(Roles::fresh_v, d.d_v, a.heads, a.value_dim);
+  if constexpr (requires { gradient.d_gk; }) clear(Roles::fresh_gk, gradient.d_gk, a.heads, a.key_dim);
+  if constexpr (requires { gradient.d_a; })
+    clear(Roles::fresh_a, gradient.d_a, a.heads, a.key_dim), clear(Roles::fresh_b, gradient.d_b, a.heads, a.key_dim);
 }
 
 template <class Family, class Simd = Simd<typename Family::Number>>
@@ -133,10 +245,21 @@ Status run_backward(const typename Family::Problem& p, const typename Family::Gr
   const auto all_heads = [&](std::ptrdiff_t index, const Sequence& n, const Schedule&, int group, auto& run) {
     const auto& own = of_sequence<Family>(index, p, p);
     const auto& own_d = of_sequence<Family>(index, p, d);
+    bool clears = false;
+    if constexpr (keeps_chunks<Family, decltype(run)>) clears = run.clears();
+    if (!clears) clear_fresh(own, own_d, n);
     for (int h = 0; h < heads; h += group) {
       const std::ptrdiff_t at = index * heads + h;
-      run.backward(own, own_d, n, h, sizes.of(constant(Family::state(p)), at), sizes.of(Family::d_final(d), at),
-                   sizes.of(Family::d_initial(d), at), std::min(group, heads - h));
+      const auto back = [&](const auto&... more) {
+        run.backward(own, own_d, n, h, sizes.of(constant(Family::state(p)), at), sizes.of(Family::d_final(d), at),
+                     sizes.of(Family::d_initial(d), at), std::min(group, heads - h), more...);
+      };
+      if constexpr (keeps_chunks<Family, decltype(run)>) {
+        const SlotsOfSequence<Family> slots(p, form, chunk, s, index);
+        back([&](int other) { return slots.from_piece(h + other); });
+      } else {
+        back();
+      }
     }
     if (run.status() != Status::ok) status = run.status();
   };

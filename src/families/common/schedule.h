@@ -10,7 +10,7 @@
 //     backward(problem, gradient, row, begin, tokens, head, S_0, S_end, dS)
 //     piece(problem, begin, end)      where not every length is possible: tokens of the chunk at `begin`
 //     close(problem, dS)              after the first chunk backwards: what is no gradient of the start is cleared
-//     replay, kept, start             instead of forward in the backward pass: see Replays and GroupsHeads
+//     kept                            what forward leaves of a chunk for backward besides the states: see Replays
 //     back_state, passed, back_rest   backward() in two, for a team: see BackInTwo
 //     sweeps_back, by_sweeps          backward without kept states, for some heads: see SweepsBack
 //   Recurrent(simd, K, V, longest, backward, arena)       or (simd, Shape, ..)
@@ -88,12 +88,21 @@ decltype(auto) of_sequence(std::ptrdiff_t index, const Problem& p, const X& x) {
   else return static_cast<const X&>(x);
 }
 
+/// A chunk form that goes backwards in chunks, of which forward leaves more than the states: rows of V numbers for every
+/// token, which it says it has kept or not. kept(): numbers of a chunk; 0: none.
+template <class Chunk>
+concept Replays = requires {
+  &Chunk::kept;
+};
+
 struct Schedule {
   bool chunked;
   std::ptrdiff_t segment;   // tokens per chunk, or between stored states
   std::ptrdiff_t scan = 0;  // tokens per segment of Form::scan
   bool whole = false;  // one chunk of all tokens, by matrix products: Form::parallel, or a chunk asked to be so long
-  /// Tokens one head runs through before the next head has its turn: whole chunks.
+  std::ptrdiff_t piece = segment;  // backward: tokens per chunk of the forward pass
+  std::ptrdiff_t turn = segment;   // chunks: tokens one head runs through before the next head has its turn
+  /// The same token by token.
   std::ptrdiff_t block() const { return std::max<std::ptrdiff_t>(1, 256 / segment) * segment; }
 };
 
@@ -104,9 +113,9 @@ Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::p
   // One token is a step of the recurrence (choice.cc asserts it): decoding does not look at the table.
   if (time <= 1 && !backward && (form == Form::best || form == Form::step || form == Form::recurrent))
     return {false, 1};
+  const int columns = x.chosen_by ? x.chosen_by : x.value_dim;
   const Choice best = [&] {
     if constexpr (requires { Family::tuned; }) {
-      const int columns = x.chosen_by ? x.chosen_by : x.value_dim;
       Choice measured = choice(Family::tuned, vector_bytes, x.key_dim, columns, backward);
       measured.from = chunked_from(measured, vector_bytes, x.key_dim, columns, backward);
       return measured;
@@ -117,8 +126,17 @@ Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::p
   time = std::max<std::ptrdiff_t>(time, 1);
   if (form == Form::best) form = time < best.from ? Form::recurrent : best.form;
   if (form == Form::parallel) return {true, time, 0, true};
-  if (form == Form::chunk)
-    return {true, std::min<std::ptrdiff_t>(chunk > 0 ? chunk : best.chunk, time), 0, chunk >= time};
+  if (form == Form::chunk) {
+    const auto tokens = [&](int n) { return std::min<std::ptrdiff_t>(chunk > 0 ? chunk : n, time); };
+    Schedule plan{true, tokens(best.chunk), 0, chunk >= time};
+    if constexpr (Replays<typename Family::Chunk> && requires { Family::tuned; }) {
+      // The chunks of backward are whole chunks of forward: a state that one has left is one that the other starts from.
+      plan.piece =
+          std::min(plan.segment, tokens(choice(Family::tuned, vector_bytes, x.key_dim, columns, !backward).chunk));
+      if (!backward) plan.segment = plan.piece;
+    }
+    return plan;
+  }
   if constexpr (present<typename Family::Map>)
     if (form == Form::scan && !(Family::scans_tokens && backward)) {
       const std::ptrdiff_t inner = Family::scans_tokens ? 1 : best.chunk;
@@ -132,19 +150,6 @@ Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::p
   return {false, kept_spacing(time, chunk)};
 }
 
-/// A chunk form whose backward pass keeps more than the states: replay() takes the place of forward().
-template <class Chunk>
-concept Replays = requires {
-  &Chunk::replay;
-};
-
-/// One that also has its own layout of the states it replays (start() makes the first) takes several heads backwards
-/// through a chunk before the chunk in front of it: their rows share pages of memory, and looking up a page can cost
-/// more than fetching the row. Until then each of them keeps its states.
-template <class Chunk>
-concept GroupsHeads = Replays<Chunk> && requires {
-  &Chunk::start;
-};
 /// A chunk form whose backward pass can be done in two: back_state() takes dS through a chunk and nothing else, back_rest()
 /// has dS at its end and does what is left. A team then works on one head (HeadRun).
 template <class Chunk>
@@ -159,12 +164,18 @@ concept SweepsBack = Replays<Chunk> && requires {
   &Chunk::sweeps_back;
 };
 
-/// A team has several heads at once wherever it can: their passes over time do not wait for each other.
+/// Several heads go backwards through a chunk before the chunk in front of it: their rows share pages of memory, and
+/// looking up a page can cost more than fetching the row. Until then each of them keeps its states.
 template <class Chunk>
-int heads_together(const Schedule& plan, int K, int V, std::ptrdiff_t time, int workers) {
-  const bool several =
-      (GroupsHeads<Chunk> || (BackInTwo<Chunk> && workers > 1)) && plan.chunked && plan.segment < time;
+int heads_together(const Schedule& plan, int K, int V, std::ptrdiff_t time) {
+  const bool several = Replays<Chunk> && plan.chunked && plan.segment < time;
   return several ? std::clamp(256 / std::max(K, V), 1, 8) : 1;  // most_together of HeadRun
+}
+
+/// What a slot has of a chunk of so many tokens.
+template <class Family>
+SlotShape slot_shape(const Shape& x, std::ptrdiff_t chunk) {
+  return {Family::sizes(x)[0], Family::Chunk::kept(x.value_dim, chunk)};
 }
 
 /// One whose chunks are not all of one length.
@@ -209,7 +220,8 @@ class HeadRun {
         sizes{Family::sizes(shape)},
         state(sizes.total()),
         by_chunks(plan.chunked || !present<Recurrent>),
-        step_tokens(plan.chunked ? plan.segment : 1) {
+        step_tokens(plan.chunked ? plan.segment : 1),
+        piece_tokens(plan.chunked ? plan.piece : 1) {
     if (by_chunks) make(chunk, s, shape, step_tokens, backward, arena);
     else make(recurrent, s, shape, time, backward, arena);
     if constexpr (requires { chunk->by_products(); })
@@ -219,13 +231,18 @@ class HeadRun {
     d_state = arena.take<T>(together * state);
     if constexpr (Replays<Chunk>)
       if (by_chunks) {
-        kept = Chunk::kept(shape.value_dim, step_tokens), all_kept = count * kept, all_borders = (count + 1) * state;
-        borders = arena.take<T>(together * all_borders), keep = arena.take<T>(together * all_kept);
+        own_slots.shape = slot_shape<Family>(shape, step_tokens);
+        own_slots.stride = own_slots.shape.numbers(), own_slots.chunk = step_tokens,
+        own_slots.columns = own_slots.width = shape.value_dim;
+        own_slots.data = arena.take<T>(together * std::max<Size>(0, count - 1) * own_slots.stride),
+        own_slots.count = count - 1;
+        moving = arena.take<T>(together * state), last_rows = arena.take<T>(together * own_slots.shape.rows);
         if constexpr (SweepsBack<Chunk>)
-          longest = time, gate_dots = arena.take<T>(together * 2 * time), d_end = arena.take<T>(together * state);
+          longest = time, gate_dots = arena.take<T>(together * 2 * time), d_end = arena.take<T>(together * 3 * state);
         if constexpr (BackInTwo<Chunk>)
           if (team.workers() > 1) {
             passed = Chunk::passed(shape.value_dim, step_tokens), all_passed = count * passed;
+            all_borders = (count + 1) * state;
             d_borders = arena.take<T>(together * all_borders), pass = arena.take<T>(together * all_passed);
             Arena one;
             std::optional<Chunk> counted;
@@ -241,6 +258,13 @@ class HeadRun {
   void forward(const Problem& p, const Sequence& n, int head, const State& S, bool outputs) {
     advance(p, n.row, n.begin, n.end, head, S, outputs);
   }
+  /// The same, with what backward wants left in the slots, if there are any.
+  void forward(const Problem& p, const Sequence& n, int head, const State& S, bool outputs,
+               const KeptFrom<T>& keep) requires(Replays<Chunk>) {
+    if (keep.slots && by_chunks)
+      advance_and_keep(*chunk, p, n.row, n.begin, n.end, head, argument(S), outputs, keep.slots, keep.passed);
+    else advance(p, n.row, n.begin, n.end, head, S, outputs);
+  }
 
   /// One token of all heads at once, S [heads, ..], where the family can; false: nothing was done.
   bool step([[maybe_unused]] const Problem& p, [[maybe_unused]] const Sequence& n, [[maybe_unused]] const State& S) {
@@ -250,6 +274,13 @@ class HeadRun {
   }
 
   /// `heads` of them from `head` on, no more than were said to go together; the states of a head follow each other.
+  /// slots(h): what forward has left of head `head` + h, if anything.
+  template <class SlotsOf>
+  void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const Kept& initial,
+                const Kept& d_final, const State& d_initial, int heads, const SlotsOf& slots) {
+    for (int h = 0; h < heads; ++h) saved[static_cast<std::size_t>(h)] = slots(h);
+    backward(p, d, n, head, initial, d_final, d_initial, heads);
+  }
   void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const Kept& initial,
                 const Kept& d_final, const State& d_initial, int heads = 1) {
     for (int h = 0; h < heads; ++h) sizes.gather(sizes.of(d_final, h), d_state + h * state);
@@ -279,6 +310,9 @@ class HeadRun {
     }
   }
 
+  /// Whether backward() clears the rows of gradients that hold nothing yet.
+  bool clears() const { return Replays<Chunk> && by_chunks; }
+
   Status status() const {
     if constexpr (requires { recurrent->status(); }) return recurrent->status();
     return Status::ok;
@@ -301,6 +335,26 @@ class HeadRun {
       }
     if constexpr (present<Recurrent>)
       if (!by_chunks) recurrent->forward(p, row, begin, end, head, argument(S), outputs);
+  }
+
+  // Tokens begin .. end-1, of which `at` is the number of the first in its sequence: the chunks of the forward pass, one after
+  // the other. The replay of the backward pass is this too, without outputs.
+  void advance_and_keep(Chunk& own_chunk, const Problem& p, Size row, Size begin, Size end, int head, T* S,
+                        bool outputs, const Slots<T>& slots, Size at) {
+    const auto copy = [&](Size n, const T* from, T* to) {
+      if (slots.far) own_chunk.stream(n, from, to);
+      else std::copy_n(from, n, to);
+    };
+    for (Size c; begin < end; begin += c, at += c) {
+      c = std::min(piece_tokens, end - begin);
+      const TokenRows<T> rows = slots.rows_at(at);
+      // Rows that go past the caches are gathered first: a line of them is written at once.
+      const bool gathered = slots.far && rows.data && rows.ld == shape.value_dim;
+      const bool kept = own_chunk.forward(p, row, begin, c, head, S, outputs,
+                                          gathered ? TokenRows<T>{own_chunk.rows(), rows.ld} : rows);
+      if (gathered) copy(c * rows.ld, own_chunk.rows(), rows.data);
+      slots.passed(at, c, kept, shape.key_dim, S, copy);
+    }
   }
 
   Size tokens_at([[maybe_unused]] const Problem& p, Size begin, Size end) const {
@@ -338,14 +392,12 @@ class HeadRun {
       if (count > 0) chunk->close(p, argument(d_S));
   }
 
-  // Heads head+first .. head+end-1 of those that go together; `initial` is the state of the first of these.
+  // Heads head+first .. head+end-1 of those that go together; `initial` is the state of `head`.
   void back_by_products(const Problem& p, const Gradient& d, const Sequence& n, int head, int first, int end,
                         const T* initial) {
-    initial += first * state;
     if constexpr (BackInTwo<Chunk>)
-      if (team.workers() > 1 && !sums_over_time(d))
-        return back_in_team(p, d, n, head + first, end - first, initial, d_state + first * state);
-    keep_and_back(p, d, n, head + first, end - first, initial, d_state + first * state);
+      if (team.workers() > 1 && !sums_over_time(d)) return back_in_team(p, d, n, head, first, end, initial);
+    keep_and_back(p, d, n, head, first, end, initial);
   }
 
   // The same by sweeps. Their three parts touch neither each other's states nor gradients, so a team takes them as they are;
@@ -358,12 +410,12 @@ class HeadRun {
     std::array<double, most_together> across{};
     const auto begin_of = [&](Size i) { return n.begin + i * step_tokens; };
     const auto length_of = [&](Size i) { return std::min(step_tokens, n.end - begin_of(i)); };
-    const auto sums = [&](int h) { return borders + h * all_borders; };  // Z, and behind it E
+    const auto sums = [&](int h) { return d_end + (3 * h + 1) * state; };  // Z, and behind it E
     const auto dots = [&](int h, Size of_keys) { return gate_dots + (2 * h + of_keys) * longest; };
     for (int h = first; h < end; ++h) {
-      chunk->start(initial + h * state, sums(h));
+      simd.transpose(K, V, initial + h * state, V, sums(h), K);
       simd.transpose(K, V, d_state + h * state, V, sums(h) + state, K);
-      std::copy_n(sums(h) + state, state, d_end + h * state);
+      std::copy_n(sums(h) + state, state, d_end + 3 * h * state);
     }
     const auto queries = [&](Chunk& own, Size i, int h) {
       Size begin = begin_of(i), length = length_of(i);
@@ -376,7 +428,7 @@ class HeadRun {
       if (of_gates && has_end && i + 1 == count) {
         tokens(length - 1);
         across[static_cast<std::size_t>(h)] = std::exp(static_cast<double>(p.g(n.row, begin, head + h))) *
-                                              static_cast<double>(simd.dot(state, sums(h), d_end + h * state));
+                                              static_cast<double>(simd.dot(state, sums(h), d_end + 3 * h * state));
       }
       tokens(length);
     };
@@ -427,68 +479,117 @@ class HeadRun {
     }
   }
 
-  void keep_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial,
-                     T* d_S) {
-    for (int h = 0; h < heads; ++h) {
-      if constexpr (GroupsHeads<Chunk>) chunk->start(initial + h * state, borders + h * all_borders);
-      else std::copy_n(initial + h * state, state, borders + h * all_borders);
-    }
-    const auto border = [&](Size i, int h) { return borders + h * all_borders + i * state; };
-    const auto kept_of = [&](Size i, int h) { return keep + h * all_kept + i * kept; };
-    const Size count = (n.end - n.begin + step_tokens - 1) / step_tokens;
-    for (Size i = 0; i < count; ++i)
-      for (int h = 0; h < heads; ++h) {
-        const Size begin = n.begin + i * step_tokens, length = std::min(step_tokens, n.end - begin);
-        chunk->replay(p, n.row, begin, length, head + h, border(i, h), border(i + 1, h), kept_of(i, h));
+  // A chunk of the sequence backwards: the state in front of it, and the rows that were kept; null: they were not.
+  struct Before {
+    const T *state, *rows;
+  };
+  // The slots of head `head` + h and what else a replay leaves of it.
+  const Slots<T> slots_of(int h, Size count) const {
+    if (saved[static_cast<std::size_t>(h)]) return saved[static_cast<std::size_t>(h)];
+    Slots<T> scratch = own_slots;
+    scratch.data += h * own_slots.count * own_slots.stride, scratch.count = count - 1;
+    return scratch;
+  }
+  Before before(const Slots<T>& slots, Size i, int h, const T* initial) const {
+    const T* const start = i == 0 ? initial : slots.state(i - 1);
+    if (own_slots.shape.rows == 0) return {start, nullptr};
+    if (i >= slots.count)
+      return {start, last_kept[static_cast<std::size_t>(h)] ? last_rows + h * own_slots.shape.rows : nullptr};
+    return {start, slots.filled(i) != T(0) ? slots.rows(i).data : nullptr};
+  }
+  // Finds again what no forward has left: the slots of all chunks, or nothing; then the rows of the last one.
+  template <class Reach>
+  void replay_chunks(Chunk& own_chunk, const Problem& p, const Sequence& n, int head, int h, const T* initial,
+                     const Slots<T>& slots, Size first, Size end, const Reach& reach) {
+    const auto begin_of = [&](Size i) { return n.begin + i * step_tokens; };
+    const bool found = static_cast<bool>(saved[static_cast<std::size_t>(h)]);
+    T* const S = moving + h * state;
+    for (Size i = first; i < end; reach(++i)) {
+      const bool last = i >= slots.count;
+      if (last && own_slots.shape.rows == 0) continue;
+      if (!last && found) continue;
+      if (i == 0 || found) std::copy_n(i == 0 ? initial : slots.state(i - 1), state, S);
+      if (!last) {
+        advance_and_keep(own_chunk, p, n.row, begin_of(i), begin_of(i + 1), head + h, S, false, slots,
+                         i * step_tokens);
+        continue;
       }
+      bool all = true;
+      T* const rows = last_rows + h * own_slots.shape.rows;
+      for (Size at = 0, c; begin_of(i) + at < n.end; at += c) {
+        c = std::min(piece_tokens, n.end - begin_of(i) - at);
+        all &= own_chunk.forward(p, n.row, begin_of(i) + at, c, head + h, S, false,
+                                 {rows + at * shape.value_dim, shape.value_dim});
+      }
+      last_kept[static_cast<std::size_t>(h)] = all;
+    }
+  }
+
+  void keep_and_back(const Problem& p, const Gradient& d, const Sequence& n, int head, int first, int end,
+                     const T* initial) {
+    const Size count = (n.end - n.begin + step_tokens - 1) / step_tokens;
+    const auto nothing = [](Size) {};
+    std::array<Slots<T>, most_together> slots;
+    bool all_found = true;
+    for (int h = first; h < end; ++h) {
+      slots[static_cast<std::size_t>(h)] = slots_of(h, count);
+      all_found = all_found && saved[static_cast<std::size_t>(h)];
+    }
+    for (Size i = all_found ? std::max<Size>(0, count - 1) : 0; i < count; ++i)
+      for (int h = first; h < end; ++h)
+        replay_chunks(*chunk, p, n, head, h, initial + h * state, slots[static_cast<std::size_t>(h)], i, i + 1,
+                      nothing);
     for (Size i = count; i-- > 0;)
-      for (int h = 0; h < heads; ++h) {
+      for (int h = first; h < end; ++h) {
         const Size begin = n.begin + i * step_tokens, length = std::min(step_tokens, n.end - begin);
-        chunk->backward(p, d, n.row, begin, length, head + h, border(i, h), border(i + 1, h), d_S + h * state,
-                        kept_of(i, h));
+        const Slots<T>& left = slots[static_cast<std::size_t>(h)];
+        const Before from = before(left, i, h, initial + h * state);
+        // What the chunk in front of this one will want, if it is not at hand anyway.
+        if (i > 1) chunk->expect(left.state(i - 2), left.rows(i - 1).data, left.shape);
+        else chunk->expect(nullptr, nullptr, left.shape);
+        chunk->backward(p, d, n.row, begin, length, head + h, from.state, nullptr, d_state + h * state, from.rows);
       }
   }
 
   // The same by a team. For every head a part takes dS through all chunks and leaves it at their borders, and another
   // replays; what is left of some chunks, for all heads, is a part that follows them as they go. Heads that share a
   // gradient add to it in their order, as they do above.
-  void back_in_team(const Problem& p, const Gradient& d, const Sequence& n, int head, int heads, const T* initial,
-                    T* d_S) {
+  void back_in_team(const Problem& p, const Gradient& d, const Sequence& n, int head, int first, int end,
+                    const T* initial) {
     const Size count = (n.end - n.begin + step_tokens - 1) / step_tokens;
+    const int heads = end - first;
     const Size block = std::clamp<Size>(count / 32, 1, 4), blocks = (count + block - 1) / block;
     std::array<Progress, most_together> replayed, gone_back;
-    const auto border = [&](Size i, int h) { return borders + h * all_borders + i * state; };
     const auto d_border = [&](Size i, int h) { return d_borders + h * all_borders + i * state; };
-    const auto kept_of = [&](Size i, int h) { return keep + h * all_kept + i * kept; };
     const auto passed_of = [&](Size i, int h) { return pass + h * all_passed + i * passed; };
     const auto begin_of = [&](Size i) { return n.begin + i * step_tokens; };
     const auto length_of = [&](Size i) { return std::min(step_tokens, n.end - begin_of(i)); };
     team.each(2 * heads + blocks, [&](Size part, int worker) {
       Arena arena = rooms->of(worker);
-      std::optional<Chunk> own;
-      make(own, simd, shape, step_tokens, true, arena);
-      if constexpr (requires { own->by_products(); })
-        if (whole) own->by_products();
+      std::optional<Chunk> own_chunk;
+      make(own_chunk, simd, shape, step_tokens, true, arena);
+      if constexpr (requires { own_chunk->by_products(); })
+        if (whole) own_chunk->by_products();
       if (part < heads) {
-        const int h = static_cast<int>(part);
-        std::copy_n(d_S + h * state, state, d_border(count, h));
-        for (Size i = count; i-- > 0; gone_back[part].reach(count - i))
-          own->back_state(p, d, n.row, begin_of(i), length_of(i), head + h, d_border(i + 1, h), d_border(i, h),
-                          passed_of(i, h));
-        std::copy_n(d_border(0, h), state, d_S + h * state);
+        const int h = first + static_cast<int>(part);
+        T* const d_S = d_state + h * state;
+        std::copy_n(d_S, state, d_border(count, h));
+        for (Size i = count; i-- > 0; gone_back[static_cast<std::size_t>(h)].reach(count - i))
+          own_chunk->back_state(p, d, n.row, begin_of(i), length_of(i), head + h, d_border(i + 1, h), d_border(i, h),
+                                passed_of(i, h));
+        std::copy_n(d_border(0, h), state, d_S);
       } else if (part < 2 * heads) {
-        const int h = static_cast<int>(part) - heads;
-        if constexpr (GroupsHeads<Chunk>) own->start(initial + h * state, border(0, h));
-        else std::copy_n(initial + h * state, state, border(0, h));
-        for (Size i = 0; i < count; replayed[h].reach(++i))
-          own->replay(p, n.row, begin_of(i), length_of(i), head + h, border(i, h), border(i + 1, h), kept_of(i, h));
+        const int h = first + static_cast<int>(part) - heads;
+        replay_chunks(*own_chunk, p, n, head, h, initial + h * state, slots_of(h, count), 0, count,
+                      [&](Size i) { replayed[static_cast<std::size_t>(h)].reach(i); });
       } else {
-        const Size end = (blocks - (part - 2 * heads)) * block;
-        for (Size i = std::min(end, count); i-- > end - block;)
-          for (int h = 0; h < heads; ++h) {
-            replayed[h].wait(i + 1), gone_back[h].wait(count - i);
-            own->back_rest(p, d, n.row, begin_of(i), length_of(i), head + h, border(i, h), d_border(i + 1, h),
-                           kept_of(i, h), passed_of(i, h));
+        const Size stop = (blocks - (part - 2 * heads)) * block;
+        for (Size i = std::min(stop, count); i-- > stop - block;)
+          for (int h = first; h < end; ++h) {
+            replayed[static_cast<std::size_t>(h)].wait(i + 1), gone_back[static_cast<std::size_t>(h)].wait(count - i);
+            const Before from = before(slots_of(h, count), i, h, initial + h * state);
+            own_chunk->back_rest(p, d, n.row, begin_of(i), length_of(i), head + h, from.state, d_border(i + 1, h),
+                                 from.rows, passed_of(i, h));
           }
       }
     });
@@ -502,17 +603,21 @@ class HeadRun {
   PartSizes<P> sizes;
   Size state;
   bool by_chunks;
-  Size step_tokens;
+  Size step_tokens, piece_tokens;
   std::optional<Chunk> chunk;
   std::optional<Recurrent> recurrent;
   std::optional<Replay<T, P>> replay;
-  T *d_state = nullptr, *borders = nullptr, *keep = nullptr;
-  T *gate_dots = nullptr, *d_end = nullptr;  // of sweeps back
+  T* d_state = nullptr;
+  Slots<T> own_slots;                         // of a replay, head behind head; what it has besides
+  T *moving = nullptr, *last_rows = nullptr;  // its state; rows of the last chunk, if they were kept
+  std::array<bool, most_together> last_kept{};
+  std::array<Slots<T>, most_together> saved{};  // what forward has left of the heads at hand
+  T *gate_dots = nullptr, *d_end = nullptr;     // of sweeps back
   Size longest = 0;
   T *d_borders = nullptr, *pass = nullptr;  // of a team: dS at the borders, and what back_state leaves to back_rest
   std::optional<Rooms> rooms;
   Size* begins = nullptr;
-  Size kept = 0, all_kept = 0, all_borders = 0, passed = 0, all_passed = 0;
+  Size all_borders = 0, passed = 0, all_passed = 0;
 };
 
 }  // namespace ttr::families

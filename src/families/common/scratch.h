@@ -73,6 +73,19 @@ void unpack(const T* in, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_
   }
 }
 
+/// x[row, begin .. begin+count-1, head, :] = 0
+template <class T>
+void clear_rows(const View<T, 4>& x, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_t count, int head,
+                int dim) {
+  if (!x) return;
+  T* to = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
+  for (std::ptrdiff_t i = 0; i < count; ++i, to += x.stride[1]) {
+    if (x.stride[3] == 1) std::memset(to, 0, static_cast<std::size_t>(dim) * sizeof(T));
+    else
+      for (int j = 0; j < dim; ++j) to[j * x.stride[3]] = T(0);
+  }
+}
+
 /// x[row, begin .. begin+count-1, head, :] += scale in [count, dim]: heads of a group add up in their shared keys.
 template <class T>
 void add_rows(const Simd<T>& s, T scale, const T* in, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_t count,

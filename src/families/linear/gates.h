@@ -286,16 +286,17 @@ class Gates {
     for (Size i = shift; i < c; ++i) near[i] = P[i * C + i - shift], P[i * C + i - shift] = T(0);
   }
   void put_near(Size c, Reader reader, const T* near, const T* x, const T* y, T* dx, T* dy) const {
-    const Size shift = reader == Reader::before;
-    for (Size i = shift; i < c; ++i) {
-      if (dx) s.axpy(D, near[i], y + (i - shift) * D, dx + i * D);
-      if (dy) s.axpy(D, near[i], x + i * D, dy + (i - shift) * D);
-    }
+    const Size shift = reader == Reader::before, n = c - shift;
+    const auto add = [&](const T* from, T* to) {
+      s.add_rows_dots(n, D, near + shift, from, D, nullptr, D, nullptr, D, to, D, nullptr, nullptr);
+    };
+    if (dx) add(y, dx + shift * D);
+    if (dy) add(x + shift * D, dy);
   }
   /// dy holds what the end says about the writers y, and nothing else yet: that of the last row is moved to `aside` [D],
   /// and y dy of the others is added to `last`, the end's part of the gradient of all gates.
   void take_end(Size c, const T* y, T* dy, T* last, T* aside) const {
-    for (Size i = 0; i + 1 < c; ++i) s.mul_add(D, y + i * D, dy + i * D, last);
+    through.column_dots(c - 1, D, y, D, dy, D, last);
     std::copy_n(dy + (c - 1) * D, D, aside);
     std::fill_n(dy + (c - 1) * D, D, T(0));
   }

@@ -94,6 +94,7 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
   TTR_UNROLL for (int r = 0; r < R; ++r) {
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
       u[r][v] = LoadMaybe<kPart>(x.v + (t + r) * x.ldv + j + v * L, lanes);
+      const Vec<T> value = u[r][v];
       if (x.write) u[r][v] = hn::Mul(hn::Set(d, x.write[t + r]), u[r][v]);
       out[r][v] = hn::Zero(d);
       if constexpr (kReads) {
@@ -104,6 +105,12 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
         }
         if constexpr (kErase == Erase::same)
           u[r][v] = hn::NegMulAdd(hn::Set(d, x.read ? x.read[t + r] : T(1)), read[r][v], u[r][v]);
+        if (x.kept) {
+          Vec<T> rest = read[r][v];
+          if constexpr (kErase == Erase::same)
+            rest = hn::NegMulAdd(hn::Set(d, x.kept_read ? x.kept_read[t + r] : T(1)), rest, value);
+          StoreMaybe<kPart>(rest, x.kept + (t + r) * x.ld_kept + j + v * L, lanes);
+        }
       }
     }
   }

@@ -11,7 +11,11 @@
 #define TTR_LINEAR_STATE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
+#include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "families/linear/state_simd.h"
 #include "simd/vectors-inl.h"
@@ -19,6 +23,35 @@
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
 namespace HWY_NAMESPACE {
+
+template <class T>
+void Stream(Size n, const T* x, T* y) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  constexpr std::uintptr_t kLine = 64;
+  Size i = 0;
+  if (reinterpret_cast<std::uintptr_t>(y) % kLine == 0) {
+    for (; i + L <= n; i += L) hn::Stream(hn::LoadU(d, x + i), d, y + i);
+    hwy::FlushStream();
+  }
+  if (i < n) std::memcpy(y + i, x + i, static_cast<size_t>(n - i) * sizeof(T));
+}
+
+template <class T>
+void ColumnDots(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* z) {
+  constexpr Size L = Width<T>();
+  const auto columns = [&](Size j, Size lanes, auto part) HWY_ATTR {
+    constexpr bool kPart = decltype(part)::value;
+    Vec<T> sum = LoadMaybe<kPart>(z + j, lanes);
+    for (Size i = 0; i < M; ++i)
+      sum = hn::MulAdd(LoadMaybe<kPart>(X + i * ldx + j, lanes), LoadMaybe<kPart>(Y + i * ldy + j, lanes), sum);
+    StoreMaybe<kPart>(sum, z + j, lanes);
+  };
+  Size j = 0;
+  for (; j + L <= N; j += L) columns(j, L, std::false_type());
+  if constexpr (L > 1)
+    if (j < N) columns(j, N - j, std::true_type());
+}
 
 // As ForPanels; with masks for loads and stores 4 and 2 vectors may be a part as well. A panel of one vector would wait
 // for its own sums. The tail is not in the panel that a row begins with: the vector of a masked store reaches into the next

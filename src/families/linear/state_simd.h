@@ -69,6 +69,10 @@ struct StateSimd {
     const T* answer = nullptr;  // [n], on the outputs as well; null: 1
     bool before = false;        // outputs read the state before the token's write; not with x
     const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
+    // With x: row t gets r_t or, without y, v_t - kept_read_t r_t (kept_read [n]; null: 1). kept = null: nobody asks.
+    T* kept = nullptr;
+    Size ld_kept = 0;
+    const T* kept_read = nullptr;
     // Frames of tokens end before these tokens, the last at n (frames = 0: one frame). Behind token t, the last of its
     // frame, row i of the state has the factor late[t ld_late + i late_step]; late = null: 1.
     const Size* ends = nullptr;
@@ -83,6 +87,11 @@ struct StateSimd {
   /// S <- diag(late) S. A group has tokens of one frame.
   /// `panel` as in sweep; it is used where rows of S lie so far apart that L1 would not hold a panel of them.
   void (*group_sweep)(const Group&, T* S, Size lds, T* o, Size ldo, T* panel);
+
+  /// y = x for n numbers that nobody reads soon: past the caches where y is aligned to a cache line.
+  void (*stream)(Size n, const T* x, T* y);
+  /// z_j += sum_i X_ij Y_ij for rows of N numbers
+  void (*column_dots)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* z);
 
   /// up_i = e^{G_i - centre} and down_i = e^{centre - G_i}, both [C,D], for G_i = g_0 + .. + g_i; centre [D], null: 0.
   /// Returns for how many of the C rows of g all |G_i - centre| up to there are within the limit; where they are not

@@ -21,6 +21,8 @@ const StateSimd<T>* StateTable() {
       .sweep = Sweep<T>,
       .gated_sweep = GatedSweep<T>,
       .group_sweep = GroupSweep<T>,
+      .stream = Stream<T>,
+      .column_dots = ColumnDots<T>,
       .gate_factors = GateFactors<T>,
       .gate_frames = GateFrames<T>,
       .gate_centres = GateCentres<T>,

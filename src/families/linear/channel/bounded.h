@@ -22,7 +22,7 @@ namespace ttr::families {
 
 template <class T, Erase erase>
 void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
-                                         bool outputs) {
+                                         bool outputs, TokenRows<T> keep) {
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
   typename StateSimd<T>::Group tokens{.n = c, .K = K, .V = V};
@@ -31,7 +31,7 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
   tokens.k = k, tokens.ldk = K;
   if constexpr (erase != Erase::none) {
     scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), x);
-    tokens.x = x, tokens.ldx = K;
+    tokens.x = x, tokens.ldx = K, tokens.kept = keep.data, tokens.ld_kept = keep.ld;
   }
   if constexpr (erase == Erase::other) {
     scaled(p.b, row, begin, c, head, keys.down_rows(), y);
@@ -53,7 +53,7 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
 
 template <class T, Erase erase>
 void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
-                                           bool outputs, Kept<T> keep) {
+                                           bool outputs, T* keep) {
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
   if (keys.start()) s.scale_rows(K, V, keys.start(), S, V, S, V);
@@ -68,30 +68,29 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
     written(p, row, begin, c, head, u);
   } else if constexpr (erase == Erase::same) {
     // R = (I + M diag(beta))^{-1} R0, and U = diag(beta) R
-    T *const M = keep.A ? keep.A : A, *const rest = keep.R ? keep.R : v;
+    T* const rest = keep ? keep : v;
     if (p.v) pack(s, p.v, row, begin, c, head, V, T(1), rest);
     else std::fill_n(rest, c * V, T(0));
-    lower(c, K, x, kt, T(1), true, M);
-    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, M);
+    lower(c, K, x, kt, T(1), true, A);
+    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, A);
     product_nn(c, V, K, T(-1), x, K, S, V, T(1), rest, V);
-    if (p.beta) s.scale_columns(c, c, beta, M, C, A, C);
-    s.solve_nn(c, V, p.beta ? A : M, C, rest, V);
+    if (p.beta) s.scale_columns(c, c, beta, A, C, A, C);
+    s.solve_nn(c, V, A, C, rest, V);
     if (p.beta) s.scale_rows(c, V, beta, rest, V, u, V);
     else U = rest;
   } else {
-    T *const system = keep.A ? keep.A : A, *const other = keep.A ? keep.N : N, *const rest = keep.R ? keep.R : r;
-    T* const writes = keep.R ? keep.R + c * V : u;
-    R = rest, U = writes;
-    written(p, row, begin, c, head, writes);
+    T* const rest = keep ? keep : r;
+    R = rest;
+    written(p, row, begin, c, head, u);
     scaled(p.b, row, begin, c, head, keys.down_rows(), y);
     s.transpose(c, K, y, K, yt, C);
-    lower(c, K, x, yt, T(-1), true, system);
-    lower(c, K, x, kt, T(1), true, other);
-    keys.apart().pair(c, look, true, T(-1), Channel::x, Channel::y, system);
-    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, other);
+    lower(c, K, x, yt, T(-1), true, A);
+    lower(c, K, x, kt, T(1), true, N);
+    keys.apart().pair(c, look, true, T(-1), Channel::x, Channel::y, A);
+    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, N);
     product_nn(c, V, K, T(1), x, K, S, V, T(0), rest, V);
-    s.trmm_nn(c, V, T(1), other, C, U, V, T(1), rest, V);
-    s.solve_nn(c, V, system, C, rest, V);
+    s.trmm_nn(c, V, T(1), N, C, U, V, T(1), rest, V);
+    s.solve_nn(c, V, A, C, rest, V);
   }
   ahead.step();
   if (outputs) {
@@ -160,9 +159,10 @@ void VectorChunk<T, erase>::back_to_writers(Size c, const T* W, const T* L, cons
   if (L) s.trmm_tn(c, K, T(1), L, C, Q, K, T(1), dY, K);
 }
 
-// The systems that a replay keeps, from the panels of the backward pass.
+// The systems, from the panels of the backward pass: M, or -pair(X, Y), in PX; for `other` pair(X, K) in N, which dS does not
+// need.
 template <class T, Erase erase>
-auto VectorChunk<T, erase>::systems_again(Size c, const T* X, const T* Y) -> Kept<const T> {
+void VectorChunk<T, erase>::find_systems_gently(Size c, const T* X, const T* Y, bool state) {
   if constexpr (erase == Erase::same) {
     lower(c, K, X, kt, T(1), true, PX);
     keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, PX);
@@ -171,13 +171,15 @@ auto VectorChunk<T, erase>::systems_again(Size c, const T* X, const T* Y) -> Kep
     s.transpose(c, K, Y, K, yt, C);
     lower(c, K, X, yt, T(-1), true, PX);
     keys.apart().pair(c, look, true, T(-1), Channel::x, Channel::y, PX);
+    if (state) return;
+    lower(c, K, X, kt, T(1), true, N);
+    keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, N);
   }
-  return {nullptr, PX, nullptr};
 }
 
 template <class T, Erase erase>
 void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row,
-                                            Size begin, Size c, int head, const T* S_0, T* dS, Kept<const T> keep,
+                                            Size begin, Size c, int head, const T* S_0, T* dS, const T* R,
                                             Back what) {
   const bool answers = static_cast<bool>(d.d_o);
   const int key_head = head / (p.heads / p.key_heads);
@@ -191,7 +193,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
 
   const bool state = what == Back::state, writes = !state || erase == Erase::same;  // K is of interest
   if (writes) scaled(p.k, row, begin, c, key_head, keys.down_rows(), Kd);
-  if (writes && (answers || state)) s.transpose(c, K, Kd, K, kt, C);
+  if (writes && (answers || erase != Erase::none)) s.transpose(c, K, Kd, K, kt, C);
   if (answers) {
     scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), Q);
     pack(s, d.d_o, row, begin, c, head, V, p.scale, dO);
@@ -203,13 +205,11 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
   if constexpr (erase != Erase::none)
     scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), X);
   if constexpr (erase == Erase::other) scaled(p.b, row, begin, c, head, keys.down_rows(), Y);
-  if (state) keep = systems_again(c, X, Y);
+  find_systems_gently(c, X, Y, state);
   ahead.step();
-  const T *U = u, *R = keep.R;
-  if constexpr (erase == Erase::none)
+  const T* U = u;
+  if constexpr (erase != Erase::same)
     if (!state) written(p, row, begin, c, head, u);
-  if constexpr (erase == Erase::other)
-    if (!state) U = R + c * V;
   if constexpr (erase == Erase::same) {
     if (p.beta && !state) s.scale_rows(c, V, beta, R, V, u, V);
     else U = R;
@@ -223,17 +223,16 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
   if (writes) product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
   if constexpr (erase == Erase::other) {
     if (answers) {
-      s.transpose(c, K, Y, K, yt, C);
       lower(c, K, Q, yt, T(1), ask == Reader::before, P);
       keys.apart().pair(c, ask, false, T(1), Channel::q, Channel::y, P);
     }
     product_tn(c, V, K, Y, dS, answers ? P : nullptr, dO, dR);
-    s.solve_tn(c, V, keep.A, C, dR, V);
-    if (!state) s.trmm_tn(c, V, T(1), keep.N, C, dR, V, T(1), dU, V);
+    s.solve_tn(c, V, PX, C, dR, V);
+    if (!state) s.trmm_tn(c, V, T(1), N, C, dR, V, T(1), dU, V);
   }
   if constexpr (erase == Erase::same) {
-    if (p.beta) s.scale_rows(c, c, beta, keep.A, C, A, C);
-    s.solve_tn(c, V, p.beta ? A : keep.A, C, dR, V);
+    if (p.beta) s.scale_rows(c, c, beta, PX, C, PX, C);
+    s.solve_tn(c, V, PX, C, dR, V);
   }
   if (d.d_beta && !state) {
     Size ldr = V;

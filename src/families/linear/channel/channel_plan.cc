@@ -79,6 +79,10 @@ struct GatedCalls : HandsOn<T, gated::forward<T>, gated::backward<T>> {
                            int workers) {
     return gated::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static SavedChunks saved(const Plan::Body& body, const Step&, int K, int V, std::int64_t tokens, Form form) {
+    return gated::saved_chunks<T>(K, V, tokens, form, body.options.chunk, vector_bytes_of<T>(body));
+  }
+  static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v | 1u << GatedSlot::gk;
   static constexpr bool only_places = true;
   static GatedProblem<T> problem(const KernelArgs<T>& o, State state) {
     GatedProblem<T> p;
@@ -93,6 +97,7 @@ struct GatedCalls : HandsOn<T, gated::forward<T>, gated::backward<T>> {
     static_cast<LinearGradient<T>&>(all) = d;
     all.d_gk = o.d_channels(GatedSlot::gk, o.key_dim()), all.d_gv = o.d_channels(GatedSlot::gv, o.value_dim());
     all.d_bonus = o.d_per_head(GatedSlot::bonus);
+    all.fresh |= o.fresh(GatedSlot::gk, all.fresh_gk);
     return all;
   }
 };
@@ -106,6 +111,7 @@ struct SignedGatedCalls : GatedCalls<T> {
                            int workers) {
     return GatedCalls<T>::bytes(body, K, V, time, backward ? Form::recurrent : form, backward, workers);
   }
+  static SavedChunks saved(const Plan::Body&, const Step&, int, int, std::int64_t, Form) { return {}; }
   static Status backward(const KernelArgs<T>& o, const GatedProblem<T>& p, const GatedGradient<T>& d, Form,
                          Workspace work) noexcept {
     return GatedCalls<T>::backward(o, p, d, Form::recurrent, work);
@@ -173,6 +179,12 @@ struct DplrCalls : HandsOn<T, dplr::forward<T>, dplr::backward<T>> {
                            int workers) {
     return dplr::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static SavedChunks saved(const Plan::Body& body, const Step& step, int K, int V, std::int64_t tokens, Form form) {
+    return dplr::saved_chunks<T>(K, V, step.operands[DplrSlot::erase] >= 0, tokens, form, body.options.chunk,
+                                 vector_bytes_of<T>(body));
+  }
+  static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v | 1u << DplrSlot::gk |
+                                     1u << DplrSlot::read | 1u << DplrSlot::erase;
   static constexpr bool only_places = true;
   static DplrProblem<T> problem(const KernelArgs<T>& o, State state) {
     DplrProblem<T> p;
@@ -187,6 +199,8 @@ struct DplrCalls : HandsOn<T, dplr::forward<T>, dplr::backward<T>> {
     static_cast<LinearGradient<T>&>(all) = d;
     all.d_gk = o.d_channels(DplrSlot::gk, o.key_dim());
     all.d_a = o.d_vectors(DplrSlot::read), all.d_b = o.d_vectors(DplrSlot::erase);
+    all.fresh |= o.fresh(DplrSlot::gk, all.fresh_gk) | o.fresh(DplrSlot::read, all.fresh_a) |
+                 o.fresh(DplrSlot::erase, all.fresh_b);
     return all;
   }
 };

@@ -62,6 +62,7 @@ class VectorChunk {
     key_rows = arena.take<T>(C * K), value_rows = arena.take<T>(C * V), kt = arena.take<T>(K * C);
     P = arena.take<T>(C * C), beta = arena.take<T>(C), own = arena.take<T>(C), w = arena.take<T>(K);
     swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
+    if (erase != Erase::none) kept_rows = arena.take<T>(C * V);
     if (erase == Erase::other) yt = arena.take<T>(K * C), N = arena.take<T>(C * C), r = arena.take<T>(C * V);
     if (!backward) return;
     alone = true;
@@ -70,39 +71,44 @@ class VectorChunk {
     st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
     answer = arena.take<T>(C * V), near_k = arena.take<T>(2 * C), near_y = arena.take<T>(2 * C);
     end_k = arena.take<T>(std::max(K, V)), end_y = arena.take<T>(K);
-    inside = arena.take<T>((Gates<T>::most_pieces - 1) * K * V), d_own = arena.take<T>(K * V);
+    inside = arena.take<T>(Gates<T>::most_pieces * K * V), d_own = arena.take<T>(K * V);
     if (erase != Erase::none) d_x = d_q ? d_q + C * K : d_q, d_r = arena.take<T>(C * V), PX = arena.take<T>(C * C);
+    if (erase != Erase::none) found = arena.take<T>(C * V);
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
+  }
+
+  /// A copy that nobody reads soon, and room for the rows of a chunk on their way there.
+  void stream(Size n, const T* from, T* to) const { through.stream(n, from, to); }
+  T* rows() { return kept_rows; }
+  /// The state and the rows that the next backward() will want; null: they are at hand.
+  void expect(const T* state, const T* rows, const SlotShape& sizes) {
+    next_state = state, next_rows = rows, next_sizes = sizes;
   }
 
   /// No sweeps over the state: all through products of matrices.
   void by_products() { sweeps = false; }
 
-  /// What a replay leaves for the backward pass, in numbers: R and M, or R, U and the two systems.
-  static Size kept(int value_dim, Size chunk) {
-    if (erase == Erase::none) return 0;
-    return (erase == Erase::same ? 1 : 2) * chunk * (value_dim + chunk);
+  /// Numbers that forward keeps of one chunk for backward: R.
+  static Size kept(int value_dim, Size chunk) { return erase == Erase::none ? 0 : chunk * value_dim; }
+
+  /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end. `keep` gets
+  /// the rows of R; false: some of them it did not get.
+  bool forward(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+               TokenRows<T> keep = {}) {
+    const bool sweep = sweeps && !p.gv;
+    look_ahead(p, row, begin, c, head, outputs, sweep);
+    bool kept = true;
+    if (sweep && sweep_frames(p, row, begin, c, head, S, outputs, keep, &kept)) return kept;
+    advance(p, row, begin, c, head, S, outputs, !sweep);
+    return false;
   }
 
-  /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end.
-  void forward(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
-    advance(p, row, begin, c, head, S, outputs, nullptr);
-  }
-
-  /// A state as replay and backward hold it.
-  void start(const T* S, T* border) { std::copy_n(S, Size{K} * V, border); }
-
-  /// The same from S_0 to S_end without outputs, before backward(): `keep` takes what it wants to know again.
-  void replay(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, const T* S_0, T* S_end, T* keep) {
-    std::copy_n(S_0, Size{K} * V, S_end);
-    advance(p, row, begin, c, head, S_end, false, keep);
-  }
-
-  /// The same tokens backwards: S_0 is the state before them, dS [K,V] goes from dS' to dS_0. `keep` is what replay()
-  /// left.
+  /// The same tokens backwards: S_0 is the state before them, dS [K,V] goes from dS' to dS_0. `keep` are the rows
+  /// that forward kept; null: it did not.
   void backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
                 const T* S_0, const T* /*S_end*/, T* dS, const T* keep) {
-    look_back(p, d, row, begin, head, S_0);
+    look_back(p, d, row, begin, head);
+    clear_fresh(p, d, row, begin, c, head);
     back(p, d, row, begin, c, head, S_0, dS, keep, Back::all);
   }
 
@@ -116,13 +122,27 @@ class VectorChunk {
   }
   void back_rest(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
                  const T* S_0, const T* d_end, const T* keep, const T* /*pass*/) {
-    look_back(p, d, row, begin, head, S_0);
+    look_back(p, d, row, begin, head);
+    clear_fresh(p, d, row, begin, c, head);
     std::copy_n(d_end, Size{K} * V, d_own);
     back(p, d, row, begin, c, head, S_0, d_own, keep, Back::rest);
   }
 
  private:
   enum class Back { all, state, rest };
+
+  // Rows of gradients that hold nothing yet; those of a key head are cleared by its first head.
+  void clear_fresh(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head) {
+    using Gradient = LinearGradient<T>;
+    const int group = p.heads / p.key_heads;
+    if (d.fresh & Gradient::fresh_v) clear_rows(d.d_v, row, begin, c, head, V);
+    if (d.fresh & Gradient::fresh_gk) clear_rows(d.d_gk, row, begin, c, head, K);
+    if (d.fresh & Gradient::fresh_a) clear_rows(d.d_a, row, begin, c, head, K);
+    if (d.fresh & Gradient::fresh_b) clear_rows(d.d_b, row, begin, c, head, K);
+    if (head % group != 0) return;
+    if (d.fresh & Gradient::fresh_q) clear_rows(d.d_q, row, begin, c, head / group, K);
+    if (d.fresh & Gradient::fresh_k) clear_rows(d.d_k, row, begin, c, head / group, K);
+  }
 
   void back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
             const T* S_0, T* dS, const T* keep, Back what) {
@@ -255,28 +275,15 @@ class VectorChunk {
     to_start_of(c, answers ? values.to_start(c, ask, o, answer) : nullptr, dS);
   }
 
-  void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep) {
-    const bool sweep = sweeps && !keep && !p.gv;
-    look_ahead(p, row, begin, c, head, outputs, sweep);
-    if (sweep && sweep_frames(p, row, begin, c, head, S, outputs)) return;
-    if (!sweep && !outputs && !p.gv && alone) {
-      if (const Size length = keys.pieces(p.gk, row, begin, c, head); length > 0) {
-        for (Size i = 0, at = 0; at < c; at += length, ++i) {
-          const Size n = std::min(length, c - at);
-          keys.load_piece(p.gk, row, begin + at, n, head, i);
-          ahead.step();
-          forward_gently(p, row, begin + at, n, head, S, false, kept_at(keep, at));
-        }
-        return;
-      }
-    }
-    // As far as the gates are bounded, the short way. A strong gate cuts the chunk; if the cuts come too close, what
-    // is left is taken in blocks.
-    for (bool bounded = !sweep && !alone && !p.gv; bounded;) {
+  // As far as the gates are bounded, the short way. A strong gate cuts the chunk; if the cuts come too close, what
+  // is left is taken in blocks.
+  void advance(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+               bool by_products) {
+    for (bool bounded = by_products && !p.gv; bounded;) {
       const Size n = keys.reach(p.gk, row, begin, std::min(c, longest_bounded), head);
       if (n == 0) break;
       ahead.step();
-      forward_gently(p, row, begin, n, head, S, outputs, {});
+      forward_gently(p, row, begin, n, head, S, outputs, nullptr);
       begin += n, c -= n;
       if (c == 0) return;
       bounded = n >= shortest_bounded;
@@ -301,17 +308,20 @@ class VectorChunk {
     if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
   }
 
-  // The tokens in frames of bounded gates, those between frames one by one; false: there are no gates of channels.
-  bool sweep_frames(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
-    for (Size n; c > 0; begin += n, c -= n) {
+  // The tokens in frames of bounded gates, those between frames one by one; false: there are no gates of channels. *kept:
+  // whether all have left their rows, which single tokens do not.
+  bool sweep_frames(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+                    TokenRows<T> keep, bool* kept) {
+    for (Size n; c > 0; begin += n, c -= n, keep = keep.from(n)) {
       const Size most = std::min(c, longest_bounded);
       n = keys.frames(p.gk, row, begin, most, head, erase == Erase::none ? 4 : 2);
       if (!keys.gated()) return false;
       // Frames of a token or two are more work than the tokens themselves.
       const bool worth = keys.frame_count() < 3 || 3 * keys.frame_count() <= 2 * n;
       if (n > 0 && worth) {
-        sweep_gently(p, row, begin, n, head, S, outputs);
+        sweep_gently(p, row, begin, n, head, S, outputs, keep);
       } else {
+        *kept = false;
         if (n == 0) n = std::max<Size>(1, keys.alone(p.gk, row, begin, most, head));
         one_by_one.forward(p, row, begin, begin + n, head, S, outputs);
       }
@@ -319,8 +329,8 @@ class VectorChunk {
     return true;
   }
 
-  // backward() in the pieces of the replay, if their gates are bounded; false: they are not. The states between them are
-  // found once more.
+  // backward() in pieces whose gates are bounded; false: they are not. The states between them are found once more, and R
+  // where it was not kept.
   bool back_through_pieces(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
                            int head, const T* S_0, T* dS, const T* keep, Back what) {
     const Size length = p.gv ? 0 : keys.pieces(p.gk, row, begin, c, head);
@@ -331,16 +341,18 @@ class VectorChunk {
       return n;
     };
     const auto start = [&](Size i) { return i == 0 ? S_0 : inside + (i - 1) * K * V; };
-    const Size count = (c + length - 1) / length;
-    for (Size i = 0; what != Back::state && i + 1 < count; ++i) {
+    const bool find = erase != Erase::none && !keep;
+    const Size count = (c + length - 1) / length, end = what == Back::state ? 0 : find ? count : count - 1;
+    for (Size i = 0; i < end; ++i) {
       T* const next = inside + i * K * V;
       std::copy_n(start(i), Size{K} * V, next);
       const Size n = load_piece(i);
-      forward_gently(p, row, begin + i * length, n, head, next, false, {});
+      forward_gently(p, row, begin + i * length, n, head, next, false, find ? found + i * length * V : nullptr);
     }
+    if (find) keep = found;
     for (Size i = count; i-- > 0;) {
       const Size n = load_piece(i);
-      backward_gently(p, d, row, begin + i * length, n, head, start(i), dS, kept_at(keep, i * length),
+      backward_gently(p, d, row, begin + i * length, n, head, start(i), dS, keep ? keep + i * length * V : nullptr,
                       i > 0 && what == Back::rest ? Back::all : what);
     }
     return true;
@@ -413,8 +425,7 @@ class VectorChunk {
     ahead.spread(count_pieces(K, V) + reads * count_pieces(c, V) + (outputs ? 5 : 2));
   }
   // The chunk before, for the backward pass.
-  void look_back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head,
-                 const T* S_0) {
+  void look_back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head) {
     const int key_head = head / (p.heads / p.key_heads);
     const Size from = std::max<Size>(0, begin - C), count = begin - from;
     const auto add = [&](const auto& rows, int h, int dim) { ahead.add(rows, row, from, count, h, 1, dim); };
@@ -422,8 +433,8 @@ class VectorChunk {
     add(p.gk, head, K), add(p.k, key_head, K), add(p.q, key_head, K), add(d.d_o, head, V), add(p.a, head, K);
     add(p.b, head, K), add(p.v, head, V), add(d.d_v, head, V), add(d.d_gk, head, K), add(d.d_q, key_head, K);
     add(d.d_k, key_head, K), add(d.d_a, head, K), add(d.d_b, head, K);
-    // The states at the starts of chunks lie one behind the other (schedule.h); a wrong hint does no harm.
-    if (count > 0) ahead.add_rows(S_0 - Size{K} * V, Size{K} * V);
+    if (count > 0 && next_state) ahead.add_rows(next_state, next_sizes.state);
+    if (count > 0 && next_rows) ahead.add_rows(next_rows, next_sizes.rows);
     const Size panels = erase == Erase::other ? 2 : 1, asked = erase == Erase::none ? 1 : 2;
     ahead.spread(count_pieces(K, V) + asked * count_pieces(C, K) +
                  panels * (count_pieces(C, V) + count_pieces(C, K)) + 7);
@@ -478,20 +489,6 @@ class VectorChunk {
     ahead.step();
   }
 
-  // What a bounded piece of a chunk, from its token `at` on, leaves for the backward pass: for `same` R and M, else R,
-  // U behind it, and the systems A = -pair(X, Y) and N = pair(X, K).
-  template <class U>
-  struct Kept {
-    U *R = nullptr, *A = nullptr, *N = nullptr;
-  };
-  template <class U>
-  Kept<U> kept_at(U* keep, Size at) const {
-    if (!keep || erase == Erase::none) return {};
-    if (erase == Erase::same) return {keep + at * V, keep + C * V + at * C, nullptr};
-    U* const systems = keep + 2 * C * V;
-    return {keep + 2 * at * V, systems + at * C, systems + C * C + at * C};
-  }
-
   // out [c,K] = the rows of a view times factors
   void scaled(const View<const T, 4>& from, Size row, Size begin, Size c, int head, const T* factors, T* out) {
     Size ld;
@@ -505,12 +502,12 @@ class VectorChunk {
   }
 
   // Under bounded key gates and without value gates: bounded.h
-  void sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs);
-  void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
-                      Kept<T> keep);
+  void sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+                    TokenRows<T> keep);
+  void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep);
   void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                       const T* S_0, T* dS, Kept<const T> keep, Back what);
-  Kept<const T> systems_again(Size c, const T* X, const T* Y);
+                       const T* S_0, T* dS, const T* R, Back what);
+  void find_systems_gently(Size c, const T* X, const T* Y, bool state);
 
   using Channel = Apart<T>;  // channels apart, by their roles
   void load_apart(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries);
@@ -662,7 +659,11 @@ class VectorChunk {
   T *q, *k, *v, *u, *o, *kt, *key_rows, *value_rows, *P, *beta, *own, *w, *swept;
   T *x = nullptr, *y = nullptr, *yt = nullptr, *r = nullptr, *A = nullptr, *N = nullptr;
   T *PX = nullptr, *inside = nullptr, *d_own = nullptr;  // inside: states between the pieces of a chunk
-  bool alone = false;                                    // one head goes to the end before the next begins
+  T* kept_rows = nullptr;
+  const T *next_state = nullptr, *next_rows = nullptr;
+  SlotShape next_sizes;
+  T* found = nullptr;  // R, where it was not kept
+  bool alone = false;  // one head goes to the end before the next begins
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
   T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
   T *near_k = nullptr, *near_y = nullptr, *end_k = nullptr, *end_y = nullptr;  // what no gate has touched

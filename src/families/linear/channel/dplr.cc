@@ -37,6 +37,15 @@ Status backward(const DplrProblem<T>& problem, const DplrGradient<T>& gradient, 
              : run_backward<VectorFamily<T, Erase::same>>(p, d, form, chunk, simd, work);
 }
 
+template <class T>
+SavedChunks saved_chunks(int K, int V, bool erases, std::ptrdiff_t tokens, Form form, int chunk,
+                         int vector_bytes) noexcept {
+  return erases ? saved_of<VectorFamily<T, Erase::other>>({K, V}, vector_bytes, form, chunk, tokens)
+                : saved_of<VectorFamily<T, Erase::same>>({K, V}, vector_bytes, form, chunk, tokens);
+}
+
+template SavedChunks saved_chunks<float>(int, int, bool, std::ptrdiff_t, Form, int, int) noexcept;
+template SavedChunks saved_chunks<double>(int, int, bool, std::ptrdiff_t, Form, int, int) noexcept;
 template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template Status forward(const DplrProblem<float>&, Form, int, const Simd<float>&, Workspace) noexcept;

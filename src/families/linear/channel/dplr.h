@@ -37,6 +37,11 @@ struct DplrGradient : LinearGradient<T> {
 
 namespace dplr {
 
+/// What a forward of a sequence leaves for its backward (common/saved.h).
+template <class T>
+SavedChunks saved_chunks(int key_dim, int value_dim, bool erases, std::ptrdiff_t tokens, Form form, int chunk,
+                         int vector_bytes) noexcept;
+
 /// As decay::workspace_bytes; enough with and without b.
 template <class T>
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,

@@ -37,6 +37,13 @@ Status backward(const GatedProblem<T>& problem, const GatedGradient<T>& gradient
   return run_backward<VectorFamily<T, Erase::none>>(widened(problem), d, form, chunk, simd, work);
 }
 
+template <class T>
+SavedChunks saved_chunks(int K, int V, std::ptrdiff_t tokens, Form form, int chunk, int vector_bytes) noexcept {
+  return saved_of<VectorFamily<T, Erase::none>>({K, V}, vector_bytes, form, chunk, tokens);
+}
+
+template SavedChunks saved_chunks<float>(int, int, std::ptrdiff_t, Form, int, int) noexcept;
+template SavedChunks saved_chunks<double>(int, int, std::ptrdiff_t, Form, int, int) noexcept;
 template std::size_t workspace_bytes<float>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template std::size_t workspace_bytes<double>(int, int, std::ptrdiff_t, Form, int, bool, int) noexcept;
 template Status forward(const GatedProblem<float>&, Form, int, const Simd<float>&, Workspace) noexcept;

@@ -33,6 +33,11 @@ struct GatedGradient : LinearGradient<T> {
 
 namespace gated {
 
+/// What a forward of a sequence leaves for its backward (common/saved.h).
+template <class T>
+SavedChunks saved_chunks(int key_dim, int value_dim, std::ptrdiff_t tokens, Form form, int chunk,
+                         int vector_bytes) noexcept;
+
 /// As decay::workspace_bytes.
 template <class T>
 std::size_t workspace_bytes(int key_dim, int value_dim, std::ptrdiff_t longest, Form, int chunk, bool backward,

@@ -20,8 +20,9 @@
 //   and dKr that come from it; writes to the end: rowdot(B, diag(t) W dS''); across: e_c <S_0, dS'>. Undecayed: row i
 //   of N and of K counts at row i-1.
 //
-// Flops per token, triangles as half a product: forward 4 K V + C (K + V), delta 6 K V + 2 C (K + V); backward with
-// the pass that finds the states again 10 K V + C (3 K + 2 V), delta 16 K V + C (6 K + 5 V). That pass keeps W and N.
+// Flops per token, triangles as half a product: forward 4 K V + C (K + V), delta 6 K V + 2 C (K + V); backward
+// 8 K V + C (3 K + 2 V), delta 12 K V + C (6 K + 4 V), and 2 K V, 4 K V for a pass that finds the states and W again where
+// forward has not left them (common/saved.h).
 //
 // Forward there is a shorter way as long as the gates are bounded: tokens go through e^{-G} S, which has no gates, in
 // groups (groups-inl.h) and frames (gates.h), in which G starts anew. What they write is multiplied by e^{-G_i}, what they
@@ -73,7 +74,7 @@ class ChunkForm {
     g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C + 1), sums = arena.take<T>(C);
     rests = arena.take<T>(C), ends = arena.take<Size>(C), factors = arena.take<T>(2 * C),
     swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
-    if (reads(rule)) N = arena.take<T>(C * C);
+    if (reads(rule)) N = arena.take<T>(C * C), kept_rows = arena.take<T>(C * V);
     if (!backward) return;
     y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K);
     d_q = arena.take<T>(C * K), d_b = arena.take<T>(C * K), kb = arena.take<T>(C * K);
@@ -83,15 +84,24 @@ class ChunkForm {
     else swept_gradient.emplace(simd, key_dim, value_dim, chunk, arena);
   }
 
+  /// A copy that nobody reads soon, and room for the rows of a chunk on their way there.
+  void stream(Size n, const T* from, T* to) const { through.stream(n, from, to); }
+  T* rows() { return kept_rows; }
+  /// The state and the rows that the next backward() will want; null: they are at hand.
+  void expect(const T* state, const T* rows, const SlotShape& sizes) {
+    next_state = state, next_rows = rows, next_sizes = sizes;
+  }
+
   /// No sweeps over the state: all through products of matrices.
   void by_products() { sweeps = false; }
 
-  /// Numbers that replay keeps of one chunk.
-  static Size kept(int value_dim, Size chunk) { return reads(rule) ? chunk * (value_dim + chunk) : 0; }
+  /// Numbers that forward keeps of one chunk for backward: W.
+  static Size kept(int value_dim, Size chunk) { return reads(rule) ? chunk * value_dim : 0; }
 
   /// Tokens begin .. begin+c-1 of a batch row: writes their outputs (if `outputs`) and moves S [K,V] to the end. v
-  /// without data = 0.
-  void forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+  /// without data = 0. `keep` gets the rows of W.
+  bool forward(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+               TokenRows<T> keep = {}) {
     const int key_head = head / (p.heads / p.key_heads);
     const auto hint = [&](Prefetch<T>& next) {
       next.begin();
@@ -104,37 +114,16 @@ class ChunkForm {
     hint(hints);
     if (sweeps && forgets(p, row, begin, head)) {
       hint(sweep_hints);
-      const Size n = sweep(p, row, begin, c, head, S, outputs);
-      begin += n, c -= n;
+      const Size n = sweep(p, row, begin, c, head, S, outputs, keep);
+      begin += n, c -= n, keep = keep.from(n);
     }
-    if (c > 0) advance(p, row, begin, c, head, S, S, w, N, outputs);
+    if (c == 0) return true;
+    advance(p, row, begin, c, head, S, S, outputs);
+    for (Size i = 0; reads(rule) && keep.data && i < c; ++i) std::copy_n(w + i * V, V, keep.data + i * keep.ld);
+    return true;
   }
 
-  /// A state as replay and backward hold it: transposed, unless the rule reads it.
-  void start(const T* S, T* border) {
-    if constexpr (reads(rule)) std::copy_n(S, K * V, border);
-    else s.transpose(K, V, S, V, border, K);
-  }
-
-  /// The same without outputs, from S_0 to S_end; fills `keep` with what backward needs again.
-  void replay(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* S_0, T* S_end, T* keep) {
-    const int key_head = head / (p.heads / p.key_heads);
-    hints.begin();
-    hints.add(p.k, row, begin + c, C, key_head, 1, K);
-    hints.add(p.v, row, begin + c, C, head, 1, V);
-    hints.spread_over((1 + reads(rule)) * c * K * V);
-    if constexpr (reads(rule)) return advance(p, row, begin, c, head, S_0, S_end, keep, keep + C * V, false);
-    load_gates(p, row, begin, c, head, false);
-    const T* const write = fold_beta(p, c, false);
-    Size ldk;
-    const T* const keys = contiguous(s, p.k, row, begin, c, key_head, K, x, &ldk);
-    if (write) s.scale_rows(c, K, write, keys, ldk, x, K);
-    else if (keys != x) pack(s, p.k, row, begin, c, key_head, K, T(1), x);
-    pack(s, p.v, row, begin, c, head, V, T(1), w);
-    s.gemm_tn_onto(V, K, c, nullptr, w, V, x, K, gated ? e[c] : T(1), S_0, K, S_end, K, hints.get());
-  }
-
-  /// The same tokens backwards: S_0 is the state before them and `keep` what was kept, both from replay;
+  /// The same tokens backwards: S_0 is the state before them and `keep` the rows of W, both from forward;
   /// dS [K,V] goes from dS' to dS_0.
   void backward(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                 const T* S_0, const T* /*S_end*/, T* dS, const T* keep) {
@@ -176,8 +165,7 @@ class ChunkForm {
       s.transpose(c, K, b, K, kt, C);
       lower(c, K, T(1), q, kt, 0, P);
       s.gemm_trmm_tn(c, V, K, gated ? D + (c - 1) * C : nullptr, b, K, d_end, V, P, C, y, V, d_r, V, hints.get());
-      if (p.beta) s.transpose(c, K, k, K, kt, C);
-      gated_product(c, K, T(1), k, K, kt, undecayed, fold_beta(p, c, true) != nullptr, N);
+      lower(c, K, T(1), k, kt, undecayed, N);
       s.solve_tn(c, V, N, C, d_r, V);
       std::copy_n(d_r, c * V, pass);
     }
@@ -224,7 +212,8 @@ class ChunkForm {
   }
 
   // As many tokens as have bounded gates, in groups; how many they were.
-  Size sweep(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs) {
+  Size sweep(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+             TokenRows<T> keep) {
     const int key_head = head / (p.heads / p.key_heads);
     Size n = c;
     T *const up = e, *const write = factors, *const read = beta;
@@ -235,6 +224,7 @@ class ChunkForm {
       if (undecayed) {
         for (Size i = 0; i < n; ++i) read[i] = -g[i];
         s.exp(n, read, read);
+        s.mul(n, up, read, rests);
       }
     }
     typename StateSimd<T>::Group tokens{.n = n, .K = K, .V = V};
@@ -251,6 +241,10 @@ class ChunkForm {
     }
     tokens.k = contiguous(s, p.k, row, begin, n, key_head, K, x, &tokens.ldk);
     if (reads(rule)) tokens.x = tokens.k, tokens.ldx = tokens.ldk;
+    if (reads(rule) && keep.data) {
+      tokens.kept = keep.data, tokens.ld_kept = keep.ld;
+      if (p.g) tokens.kept_read = undecayed ? rests : up;
+    }
     if (p.v) tokens.v = values(p, row, begin, n, head, &tokens.ldv);
     else std::fill_n(w, V, T(0)), tokens.v = w;
     if (outputs) {
@@ -264,9 +258,10 @@ class ChunkForm {
     return n;
   }
 
-  // The chunk from S to S_end, which may be the same; W and system are its panels. Here D has beta in its columns.
-  void advance(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* S, T* S_end, T* W,
-               T* system, bool outputs) {
+  // The chunk from S to S_end, which may be the same; leaves W in w. Here D has beta in its columns.
+  void advance(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const T* S, T* S_end,
+               bool outputs) {
+    T* const W = w;
     const int key_head = head / (p.heads / p.key_heads);
     Size ldk, ldq, ldv = V;
     load_gates(p, row, begin, c, head, reads(rule) || outputs);
@@ -274,11 +269,11 @@ class ChunkForm {
     const T* keys = contiguous(s, p.k, row, begin, c, key_head, K, x, &ldk);
     if (reads(rule) || outputs) s.transpose(c, K, keys, ldk, kt, C);
     if constexpr (reads(rule)) {
-      gated_product(c, K, T(1), keys, ldk, kt, undecayed, write != nullptr, system);
+      gated_product(c, K, T(1), keys, ldk, kt, undecayed, write != nullptr, N);
       for (Size i = 0; i < c; ++i) factors[i] = gated ? -e[i + 1 - undecayed] : T(-1);
-      const T* const v = p.v ? values(p, row, begin, c, head, &ldv) : nullptr;
+      const T* const v = p.v ? contiguous(s, p.v, row, begin, c, head, V, o, &ldv) : nullptr;
       s.gemm_nn_onto(c, V, K, factors, keys, ldk, S, V, T(1), v, ldv, W, V, hints.get());
-      s.solve_nn(c, V, system, C, W, V);
+      s.solve_nn(c, V, N, C, W, V);
     } else if (p.v) {
       pack(s, p.v, row, begin, c, head, V, T(1), W);
     } else {
@@ -305,6 +300,7 @@ class ChunkForm {
     look_behind(p, d, row, begin, head, false);
     load_gates(p, row, begin, c, head, true);
     T *const q = x, *const k = x + c * K, *const d_r = reads(rule) ? y + c * V : o;
+    clear_fresh(p, d, row, begin, c, head);
     load(p, d, row, begin, c, head, q, k, y);
     const T* const b = p.beta ? kb : k;
     if (p.beta) s.scale_rows(c, K, beta, k, K, kb, K);
@@ -318,23 +314,23 @@ class ChunkForm {
       std::copy_n(pass, c * V, d_r);
     } else {
       s.gemm_trmm_tn(c, V, K, t, b, K, dS, V, P, C, y, V, d_r, V, hints.get());
-      if constexpr (reads(rule)) s.solve_tn(c, V, keep + C * V, C, d_r, V);
+    }
+    if constexpr (reads(rule)) {
+      if (!pass || d.d_g) lower(c, K, T(1), k, kt, undecayed, N);
+      if (!pass) s.solve_tn(c, V, N, C, d_r, V);
     }
     if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head);
 
     if (d.d_g) {
-      pair_gradients(c, d_r, keep);
+      pair_gradients(c, d_r);
     } else {
       lower(c, V, T(1), y, wt, 0, X);
       if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
     }
-    double across = 0;
-    if constexpr (reads(rule)) {
-      if (d.d_g) across = s.dot(K * V, S_0, dS);
-      s.transpose(K, V, S_0, V, st, K);
-    }
+    double across = d.d_g ? s.dot(K * V, S_0, dS) : T(0);
+    s.transpose(K, V, S_0, V, st, K);
     scale_gradients(c);
-    const T* const start = reads(rule) ? st : S_0;
+    const T* const start = st;
     through_start(c, y, start, X, b, q, d_q, d.d_g ? gates.from_start : nullptr);
     if constexpr (reads(rule)) {
       through_start(c, d_r, start, E, b, k, d_kr, d.d_g ? dots : nullptr);
@@ -342,7 +338,6 @@ class ChunkForm {
     }
 
     s.transpose(K, V, dS, V, st, K);
-    if (!reads(rule) && d.d_g) across = s.dot(K * V, S_0, st);
     if (d.d_g) {
       s.gemm_nn_onto(c, K, V, t, W, ldw, st, K, T(0), nullptr, K, d_b, K, hints.get());
       s.row_dots(c, K, b, K, d_b, K, gates.to_end);
@@ -365,6 +360,16 @@ class ChunkForm {
     gates.gradient(s, c, P, C, across, [&](Size i, T sum) { d.d_g(row, begin + i, head) += sum; });
   }
 
+  // Rows of gradients that hold nothing yet; those of a key head are cleared by its first head.
+  void clear_fresh(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head) {
+    using Gradient = LinearGradient<T>;
+    const int group = p.heads / p.key_heads;
+    if (d.fresh & Gradient::fresh_v) clear_rows(d.d_v, row, begin, c, head, V);
+    if (head % group != 0) return;
+    if (d.fresh & Gradient::fresh_q) clear_rows(d.d_q, row, begin, c, head / group, K);
+    if (d.fresh & Gradient::fresh_k) clear_rows(d.d_k, row, begin, c, head / group, K);
+  }
+
   // dS_0 = e_c dS' + [Q; K]' [dO; dR], whose rows have been scaled
   void pass_start(Size c, const T* d_end, T* d_start) {
     s.gemm_tn_onto(K, V, reads(rule) ? 2 * c : c, nullptr, x, K, y, V, gated ? e[c] : T(1), d_end, V, d_start, V,
@@ -385,6 +390,8 @@ class ChunkForm {
       if (!reads(rule)) hints.add(p.v, row, from, C, head, 1, V);
       hints.add(d.d_v, row, from, C, head, 1, V);
       hints.add(d.d_q, row, from, C, key_head, 1, K), hints.add(d.d_k, row, from, C, key_head, 1, K);
+      if (next_state) hints.add_rows(next_state, next_sizes.state);
+      if (next_rows) hints.add_rows(next_rows, next_sizes.rows);
     }
     hints.spread_over((state_only ? (reads(rule) ? 3 : 1) : reads(rule) ? 6 : 4) * C * K * V);
   }
@@ -444,14 +451,13 @@ class ChunkForm {
 
   // X and E as lower() makes them, and in P, which holds tril(Q B' * D), the gradients of the pairs for the gates. Each
   // is a product of one matrix with the factors and one without: where they are tiny their squares would vanish.
-  void pair_gradients(Size c, const T* d_r, const T* keep) {
+  void pair_gradients(Size c, const T* d_r) {
     s.gemm_lower(c, V, T(1), y, V, wt, C, X, C);
     for (Size i = 1; i < c; ++i) s.mul(i, P + i * C, X + i * C, P + i * C);
     if (gated) s.gate_lower(c, false, 0, nullptr, D, C, X, C);
     if constexpr (reads(rule)) {
-      const T* const system = keep + C * V;
       s.gemm_lower(c, V, T(-1), d_r, V, wt, C, E, C);
-      for (Size i = 1; i < c; ++i) s.mul_add(i - undecayed, system + i * C, E + i * C, P + (i - undecayed) * C);
+      for (Size i = 1; i < c; ++i) s.mul_add(i - undecayed, N + i * C, E + i * C, P + (i - undecayed) * C);
       s.gate_lower(c, true, undecayed, nullptr, gated ? D : nullptr, C, E, C);
     }
   }
@@ -498,6 +504,9 @@ class ChunkForm {
   T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,
     *spare = nullptr;
   T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr;
+  T* kept_rows = nullptr;
+  const T *next_state = nullptr, *next_rows = nullptr;
+  SlotShape next_sizes;
   GatePairs<T> gates;
   std::optional<SweptGradient<T>> swept_gradient;  // Rule::add
 };

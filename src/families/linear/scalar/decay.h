@@ -17,6 +17,11 @@ namespace ttr::families {
 
 namespace decay {
 
+/// What a forward of a sequence leaves for its backward (common/saved.h).
+template <class T>
+SavedChunks saved_chunks(int key_dim, int value_dim, std::ptrdiff_t tokens, Form form, int chunk,
+                         int vector_bytes) noexcept;
+
 /// Scratch for one call: `longest` is the length of the longest sequence, chunk <= 0: see choice.h.
 /// Form::parallel works on one chunk of `longest` tokens and so needs O(longest^2). `workers`: of the team (team.h).
 template <class T>

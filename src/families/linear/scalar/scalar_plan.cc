@@ -88,6 +88,10 @@ struct DecayCalls : HandsOn<T, decay::forward<T>, decay::backward<T>> {
                            int workers) {
     return decay::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static SavedChunks saved(const Plan::Body& body, const Step&, int K, int V, std::int64_t tokens, Form form) {
+    return decay::saved_chunks<T>(K, V, tokens, form, body.options.chunk, vector_bytes_of<T>(body));
+  }
+  static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v;
   static constexpr bool only_places = true;
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) {
     LinearProblem<T> p = o.problem(state);
@@ -156,6 +160,10 @@ struct DeltaCalls {
                            int workers) {
     return delta::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
+  static SavedChunks saved(const Plan::Body& body, const Step&, int K, int V, std::int64_t tokens, Form form) {
+    return delta::saved_chunks<T>(K, V, tokens, form, body.options.chunk, vector_bytes_of<T>(body));
+  }
+  static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v;
   static constexpr bool only_places = true;
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) { return o.problem(state); }
   static LinearGradient<T> gradient(const KernelArgs<T>&, const LinearGradient<T>& d, const Call&) { return d; }

@@ -53,6 +53,8 @@ class SweptGradient {
   void through_queries(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                        T* Z, T* of_gates) {
     const int key_head = head / (p.heads / p.key_heads);
+    if ((d.fresh & LinearGradient<T>::fresh_q) && head % (p.heads / p.key_heads) == 0)
+      clear_rows(d.d_q, row, begin, c, key_head, K);
     hints.begin();
     hints.add(p.k, row, begin + c, C, key_head, 1, K), hints.add(p.v, row, begin + c, C, head, 1, V);
     hints.add(d.d_o, row, begin + c, C, head, 1, V), hints.add(d.d_q, row, begin + c, C, key_head, 1, K);
@@ -80,6 +82,7 @@ class SweptGradient {
   void through_values(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                       T* D) {
     const int key_head = head / (p.heads / p.key_heads);
+    if (d.fresh & LinearGradient<T>::fresh_v) clear_rows(d.d_v, row, begin, c, head, V);
     look_behind(p, d.d_o, row, begin, head);
     hints.add(d.d_v, row, begin - C, begin >= C ? C : 0, head, 1, V);
     hints.spread_over(2 * c * K * V);
@@ -102,6 +105,8 @@ class SweptGradient {
   void through_keys(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                     bool last, T* E, T* of_gates) {
     const int key_head = head / (p.heads / p.key_heads);
+    if ((d.fresh & LinearGradient<T>::fresh_k) && head % (p.heads / p.key_heads) == 0)
+      clear_rows(d.d_k, row, begin, c, key_head, K);
     look_behind(p, d.d_o, row, begin, head);
     hints.add(d.d_k, row, begin - C, begin >= C ? C : 0, key_head, 1, K);
     hints.spread_over(2 * c * K * V);
