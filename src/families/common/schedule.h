@@ -238,7 +238,8 @@ class HeadRun {
         own_slots.count = count - 1;
         moving = arena.take<T>(together * state), last_rows = arena.take<T>(together * own_slots.shape.rows);
         if constexpr (SweepsBack<Chunk>)
-          longest = time, gate_dots = arena.take<T>(together * 2 * time), d_end = arena.take<T>(together * 3 * state);
+          longest = time, gate_dots = arena.take<T>(together * 2 * time), d_end = arena.take<T>(together * 3 * state),
+          crossing = arena.take<T>(together * count);
         if constexpr (BackInTwo<Chunk>)
           if (team.workers() > 1) {
             passed = Chunk::passed(shape.value_dim, step_tokens), all_passed = count * passed;
@@ -292,7 +293,7 @@ class HeadRun {
         if constexpr (SweepsBack<Chunk>)
           while (first < heads &&
                  n.begin < n.end) {  // heads of the same way follow each other, or have a turn of their own
-            const auto sweeps = [&](int h) { return chunk->sweeps_back(p, d, n.row, n.begin, head + h); };
+            const auto sweeps = [&](int h) { return chunk->sweeps_back(p, d, n, head + h); };
             const bool swept = sweeps(first);
             int end = first + 1;
             while (end < heads && sweeps(end) == swept) ++end;
@@ -412,6 +413,13 @@ class HeadRun {
     const auto length_of = [&](Size i) { return std::min(step_tokens, n.end - begin_of(i)); };
     const auto sums = [&](int h) { return d_end + (3 * h + 1) * state; };  // Z, and behind it E
     const auto dots = [&](int h, Size of_keys) { return gate_dots + (2 * h + of_keys) * longest; };
+    // S behind chunk i, dS in front of it, and their product, which the gate of its first token gets.
+    const auto border = [&](Size i, int h) { return own_slots.data + (h * own_slots.count + i) * own_slots.stride; };
+    const auto d_border = [&](Size i, int h) { return d_borders + h * all_borders + i * state; };
+    const auto crosses = [&](Size i, int h) -> T& {
+      return crossing[h * ((longest + step_tokens - 1) / step_tokens) + i];
+    };
+    bool alone = true;
     for (int h = first; h < end; ++h) {
       simd.transpose(K, V, initial + h * state, V, sums(h), K);
       simd.transpose(K, V, d_state + h * state, V, sums(h) + state, K);
@@ -431,6 +439,7 @@ class HeadRun {
                                               static_cast<double>(simd.dot(state, sums(h), d_end + 3 * h * state));
       }
       tokens(length);
+      if (of_gates && i + 1 < count) std::copy_n(sums(h), state, border(i, h));
     };
     const auto values = [&](Chunk& own, Size i, int h) {
       own.by_sweeps().through_values(p, d, n.row, begin_of(i), length_of(i), head + h, d_state + h * state);
@@ -438,6 +447,9 @@ class HeadRun {
     const auto keys = [&](Chunk& own, Size i, int h) {
       own.by_sweeps().through_keys(p, d, n.row, begin_of(i), length_of(i), head + h, i + 1 == count, sums(h) + state,
                                    of_gates ? dots(h, 1) + (begin_of(i) - n.begin) : nullptr);
+      if (!of_gates || i == 0) return;
+      if (alone) crosses(i, h) = simd.dot(state, border(i - 1, h), sums(h) + state);
+      else std::copy_n(sums(h) + state, state, d_border(i, h));
     };
     const bool asks = d.d_q || of_gates, writes = d.d_k || of_gates;
     const auto forwards = [&](Chunk& own, const auto& part, int from, int to) {
@@ -448,7 +460,6 @@ class HeadRun {
       for (Size i = count; i-- > 0;)
         for (int h = from; h < to; ++h) (parts(own, i, h), ...);
     };
-    bool alone = true;
     if constexpr (BackInTwo<Chunk>)
       if (team.workers() > 1) {
         alone = false;
@@ -474,6 +485,11 @@ class HeadRun {
       double sum = across[static_cast<std::size_t>(h)];
       for (Size i = time; i-- > 0;) {
         sum += static_cast<double>(dots(h, 0)[i]) - static_cast<double>(dots(h, 1)[i]);
+        if (i > 0 && i % step_tokens == 0) {  // what the sum has lost so far ends here
+          const Size at = i / step_tokens;
+          if (!alone) crosses(at, h) = simd.dot(state, border(at - 1, h), d_border(at, h));
+          sum = static_cast<double>(crosses(at, h));
+        }
         d.d_g(n.row, n.begin + i, head + h) += static_cast<T>(sum);
       }
     }
@@ -611,8 +627,8 @@ class HeadRun {
   Slots<T> own_slots;                         // of a replay, head behind head; what it has besides
   T *moving = nullptr, *last_rows = nullptr;  // its state; rows of the last chunk, if they were kept
   std::array<bool, most_together> last_kept{};
-  std::array<Slots<T>, most_together> saved{};  // what forward has left of the heads at hand
-  T *gate_dots = nullptr, *d_end = nullptr;     // of sweeps back
+  std::array<Slots<T>, most_together> saved{};                    // what forward has left of the heads at hand
+  T *gate_dots = nullptr, *d_end = nullptr, *crossing = nullptr;  // of sweeps back
   Size longest = 0;
   T *d_borders = nullptr, *pass = nullptr;  // of a team: dS at the borders, and what back_state leaves to back_rest
   std::optional<Rooms> rooms;

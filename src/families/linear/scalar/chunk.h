@@ -133,9 +133,10 @@ class ChunkForm {
 
   /// Whether the heads of this key head go backwards by sweeps (swept_gradient.h): where they do forwards, registers
   /// hold groups of four tokens, and a state is small: measured a fifth faster at K = V = 64, not at all at 128. Their d_g is a
-  /// difference of sums, exact beside the largest and not by itself. Decided
-  /// for all of them together, because they add to the same gradients.
-  bool sweeps_back(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, int head) const
+  /// difference of sums within a chunk, exact beside the largest and not by itself: not for gates that close (a rate A, whose
+  /// gradient is the sum of dt dg, had errors of 5e-5 under gates in [-8, 0]). Decided for all of them together, because they
+  /// add to the same gradients.
+  bool sweeps_back(const LinearProblem<T>& p, const LinearGradient<T>& d, const Sequence& n, int head) const
       requires(rule == Rule::add) {
     constexpr Size least_vector = 64, largest_state = 32 * 1024;  // bytes
     if (!sweeps || s.lanes * Size{sizeof(T)} < least_vector || Size{K} * V * Size{sizeof(T)} > largest_state)
@@ -143,7 +144,7 @@ class ChunkForm {
     if (!d.d_o || !p.v || (p.of_factors && d.d_g)) return false;
     const int group = p.heads / p.key_heads, first = head / group * group;
     for (int h = first; h < first + group; ++h)
-      if (!forgets(p, row, begin, h)) return false;
+      if (!forgets(p, n.row, n.begin, h) || (d.d_g && closes(p, n, h))) return false;
     return true;
   }
   SweptGradient<T>& by_sweeps() requires(rule == Rule::add) { return *swept_gradient; }
@@ -186,6 +187,14 @@ class ChunkForm {
   // the same for all tokens can be seen to be open; others are trusted to close.
   static bool forgets(const LinearProblem<T>& p, Size row, Size begin, int head) {
     return reads(rule) || (p.g && (p.g.stride[1] != 0 || p.g(row, begin, head) != 0));
+  }
+
+  static bool closes(const LinearProblem<T>& p, const Sequence& n, int head) {
+    constexpr T closed = -2;
+    const Size end = p.g.stride[1] == 0 ? n.begin + 1 : n.end;
+    for (Size t = n.begin; t < end; ++t)
+      if (!(p.g(n.row, t, head) >= closed)) return true;
+    return false;
   }
 
   // The factors of tokens in frames: up e^{G_i}, down e^{-G_i}, with the accuracy of an exponential (frames-inl.h).
