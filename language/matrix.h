@@ -72,8 +72,9 @@ class MatrixProducts {
 
  private:
   // Sums of `sum_block` terms; a task of `block` has so many columns in panels as wide as a tile, and takes `row_block` rows at
-  // a time, five or six tiles of twelve; of whole numbers so many as the first cache has place for.
-  static constexpr Size sum_block = 256, row_block = 72, row_pad = 16, strips = 4, integer_rows = 12;
+  // a time, six tiles of twelve; of whole numbers two tiles of six. Sums are long: what is read of a row of W, and of y,
+  // lies together.
+  static constexpr Size sum_block = 1024, row_block = 72, row_pad = 16, strips = 4, integer_rows = 12;
   struct Room {
     Buffer<float> rows;  // of W, widened
     Buffer<T> wide;      // the same as T

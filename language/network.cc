@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "files/seal.h"
 #include "language/mixers.h"
@@ -324,7 +325,18 @@ std::size_t Network<T>::memory_bytes() const {
 template <class T>
 std::size_t Network<T>::workspace_bytes() const {
   const Body& b = *body_;
-  return b.mixers.workspace_bytes() + b.values.bytes() + b.products.bytes() +
+  // Weights that are not used as they lie in the file: vectors, and matrices that are a sum or a transpose.
+  std::set<const void*> seen;
+  std::size_t copies = 0;
+  const auto count = [&](const auto& numbers) {
+    if (numbers && seen.insert(numbers.get()).second) copies += numbers->size() * sizeof((*numbers)[0]);
+  };
+  for (const Node& node : graph_.nodes) {
+    count(node.matrix.numbers), count(node.bias);
+    for (const Operand& operand : node.in) count(operand.numbers);
+  }
+  count(graph_.head.numbers);
+  return b.mixers.workspace_bytes() + b.values.bytes() + b.products.bytes() + copies +
          static_cast<std::size_t>(b.picked.size()) * sizeof(T);
 }
 
