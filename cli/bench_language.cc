@@ -6,8 +6,9 @@
 //   prefill   tokens/s of a prompt; the share is of the multiply-adds per second out of registers, counting products with
 //             weights alone: token_products x tokens/s / peak
 //   first     seconds from a prompt to the logits of its end
-//   resident  memory that the process has more than before it loaded the model, after the last token: at most the weights (of
-//             which rows of the embedding that no token asked for are not read), states, workspace and what holds names
+//   stated    weights, workspace, and a state for the prompt and for each sequence that is decoded
+//   resident  memory that the process has more than before it loaded the model, after the last token. Rows of the embedding that
+//             no token asked for are not in it; what holds names is
 //
 // Bandwidth and peak are measured between the runs, because shared machines change; the best of each counts, and the median
 // of the decoded tokens, the best of the prompts. Synthetic models (synthetic_model.h) are written to a folder that is
@@ -89,6 +90,7 @@ struct Result {
   double first = 0;                // seconds
   double bandwidth = 0, peak = 0;  // GB/s, GFLOP/s
   double resident = 0;             // bytes, measured
+  double stated = 0;               // bytes, by the model and the sequences there were
   std::vector<Decoded> decoded;
 
   double prefill_flops() const {
@@ -155,6 +157,9 @@ class Measurement {
       result.decoded.push_back(
           {batch, median(seconds), counts_allocations() ? asked : std::numeric_limits<double>::quiet_NaN()});
       result.resident = std::max(result.resident, resident_bytes() - before_loading);
+      const std::size_t states = static_cast<std::size_t>(1 + batch) * result.about.state_bytes;
+      result.stated = std::max(
+          result.stated, static_cast<double>(result.about.weight_bytes + result.about.workspace_bytes + states));
       look_at_machine(result);
     }
     return result;
@@ -189,6 +194,7 @@ Json json_of(const Result& r) {
       .set("token_bytes", r.about.token_bytes)
       .set("state_bytes", r.about.state_bytes)
       .set("workspace_bytes", r.about.workspace_bytes)
+      .set("stated_bytes", r.stated)
       .set("resident_bytes", r.resident)
       .set("bandwidth_gb_per_second", r.bandwidth)
       .set("peak_gflops", r.peak)
@@ -201,7 +207,7 @@ Json json_of(const Result& r) {
 
 void print(const std::vector<Result>& results, int threads) {
   TextTable table({"model", "type", "decode tok/s", "% bandwidth", "prefill tok/s", "% peak", "first token",
-                   "weights", "state", "workspace", "resident", "GB/s", "GFLOP/s"});
+                   "weights", "state", "workspace", "stated", "resident", "GB/s", "GFLOP/s"});
   for (const Result& r : results)
     for (const Decoded& d : r.decoded)
       table.row({d.batch > 1 ? fmt::format("{} x {}", r.model, d.batch) : r.model, r.type,
@@ -209,8 +215,8 @@ void print(const std::vector<Result>& results, int threads) {
                  short_number(r.prompt / r.first), fmt::format("{:.0f}", 100 * r.prefill_share()),
                  fmt::format("{} s", short_number(r.first)), short_bytes(static_cast<double>(r.about.weight_bytes)),
                  short_bytes(static_cast<double>(r.about.state_bytes)),
-                 short_bytes(static_cast<double>(r.about.workspace_bytes)), short_bytes(r.resident),
-                 short_number(r.bandwidth), short_number(r.peak)});
+                 short_bytes(static_cast<double>(r.about.workspace_bytes)), short_bytes(r.stated),
+                 short_bytes(r.resident), short_number(r.bandwidth), short_number(r.peak)});
   fmt::print("{}{} threads; first token: of a prompt of {} tokens; bandwidth counts the weights that a token reads\n",
              table.text(), threads, results.empty() ? 0 : results[0].prompt);
 }

@@ -37,14 +37,76 @@ MatrixProducts<T>::MatrixProducts(Team& team, Size most_in)
       stored_(matrix_simd(ttr::simd<float>(""))),
       team_(team),
       tile_(2 * static_cast<Size>(ttr::simd<T>("").lanes)),
-      rooms_(static_cast<std::size_t>(team.threads())) {
+      rooms_(static_cast<std::size_t>(team.threads())),
+      integers_(sizeof(T) == sizeof(float) ? integer_simd(ttr::simd<float>("")) : nullptr) {
   for (Room& room : rooms_) {
     room.rows = Buffer<float>(std::max(most_in, tile_ * sum_block));
     if constexpr (sizeof(T) != sizeof(float)) room.wide = Buffer<T>(std::max(most_in, tile_ * sum_block));
     room.panels = Buffer<T>(strips * tile_ * sum_block);
-    room.left = Buffer<T>(row_block * (sum_block + row_pad));
   }
-  cuts_.reserve(64);
+  cuts_.reserve(64), sides_.reserve(64);
+}
+
+template <class T>
+void MatrixProducts<T>::reserve(Size n, std::span<const Product<T>> products) {
+  cuts_.reserve(products.size()), sides_.reserve(products.size());
+  place(products, true);
+  if (rounded_.size() < n * chunks_) rounded_ = Buffer<IntegerChunk>(n * chunks_);
+  if (padded_.size() < n * floats_) padded_ = Buffer<T>(n * floats_);
+  for (Room& room : rooms_)
+    if (chunks_ > 0 && room.integers.size() == 0)
+      room.integers = Buffer<IntegerPanel>(strips * tile_ / IntegerSimd::panel_rows * (sum_block / 32));
+}
+
+// Gives the x of every product its place among the numbers of a token.
+template <class T>
+void MatrixProducts<T>::place(std::span<const Product<T>> products, bool floats) {
+  sides_.assign(products.size(), {});
+  chunks_ = floats_ = 0;
+  for (std::size_t p = 0; p < products.size(); ++p) {
+    const Product<T>& here = products[p];
+    Side& side = sides_[p];
+    side.integers = integers_ && IntegerSimd::takes(here.matrix->type);
+    if (!side.integers && !floats) continue;
+    const auto same = [&](std::size_t q) {
+      return sides_[q].integers == side.integers && products[q].x == here.x && products[q].ldx == here.ldx &&
+             products[q].matrix->in == here.matrix->in && products[q].groups == here.groups;
+    };
+    for (std::size_t q = 0; q < p && side.first; ++q)
+      if (same(q)) side.begin = sides_[q].begin, side.first = false;
+    if (!side.first) continue;
+    Size& all = side.integers ? chunks_ : floats_;
+    side.begin = all;
+    all += here.groups * (side.integers ? IntegerSimd::chunks(here.matrix->in) : here.matrix->in);
+  }
+  if (floats_ > 0) floats_ = (floats_ + row_pad - 1) / row_pad * row_pad + row_pad;
+}
+
+template <class T>
+void MatrixProducts<T>::prepare(Size n, std::span<const Product<T>> products, bool floats) {
+  place(products, floats);
+  if (chunks_ + floats_ == 0) return;
+  if (rounded_.size() < n * chunks_ || padded_.size() < n * floats_) {
+    reserve(n, products);
+    place(products, floats);
+  }
+  const Size tasks = n * (64 * chunks_ + floats_) < 1 << 13 ? 1 : std::min<Size>(n, 4 * team_.threads());
+  team_.run(static_cast<int>(tasks), [&](int task, int) {
+    for (Size i = n * task / tasks; i < n * (task + 1) / tasks; ++i)
+      for (std::size_t p = 0; p < products.size(); ++p) {
+        const Side& side = sides_[p];
+        const Size in = products[p].matrix->in, groups = products[p].groups;
+        const T* const x = products[p].x + i * products[p].ldx;
+        if (!side.first) continue;
+        if (!side.integers) {
+          if (floats) std::copy_n(x, groups * in, padded_.data() + i * floats_ + side.begin);
+        } else if constexpr (sizeof(T) == sizeof(float)) {
+          IntegerChunk* const to = rounded_.data() + i * chunks_ + side.begin;
+          for (Size group = 0; group < groups; ++group)
+            integers_->round(in, x + group * in, to + group * IntegerSimd::chunks(in));
+        }
+      }
+  });
 }
 
 template <class T>
@@ -52,8 +114,10 @@ std::size_t MatrixProducts<T>::bytes() const {
   std::size_t sum = 0;
   for (const Room& room : rooms_)
     sum += static_cast<std::size_t>(room.rows.size()) * sizeof(float) +
-           static_cast<std::size_t>(room.wide.size() + room.panels.size() + room.left.size()) * sizeof(T);
-  return sum;
+           static_cast<std::size_t>(room.wide.size() + room.panels.size()) * sizeof(T) +
+           static_cast<std::size_t>(room.integers.size()) * sizeof(IntegerPanel);
+  return sum + static_cast<std::size_t>(rounded_.size()) * sizeof(IntegerChunk) +
+         static_cast<std::size_t>(padded_.size()) * sizeof(T);
 }
 
 template <class T>
@@ -65,7 +129,7 @@ void MatrixProducts<T>::row(const Matrix& W, Size i, T* to) {
   }
 }
 
-// f(product, group, first row of W, rows of W, worker) for the tasks of `cuts_`.
+// f(number of the product, group, first row of W, rows of W, worker) for the tasks of `cuts_`.
 template <class T>
 template <class F>
 void MatrixProducts<T>::run_tasks(std::span<const Product<T>> products, F&& f) {
@@ -77,7 +141,7 @@ void MatrixProducts<T>::run_tasks(std::span<const Product<T>> products, F&& f) {
       std::size_t p = 0;
       for (; task >= products[p].groups * cuts_[p].tasks; ++p) task -= products[p].groups * cuts_[p].tasks;
       const Size group = task / cuts_[p].tasks, begin = task % cuts_[p].tasks * cuts_[p].rows;
-      f(products[p], group, begin, std::min(cuts_[p].rows, products[p].matrix->out - begin), worker);
+      f(p, group, begin, std::min(cuts_[p].rows, products[p].matrix->out - begin), worker);
     });
 }
 
@@ -93,12 +157,16 @@ void MatrixProducts<T>::tokens(Size n, std::span<const Product<T>> products) {
     const Size rows = std::max<Size>(4, wanted / bytes / 4 * 4);
     cuts_.push_back({rows, (p.matrix->out + rows - 1) / rows});
   }
-  run_tasks(products, [&](const Product<T>& p, Size group, Size begin, Size count, int worker) {
+  prepare(n, products, false);
+  run_tasks(products, [&](std::size_t which, Size group, Size begin, Size count, int worker) {
+    const Product<T>& p = products[which];
     const Matrix& W = *p.matrix;
     const T* const x = p.x + group * W.in;
     T* const y = p.y + group * W.out;
     if constexpr (sizeof(T) == sizeof(float)) {
-      stored_.dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, x, p.ldx, y + begin, p.ldy);
+      if (const IntegerChunk* const X = rounded(p, sides_[which], group))
+        integers_->dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, X, chunks_, y + begin, p.ldy);
+      else stored_.dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, x, p.ldx, y + begin, p.ldy);
     } else {
       Room& room = rooms_[static_cast<std::size_t>(worker)];
       for (Size o = begin; o < begin + count; ++o) {
@@ -113,37 +181,72 @@ void MatrixProducts<T>::tokens(Size n, std::span<const Product<T>> products) {
 
 template <class T>
 void MatrixProducts<T>::block(Size n, std::span<const Product<T>> products) {
-  const Size columns_of_task = strips * tile_, ld = sum_block + row_pad;
+  const Size columns_of_task = strips * tile_;
   cuts_.clear();
   for (const Product<T>& p : products)
     cuts_.push_back({columns_of_task, (p.matrix->out + columns_of_task - 1) / columns_of_task});
-  run_tasks(products, [&](const Product<T>& p, Size group, Size first, Size columns, int worker) {
-    const Matrix& W = *p.matrix;
+  prepare(n, products, true);
+  run_tasks(products, [&](std::size_t which, Size group, Size first, Size columns, int worker) {
+    const Product<T>& p = products[which];
+    const Side& side = sides_[which];
     Room& room = rooms_[static_cast<std::size_t>(worker)];
-    const T* const x = p.x + group * W.in;
-    T* const y = p.y + group * W.out;
-    for (Size k0 = 0; k0 < W.in; k0 += sum_block) {
-      const Size k = std::min(sum_block, W.in - k0);
-      for (Size j = 0; j < columns; j += tile_) {
-        const Size width = std::min(tile_, columns - j);
-        for (Size i = 0; i < width; ++i)
-          stored_.widen(W.type, k, W.row(first + j + i) + row_bytes(W.type, k0), room.rows.data() + i * sum_block);
-        const T* const rows = as_numbers(room.rows.data(), width * sum_block, room.wide.data());
-        simd_.transpose(width, k, rows, sum_block, room.panels.data() + j * sum_block, tile_);
-      }
-      for (Size m0 = 0; m0 < n; m0 += row_block) {
-        const Size m = std::min(row_block, n - m0);
-        for (Size i = 0; i < m; ++i) std::copy_n(x + (m0 + i) * p.ldx + k0, k, room.left.data() + i * ld);
-        for (Size j = 0; j < columns; j += tile_) {
-          T* const to = y + m0 * p.ldy + first + j;
-          simd_.gemm_nn_onto(m, std::min(tile_, columns - j), k, nullptr, room.left.data(), ld,
-                             room.panels.data() + j * sum_block, tile_, T(1), k0 > 0 ? to : nullptr, p.ldy, to, p.ldy,
-                             nullptr);
-        }
-      }
-    }
+    T* const y = p.y + group * p.matrix->out;
+    if (const IntegerChunk* const X = rounded(p, side, group))
+      integer_block(p, n, first, columns, X, y + first, room);
+    else float_block(p, n, first, columns, padded_.data() + side.begin + group * p.matrix->in, y + first, room);
     add_bias(p.bias, first, columns, n, y, p.ldy);
   });
+}
+
+template <class T>
+void MatrixProducts<T>::float_block(const Product<T>& p, Size n, Size first, Size columns, const T* x, T* y,
+                                    Room& room) {
+  const Matrix& W = *p.matrix;
+  // Floats are taken from the file; those that have no alignment there are copied like any other type.
+  const bool is_numbers = W.type == Stored::f32 && sizeof(T) == sizeof(float) &&
+                          reinterpret_cast<std::uintptr_t>(W.data) % alignof(float) == 0;
+  for (Size k0 = 0; k0 < W.in; k0 += sum_block) {
+    const Size k = std::min(sum_block, W.in - k0);
+    for (Size j = 0; j < columns; j += tile_) {
+      const Size width = std::min(tile_, columns - j);
+      const std::byte* const stored = W.row(first + j) + row_bytes(W.type, k0);
+      const T* rows = reinterpret_cast<const T*>(stored);
+      Size apart = W.in;
+      if (!is_numbers) {
+        for (Size i = 0; i < width; ++i)
+          stored_.widen(W.type, k, stored + i * row_bytes(W.type, W.in), room.rows.data() + i * sum_block);
+        rows = as_numbers(room.rows.data(), width * sum_block, room.wide.data()), apart = sum_block;
+      }
+      simd_.transpose(width, k, rows, apart, room.panels.data() + j * sum_block, tile_);
+    }
+    for (Size m0 = 0; m0 < n; m0 += row_block)
+      for (Size j = 0; j < columns; j += tile_) {
+        T* const to = y + m0 * p.ldy + j;
+        simd_.gemm_nn_onto(std::min(row_block, n - m0), std::min(tile_, columns - j), k, nullptr,
+                           x + m0 * floats_ + k0, floats_, room.panels.data() + j * sum_block, tile_, T(1),
+                           k0 > 0 ? to : nullptr, p.ldy, to, p.ldy, nullptr);
+      }
+  }
+}
+
+template <class T>
+void MatrixProducts<T>::integer_block(const Product<T>& p, Size n, Size first, Size columns, const IntegerChunk* x,
+                                      T* y, Room& room) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    constexpr Size width = IntegerSimd::panel_rows, most = sum_block / 32;
+    const Matrix& W = *p.matrix;
+    for (Size k0 = 0; k0 < W.in; k0 += sum_block) {
+      const Size blocks = std::min(sum_block, W.in - k0) / 32;
+      for (Size j = 0; j < columns; j += width)
+        integers_->pack(W.type, std::min(width, columns - j), blocks, W.row(first + j) + row_bytes(W.type, k0),
+                        row_bytes(W.type, W.in), room.integers.data() + j / width * most);
+      for (Size m0 = 0; m0 < n; m0 += integer_rows)
+        for (Size j = 0; j < columns; j += width)
+          integers_->tile(std::min(integer_rows, n - m0), std::min(width, columns - j), blocks,
+                          x + m0 * chunks_ + k0 / 64, chunks_, room.integers.data() + j / width * most, k0 > 0,
+                          y + m0 * p.ldy + j, p.ldy);
+    }
+  }
 }
 
 template class MatrixProducts<float>;

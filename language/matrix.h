@@ -7,12 +7,15 @@
 //   block    many rows: strips of W become floats in the order of the register tiles of simd.h, and are used for all rows.
 //            Sums are in blocks of `sum_block`, so the bits of a row depend neither on the other rows nor on the threads,
 //            but they are not those of `tokens`
+//
+// Weights that are whole numbers are multiplied in whole numbers where the machine is made for it (integers.h): both rules hold.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "language/integers.h"
 #include "language/matrix_simd.h"
 #include "language/quantised.h"
 #include "language/team.h"
@@ -56,6 +59,8 @@ class MatrixProducts {
  public:
   /// For matrices of up to `most_in` columns.
   MatrixProducts(Team&, Size most_in);
+  /// Memory for such a call with up to `n` rows: calls that were announced allocate nothing.
+  void reserve(Size n, std::span<const Product<T>>);
   /// Several products with the same rows, as one step of the team.
   void tokens(Size n, std::span<const Product<T>>);
   void block(Size n, std::span<const Product<T>>);
@@ -67,13 +72,29 @@ class MatrixProducts {
 
  private:
   // Sums of `sum_block` terms; a task of `block` has so many columns in panels as wide as a tile, and takes `row_block` rows at
-  // a time, side by side in memory: rows of x may lie a power of two apart, where a cache has place for eight.
-  static constexpr Size sum_block = 256, row_block = 64, row_pad = 16, strips = 4;
+  // a time, six tiles of twelve; of whole numbers two tiles of six. Sums are long: what is read of a row of W, and of y,
+  // lies together.
+  static constexpr Size sum_block = 1024, row_block = 72, row_pad = 16, strips = 4, integer_rows = 12;
   struct Room {
     Buffer<float> rows;  // of W, widened
     Buffer<T> wide;      // the same as T
-    Buffer<T> panels, left;
+    Buffer<T> panels;
+    Buffer<IntegerPanel> integers;
   };
+  // The rows of x of a call in the order that products want: as whole numbers, or for tiles as floats that are not a power of
+  // two apart, where a cache has place for eight. Of each token, those of all products side by side.
+  struct Side {
+    Size begin = 0;     // of the first row
+    bool first = true;  // no product before this one has the same x
+    bool integers = false;
+  };
+  void place(std::span<const Product<T>>, bool floats);
+  void prepare(Size n, std::span<const Product<T>>, bool floats);
+  const IntegerChunk* rounded(const Product<T>& p, const Side& side, Size group) const {
+    return side.integers ? rounded_.data() + side.begin + group * IntegerSimd::chunks(p.matrix->in) : nullptr;
+  }
+  void float_block(const Product<T>&, Size n, Size first, Size columns, const T* x, T* y, Room&);
+  void integer_block(const Product<T>&, Size n, Size first, Size columns, const IntegerChunk* x, T* y, Room&);
   template <class F>
   void run_tasks(std::span<const Product<T>>, F&&);
 
@@ -86,6 +107,11 @@ class MatrixProducts {
     Size rows, tasks;  // rows of W of a task, and tasks of a group
   };
   std::vector<Cut> cuts_;
+  const IntegerSimd* integers_;   // null: floats everywhere
+  std::vector<Side> sides_;       // of the products at hand
+  Size chunks_ = 0, floats_ = 0;  // of a token
+  Buffer<IntegerChunk> rounded_;
+  Buffer<T> padded_;
 };
 
 }  // namespace ttr::model

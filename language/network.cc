@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "files/seal.h"
 #include "language/mixers.h"
@@ -48,6 +49,10 @@ struct Network<T>::Body {
     sine.resize(cosine.size());
     for (const ScheduledStep& step : steps) most = std::max(most, step.nodes.size());
     list.reserve(most);
+    for (const ScheduledStep& step : steps)
+      if (step.kind == ScheduledStep::Kind::products) products.reserve(piece, listed(step));
+    const Product<T> head = head_of(nullptr);
+    products.reserve(piece, {&head, 1});
   }
 
   static Size widest(const Graph& g) {
@@ -106,7 +111,7 @@ struct Network<T>::Body {
     });
   }
 
-  void linear(const ScheduledStep& step, Size rows, Mode mode) {
+  std::span<const Product<T>> listed(const ScheduledStep& step) {
     list.clear();
     for (const std::size_t i : step.nodes) {
       const Node& node = graph.nodes[i];
@@ -114,8 +119,9 @@ struct Network<T>::Body {
       list.push_back({&node.matrix, values.at(x, 0), values.stride(x), values.result(i, 0, 0), node.widths[0],
                       values.bias(i), node.groups});
     }
-    product(rows, list, mode);
+    return list;
   }
+  Product<T> head_of(T* to) const { return {&graph.head, picked.data(), graph.hidden.width, to, graph.head.out}; }
   void product(Size rows, std::span<const Product<T>> all, Mode mode) {
     if (mode == Mode::block && rows >= tiles_from) products.block(rows, all);
     else products.tokens(rows, all);
@@ -236,7 +242,7 @@ struct Network<T>::Body {
     const Team::Awake awake(team);
     const Size rows = static_cast<Size>(tokens.size());
     for (const ScheduledStep& step : steps)
-      if (step.kind == ScheduledStep::Kind::products) linear(step, rows, mode);
+      if (step.kind == ScheduledStep::Kind::products) product(rows, listed(step), mode);
       else if (step.kind == ScheduledStep::Kind::mixers)
         mixers.run(step.nodes, memory_of, parts, mode == Mode::tokens);
       else node(step.nodes[0], rows, tokens, parts);
@@ -319,7 +325,18 @@ std::size_t Network<T>::memory_bytes() const {
 template <class T>
 std::size_t Network<T>::workspace_bytes() const {
   const Body& b = *body_;
-  return b.mixers.workspace_bytes() + b.values.bytes() + b.products.bytes() +
+  // Weights that are not used as they lie in the file: vectors, and matrices that are a sum or a transpose.
+  std::set<const void*> seen;
+  std::size_t copies = 0;
+  const auto count = [&](const auto& numbers) {
+    if (numbers && seen.insert(numbers.get()).second) copies += numbers->size() * sizeof((*numbers)[0]);
+  };
+  for (const Node& node : graph_.nodes) {
+    count(node.matrix.numbers), count(node.bias);
+    for (const Operand& operand : node.in) count(operand.numbers);
+  }
+  count(graph_.head.numbers);
+  return b.mixers.workspace_bytes() + b.values.bytes() + b.products.bytes() + copies +
          static_cast<std::size_t>(b.picked.size()) * sizeof(T);
 }
 
@@ -410,7 +427,7 @@ void Network<T>::logits(std::span<const Size> rows, Mode mode, T* to) {
     for (Size i = 0; i < count; ++i)
       std::copy_n(b.values.at(graph_.hidden, rows[begin + static_cast<std::size_t>(i)]), width,
                   b.picked.data() + i * width);
-    const Product<T> head{&graph_.head, b.picked.data(), width, to + static_cast<Size>(begin) * classes, classes};
+    const Product<T> head = b.head_of(to + static_cast<Size>(begin) * classes);
     b.product(count, {&head, 1}, mode);
   }
 }

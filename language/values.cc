@@ -65,6 +65,7 @@ template <class T>
 std::size_t Values<T>::bytes() const {
   std::size_t sum = 0;
   for (const auto& buffer : buffers_) sum += static_cast<std::size_t>(buffer.size()) * sizeof(T);
+  for (const auto& [from, numbers] : parameters_) sum += numbers.size() * sizeof(T);
   return sum;
 }
 

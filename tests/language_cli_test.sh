@@ -57,6 +57,9 @@ refused "a pickle by its ending" "pth-to-safetensors.py" "$ttr" logits model.pth
 refused "a token outside the vocabulary" "numbers from 0 to 36" "$ttr" logits $model --tokens 1,99
 refused "no tokens" "give the tokens" "$ttr" logits $model
 refused "a text without a tokenizer" "tokens of this model are numbers" "$ttr" logits $model --text hello
+"$python" "$root/bench/peers/language/write_mamba_2.py" numbers.gguf F32 --small
+expect "a GGUF that says that it has no vocabulary" 0 '"logits"' logits numbers.gguf --tokens 1,200,3 --json
+refused "a text for a GGUF without vocabulary" "tokens of this model are numbers" "$ttr" logits numbers.gguf --text hello
 refused "a setting without a value" "name=value" "$ttr" logits $model --tokens 1 --set eps
 refused "a bad temperature" "--temperature is -1" "$ttr" generate $model "1" --temperature -1
 refused "chat without a template" "without a chat template" "$ttr" generate $model "1" --chat

@@ -256,6 +256,27 @@ TEST_F(LanguageFiles, QuantisedCopies) {
   EXPECT_FALSE(std::filesystem::exists(at("x.gguf")));
 }
 
+// A GGUF that says that it has no tokenizer has none, though 256 tokens could be bytes; tests/language_cli_test.sh runs one.
+TEST_F(LanguageFiles, GgufWithoutVocabulary) {
+  const auto weights = [&](const char* kind) {
+    std::string file;
+    const auto number = [&](auto value) { file.append(reinterpret_cast<const char*>(&value), sizeof value); };
+    const auto text = [&](const std::string& value) { number(std::uint64_t{value.size()}), file += value; };
+    number(std::uint32_t{0x46554747u}), number(std::uint32_t{3}), number(std::int64_t{1});  // one tensor
+    number(std::int64_t{kind ? 2 : 1});                                                     // pairs
+    text("general.architecture"), number(std::uint32_t{8}), text("mamba2");
+    if (kind) text("tokenizer.ggml.model"), number(std::uint32_t{8}), text(kind);
+    text("a"), number(std::uint32_t{1}), number(std::int64_t{8}), number(std::int32_t{0}), number(std::uint64_t{0});
+    file.resize((file.size() + 31) / 32 * 32 + 32);
+    std::ofstream(at("model.gguf"), std::ios::binary) << file;
+    return Weights(at("model.gguf"));
+  };
+  EXPECT_NE(tokenizer_of(weights(nullptr), 256), nullptr);
+  EXPECT_EQ(tokenizer_of(weights("no_vocab"), 256), nullptr);
+  EXPECT_EQ(tokenizer_of(weights("none"), 256), nullptr);
+  EXPECT_THROW(tokenizer_of(weights("unheard of"), 256), Error);
+}
+
 // The example of ttr/language.h, compiled and run; `choose` is whoever chooses tokens.
 TEST_F(LanguageFiles, HeaderExample) {
   const std::string here = std::filesystem::current_path().string();

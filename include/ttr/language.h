@@ -68,8 +68,9 @@ struct ModelAbout {
   int layers = 0, width = 0, vocabulary = 0;
   int piece = 0;  // LoadOptions::piece
   std::int64_t parameters = 0;
-  std::size_t weight_bytes = 0, state_bytes = 0, workspace_bytes = 0;  // state: of one sequence
-  std::size_t token_bytes = 0;                         // of weights that a token reads, the head's too
+  std::size_t weight_bytes = 0, state_bytes = 0;  // of the file, of one sequence
+  std::size_t workspace_bytes = 0;                // what is there besides, copies of vectors and changed matrices too
+  std::size_t token_bytes = 0;                    // of weights that a token reads, the head's too
   std::int64_t token_products = 0, head_products = 0;  // multiply-adds of a token, and of its logits
   std::map<std::string, std::int64_t> types;           // tensors of each stored type
   std::string chat_template;
