@@ -152,7 +152,7 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
     f.bytes = passes * (P - 1) * groups * (rows * state / parts + 8 * rows);
   } else {
     const double element = B * (8 + state + 4 * H * map);
-    f.collectives += P * (1 + both), f.collective_bytes += P * element * (1 + both);
+    f.collectives += P * groups * (1 + both), f.collective_bytes += P * element * (1 + both);
   }
   return f;
 }
@@ -214,7 +214,7 @@ Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan
   std::vector<std::byte> state(bytes), start(bytes);
   Row row;
   row.layer = layer, row.way = to_string(split.way()),
-  row.groups = split.way() == mpi::Way::relay ? split.groups() : 0;
+  row.groups = split.way() == mpi::Way::relay || split.way() == mpi::Way::scan ? split.groups() : 0;
   row.seconds = HUGE_VAL;
   mpi::Counts counts;
   for (int i = -1; i < o.runs && !interrupted(); ++i) {  // the first one warms up

@@ -240,8 +240,12 @@ void Channel::receive(std::span<std::byte> bytes, int from, int tag, const std::
 }
 
 void Channel::progress() noexcept {
-  // A call moves some tens of kilobytes where bytes go through a buffer that ranks share.
-  for (int i = 0, any = 0; i < 64; ++i) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &any, MPI_STATUS_IGNORE);
+  // Not too often: an MPI that shares its cores gives up its time slice with every call.
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_progress_ < std::chrono::microseconds(300)) return;
+  int any = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &any, MPI_STATUS_IGNORE);
+  last_progress_ = std::chrono::steady_clock::now();
 }
 
 void Channel::flush() {
@@ -252,17 +256,23 @@ void Channel::flush() {
   }
 }
 
-std::vector<std::byte> Channel::exscan(std::vector<std::byte> element, MPI_Datatype type, MPI_Op operation,
-                                       bool backwards) {
+Composed Channel::begin_exscan(std::vector<std::byte> element, MPI_Datatype type, MPI_Op operation, bool backwards) {
+  const Stopwatch stopwatch(counts.communication);
   if (backwards && reversed_ == MPI_COMM_NULL)
     check(MPI_Comm_split(comm_, 0, ranks_ - 1 - rank_, &reversed_), "MPI_Comm_split");
-  Lent<std::byte> mine(std::move(element)), before(mine->size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iexscan(mine->data(), before->data(), 1, type, operation, backwards ? reversed_ : comm_, &request),
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(element.size());
+  Composed c;
+  c.before = std::make_unique<Lent<std::byte>>(element.size());
+  c.mine = std::make_unique<Lent<std::byte>>(std::move(element));
+  check(MPI_Iexscan((*c.mine)->data(), (*c.before)->data(), 1, type, operation, backwards ? reversed_ : comm_,
+                    &c.request),
         "MPI_Iexscan");
-  wait(request, "the maps of other ranks", &counts.waiting);
-  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine->size());
-  return std::move(*before);
+  return c;
+}
+
+std::vector<std::byte> Channel::end_exscan(Composed& c) {
+  wait(c.request, "the maps of other ranks", &counts.waiting);
+  return std::move(**c.before);
 }
 
 }  // namespace ttr::mpi

@@ -71,6 +71,12 @@ class Expected {
   int from_ = 0;
 };
 
+/// An exclusive scan under way.
+struct Composed {
+  std::unique_ptr<Lent<std::byte>> mine, before;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
 class Channel {
  public:
   /// Collective: a copy of the communicator, so that nobody else's messages are taken for ours. Throws Error.
@@ -111,7 +117,9 @@ class Channel {
 
   /// Collective: what the elements of all ranks before this one are together, by `operation` on one element of `type`; of
   /// the first rank it is zeros. `backwards`: all ranks after this one.
-  std::vector<std::byte> exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
+  /// In two parts, so that work can be done meanwhile.
+  Composed begin_exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
+  std::vector<std::byte> end_exscan(Composed&);
 
   Counts counts;
   double patience;  // seconds to wait for another rank
@@ -132,6 +140,7 @@ class Channel {
     int to;
   };
   std::deque<Letter> under_way_;
+  std::chrono::steady_clock::time_point last_progress_{};
 };
 
 }  // namespace ttr::mpi

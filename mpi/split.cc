@@ -135,6 +135,12 @@ Split::Body::Body(const Plan& p, MPI_Comm comm, const Settings& s)
     if (gathers(plan) && relay > 2 - 1.0 / channel.ranks()) way = Way::gather;  // the last rank has most of the work
     if (way == Way::relay) maps.reset();
   }
+  if (way == Way::scan) {  // one for each few sequences, so that something is to be done while maps are on their way
+    const Groups few = Groups::of(plan.shape(), settings.groups > 0 ? settings.groups : 4, false);
+    const Plan of_few = plan_of_group(plan, few);
+    if (std::optional<Maps> own = Maps::of(of_few)) groups = few, part = of_few, maps = std::move(own);
+    else groups = Groups::of(plan.shape(), 1, false), part = plan;
+  }
 }
 
 Split::Split(const Plan& plan, MPI_Comm comm, const Settings& settings)

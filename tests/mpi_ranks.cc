@@ -423,6 +423,29 @@ TEST(RankWays, LayersWithRings) {
   }
 }
 
+TEST(RankWays, LayersThatGather) {
+  for (const char* name : {"local-linear-attention", "parallax", "kernel-regression", "path-attention",
+                           "softmax-attention", "forgetting-attention"}) {
+    const auto ways = mpi::Split::ways(ttr::plan(name, {1, 2, 2, 8, 6}));
+    EXPECT_NE(std::find(ways.begin(), ways.end(), mpi::Way::gather), ways.end()) << name;
+  }
+  const auto ways = mpi::Split::ways(ttr::plan("deltaformer", {1, 2, 2, 8, 6}));  // its values depend on those before
+  EXPECT_EQ(std::find(ways.begin(), ways.end(), mpi::Way::gather), ways.end());
+  // One sequence: ranks of a relay would work one after another.
+  const Plan one = ttr::plan("local-linear-attention", {1, 1, 1, 8, 6});
+  EXPECT_EQ(mpi::Split(one, MPI_COMM_WORLD).way(), mpi::Way::gather);
+}
+
+// A call that one rank's plan refuses: the others are not left waiting in the ring.
+TEST(RankChecks, ACallThatOnePlanRefuses) {
+  Small call("softmax-attention", 3);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.way = mpi::Way::ring, .patience = 20});
+  if (rank_of_world() == 0)
+    call.in["k"] =
+        cli::dense_tensor<ConstTensor>(call.plan, static_cast<const float*>(call.numbers.data()), "B T H V", 3);
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }), {"rank 0 of", "k"});
+}
+
 // A rank that does not come: the others say for what they have waited, and nobody hangs.
 TEST(RankPatience, WhoDoesNotComeIsWaitedForOnlySoLong) {
   Small call("gla", 2);

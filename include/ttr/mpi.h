@@ -55,7 +55,7 @@ std::string_view to_string(Way) noexcept;
 struct Settings {
   Way way = Way::best;
   Form form = Form::best;  // of the calls of the plan
-  int groups = 0;          // of sequences and heads in a relay; 0: by the ranks
+  int groups = 0;          // of sequences and heads in a relay, of sequences in a scan; 0: by the ranks
   double patience = 600;   // seconds to wait for another rank
   bool shares =
       false;  // gradients of inputs without time stay the share of each rank; else their sum is on all ranks
@@ -78,7 +78,7 @@ class Split {
   int rank() const noexcept;
   int ranks() const noexcept;
   Way way() const noexcept;
-  /// Groups of a relay.
+  /// Groups of a relay or a scan.
   int groups() const noexcept;
   /// The ways that the plan has.
   static std::vector<Way> ways(const Plan&);
