@@ -241,11 +241,11 @@ TEST_P(EveryLayerOnRanks, IsOneProcess) {
 
 // The ring has no gradient of the final state. `change` may change the problem.
 template <class Change>
-void expect_ring(const std::string& text, Type type, bool packed, Change&& change, bool square = false) {
+void expect_ring(const std::string& text, Type type, bool packed, Change&& change, std::int64_t more = 0) {
   Options options;
   options.type = type;
-  const Plan plan = ttr::plan(text, {packed ? 3 : 2, 4, 2, K, square ? K : V}, options);
-  const std::int64_t time = packed ? 35 : 32;
+  const Plan plan = ttr::plan(text, {packed ? 3 : 2, 4, 2, K, V}, options);
+  const std::int64_t time = (packed ? 35 : 32) + more;
   Problem p = packed ? bare(plan, time, {0, 5, 6, time}, time + 2, 1) : bare(plan, time, {}, time + 2, 1);
   advance(p, packed ? bare(plan, 6, {0, 2, 4, 6}, 1, 2) : bare(plan, 2, {}, 1, 2));
   EXPECT_EQ(plan.zero(state_of(p.d_final)), Status::ok);
@@ -286,6 +286,13 @@ std::vector<std::string> layers_with_rings() {
   return all;
 }
 
+// Pieces of several tiles of queries and blocks of pairs.
+TEST(RingOfGates, MayBeLong) {
+  for (const bool packed : {false, true})
+    expect_ring(
+        "forgetting-attention", Type::f64, packed, [](Problem&) {}, 250 * ranks_of_world());
+}
+
 // Gates that close, within a piece and where pieces meet.
 TEST(RingOfGates, MayBeClosed) {
   for (const bool packed : {false, true})
@@ -296,6 +303,24 @@ TEST(RingOfGates, MayBeClosed) {
         if (i % 19 == 3) g[i] = -1e4;
       }
     });
+}
+
+// Threads of a plan share the tiles of a block, and one of them looks after messages.
+TEST(RingOfThreads, SameBits) {
+  Options options;
+  const Shape shape = {1, 2, 1, K, V};
+  const std::int64_t time = 150 * ranks_of_world();
+  Problem p = bare(ttr::plan("forgetting-attention", shape, options), time, {}, time, 1);
+  EXPECT_EQ(p.plan.zero(state_of(p.d_final)), Status::ok);
+  mpi::Settings settings;
+  settings.way = mpi::Way::ring, settings.patience = 60;
+  const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), 0);
+  const Result one = split_run(p, cuts, settings);
+  options.threads = 2;
+  p.plan = ttr::plan("forgetting-attention", shape, options);
+  const Result two = split_run(p, cuts, settings);
+  EXPECT_TRUE(same_bits(one.values(), two.values()));
+  EXPECT_TRUE(same_bits(one.gradients(), two.gradients()));
 }
 
 // Pieces that are long enough for the last tokens to be all of a state, whose calls are not relayed: nobody waits for the

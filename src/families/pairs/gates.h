@@ -30,6 +30,16 @@ double suffix_gates(const Simd<T>& s, T scale, const Place<View<const T, 3>>& g,
   return sum;
 }
 
+/// What queries that see the past alone have between it and a tile: the gates of all tokens before. Others meet these with
+/// the pairs of the tokens.
+template <class Problem>
+double gates_before(const Problem& p, const Layout& x, Block tile, int head) {
+  double sum = 0;
+  for (Size t = 0; p.g && !p.k && t < tile.begin; ++t)
+    sum += static_cast<double>(p.g(x.row(), x.sequence.begin + t, head));
+  return sum;
+}
+
 /// sums_i = scale (between + g_first + .. + g_i) for the tokens of a tile; returns the last, without `between` and
 /// unscaled.
 template <class T>

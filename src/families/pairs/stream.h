@@ -237,7 +237,7 @@ class Stream {
     for (Size i = 0; i < count; ++i)
       for (int r = 0; r < heads; ++r) {
         start(p, x, x.tile(first_tile + i), first_head + r, (i * heads + r) * C, outputs);
-        between[i * heads + r] = 0;
+        between[i * heads + r] = gates_before(p, x, x.tile(first_tile + i), first_head + r);
       }
     if (seen.count == 0) return;
     // From the newest pair to the oldest: gates of the blocks between add up, and the maximum settles early.
