@@ -72,6 +72,11 @@ double map_numbers(const std::string& layer, double K) {
   return -1;
 }
 
+bool has_state(const Plan& plan, std::string_view name) {
+  return std::any_of(plan.states().begin(), plan.states().end(),
+                     [&](const StateInfo& info) { return info.name == name; });
+}
+
 struct Formula {
   double messages = -1, bytes = -1, collectives = -1, collective_bytes = -1;  // of all ranks; below zero: unknown
 };
@@ -93,16 +98,49 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
   if (both) f.collectives += P * (2 + sums), f.collective_bytes += P * (40 + constant);
   f.messages = f.bytes = 0;
   const double state = 4 * H * K * V, map = map_numbers(layer, K);  // of a sequence
+  const auto piece = [&](int r) {                                   // tokens
+    return static_cast<double>(o.time * (r + 1) / ranks - o.time * r / ranks);
+  };
   if (way == mpi::Way::ring) {
-    // Block j goes to P - 1 - j ranks; backwards twice, and its gradients come back from them.
-    const double rounds = both ? 4 : 1;
+    // i's queries and j's pairs: keys and values go to i if it is near, else queries go to j and answers come back; of those
+    // half of the way round one half each. Backwards once more for o, then for gradients, which come back too.
+    f.collectives += 2 * P,
+        f.collective_bytes += 16 * P;  // room in states, or two passes, and whether all can make the call
+    const double gate = has_state(plan, "g") ? 1 : 0, norm = layer.starts_with("unnormalised") ? 0 : 1;
+    if (gate > 0)  // sums of gates of every piece in each pass; backwards what becomes of those between
+      f.collectives += P * (both ? 3 : 1), f.collective_bytes += 8 * P * B * H * (both ? 2 + P : 1);
+    for (int i = 0; i < ranks; ++i)
+      for (int j = 0; j < i; ++j) {
+        const int round = 2 * (i - j);
+        if (round <= ranks)
+          f.messages += both ? 4 : 1, f.bytes += (both ? 4 : 1) * B * (8 + 4 * H * (K + V + gate) * piece(j));
+        const double sent = round < ranks ? 0 : round > ranks ? piece(i) : std::floor(piece(i) / 2);
+        if (sent == 0) continue;
+        const double answers = 4 * B * H * sent * (K + gate + V + norm),
+                     gradients = 4 * B * H * sent * (2 * K + V + 2 * norm + 2 * gate);
+        f.messages += both ? 6 : 2, f.bytes += both ? 2 * answers + gradients : answers;
+      }
+    return f;
+  }
+  if (way == mpi::Way::gather) {  // lists of pairs to all later ranks; their gradients back
     if (!both) f.collectives += P, f.collective_bytes += 8 * P;
-    for (std::int64_t j = 0; j < ranks; ++j) {
-      const std::int64_t begin = o.time * j / ranks, end = o.time * (j + 1) / ranks;  // whole tokens
-      const double piece = static_cast<double>(end - begin);
-      f.messages += rounds * (P - 1 - static_cast<double>(j));
-      f.bytes += rounds * (P - 1 - static_cast<double>(j)) * B * (8 + 4 * H * (K + V) * piece);
+    for (int j = 0; j + 1 < ranks; ++j) {
+      const double list =
+          static_cast<double>(plan.footprint(std::max<std::int64_t>(1, std::llround(piece(j)))).state);
+      f.messages += (P - 1 - j) * (1 + both), f.bytes += (P - 1 - j) * (1 + both) * list;
     }
+    return f;
+  }
+  if (way ==
+      mpi::Way::halo) {  // the state that the last tokens make, but for counts, which all ranks get from the first
+    double counts = 0, others = 0;
+    for (const StateInfo& info : plan.states())
+      if (info.name != "kept") ++(info.name == "tokens" || info.name == "position" ? counts : others);
+    f.collectives += P * (1 + (plan.tokens_kept({}) >= 0 && !both ? 1 : 0));
+    f.collective_bytes += P * (8 * B * counts + (plan.tokens_kept({}) >= 0 && !both ? 8 : 0));
+    if (others == 0) return f;
+    f.messages = (P - 1) * (1 + both);
+    f.bytes = f.messages * static_cast<double>(plan.footprint(o.time).state);
     return f;
   }
   if (map < 0 || plan.tokens_kept({}) >= 0) return {};
@@ -114,7 +152,7 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
     f.bytes = passes * (P - 1) * groups * (rows * state / parts + 8 * rows);
   } else {
     const double element = B * (8 + state + 4 * H * map);
-    f.collectives += P * (1 + both), f.collective_bytes += P * element * (1 + both);
+    f.collectives += P * groups * (1 + both), f.collective_bytes += P * element * (1 + both);
   }
   return f;
 }
@@ -176,7 +214,7 @@ Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan
   std::vector<std::byte> state(bytes), start(bytes);
   Row row;
   row.layer = layer, row.way = to_string(split.way()),
-  row.groups = split.way() == mpi::Way::relay ? split.groups() : 0;
+  row.groups = split.way() == mpi::Way::relay || split.way() == mpi::Way::scan ? split.groups() : 0;
   row.seconds = HUGE_VAL;
   mpi::Counts counts;
   for (int i = -1; i < o.runs && !interrupted(); ++i) {  // the first one warms up
@@ -245,8 +283,10 @@ int run_bench_mpi(const MpiBenchOptions& given) {
       if (name == "relay") way = mpi::Way::relay;
       else if (name == "scan") way = mpi::Way::scan;
       else if (name == "ring") way = mpi::Way::ring;
+      else if (name == "gather") way = mpi::Way::gather;
+      else if (name == "halo") way = mpi::Way::halo;
       else if (name != "best")
-        throw Error("there is no way '" + name + "'; there are relay, scan, ring and best", "--way");
+        throw Error("there is no way '" + name + "'; there are relay, scan, gather, ring, halo and best", "--way");
       if (way != mpi::Way::best && std::find(ways.begin(), ways.end(), way) == ways.end()) continue;
       const Row row = measure(o, layer, plan, way);
       if (interrupted()) return 128 + interrupted();

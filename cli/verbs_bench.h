@@ -174,7 +174,7 @@ struct BenchVerb : Verb {
       mpi_command->add_option(name, value, meaning)->capture_default_str();
     };
     mpi_command->add_option("layer", mpi.layers, "layers")->delimiter('\0')->capture_default_str();
-    mpi_command->add_option("--way", mpi.ways, "relay, scan, ring, best; those that a layer has")
+    mpi_command->add_option("--way", mpi.ways, "relay, scan, gather, ring, halo, best; those that a layer has")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->capture_default_str();

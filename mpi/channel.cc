@@ -81,7 +81,7 @@ Channel::~Channel() {
   if (ended) return;
   for (Letter& letter : under_way_)  // only after an Error: the receiver may be gone
     if (letter.request != MPI_REQUEST_NULL)
-      new std::vector<std::byte>(std::move(letter.bytes));  // MPI still reads it
+      new std::shared_ptr<const std::vector<std::byte>>(std::move(letter.bytes));  // MPI still reads it
   if (reversed_ != MPI_COMM_NULL) MPI_Comm_free(&reversed_);
   if (comm_ != MPI_COMM_NULL && under_way_.empty()) MPI_Comm_free(&comm_);
 }
@@ -113,16 +113,31 @@ void Channel::wait(MPI_Request& request, const std::string& what, double* clock)
   }
 }
 
-std::vector<std::int64_t> Channel::all_of(std::span<const std::int64_t> numbers) {
-  Lent<std::int64_t> mine(std::vector<std::int64_t>(numbers.begin(), numbers.end()));
-  Lent<std::int64_t> all(mine->size() * static_cast<std::size_t>(ranks_));
+template <class T>
+std::vector<T> Channel::gathered(std::span<const T> numbers, MPI_Datatype type) {
+  Lent<T> mine(std::vector<T>(numbers.begin(), numbers.end()));
+  Lent<T> all(mine->size() * static_cast<std::size_t>(ranks_));
   const int count = static_cast<int>(mine->size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(mine->data(), count, MPI_INT64_T, all->data(), count, MPI_INT64_T, comm_, &request),
-        "MPI_Iallgather");
+  check(MPI_Iallgather(mine->data(), count, type, all->data(), count, type, comm_, &request), "MPI_Iallgather");
   wait(request, "all ranks to make the same call", &counts.waiting);
-  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine->size() * sizeof(std::int64_t));
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(numbers.size_bytes());
   return std::move(*all);
+}
+std::vector<std::int64_t> Channel::all_of(std::span<const std::int64_t> numbers) {
+  return gathered(numbers, MPI_INT64_T);
+}
+std::vector<double> Channel::all_of(std::span<const double> numbers) { return gathered(numbers, MPI_DOUBLE); }
+
+std::vector<double> Channel::exchange(std::span<const double> numbers) {
+  Lent<double> mine(std::vector<double>(numbers.begin(), numbers.end())), theirs(numbers.size());
+  const int count = static_cast<int>(numbers.size()) / ranks_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ialltoall(mine->data(), count, MPI_DOUBLE, theirs->data(), count, MPI_DOUBLE, comm_, &request),
+        "MPI_Ialltoall");
+  wait(request, "the numbers of all ranks", &counts.waiting);
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(numbers.size_bytes());
+  return std::move(*theirs);
 }
 
 void Channel::agree(const std::string& complaint) {
@@ -159,24 +174,22 @@ void Channel::same(const std::string& text, const std::string& what) {
 template <class T>
 void Channel::sum_in_order(std::span<T> numbers, MPI_Datatype type) {
   // MPI_Allreduce may add up in another order on another number of nodes; these are small.
-  Lent<T> mine(std::vector<T>(numbers.begin(), numbers.end()));
-  Lent<T> all(numbers.size() * static_cast<std::size_t>(ranks_));
-  const int count = static_cast<int>(numbers.size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(mine->data(), count, type, all->data(), count, type, comm_, &request), "MPI_Iallgather");
-  wait(request, "the sums of all ranks", &counts.waiting);
-  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(numbers.size_bytes());
-  std::copy_n(all->begin(), numbers.size(), numbers.begin());
+  const std::vector<T> all = gathered(std::span<const T>(numbers), type);
+  std::copy_n(all.begin(), numbers.size(), numbers.begin());
   for (std::size_t r = 1; r < static_cast<std::size_t>(ranks_); ++r)
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] += (*all)[r * numbers.size() + i];
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] += all[r * numbers.size() + i];
 }
 void Channel::sum(std::span<float> numbers) { sum_in_order(numbers, MPI_FLOAT); }
 void Channel::sum(std::span<double> numbers) { sum_in_order(numbers, MPI_DOUBLE); }
 
 void Channel::send(std::vector<std::byte> bytes, int to, int tag) {
+  send(std::make_shared<const std::vector<std::byte>>(std::move(bytes)), to, tag);
+}
+
+void Channel::send(std::shared_ptr<const std::vector<std::byte>> bytes, int to, int tag) {
   const Stopwatch stopwatch(counts.communication);
-  if (bytes.size() > INT_MAX)
-    throw Error("a message of " + std::to_string(bytes.size()) +
+  if (bytes->size() > INT_MAX)
+    throw Error("a message of " + std::to_string(bytes->size()) +
                     " bytes is more than MPI takes; split the relay into more "
                     "groups (Settings::groups)",
                 "settings.groups");
@@ -186,11 +199,32 @@ void Channel::send(std::vector<std::byte> bytes, int to, int tag) {
     if (!done) break;
     under_way_.pop_front();
   }
-  ++counts.messages, counts.bytes += static_cast<std::int64_t>(bytes.size());
+  ++counts.messages, counts.bytes += static_cast<std::int64_t>(bytes->size());
   Letter& letter = under_way_.emplace_back(Letter{std::move(bytes), MPI_REQUEST_NULL, to});
-  check(MPI_Isend(letter.bytes.data(), static_cast<int>(letter.bytes.size()), MPI_BYTE, to, tag, comm_,
+  check(MPI_Isend(letter.bytes->data(), static_cast<int>(letter.bytes->size()), MPI_BYTE, to, tag, comm_,
                   &letter.request),
         "MPI_Isend");
+}
+
+Expected::~Expected() {
+  if (request_ == MPI_REQUEST_NULL) return;
+  static_cast<void>(bytes_.release());
+  int ended = 0;
+  MPI_Finalized(&ended);
+  if (!ended) MPI_Cancel(&request_), MPI_Request_free(&request_);
+}
+
+Expected Channel::expect(std::size_t bytes, int from, int tag) {
+  Expected coming;
+  coming.bytes_ = std::make_unique<std::vector<std::byte>>(bytes), coming.from_ = from;
+  check(MPI_Irecv(coming.bytes_->data(), static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &coming.request_),
+        "MPI_Irecv");
+  return coming;
+}
+
+std::vector<std::byte> Channel::take(Expected coming, const std::string& what) {
+  wait(coming.request_, what + " from rank " + std::to_string(coming.from_), &counts.waiting);
+  return std::move(*coming.bytes_);
 }
 
 void Channel::receive(std::span<std::byte> bytes, int from, int tag, const std::string& what) {
@@ -205,6 +239,15 @@ void Channel::receive(std::span<std::byte> bytes, int from, int tag, const std::
   }
 }
 
+void Channel::progress() noexcept {
+  // Not too often: an MPI that shares its cores gives up its time slice with every call.
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_progress_ < std::chrono::microseconds(300)) return;
+  int any = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &any, MPI_STATUS_IGNORE);
+  last_progress_ = std::chrono::steady_clock::now();
+}
+
 void Channel::flush() {
   while (!under_way_.empty()) {
     wait(under_way_.front().request, "rank " + std::to_string(under_way_.front().to) + " to take a message",
@@ -213,17 +256,23 @@ void Channel::flush() {
   }
 }
 
-std::vector<std::byte> Channel::exscan(std::vector<std::byte> element, MPI_Datatype type, MPI_Op operation,
-                                       bool backwards) {
+Composed Channel::begin_exscan(std::vector<std::byte> element, MPI_Datatype type, MPI_Op operation, bool backwards) {
+  const Stopwatch stopwatch(counts.communication);
   if (backwards && reversed_ == MPI_COMM_NULL)
     check(MPI_Comm_split(comm_, 0, ranks_ - 1 - rank_, &reversed_), "MPI_Comm_split");
-  Lent<std::byte> mine(std::move(element)), before(mine->size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iexscan(mine->data(), before->data(), 1, type, operation, backwards ? reversed_ : comm_, &request),
+  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(element.size());
+  Composed c;
+  c.before = std::make_unique<Lent<std::byte>>(element.size());
+  c.mine = std::make_unique<Lent<std::byte>>(std::move(element));
+  check(MPI_Iexscan((*c.mine)->data(), (*c.before)->data(), 1, type, operation, backwards ? reversed_ : comm_,
+                    &c.request),
         "MPI_Iexscan");
-  wait(request, "the maps of other ranks", &counts.waiting);
-  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(mine->size());
-  return std::move(*before);
+  return c;
+}
+
+std::vector<std::byte> Channel::end_exscan(Composed& c) {
+  wait(c.request, "the maps of other ranks", &counts.waiting);
+  return std::move(**c.before);
 }
 
 }  // namespace ttr::mpi

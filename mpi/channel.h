@@ -52,6 +52,31 @@ class Lent {
   int errors_ = std::uncaught_exceptions();
 };
 
+/// Bytes that are on their way from another rank, from Channel::expect to Channel::take. If it is left behind by an Error,
+/// MPI may still write to the memory: then it stays.
+class Expected {
+ public:
+  Expected() = default;
+  Expected(Expected&& other) noexcept { *this = std::move(other); }
+  Expected& operator=(Expected&& other) noexcept {
+    std::swap(bytes_, other.bytes_), std::swap(request_, other.request_), std::swap(from_, other.from_);
+    return *this;
+  }
+  ~Expected();
+
+ private:
+  friend class Channel;
+  std::unique_ptr<std::vector<std::byte>> bytes_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  int from_ = 0;
+};
+
+/// An exclusive scan under way.
+struct Composed {
+  std::unique_ptr<Lent<std::byte>> mine, before;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
 class Channel {
  public:
   /// Collective: a copy of the communicator, so that nobody else's messages are taken for ours. Throws Error.
@@ -69,20 +94,32 @@ class Channel {
   void same(const std::string& text, const std::string& what);
   /// Collective: the numbers of every rank, in the order of ranks.
   std::vector<std::int64_t> all_of(std::span<const std::int64_t> mine);
+  std::vector<double> all_of(std::span<const double> mine);
+  /// Collective: as many numbers for every rank, in their order; what all ranks have for this one, in the order of ranks.
+  std::vector<double> exchange(std::span<const double> mine);
   /// Collective: adds up bytes of every rank in the order of ranks; the same bits on all of them.
   void sum(std::span<float> numbers);
   void sum(std::span<double> numbers);
 
   /// Sends without waiting; the bytes are kept here until they have left.
   void send(std::vector<std::byte> bytes, int to, int tag);
+  /// The same bytes may go to several ranks.
+  void send(std::shared_ptr<const std::vector<std::byte>> bytes, int to, int tag);
   /// `what`: "the state of its piece".
   void receive(std::span<std::byte> bytes, int from, int tag, const std::string& what);
+  /// The same in two parts, so that work can be done while the bytes come.
+  Expected expect(std::size_t bytes, int from, int tag);
+  std::vector<std::byte> take(Expected, const std::string& what);
+  /// Lets MPI move bytes that are on their way, for a thread that works meanwhile: few MPIs do so by themselves.
+  void progress() noexcept;
   /// Waits until everything has left.
   void flush();
 
   /// Collective: what the elements of all ranks before this one are together, by `operation` on one element of `type`; of
   /// the first rank it is zeros. `backwards`: all ranks after this one.
-  std::vector<std::byte> exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
+  /// In two parts, so that work can be done meanwhile.
+  Composed begin_exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
+  std::vector<std::byte> end_exscan(Composed&);
 
   Counts counts;
   double patience;  // seconds to wait for another rank
@@ -91,16 +128,19 @@ class Channel {
   void wait(MPI_Request&, const std::string& what, double* clock);
   void check(int code, const char* call) const;
   template <class T>
+  std::vector<T> gathered(std::span<const T> mine, MPI_Datatype);
+  template <class T>
   void sum_in_order(std::span<T> numbers, MPI_Datatype);
 
   MPI_Comm comm_ = MPI_COMM_NULL, reversed_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   struct Letter {
-    std::vector<std::byte> bytes;
+    std::shared_ptr<const std::vector<std::byte>> bytes;
     MPI_Request request;
     int to;
   };
   std::deque<Letter> under_way_;
+  std::chrono::steady_clock::time_point last_progress_{};
 };
 
 }  // namespace ttr::mpi

@@ -63,8 +63,6 @@ std::optional<std::int64_t> halo_of(const Plan& plan) {
       return {};
     }
   }
-  for (const StatePart& part : p.states)
-    if (part.history && part.info.name != "k" && part.info.name != "v") return {};  // gates are sums over all tokens
   return span;
 }
 

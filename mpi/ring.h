@@ -1,26 +1,22 @@
-// Softmax attention by a ring of blocks: rank r has the queries of its piece, and the keys and values of pieces come by one
-// after another, its own, then those of ranks r - 1, r - 2, .. 0. A block is handed on before it is used. What a query sees
-// of one block is one softmax; two of them are one by their log-sums (lse) of weights:
+// Attention by a ring of blocks: a plan whose attention kernel asks the other ranks (mpi/ring_attention.h). Norms of queries
+// and keys, importances, the list of pairs and all gradients around the kernel are the plan's own.
 //
-//   lse = log(e^lse1 + e^lse2) ;  o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2
+// The memory for pairs is divided, and so is the state: that of a rank keeps the pairs of its own piece (the first rank's
+// also those before), and the lists of all ranks, end to end, are the list of one process.
 //
-// Backwards the blocks come by twice: once for o and lse of all pairs, from which the weights e^(x - lse) are made anew, and
-// once for the gradients; those of a block go to the rank that owns it, which adds them up in the order of ranks.
-//
-// No rank ever holds more than two blocks beside its own: the memory for pairs is divided. So is the state: that of a rank
-// keeps the pairs of its own piece (the first rank's also those before), and the lists of all ranks, end to end, are the
-// list of one process. Traps: later ranks have more to do, up to twice the mean.
+// Traps: a rank whose plan refuses a call would never reach the kernel, where the others wait for it. So calls are checked,
+// and agreed on, first. A plan does not come to its kernel without tokens: such a rank takes part from here.
 #pragma once
 
-#include <cstdint>
-#include <vector>
+#include <optional>
+#include <string>
 
-#include "mpi/channel.h"
+#include "mpi/ring_attention.h"
 #include "mpi/split_body.h"
 
 namespace ttr::mpi {
 
-/// Whether a plan is softmax attention of its inputs as they are, over all pairs.
-bool rings(const Plan&);
+/// What is asked of the other ranks, if a plan is attention over all pairs, however its inputs are prepared.
+std::optional<RingSizes> ring_of(const Plan&);
 
 }  // namespace ttr::mpi

@@ -5,90 +5,136 @@
 //   backward   the same from the other end: C is what backward makes of the piece's answers alone. The last rank takes
 //              d_final into its C, and its map is used by nobody
 //
+// Several sequences go in groups, each with a scan of its own: while the maps of one are on their way, a rank makes those of the
+// next, or runs the one before. Answers from nothing, to which what the start makes of them is added when it comes, would give
+// work to do in the meantime for one sequence too, but that is a third pass (docs/scaling.md).
+//
 // The order in which maps are composed is that of MPI_Exscan: it depends on the number of ranks alone.
 #include <algorithm>
 
 #include "mpi/split_body.h"
 
 namespace ttr::mpi {
+namespace {
+
+// Tokens of this rank in a group.
+std::int64_t tokens_in(const Piece& piece, const Group& g) {
+  if (piece.packed.empty()) return piece.tokens;
+  return piece.packed[static_cast<std::size_t>(g.row + g.rows)] - piece.packed[static_cast<std::size_t>(g.row)];
+}
+
+}  // namespace
 
 void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State state, const Outputs& outputs,
                                State start) {
   const int rank = channel.rank(), last = channel.ranks() - 1;
-  Inputs in = inputs;
-  in.cu_seqlens = piece.packed;
-  const std::int64_t time = std::max<std::int64_t>(piece.tokens, 1);
-  const Workspace workspace = work_for(plan, time, false);
-  const auto run = [&](State from, const Outputs& out) {
-    if (piece.tokens == 0) return;
+  const Workspace workspace = work_for(part, std::max<std::int64_t>(piece.tokens, 1), false);
+  std::vector<std::int64_t> ends;
+  std::vector<std::byte> memory(bytes_of(part, 1));
+  const State one{memory.data(), memory.size()};
+  const auto run = [&](const Group& group, const Outputs& out) {
+    if (tokens_in(piece, group) == 0) return;
+    const Inputs in = of_group(inputs, plan.inputs(), group, piece, pairs, ends);
     const Stopwatch stopwatch(channel.counts.local);
-    const Status status = plan.forward(in, from, out, workspace, settings.form);
-    note(status, [&] { return plan.diagnose(in, from, out, workspace, settings.form); });
+    const Status status = part.forward(in, one, out, workspace, settings.form);
+    note(status, [&] { return part.diagnose(in, one, out, workspace, settings.form); });
   };
-  std::vector<std::byte> mine(maps->bytes());
-  if (rank == 0) {
-    if (start.data)
-      copy_state(plan, start, plan, state, {0, plan.shape().batch, 0, plan.shape().heads, 0, plan.shape().key_heads},
-                 true);
-    run(state, outputs);
-    maps->set(state, mine.data());
-  } else if (rank < last) {
-    note(plan.zero(state), [] { return std::string("the state cannot be zeroed"); });
-    run(state, {});
-    const Stopwatch stopwatch(channel.counts.local);
-    note(maps->make(in, piece.tokens, settings.form, mine.data()),
-         [] { return std::string("the map of a piece cannot be made"); });
-    maps->set(state, mine.data());
+  const auto answers = [&](const Group& group) {
+    return of_group(outputs, plan.outputs(), group, piece, pairs, ends);
+  };
+  const auto keep = [&](State all, const Group& group) { copy_state(plan, all, part, one, group, true); };
+  if (rank > 0) note(plan.reset(state), [] { return std::string("the state cannot be reset"); });
+  if (start.data) note(plan.reset(start), [] { return std::string("start cannot be reset"); });
+  std::vector<Composed> maps_before;
+  for (int g = 0; g < groups.count(); ++g) {
+    const Group group = groups[g];
+    std::vector<std::byte> mine(maps->bytes());
+    if (rank == 0) {
+      note(part.reset(one), [] { return std::string("a state cannot be reset"); });
+      copy_state(plan, state, part, one, group, false);
+      if (start.data) keep(start, group);
+      run(group, answers(group));
+      keep(state, group), maps->set(one, mine.data());
+    } else if (rank < last) {
+      note(part.zero(one), [] { return std::string("the state cannot be zeroed"); });
+      run(group, {});
+      const Inputs in = of_group(inputs, plan.inputs(), group, piece, pairs, ends);
+      const Stopwatch stopwatch(channel.counts.local);
+      note(maps->make(in, tokens_in(piece, group), settings.form, mine.data()),
+           [] { return std::string("the map of a piece cannot be made"); });
+      maps->set(one, mine.data());
+    }
+    maps_before.push_back(channel.begin_exscan(std::move(mine), maps->type(), maps->operation(false), false));
+    channel.progress();
   }
-  const std::vector<std::byte> before = channel.exscan(std::move(mine), maps->type(), maps->operation(false), false);
-  if (rank == 0) return;
-  note(plan.reset(state), [] { return std::string("the state cannot be reset"); });
-  maps->get(before.data(), state);
-  if (start.data) {
-    note(plan.reset(start), [] { return std::string("start cannot be reset"); });
-    maps->get(before.data(), start);
+  for (int g = 0; g < groups.count(); ++g) {
+    const std::vector<std::byte> before = channel.end_exscan(maps_before[static_cast<std::size_t>(g)]);
+    if (rank == 0) continue;
+    note(part.reset(one), [] { return std::string("a state cannot be reset"); });
+    maps->get(before.data(), one);
+    if (start.data) keep(start, groups[g]);
+    run(groups[g], answers(groups[g]));
+    keep(state, groups[g]);
+    channel.progress();
   }
-  run(state, outputs);
 }
 
 void Split::Body::scan_backward(const Piece& piece, const Inputs& inputs, ConstState start, const Inputs& d_outputs,
                                 ConstState d_final, const Outputs& d_inputs, State d_initial) {
   const int rank = channel.rank(), last = channel.ranks() - 1;
-  Inputs in = inputs;
-  in.cu_seqlens = piece.packed;
-  const std::int64_t time = std::max<std::int64_t>(piece.tokens, 1);
-  const Workspace workspace = work_for(plan, time, true);
-  const std::size_t bytes = bytes_of(plan, 1);
-  std::vector<std::byte> of_start(bytes), of_end(bytes);
-  const State d_start{of_start.data(), bytes}, d_end{of_end.data(), bytes};
-  const auto run = [&](ConstState after, const Outputs& d_in) {
+  const Workspace workspace = work_for(part, std::max<std::int64_t>(piece.tokens, 1), true);
+  const std::size_t bytes = bytes_of(part, 1);
+  std::vector<std::byte> of_begin(bytes), of_start(bytes), of_end(bytes);
+  const State begin{of_begin.data(), bytes}, d_start{of_start.data(), bytes}, d_end{of_end.data(), bytes};
+  const State first{const_cast<void*>(start.data), start.bytes};  // both only read
+  const State last_d{const_cast<void*>(d_final.data), d_final.bytes};
+  std::vector<std::int64_t> ends;
+  const auto zero = [&](State s) { note(part.zero(s), [] { return std::string("a gradient cannot be zeroed"); }); };
+  const auto run = [&](const Group& group, ConstState after, const Outputs& d_in) {
+    note(part.reset(begin), [] { return std::string("a state cannot be reset"); });
+    copy_state(plan, first, part, begin, group, false);
+    zero(d_start);
+    const Inputs d_out = of_group(d_outputs, plan.outputs(), group, piece, pairs, ends),
+                 in = of_group(inputs, plan.inputs(), group, piece, pairs, ends);
     const Stopwatch stopwatch(channel.counts.local);
     const Status status =
-        plan.backward(in, start, d_outputs, after, d_in, d_start, workspace, settings.form, Gradients::add);
-    note(status, [&] { return plan.diagnose(in, start, d_outputs, after, d_in, d_start, workspace, settings.form); });
+        part.backward(in, begin, d_out, after, d_in, d_start, workspace, settings.form, Gradients::add);
+    note(status, [&] { return part.diagnose(in, begin, d_out, after, d_in, d_start, workspace, settings.form); });
   };
-  std::vector<std::byte> mine(maps->bytes());
-  note(plan.zero(d_start), [] { return std::string("a gradient cannot be zeroed"); });
-  if (rank == last) {
-    run(d_final, d_inputs);
-    maps->set(d_start, mine.data());
-  } else if (rank > 0) {
-    run({}, {});
-    const Stopwatch stopwatch(channel.counts.local);
-    note(maps->make(in, piece.tokens, settings.form, mine.data()),
-         [] { return std::string("the map of a piece cannot be made"); });
-    maps->set(d_start, mine.data());
+  const auto gradients = [&](const Group& group) {
+    return of_group(d_inputs, plan.inputs(), group, piece, pairs, ends);
+  };
+  if (d_initial.data) note(plan.zero(d_initial), [] { return std::string("d_initial is too small"); });
+  const auto keep = [&](const Group& group) {
+    if (d_initial.data) copy_state(plan, d_initial, part, d_start, group, true);
+  };
+  std::vector<Composed> maps_after;
+  for (int g = 0; g < groups.count(); ++g) {
+    const Group group = groups[g];
+    std::vector<std::byte> mine(maps->bytes());
+    if (rank == last) {
+      if (d_final.data) zero(d_end), copy_state(plan, last_d, part, d_end, group, false);
+      run(group, d_final.data ? ConstState(d_end) : ConstState(), gradients(group));
+      keep(group), maps->set(d_start, mine.data());
+    } else if (rank > 0) {
+      run(group, {}, {});
+      const Inputs in = of_group(inputs, plan.inputs(), group, piece, pairs, ends);
+      const Stopwatch stopwatch(channel.counts.local);
+      note(maps->make(in, tokens_in(piece, group), settings.form, mine.data()),
+           [] { return std::string("the map of a piece cannot be made"); });
+      maps->set(d_start, mine.data());
+    }
+    maps_after.push_back(channel.begin_exscan(std::move(mine), maps->type(), maps->operation(true), true));
+    channel.progress();
   }
-  const std::vector<std::byte> before = channel.exscan(std::move(mine), maps->type(), maps->operation(true), true);
-  if (rank < last) {
-    note(plan.zero(d_end), [] { return std::string("a gradient cannot be zeroed"); });
-    maps->get(before.data(), d_end);
-    run(d_end, d_inputs);
-  }
-  if (d_initial.data) {
-    note(plan.zero(d_initial), [] { return std::string("d_initial is too small"); });
-    copy_state(plan, d_initial, plan, d_start,
-               {0, plan.shape().batch, 0, plan.shape().heads, 0, plan.shape().key_heads}, true);
+  for (int g = 0; g < groups.count(); ++g) {
+    const std::vector<std::byte> after = channel.end_exscan(maps_after[static_cast<std::size_t>(g)]);
+    if (rank == last) continue;
+    zero(d_end);
+    maps->get(after.data(), d_end);
+    run(groups[g], d_end, gradients(groups[g]));
+    keep(groups[g]);
+    channel.progress();
   }
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mpi/gather.h"
 #include "mpi/halo.h"
 #include "mpi/ring.h"
 #include "mpi/split_body.h"
@@ -68,9 +69,10 @@ std::string complaint_of(const Plan& plan, const Settings& settings) {
   const std::vector<Way> ways = Split::ways(plan);
   if (settings.way != Way::best && std::find(ways.begin(), ways.end(), settings.way) == ways.end())
     return plan.name() + " cannot be split by the way '" + std::string(to_string(settings.way)) + "': " +
-           (settings.way == Way::scan   ? "its state is not an affine function of the state before that ttr knows"
-            : settings.way == Way::halo ? "its state is more than the last tokens"
-                                        : "it is not softmax attention of its inputs as they are") +
+           (settings.way == Way::scan     ? "its state is not an affine function of the state before that ttr knows"
+            : settings.way == Way::halo   ? "its state is more than the last tokens"
+            : settings.way == Way::gather ? "its state is more than the pairs of its tokens"
+                                          : "it is not attention over all pairs by its weights alone") +
            "; relay is there for every layer";
   return {};
 }
@@ -89,6 +91,8 @@ std::string_view to_string(Way way) noexcept {
       return "ring";
     case Way::halo:
       return "halo";
+    case Way::gather:
+      return "gather";
   }
   return "?";
 }
@@ -98,8 +102,9 @@ std::vector<Way> Split::ways(const Plan& plan) {
   int started = 0;
   MPI_Initialized(&started);
   if (started && Maps::of(plan)) all.push_back(Way::scan);
-  if (rings(plan)) all.push_back(Way::ring);
+  if (ring_of(plan)) all.push_back(Way::ring);
   if (halo_of(plan)) all.push_back(Way::halo);
+  if (gathers(plan)) all.push_back(Way::gather);
   return all;
 }
 
@@ -127,7 +132,14 @@ Split::Body::Body(const Plan& p, MPI_Comm comm, const Settings& s)
                        : maps && maps->dense() ? static_cast<double>(plan.body()->key_width) / plan.shape().value_dim
                                                : 0.5;
     way = maps && relay > 2 + map ? Way::scan : Way::relay;
+    if (gathers(plan) && relay > 2 - 1.0 / channel.ranks()) way = Way::gather;  // the last rank has most of the work
     if (way == Way::relay) maps.reset();
+  }
+  if (way == Way::scan) {  // one for each few sequences, so that something is to be done while maps are on their way
+    const Groups few = Groups::of(plan.shape(), settings.groups > 0 ? settings.groups : 4, false);
+    const Plan of_few = plan_of_group(plan, few);
+    if (std::optional<Maps> own = Maps::of(of_few)) groups = few, part = of_few, maps = std::move(own);
+    else groups = Groups::of(plan.shape(), 1, false), part = plan;
   }
 }
 
@@ -238,6 +250,7 @@ void Split::forward(const Inputs& inputs, State state, const Outputs& outputs, S
     if (own) b.ring_forward(piece, inputs, state, outputs, start);
     else if (b.halo_fits(piece)) b.halo_forward(piece, inputs, state, outputs, start);
     else if (b.way == Way::scan) b.scan_forward(piece, inputs, state, outputs, start);
+    else if (b.way == Way::gather) b.gather_forward(piece, inputs, state, outputs, start);
     else b.relay_forward(piece, inputs, state, outputs, start);
   } else {  // nothing is handed on
     Inputs local = inputs;
@@ -281,6 +294,8 @@ void Split::backward(const Inputs& inputs, ConstState start, const Inputs& d_out
     b.halo_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
   } else if (b.way == Way::scan) {
     b.scan_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
+  } else if (b.way == Way::gather) {
+    b.gather_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
   } else {
     b.relay_backward(piece, inputs, start, d_outputs, d_final, d_inputs, d_initial);
   }

@@ -1,6 +1,7 @@
 // What the ways of a Split share: the call at hand, and the plan of a group.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <span>
@@ -26,6 +27,20 @@ struct Piece {
     for (int i = 0; i <= r; ++i) sum += lengths[static_cast<std::size_t>(i)];
     return sum;
   }
+  /// Tokens of sequence n in rank r's piece; `inputs` are those of the call, whose cu_seqlens count the tokens of all ranks.
+  std::int64_t tokens_of(int r, int n, const Inputs& inputs) const {
+    const std::int64_t begin = room(r - 1) - kept, end = room(r) - kept;
+    if (inputs.cu_seqlens.empty()) return end - begin;
+    const std::size_t i = static_cast<std::size_t>(n);
+    return std::clamp(inputs.cu_seqlens[i + 1], begin, end) - std::clamp(inputs.cu_seqlens[i], begin, end);
+  }
+  /// The most pairs of a sequence that rank r brings: those of its piece, and if it is the first those before.
+  std::int64_t pairs_of(int r, const Inputs& inputs) const {
+    std::int64_t most = 0;
+    const std::size_t sequences = inputs.cu_seqlens.empty() ? 1 : inputs.cu_seqlens.size() - 1;
+    for (std::size_t n = 0; n < sequences; ++n) most = std::max(most, tokens_of(r, static_cast<int>(n), inputs));
+    return most + (r == 0 ? kept : 0);
+  }
 };
 
 struct Split::Body {
@@ -43,6 +58,9 @@ struct Split::Body {
   void ring_forward(const Piece&, const Inputs&, State state, const Outputs&, State start);
   void ring_backward(const Piece&, const Inputs&, ConstState start, const Inputs& d_outputs, const Outputs& d_inputs,
                      State d_initial);
+  void gather_forward(const Piece&, const Inputs&, State state, const Outputs&, State start);
+  void gather_backward(const Piece&, const Inputs&, ConstState start, const Inputs& d_outputs, ConstState d_final,
+                       const Outputs& d_inputs, State d_initial);
   // halo.cc; `fits`: whether a call can go this way, which all ranks know alike.
   bool halo_fits(const Piece&) const;
   void halo_forward(const Piece&, const Inputs&, State state, const Outputs&, State start);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The cost model of docs/scaling.md: fits it to runs of `ttr bench mpi --json` and predicts larger machines.
 
-    for n in 1 2 3 4; do mpirun --oversubscribe -n $n build/ttr bench mpi --heads 8 --time 131072 --json > ranks$n.json; done
+    scripts/scaling-tables.sh build/ttr        makes the runs and calls this:
     scripts/scaling-model.py ranks1.json ranks2.json ranks3.json ranks4.json --unseen others.json ..
 
 Runs after --unseen are predicted and not fitted to: other lengths, groups or ranks of the same layers and heads.
@@ -68,9 +68,8 @@ def main():
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     o = parser.parse_args()
     runs = [json.load(open(name)) for name in o.files]
-    one = next(run for run in runs if run["ranks"] == 1)
-    rate = {}
-    for case in one["cases"]:
+    rate = {}  # the best of all runs of one rank
+    for case in itertools.chain.from_iterable(run["cases"] for run in runs if run["ranks"] == 1):
         rate[case["layer"]] = max(rate.get(case["layer"], 0), case["time"] / case["seconds"])
     others = [run for run in runs if run["ranks"] > 1]
     L = min(run["latency"] for run in others)

@@ -131,7 +131,19 @@ for count in 1 2 4; do
 done
 ranks 3 "$ttr" bench mpi gated-deltanet --quick --batch 6 --groups 3 --json > bench.json 2> bench.err
 check "counts with sequences in groups: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 2
-ranks 3 "$ttr" bench mpi softmax-attention --way ring --quick --pass both --time 100 --json > bench.json 2> bench.err
-check "counts of a ring: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 1
+for count in 2 3 4 5; do
+  ranks $count "$ttr" bench mpi softmax-attention forgetting-attention unnormalised-softmax --way ring --quick --batch 2 \
+    --pass both --time 101 --json > bench.json 2> bench.err
+  check "counts of a ring of $count: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 3
+done
+ranks 3 "$ttr" bench mpi softmax-attention forgetting-attention --way ring --quick --time 100 --json > bench.json 2> bench.err
+check "forwards alone: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 2
+for pass in forward both; do
+  ranks 3 "$ttr" bench mpi local-linear-attention --way gather --quick --key-dim 8 --pass $pass --time 50 --json > bench.json 2> bench.err
+  check "counts of lists of pairs, $pass: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 1
+  ranks 3 "$ttr" bench mpi short-convolution rotary softmax-attention:window=8 --way halo --quick --pass $pass --time 100 --json \
+    > bench.json 2> bench.err
+  check "counts of a halo, $pass: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 3
+done
 
 if [ "$failures" -gt 0 ]; then echo "$failures failed"; exit 1; fi

@@ -239,32 +239,88 @@ TEST_P(EveryLayerOnRanks, IsOneProcess) {
   }
 }
 
-// The ring has no gradient of the final state.
-TEST(RingOfBlocks, IsOneProcess) {
+// The ring has no gradient of the final state. `change` may change the problem.
+template <class Change>
+void expect_ring(const std::string& text, Type type, bool packed, Change&& change, std::int64_t more = 0) {
+  Options options;
+  options.type = type;
+  const Plan plan = ttr::plan(text, {packed ? 3 : 2, 4, 2, K, V}, options);
+  const std::int64_t time = (packed ? 35 : 32) + more;
+  Problem p = packed ? bare(plan, time, {0, 5, 6, time}, time + 2, 1) : bare(plan, time, {}, time + 2, 1);
+  advance(p, packed ? bare(plan, 6, {0, 2, 4, 6}, 1, 2) : bare(plan, 2, {}, 1, 2));
+  EXPECT_EQ(plan.zero(state_of(p.d_final)), Status::ok);
+  change(p);
+  const auto without_counts = [](Result r) {  // which are no gradients
+    r.d_state.erase("kept"), r.d_state.erase("tokens");
+    return r;
+  };
+  Result whole = without_counts(run(p, Form::best));
+  whole.state.clear();
+  for (const int pattern : {0, 1}) {
+    const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), pattern);
+    mpi::Settings settings;
+    settings.way = mpi::Way::ring, settings.patience = 60;
+    const Result pieces = without_counts(split_run(p, cuts, settings));
+    expect_piece(p, pieces, whole, cuts, 10 * form_tolerance(type), 10 * form_gradient_tolerance(type),
+                 text + (packed ? ", ring, packed" : ", ring") + (pattern ? ", other pieces" : ""));
+    const Result again = without_counts(split_run(p, cuts, settings));
+    EXPECT_TRUE(same_bits(pieces.values(), again.values())) << text;
+    EXPECT_TRUE(same_bits(pieces.gradients(), again.gradients())) << text;
+  }
+}
+
+class RingOfBlocks : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(RingOfBlocks, IsOneProcess) {
   for (const Type type : {Type::f64, Type::f32})
-    for (const bool packed : {false, true}) {
-      Options options;
-      options.type = type;
-      const Plan plan = ttr::plan("softmax-attention", {packed ? 3 : 2, 4, 2, K, V}, options);
-      const std::int64_t time = packed ? 35 : 32;
-      Problem p = packed ? bare(plan, time, {0, 5, 6, time}, time + 2, 1) : bare(plan, time, {}, time + 2, 1);
-      advance(p, packed ? bare(plan, 6, {0, 2, 4, 6}, 1, 2) : bare(plan, 2, {}, 1, 2));
-      EXPECT_EQ(plan.zero(state_of(p.d_final)), Status::ok);
-      Result whole = run(p, Form::best);
-      whole.state.clear();
-      const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), packed ? 1 : 0);
-      mpi::Settings settings;
-      settings.way = mpi::Way::ring, settings.patience = 60;
-      Result pieces = split_run(p, cuts, settings);
-      pieces.d_state.erase("kept"), whole.d_state.erase("kept");  // counts are no gradients
-      pieces.d_state.erase("tokens"), whole.d_state.erase("tokens");
-      expect_piece(p, pieces, whole, cuts, 10 * form_tolerance(type), 10 * form_gradient_tolerance(type),
-                   packed ? "ring, packed" : "ring");
-      Result again = split_run(p, cuts, settings);
-      again.d_state.erase("kept"), again.d_state.erase("tokens");
-      EXPECT_TRUE(same_bits(pieces.values(), again.values()));
-      EXPECT_TRUE(same_bits(pieces.gradients(), again.gradients()));
-    }
+    for (const bool packed : {false, true}) expect_ring(GetParam(), type, packed, [](Problem&) {});
+}
+
+std::vector<std::string> layers_with_rings() {
+  std::vector<std::string> all = {"forgetting-attention:decay=0.9", "softmax-attention:sink=input,qk_norm=rms",
+                                  "near(exp) / kernel(exp) / gd(1)"};
+  for (const Subject& subject : subjects(K)) {
+    const auto ways = mpi::Split::ways(plan_for(subject, false, Type::f64));
+    if (std::find(ways.begin(), ways.end(), mpi::Way::ring) != ways.end()) all.push_back(subject.text);
+  }
+  return all;
+}
+
+// Pieces of several tiles of queries and blocks of pairs.
+TEST(RingOfGates, MayBeLong) {
+  for (const bool packed : {false, true})
+    expect_ring(
+        "forgetting-attention", Type::f64, packed, [](Problem&) {}, 250 * ranks_of_world());
+}
+
+// Gates that close, within a piece and where pieces meet.
+TEST(RingOfGates, MayBeClosed) {
+  for (const bool packed : {false, true})
+    expect_ring("forgetting-attention", Type::f64, packed, [](Problem& p) {
+      Numbers& g = p.inputs.at("g");
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        if (i % 23 == 7 || i % 64 == 40) g[i] = -std::numeric_limits<double>::infinity();
+        if (i % 19 == 3) g[i] = -1e4;
+      }
+    });
+}
+
+// Threads of a plan share the tiles of a block, and one of them looks after messages.
+TEST(RingOfThreads, SameBits) {
+  Options options;
+  const Shape shape = {1, 2, 1, K, V};
+  const std::int64_t time = 150 * ranks_of_world();
+  Problem p = bare(ttr::plan("forgetting-attention", shape, options), time, {}, time, 1);
+  EXPECT_EQ(p.plan.zero(state_of(p.d_final)), Status::ok);
+  mpi::Settings settings;
+  settings.way = mpi::Way::ring, settings.patience = 60;
+  const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), 0);
+  const Result one = split_run(p, cuts, settings);
+  options.threads = 2;
+  p.plan = ttr::plan("forgetting-attention", shape, options);
+  const Result two = split_run(p, cuts, settings);
+  EXPECT_TRUE(same_bits(one.values(), two.values()));
+  EXPECT_TRUE(same_bits(one.gradients(), two.gradients()));
 }
 
 // Pieces that are long enough for the last tokens to be all of a state, whose calls are not relayed: nobody waits for the
@@ -273,7 +329,7 @@ TEST(HaloOfTokens, IsOneProcess) {
   const int ranks = ranks_of_world(), rank = rank_of_world();
   for (const Type type : {Type::f64, Type::f32})
     for (const char* text : {"short-convolution", "short-convolution:width=7", "rotary", "feature-cosformer",
-                             "softmax-attention:window=4"}) {
+                             "softmax-attention:window=4", "forgetting-attention:window=4"}) {
       Options options;
       options.type = type;
       const Plan plan = ttr::plan(text, {2, 2, 2, 6, 6}, options);
@@ -301,12 +357,15 @@ TEST(HaloOfTokens, IsOneProcess) {
   EXPECT_EQ(split.counts().bytes, rank + 1 < ranks ? static_cast<std::int64_t>(call.plan.footprint(3).state) : 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryLayerOnRanks, ::testing::ValuesIn(subjects(K)), [](const auto& test) {
-  std::string name = test.param.text;
-  for (char& c : name)
+std::string name_of(std::string text, std::size_t index) {
+  for (char& c : text)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return name + "_" + std::to_string(test.index);
-});
+  return text + "_" + std::to_string(index);
+}
+INSTANTIATE_TEST_SUITE_P(All, EveryLayerOnRanks, ::testing::ValuesIn(subjects(K)),
+                         [](const auto& test) { return name_of(test.param.text, test.index); });
+INSTANTIATE_TEST_SUITE_P(All, RingOfBlocks, ::testing::ValuesIn(layers_with_rings()),
+                         [](const auto& test) { return name_of(test.param, test.index); });
 
 TEST(RankChecks, PlansThatDiffer) {
   const int last = ranks_of_world() - 1;
@@ -378,6 +437,38 @@ TEST(RankWays, LayersWithMaps) {
     const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 8}));
     EXPECT_EQ(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << name;
   }
+}
+
+TEST(RankWays, LayersWithRings) {
+  for (const char* name : {"softmax-attention", "softmax-attention:keys=unit", "softmax-attention:qk_norm=rms",
+                           "softmax-attention:sink=input", "softmax-attention:kernel=gauss,bandwidth=input",
+                           "forgetting-attention", "forgetting-attention:keys=rms", "unnormalised-softmax"}) {
+    const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 6}));
+    EXPECT_NE(std::find(ways.begin(), ways.end(), mpi::Way::ring), ways.end()) << name;
+  }
+}
+
+TEST(RankWays, LayersThatGather) {
+  for (const char* name : {"local-linear-attention", "parallax", "kernel-regression", "path-attention",
+                           "softmax-attention", "forgetting-attention"}) {
+    const auto ways = mpi::Split::ways(ttr::plan(name, {1, 2, 2, 8, 6}));
+    EXPECT_NE(std::find(ways.begin(), ways.end(), mpi::Way::gather), ways.end()) << name;
+  }
+  const auto ways = mpi::Split::ways(ttr::plan("deltaformer", {1, 2, 2, 8, 6}));  // its values depend on those before
+  EXPECT_EQ(std::find(ways.begin(), ways.end(), mpi::Way::gather), ways.end());
+  // One sequence: ranks of a relay would work one after another.
+  const Plan one = ttr::plan("local-linear-attention", {1, 1, 1, 8, 6});
+  EXPECT_EQ(mpi::Split(one, MPI_COMM_WORLD).way(), mpi::Way::gather);
+}
+
+// A call that one rank's plan refuses: the others are not left waiting in the ring.
+TEST(RankChecks, ACallThatOnePlanRefuses) {
+  Small call("softmax-attention", 3);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.way = mpi::Way::ring, .patience = 20});
+  if (rank_of_world() == 0)
+    call.in["k"] =
+        cli::dense_tensor<ConstTensor>(call.plan, static_cast<const float*>(call.numbers.data()), "B T H V", 3);
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }), {"rank 0 of", "k"});
 }
 
 // A rank that does not come: the others say for what they have waited, and nobody hangs.

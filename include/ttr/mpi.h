@@ -23,8 +23,12 @@
 //   halo     layers whose state is the last few tokens, or how many there were: short convolutions, positions, softmax over
 //            a window. A rank sends the end of its piece before it runs, so that nobody waits for work. Calls whose
 //            sequences are packed, or whose pieces are shorter than what is kept, are relayed
-//   ring     softmax attention: keys and values come by block after block. The state is divided as well: that of a rank keeps
-//            the pairs of its own piece (rank 0: and those before). Only if asked for; not with d_final
+//   gather   layers that keep their pairs: every rank sends those of its piece to all later ones before it runs. Later ranks
+//            have more to do, and the last one holds all pairs
+//   ring     attention over all pairs (softmax, with norms, a sink, forget gates, a Gaussian, not normalised): keys and values
+//            come by block after block, or queries go to them, so that ranks have the same to do. The state is divided as
+//            well: that of a rank keeps the pairs of its own piece (rank 0: and those before). Only if asked for; not with
+//            d_final
 //
 // Errors are ttr::Error with the same sentence on every rank, and a rank that waits longer than Settings::patience says
 // for whom. After an Error a Split is of no use. One thread at a time may use a Split, the one that may call MPI.
@@ -45,13 +49,13 @@
 
 namespace ttr::mpi {
 
-enum class Way { best, relay, scan, ring, halo };
+enum class Way { best, relay, scan, ring, halo, gather };
 std::string_view to_string(Way) noexcept;
 
 struct Settings {
   Way way = Way::best;
   Form form = Form::best;  // of the calls of the plan
-  int groups = 0;          // of sequences and heads in a relay; 0: by the ranks
+  int groups = 0;          // of sequences and heads in a relay, of sequences in a scan; 0: by the ranks
   double patience = 600;   // seconds to wait for another rank
   bool shares =
       false;  // gradients of inputs without time stay the share of each rank; else their sum is on all ranks
@@ -74,7 +78,7 @@ class Split {
   int rank() const noexcept;
   int ranks() const noexcept;
   Way way() const noexcept;
-  /// Groups of a relay.
+  /// Groups of a relay or a scan.
   int groups() const noexcept;
   /// The ways that the plan has.
   static std::vector<Way> ways(const Plan&);
@@ -87,7 +91,8 @@ class Split {
   void forward(const Inputs&, State state, const Outputs&, State start = {});
 
   /// Collective. Gradients of  sum <d_output, output> + <d_final, final state> , as Plan::backward: d_final is read on the
-  /// last rank (the others give none), d_initial is written on every rank that gives one, for the beginning of its piece.
+  /// last rank (the others give none), d_initial is written on every rank that gives one, for the beginning of its piece
+  /// (gather: of all ranks but the first what their own tokens make of it; ring: on the first).
   /// Gradients of inputs without time are summed over the ranks, in their order, and the same on all of them.
   void backward(const Inputs&, ConstState start, const Inputs& d_outputs, ConstState d_final, const Outputs& d_inputs,
                 State d_initial = {});

@@ -30,6 +30,16 @@ double suffix_gates(const Simd<T>& s, T scale, const Place<View<const T, 3>>& g,
   return sum;
 }
 
+/// What queries that see the past alone have between it and a tile: the gates of all tokens before. Others meet these with
+/// the pairs of the tokens.
+template <class Problem>
+double gates_before(const Problem& p, const Layout& x, Block tile, int head) {
+  double sum = 0;
+  for (Size t = 0; p.g && !p.k && t < tile.begin; ++t)
+    sum += static_cast<double>(p.g(x.row(), x.sequence.begin + t, head));
+  return sum;
+}
+
 /// sums_i = scale (between + g_first + .. + g_i) for the tokens of a tile; returns the last, without `between` and
 /// unscaled.
 template <class T>
@@ -56,7 +66,7 @@ void own_gates(const Simd<T>& s, T scale, const View<const T, 3>& g, const Layou
   for (Size i = 0; scale != T(1) && i < tile.count; ++i) s.scale(i + 1, scale, D + i * ldd, D + i * ldd);
 }
 
-/// rowsum(X) - colsum(X) of the heads of a group, for all pairs of a sequence.
+/// rowsum(X) - colsum(X) of the heads of a group, for all positions of a sequence.
 template <class T>
 struct GateSums {
   GateSums(const AttentionSimd<T>* table, int group, Size C, Size pairs, Arena& arena) : a(table) {
@@ -69,7 +79,7 @@ struct GateSums {
   }
 
   void clear(const Layout& x, int group) {
-    std::fill_n(read, group * x.pairs(), 0.0), std::fill_n(written, group * x.pairs(), 0.0);
+    std::fill_n(read, group * x.positions(), 0.0), std::fill_n(written, group * x.positions(), 0.0);
   }
   /// What the rows and columns of X [tile, block] add up to, in `rows` and `columns`, without the pairs of tokens with
   /// themselves; with_own adds these.
@@ -89,15 +99,15 @@ struct GateSums {
   }
   /// These, for head `r` of the group
   void add(const Layout& x, int r, Block tile, Block block) {
-    double *const to_rows = read + r * x.pairs(), *const to_columns = written + r * x.pairs();
+    double *const to_rows = read + r * x.positions(), *const to_columns = written + r * x.positions();
     for (Size i = 0; i < tile.count; ++i) to_rows[x.past + tile.begin + i] += rows[i];
     for (Size j = 0; j < block.count; ++j) to_columns[block.begin + j] += columns[j];
   }
   /// The oldest gate has no pair before it.
   void back(const Layout& x, int r, int head, T scale, const View<T, 3>& d_past_g, const View<T, 3>& d_g) const {
-    const double *const of_rows = read + r * x.pairs(), *const of_columns = written + r * x.pairs();
+    const double *const of_rows = read + r * x.positions(), *const of_columns = written + r * x.positions();
     double sum = 0;
-    for (Size i = x.pairs(); --i > 0;) {
+    for (Size i = x.positions(); --i > 0;) {
       sum += of_rows[i] - of_columns[i];
       const auto to = x.place(d_past_g, d_g, i);
       if (to.view) to.view(to.row, to.at, head) += static_cast<T>(static_cast<double>(scale) * sum);
@@ -105,7 +115,7 @@ struct GateSums {
   }
 
   const AttentionSimd<T>* a;
-  double *read, *written;  // [group, pairs]: of rows and of columns, which a team may add to at the same time
+  double *read, *written;  // [group, positions]: of rows and of columns, which a team may add to at the same time
   double *rows, *columns;  // [C]
   T* diagonal;
   Size own = 0;

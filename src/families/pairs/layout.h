@@ -89,6 +89,7 @@ struct Layout {
   Size row() const { return sequence.row; }
   Size token(Block tile) const { return sequence.begin + tile.begin; }  // of the tensors of this call
   Size pairs() const { return past + present; }
+  Size positions() const { return past + tokens; }  // that gates have: queries may come without pairs of their own
   Size past_blocks() const { return (past + C - 1) / C; }
   Size tiles() const { return (tokens + C - 1) / C; }
   Block tile(Size i) const { return {i * C, std::min(C, tokens - i * C)}; }  // in tokens

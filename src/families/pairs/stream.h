@@ -192,7 +192,11 @@ class Stream {
   template <class P>
   void one_query(const P& p, const Layout& x, int first_key_head, int key_heads, bool outputs) {
     const int first = first_key_head * group, heads = key_heads * group;
-    for (int r = 0; r < heads; ++r) start(p, x, {0, 1}, first + r, r, outputs), between[r] = 0;
+    for (int r = 0; r < heads; ++r) {
+      start(p, x, {0, 1}, first + r, r, outputs);
+      // The query's own gate comes with its own pair, if it has one.
+      between[r] = p.g && !p.k ? static_cast<double>(p.g(x.row(), x.sequence.begin, first + r)) : 0;
+    }
     const Block seen = x.seen(0, 1);
     for (Size end = seen.begin + seen.count, begin; end > seen.begin; end = begin) {
       begin = std::max({seen.begin, end - C, end > x.past ? x.past : 0});
@@ -233,7 +237,7 @@ class Stream {
     for (Size i = 0; i < count; ++i)
       for (int r = 0; r < heads; ++r) {
         start(p, x, x.tile(first_tile + i), first_head + r, (i * heads + r) * C, outputs);
-        between[i * heads + r] = 0;
+        between[i * heads + r] = gates_before(p, x, x.tile(first_tile + i), first_head + r);
       }
     if (seen.count == 0) return;
     // From the newest pair to the oldest: gates of the blocks between add up, and the maximum settles early.

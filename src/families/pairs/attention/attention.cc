@@ -21,7 +21,7 @@ Status check(const AttentionProblem<T>& p, bool backward, Workspace work, pairs:
     return status;
   if ((p.compact_k || p.compact_v) && (backward || sizeof(T) != 4)) return Status::not_supported;
   if (p.window < 0) return Status::bad_shape;
-  if ((!p.causal && (p.g || p.window > 0)) || ((!p.normalise || p.polynomial) && p.sink) ||
+  if ((!p.causal && ((p.g && p.k) || p.window > 0)) || ((!p.normalise || p.polynomial) && p.sink) ||
       (p.polynomial && p.bandwidth))
     return Status::not_supported;
   if (most.tokens > 0 && (!p.q || (!p.k != !p.v) || (!p.k && p.causal))) return Status::missing_input;

@@ -50,11 +50,11 @@
 
 namespace ttr::families {
 
-/// Not causal: k and v may have no data, then the past alone is seen.
+/// Not causal: k and v may have no data, then the past alone is seen; gates still stand between it and the queries.
 template <class T>
 struct AttentionProblem : PairProblem<T> {
   T scale = 1;              // on q.k; not used with a bandwidth
-  bool causal = true;       // false: not with g, not with a window
+  bool causal = true;       // false: not with a window, and with g only if k and v have no data
   bool normalise = true;    // false: not with a sink
   bool polynomial = false;  // the weights are `weight` of x; not with a bandwidth or a sink
   typename AttentionSimd<T>::Polynomial weight;

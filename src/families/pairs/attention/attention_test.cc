@@ -285,6 +285,72 @@ TEST(Attention, PastAlone) {
   EXPECT_LE(distance(d_v, grad.at("v")), 1e-12);
 }
 
+// The same behind forget gates: those of the pairs after one, and those of the queries up to one.
+TEST(Attention, PastAloneBehindGates) {
+  for (const Size T : {1, 70}) {
+    constexpr Size past = 91, H = 2, K = 2, V = 2;
+    const std::vector<Spec> specs = {{"q", Role::input, {1, T, H, K}},
+                                     {"g", Role::input, {1, T, H}, -0.1, 0.05},
+                                     {"k", Role::input, {1, past, 1, K}},
+                                     {"v", Role::input, {1, past, 1, V}},
+                                     {"f", Role::input, {1, past, H}, -0.1, 0.05},
+                                     {"d", Role::input, {1, T, H, V}},
+                                     {"e", Role::input, {1, T, H}}};
+    Values in = draw(specs, 4);
+    const auto loops = [&](const Values& x) {  // o, then lse
+      Doubles o(static_cast<std::size_t>(T * H * (V + 1)));
+      for (Size h = 0; h < H; ++h)
+        for (Size t = 0; t < T; ++t) {
+          Doubles weight(past);
+          double below = 0;
+          for (Size i = 0; i < past; ++i) {
+            double logit = 0;
+            for (Size c = 0; c < K; ++c) logit += 0.6 * x.at("q")[(t * H + h) * K + c] * x.at("k")[i * K + c];
+            for (Size j = i + 1; j < past; ++j) logit += x.at("f")[j * H + h];
+            for (Size j = 0; j <= t; ++j) logit += x.at("g")[j * H + h];
+            below += weight[i] = std::exp(logit);
+          }
+          o[T * H * V + t * H + h] = std::log(below);
+          for (Size i = 0; i < past; ++i)
+            for (Size c = 0; c < V; ++c) o[(t * H + h) * V + c] += weight[i] / below * x.at("v")[i * V + c];
+        }
+      return o;
+    };
+    const Sequence one{0, 0, T};
+    const std::int64_t count = past;
+    const auto of = [&](const char* name, auto... extents) {
+      return ttr::view(static_cast<const double*>(in.at(name).data()), extents...);
+    };
+    AttentionProblem<double> p;
+    p.sequences = {&one, 1}, p.heads = H, p.key_heads = 1, p.key_dim = K, p.value_dim = V, p.scale = 0.6,
+    p.causal = false;
+    p.q = of("q", 1, T, H, K), p.g = of("g", 1, T, H), p.past_count = &count;
+    p.past_k = of("k", 1, past, 1, K), p.past_v = of("v", 1, past, 1, V), p.past_g = of("f", 1, past, H);
+    Doubles o(static_cast<std::size_t>(T * H * (V + 1))), d_g(static_cast<std::size_t>(T * H)), d_f(past * H);
+    p.o = ttr::view(o.data(), 1, T, H, V), p.lse = ttr::view(o.data() + T * H * V, 1, T, H);
+    Scratch<double> scratch(attention::workspace_bytes<double>(H, 1, K, V, T, past, 0, true));
+    ASSERT_EQ(attention::forward(p, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+    EXPECT_LE(distance(o, loops(in)), 1e-12) << T;
+    AttentionGradient<double> out;
+    out.d_o = of("d", 1, T, H, V), out.d_lse = of("e", 1, T, H), out.d_g = ttr::view(d_g.data(), 1, T, H),
+    out.d_past_g = ttr::view(d_f.data(), 1, past, H);
+    ASSERT_EQ(attention::backward(p, out, ttr::simd<double>(""), scratch.workspace()), Status::ok);
+    const auto slope = [&](const char* name, std::size_t i) {
+      double sums[2] = {};
+      for (const int side : {0, 1}) {
+        Values moved = in;
+        moved[name][i] += side ? 1e-5 : -1e-5;
+        const Doubles answers = loops(moved);
+        for (std::size_t j = 0; j < answers.size(); ++j)
+          sums[side] += answers[j] * (j < in.at("d").size() ? in.at("d")[j] : in.at("e")[j - in.at("d").size()]);
+      }
+      return (sums[1] - sums[0]) / 2e-5;
+    };
+    for (const std::size_t i : {std::size_t{0}, d_g.size() - 1}) EXPECT_NEAR(d_g[i], slope("g", i), 1e-6) << T;
+    for (const std::size_t i : {2u, 3u, 90u, 180u, 181u}) EXPECT_NEAR(d_f[i], slope("f", i), 1e-6) << T << " " << i;
+  }
+}
+
 TEST(Attention, StrongGates) {
   Attention f;
   f.gates = true, f.T = 100, f.capacity = 40, f.past = {40}, f.window = 110, f.H = 1, f.K = 2, f.V = 1;

@@ -120,7 +120,7 @@ class Backward {
     last = seen.count > 0 ? x.block_at(seen.begin) : 0;
     const bool stored = find_statistics(p, d);
 
-    Walk walk;
+    Walk walk{gates_before(p, x, tokens, head)};
     for (Size b = first; b >= last; --b) {
       typename AttentionSimd<T>::Bias bias;
       if (!next(p, b, &walk, &bias)) break;
@@ -199,7 +199,7 @@ class Backward {
     }
     const auto [start, weight] = Scores<T>::start(p, head);
     std::fill_n(top, M, start), std::fill_n(mass, M, weight), std::fill_n(sum, M, T(0));
-    Walk walk;
+    Walk walk{gates_before(p, x, tokens, head)};
     for (Size b = first; b >= last; --b) {
       typename AttentionSimd<T>::Bias bias;
       if (!next(p, b, &walk, &bias)) break;
