@@ -80,9 +80,10 @@ void apply_state_type(Plan::Body& body) {
     step.compact = some = true;
   }
   if (!some)
-    refuse("what " + body.name + " keeps (" + parts_named(p.states) +
-           ") has no matrices of floats for each head: solvers keep double, lists of pairs have i8, f16 and bf16 where "
-           "attention reads them, networks and levels stay as they are");
+    refuse(
+        "what " + body.name + " keeps (" + parts_named(p.states) +
+        ") has no matrices of floats for each head: solvers keep double, lists of pairs have i8, f16 and bf16 where "
+        "attention reads them, networks and levels stay as they are");
 }
 
 std::size_t panel_bytes(const Plan::Body& body, const Step& step) {

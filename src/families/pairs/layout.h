@@ -10,7 +10,7 @@
 
 #include "families/common/scratch.h"
 #include "families/pairs/attention/attention_simd.h"
-#include "families/pairs/attention/compact_simd.h"
+#include "families/pairs/attention/kept_simd.h"
 #include "families/pairs/problem.h"
 #include "simd/half_simd.h"
 
@@ -61,7 +61,7 @@ struct CompactRows {
   explicit operator bool() const { return data != nullptr; }
 
   /// Those of some heads, where they lie
-  CompactSimd::Rows rows(Size n, Block block, int first_head, int some) const {
+  KeptSimd::Rows rows(Size n, Block block, int first_head, int some) const {
     const Size row = (n * capacity + block.begin) * heads + first_head;
     return {type,
             block.count,
@@ -153,6 +153,18 @@ const T* rows_at(const Simd<T>& s, const Layout& x, const View<const T, 4>& of_p
       return buffer;
     }
   return contiguous(s, x.place(of_past, of_call, block.begin), block.count, head, dim, buffer, ld);
+}
+
+/// Rows of the past of some heads, where they lie: of `of_past`, or of its form in fewer bytes.
+inline KeptSimd::Rows kept_rows(const Layout& x, const View<const float, 4>& of_past, const CompactRows& compact,
+                                Block block, int first_head, int some) {
+  if (compact) return compact.rows(x.index, block, first_head, some);
+  return {Type::f32,        block.count, some, of_past.extent[3], &of_past(x.index, block.begin, first_head, 0),
+          of_past.stride[1]};
+}
+/// Whether they lie side by side, as kept_rows wants them.
+inline bool lies_by_pairs(const View<const float, 4>& of_past, const CompactRows& compact) {
+  return compact || (of_past && of_past.stride[3] == 1 && of_past.stride[2] == of_past.extent[3]);
 }
 
 /// The compact form of the past's keys (or values), of families that have one.

@@ -102,7 +102,9 @@ pairs::CompactRows compact_history(const KernelArgs<T>& o, AnyState buffer, int 
   return {list.type,
           with_scales ? static_cast<const void*>(o.template state<const std::int8_t>(ConstState(buffer), index))
                       : static_cast<const void*>(o.template state<const std::uint16_t>(ConstState(buffer), index)),
-          with_scales ? o.template state<const float>(ConstState(buffer), scales) : nullptr, place.capacity, heads,
+          with_scales ? o.template state<const float>(ConstState(buffer), scales) : nullptr,
+          place.capacity,
+          heads,
           dim};
 }
 

@@ -197,10 +197,11 @@ class Stream {
     for (Size end = seen.begin + seen.count, begin; end > seen.begin; end = begin) {
       begin = std::max({seen.begin, end - C, end > x.past ? x.past : 0});
       const Block pairs{begin, end - begin};
-      if (is_compact(p, x, pairs)) {
-        compact_block(p, x, first_key_head, key_heads, pairs, seen, outputs);
-        continue;
-      }
+      if constexpr (sizeof(T) == 4 && requires { p.compact_k; })
+        if (goes_by_pairs(p, x, pairs)) {
+          by_pairs(p, x, first_key_head, key_heads, pairs, seen, outputs);
+          continue;
+        }
       for (int h = 0; h < key_heads; ++h) {
         scores.open(p, x, first_key_head + h, pairs);
         Size ld = 0;
@@ -208,8 +209,7 @@ class Stream {
             outputs ? rows_at(s, x, p.past_v, compact_values(p), p.v, pairs, first_key_head + h, V, v, &ld) : nullptr;
         for (int r = h * group, rows; r < (h + 1) * group; r += rows) {
           rows = static_cast<int>(std::min<Size>({C, Scores::heads_at_once, (h + 1) * group - r}));
-          for (int i = 0; i < rows; ++i)
-            scores.one(p, first + r + i, pairs, q + (r + i) * K, softmax.S + i * C);
+          for (int i = 0; i < rows; ++i) scores.one(p, first + r + i, pairs, q + (r + i) * K, softmax.S + i * C);
           const Bias bias = gates_of_one(p, x, pairs, first + r, r, rows);
           const MaskRange all = MaskRange::everything(rows, pairs.count);
           T* const answers = outputs ? acc + r * V : nullptr;
@@ -235,29 +235,27 @@ class Stream {
     return {D, C, row};
   }
 
-  // Pairs in fewer bytes are widened as they are read, all heads of a pair together.
+  // All heads of a pair together, where it lies, which may be in fewer bytes.
   template <class P>
-  bool is_compact(const P& p, const Layout& x, Block pairs) const {
-    return compact_keys(p) && compact_values(p) && pairs.begin < x.past && group <= C;
+  bool goes_by_pairs(const P& p, const Layout& x, Block pairs) const {
+    return pairs.begin < x.past && group <= C && lies_by_pairs(p.past_k, p.compact_k) &&
+           lies_by_pairs(p.past_v, p.compact_v);
   }
   template <class P>
-  void compact_block(const P& p, const Layout& x, int first_key_head, int key_heads, Block pairs, Block seen,
-                     bool outputs) {
-    if constexpr (sizeof(T) == 4 && requires { p.compact_k; }) {
-      const Size older = std::max(seen.begin, pairs.begin - C);
-      for (int h = 0, some; h < key_heads; h += some) {
-        some = std::min(key_heads - h, static_cast<int>(C) / group);
-        const int key_head = first_key_head + h, lead = h * group, rows = some * group;
-        CompactSimd::Rows values{}, next = p.compact_k.rows(x.index, {older, pairs.begin - older}, key_head, some);
-        if (outputs) values = p.compact_v.rows(x.index, pairs, key_head, some);
-        scores.compact(p, x, key_head, some, pairs, q + lead * K, outputs ? values : next, softmax.S);
-        const Bias bias = gates_of_one(p, x, pairs, key_head * group, lead, rows);
-        T* const answers = outputs ? acc + lead * V : nullptr;
-        weigh(p, MaskRange::everything(rows, pairs.count), bias, lead, answers);
-        if (outputs) compact_simd(s).add(values, group, softmax.S, C, answers, next);
-      }
-    } else {
-      (void)p, (void)x, (void)first_key_head, (void)key_heads, (void)pairs, (void)seen, (void)outputs;
+  void by_pairs(const P& p, const Layout& x, int first_key_head, int key_heads, Block pairs, Block seen,
+                bool outputs) {
+    const Size older = std::max(seen.begin, pairs.begin - C);
+    for (int h = 0, some; h < key_heads; h += some) {
+      some = std::min(key_heads - h, static_cast<int>(C) / group);
+      const int key_head = first_key_head + h, lead = h * group, rows = some * group;
+      KeptSimd::Rows values{};
+      const auto next = kept_rows(x, p.past_k, p.compact_k, {older, pairs.begin - older}, key_head, some);
+      if (outputs) values = kept_rows(x, p.past_v, p.compact_v, pairs, key_head, some);
+      scores.kept(p, x, key_head, some, pairs, q + lead * K, outputs ? values : next, softmax.S);
+      const Bias bias = gates_of_one(p, x, pairs, key_head * group, lead, rows);
+      T* const answers = outputs ? acc + lead * V : nullptr;
+      weigh(p, MaskRange::everything(rows, pairs.count), bias, lead, answers);
+      if (outputs) kept_simd(s).add(values, group, softmax.S, C, answers, next);
     }
   }
 

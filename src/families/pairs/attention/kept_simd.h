@@ -1,7 +1,8 @@
-// One query of every head through rows of keys and values in fewer bytes (Options::state_type), compiled once per
-// instruction set. Numbers are widened as they are loaded: what is read from memory is what is kept.
+// One query of every head through the keys and values that a state keeps, compiled once per instruction set. They may be
+// in fewer bytes than float (Options::state_type) and are widened as they are loaded: what is read from memory is what is
+// kept.
 //
-//   const CompactSimd& c = compact_simd(simd<float>(""));
+//   const KeptSimd& c = kept_simd(simd<float>(""));
 //
 // A pair's rows of all heads lie side by side, and pairs go from one to the next as they lie: memory is read in order.
 #pragma once
@@ -13,12 +14,12 @@
 
 namespace ttr {
 
-struct CompactSimd {
+struct KeptSimd {
   using Size = std::ptrdiff_t;
 
   /// The rows of n pairs and `heads` key heads, [n, heads, dim].
   struct Rows {
-    Type type;      // bf16, f16 or i8
+    Type type;  // f32, bf16, f16 or i8
     Size n, heads, dim;
     const void* data;
     Size next;                      // numbers from a pair to the next
@@ -34,6 +35,6 @@ struct CompactSimd {
 };
 
 /// The table for the instruction set of `simd`. Does not allocate.
-const CompactSimd& compact_simd(const Simd<float>& simd) noexcept;
+const KeptSimd& kept_simd(const Simd<float>& simd) noexcept;
 
 }  // namespace ttr
