@@ -31,6 +31,8 @@
 
 namespace ttr::families::pairs {
 
+/// Bytes of pairs that a cache is taken to hold: what one query reads of more is fetched ahead, of less it would only cost.
+inline constexpr Size largest_near = 6 << 20;
 inline constexpr Size rows_together = 512;  // queries (tokens x heads) that share a packed block of pairs
 
 /// One block of pairs in the streaming softmax.
@@ -245,13 +247,15 @@ class Stream {
   void by_pairs(const P& p, const Layout& x, int first_key_head, int key_heads, Block pairs, Block seen,
                 bool outputs) {
     const Size older = std::max(seen.begin, pairs.begin - C);
+    const Size of_pair = key_heads * (K + V) * static_cast<Size>(size_of(p.compact_k ? p.compact_k.type : Type::f32));
+    const bool fetch = seen.count * of_pair > largest_near;
     for (int h = 0, some; h < key_heads; h += some) {
       some = std::min(key_heads - h, static_cast<int>(C) / group);
       const int key_head = first_key_head + h, lead = h * group, rows = some * group;
-      KeptSimd::Rows values{};
-      const auto next = kept_rows(x, p.past_k, p.compact_k, {older, pairs.begin - older}, key_head, some);
+      KeptSimd::Rows values{}, next{};
+      if (fetch) next = kept_rows(x, p.past_k, p.compact_k, {older, pairs.begin - older}, key_head, some);
       if (outputs) values = kept_rows(x, p.past_v, p.compact_v, pairs, key_head, some);
-      scores.kept(p, x, key_head, some, pairs, q + lead * K, outputs ? values : next, softmax.S);
+      scores.kept(p, x, key_head, some, pairs, q + lead * K, fetch && outputs ? values : next, softmax.S);
       const Bias bias = gates_of_one(p, x, pairs, key_head * group, lead, rows);
       T* const answers = outputs ? acc + lead * V : nullptr;
       weigh(p, MaskRange::everything(rows, pairs.count), bias, lead, answers);

@@ -83,7 +83,7 @@ HWY_INLINE void FetchKept(const KeptSimd::Rows& x, Size begin, Size end) {
     for (Size at = 0; at < bytes; at += 64) Prefetch(row + at);
 }
 
-constexpr Size kKeysTogether = 4, kValuesTogether = 8;
+constexpr Size kKeysTogether = 4, kValuesTogether = 16;
 
 // Q queries of one key head and four keys.
 template <int Q, bool kApart, class Widen>
