@@ -1,8 +1,8 @@
 // The passes of kept_simd.h, compiled once per instruction set.
 //
-// Four keys at a time meet the query, so that four sums are folded together; eight values at a time are added to an
+// Four keys at a time meet the query, so that four sums are folded together; sixteen values at a time are added to an
 // answer, which is read and written once for them. Where several queries read a key head, two of them share what is
-// widened. The last pairs of a block, fewer than four or eight, go through the same instructions: the bits of an answer
+// widened. The last pairs of a block, fewer than four or sixteen, go through the same instructions: the bits of an answer
 // depend on its own head's numbers alone.
 #if defined(TTR_ATTENTION_KEPT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_ATTENTION_KEPT_INL_H_
@@ -75,10 +75,11 @@ struct RowsOf {
   }
 };
 
-// Lines of the pairs [begin, end) of what is read next.
-HWY_INLINE void FetchKept(const KeptSimd::Rows& x, Size begin, Size end) {
-  const Size size = static_cast<Size>(size_of(x.type)), bytes = x.heads * x.dim * size;
-  const char* row = static_cast<const char*>(x.data) + begin * x.next * size;
+// Lines of one head of the pairs [begin, end) of what is read next: few enough not to wait for.
+HWY_INLINE void FetchKept(const KeptSimd::Rows& x, Size head, Size begin, Size end) {
+  if (head >= x.heads) return;
+  const Size size = static_cast<Size>(size_of(x.type)), bytes = x.dim * size;
+  const char* row = static_cast<const char*>(x.data) + (begin * x.next + head * x.dim) * size;
   for (Size i = begin; i < std::min(end, x.n); ++i, row += x.next * size)
     for (Size at = 0; at < bytes; at += 64) Prefetch(row + at);
 }
@@ -119,8 +120,8 @@ template <bool kApart, class Widen>
 void KeptScoresOf(const RowsOf<Widen>& list, Size group, const float* q, float* S, Size lds,
                   const KeptSimd::Rows& ahead) {
   for (Size i = 0; i < list.rows.n; i += kKeysTogether) {
-    FetchKept(ahead, i, i + kKeysTogether);
-    for (Size h = 0; h < list.rows.heads; ++h)
+    for (Size h = 0; h < list.rows.heads; ++h) {
+      FetchKept(ahead, h, i, i + kKeysTogether);
       for (Size a = h * group; a < (h + 1) * group;) {
         const float* const query = q + a * list.rows.dim;
         const bool two = a + 2 <= (h + 1) * group;
@@ -128,6 +129,7 @@ void KeptScoresOf(const RowsOf<Widen>& list, Size group, const float* q, float* 
         else KeptScores<1, kApart>(list, i, h, query, S + a * lds, lds);
         a += two ? 2 : 1;
       }
+    }
   }
 }
 template <class Widen>
@@ -188,14 +190,15 @@ void KeptAddFrom(const KeptSimd::Rows& x, Size group, const float* W, Size ldw, 
   const RowsOf<Widen> list{x};
   for (Size i = 0; i < x.n; i += kValuesTogether) {
     const Size n = std::min(kValuesTogether, x.n - i);
-    FetchKept(ahead, i, i + kValuesTogether);
-    for (Size h = 0; h < x.heads; ++h)
+    for (Size h = 0; h < x.heads; ++h) {
+      FetchKept(ahead, h, i, i + kValuesTogether);
       for (Size a = h * group; a < (h + 1) * group;) {
         const bool two = a + 2 <= (h + 1) * group;
         if (two) KeptAddColumns<2>(list, i, n, h, W + a * ldw, ldw, acc + a * x.dim);
         else KeptAddColumns<1>(list, i, n, h, W + a * ldw, ldw, acc + a * x.dim);
         a += two ? 2 : 1;
       }
+    }
   }
 }
 inline void KeptAddAny(const KeptSimd::Rows& x, Size group, const float* W, Size ldw, float* acc,
