@@ -1,5 +1,5 @@
-// What a call costs beyond its arithmetic, at K = V = 4 where arithmetic is little: Plan::step by names, a prepared step, and
-// what one more token costs inside a long call in recurrent form, which is the arithmetic; then a backward of one token by
+// What a call costs beyond its arithmetic, at K = V = 4 where arithmetic is little: Plan::step by names, a prepared step, the same
+// with tensors of bf16 and f16, and what one more token costs inside a long call in recurrent form, which is the arithmetic; then a backward of one token by
 // names and prepared. Nanoseconds, the least of many rounds. With a layer: that one, at --dim if given.
 //
 //   call_overhead [DIM [LAYER...]]
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ttr/half.h"
 #include "ttr/ttr.h"
 
 namespace {
@@ -46,6 +47,11 @@ struct Call {
     for (std::size_t d = extents.size(); d-- > 0;)
       t.extent[d] = extents[d], t.stride[d] = stride, stride *= extents[d];
     t.data = memory.emplace_back(static_cast<std::size_t>(stride), x).data();
+    t.type = plan.options().tensors.value_or(ttr::Type::f32);
+    for (std::ptrdiff_t i = 0; i < stride; ++i) {
+      if (t.type == ttr::Type::bf16) static_cast<ttr::bf16*>(t.data)[i] = ttr::to_bf16(x);
+      else if (t.type == ttr::Type::f16) static_cast<ttr::f16*>(t.data)[i] = ttr::to_f16(x);
+    }
     return t;
   }
   ttr::State state_of() { return {state.data(), state.size() * 8}; }
@@ -95,22 +101,33 @@ double least_ns(int rounds, int calls, Body&& body) {
   return least;
 }
 
+double prepared_ns(const ttr::Plan& plan) {
+  Call one(plan, 1, ttr::Form::step);
+  ttr::Prepared step = plan.prepare(one.in, one.out, ttr::Form::step);
+  return least_ns(200, 2000, [&] { return step(one.reads, one.writes, one.state_of(), one.workspace()); });
+}
+double prepared_ns(const std::string& layer, const ttr::Shape& shape, ttr::Type tensors) {
+  ttr::Options options;
+  options.tensors = tensors;
+  return prepared_ns(ttr::plan(layer, shape, options));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int dim = argc > 1 ? std::atoi(argv[1]) : 4;
   std::vector<std::string> layers(argv + std::min(argc, 2), argv + argc);
   if (layers.empty()) layers = {"gated-deltanet", "linear-attention", "mamba-2", "gla", "rwkv-7", "nlms", "rls"};
-  std::printf("%-20s %12s %12s %12s %18s %14s %14s\n", "layer", "step ns", "prepared ns", "arithmetic",
-              "beyond arithmetic", "backward ns", "prepared ns");
+  std::printf("%-20s %12s %12s %10s %10s %12s %18s %14s %14s\n", "layer", "step ns", "prepared ns", "bf16", "f16",
+              "arithmetic", "beyond arithmetic", "backward ns", "prepared ns");
   for (const std::string& layer : layers) {
-    const ttr::Plan plan = ttr::plan(layer, {1, 1, 1, dim, dim});
+    const ttr::Shape shape{1, 1, 1, dim, dim};
+    const ttr::Plan plan = ttr::plan(layer, shape);
     Call one(plan, 1, ttr::Form::step);
     const double named =
         least_ns(200, 2000, [&] { return plan.step(one.in, one.state_of(), one.out, one.workspace()); });
-    ttr::Prepared step = plan.prepare(one.in, one.out, ttr::Form::step);
-    const double prepared =
-        least_ns(200, 2000, [&] { return step(one.reads, one.writes, one.state_of(), one.workspace()); });
+    const double prepared = prepared_ns(plan), bf16 = prepared_ns(layer, shape, ttr::Type::bf16),
+                 f16 = prepared_ns(layer, shape, ttr::Type::f16);
     double whole[2];
     for (int i = 0; i < 2; ++i) {
       Call call(plan, i ? 512 : 32, ttr::Form::recurrent);
@@ -127,7 +144,7 @@ int main(int argc, char** argv) {
     const double ready = least_ns(200, 1000, [&] {
       return call(back.call.reads, back.state(), back.d_reads, {}, back.d_writes, {}, back.workspace());
     });
-    std::printf("%-20s %12.0f %12.0f %12.0f %18.0f %14.0f %14.0f\n", layer.c_str(), named, prepared, arithmetic,
-                prepared - arithmetic, by_name, ready);
+    std::printf("%-20s %12.0f %12.0f %10.0f %10.0f %12.0f %18.0f %14.0f %14.0f\n", layer.c_str(), named, prepared,
+                bf16, f16, arithmetic, prepared - arithmetic, by_name, ready);
   }
 }

@@ -210,10 +210,10 @@ int run_bench_state(const StateOptions& given) {
     for (const char* layer : {"retnet", "mamba-2", "gla", "gated-deltanet", "kda", "rwkv-7", "mlstm", "mamba-1"})
       subjects.push_back({layer, Type::bf16});
     for (const char* layer : {"softmax-attention", "forgetting-attention"})
-      subjects.push_back({layer, Type::bf16}), subjects.push_back({layer, Type::i8});
+      for (const Type type : {Type::bf16, Type::f16, Type::i8}) subjects.push_back({layer, type});
   }
   for (const std::string& layer : o.layers)
-    for (const Type type : {Type::bf16, Type::i8}) {
+    for (const Type type : {Type::bf16, Type::f16, Type::i8}) {
       if (!o.type.empty() && to_string(type) != o.type) continue;
       const TriedPlan tried = try_plan(layer, {1, 1, 0, o.dim, o.dim}, [&] {
         Options options;

@@ -84,10 +84,11 @@ struct BenchVerb : Verb {
     latency_command->add_flag("--json", latency.json, "print JSON");
 
     state_command = command->add_subcommand(
-        "state", "States in fewer bytes (bf16, i8): error over many tokens, and time of a decode step beside float");
+        "state",
+        "States in fewer bytes (bf16, f16, i8): error over many tokens, and time of a decode step beside float");
     state_command->add_option("layer", state.layers, "layers (default: some of each kind)")->delimiter('\0');
-    state_command->add_option("--type", state.type, "bf16 or i8 (default: what the layer has)")
-        ->check(CLI::IsMember({"bf16", "i8"}));
+    state_command->add_option("--type", state.type, "bf16, f16 or i8 (default: what the layer has)")
+        ->check(CLI::IsMember({"bf16", "f16", "i8"}));
     state_command->add_option("--tokens", state.tokens, "tokens, for the error")->capture_default_str();
     state_command->add_option("--dim", state.dim, "key_dim and value_dim, for the error")->capture_default_str();
     state_command->add_option("--call", state.call, "tokens of a call, where pairs are kept")->capture_default_str();

@@ -169,7 +169,7 @@ runs "states in fewer bytes" 0 state --quick --dim 8 --json gated-deltanet softm
 for name in state_bytes f32_state_bytes step_seconds f32_step_seconds; do
   check "state: json has $name, positive" all_positive "$name" out.txt
 done
-check "state: bf16, and bf16 and i8" test "$(count_of '"state_type"' out.txt)" = 3
+check "state: bf16, and bf16, f16 and i8" test "$(count_of '"state_type"' out.txt)" = 4
 runs "states in fewer bytes, as a table" 0 state --quick --dim 8 --type bf16 gla
 check "state: a table" grep -q 'error 1e+03' out.txt
 refuses "state: a solver" "rls keeps" state --quick rls

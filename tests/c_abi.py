@@ -276,8 +276,8 @@ expect("small workspace", run_back(8) == 6 and said() != "")
 expect("no calls", lib.ttr_backward_create(plan, c.byref(arguments), None, c.byref(back)) == BAD_ARGUMENT)
 
 # A state in fewer bytes.
-BF16, F32, I8 = 2, 0, 5
-for text, state_type in ((b"gated-deltanet", BF16), (b"softmax-attention", I8)):
+BF16, F16, F32, I8 = 2, 3, 0, 5
+for text, state_type in ((b"gated-deltanet", BF16), (b"softmax-attention", F16), (b"softmax-attention", I8)):
     sizes = []
     for options in ({}, {"state_type": state_type}):
         half, status = plan_of(text, type=F32, **options)

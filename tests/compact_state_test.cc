@@ -26,10 +26,13 @@ constexpr Kind kinds[] = {{"linear-attention", Type::bf16},
                           {"momentum-deltanet", Type::bf16},
                           {"gated-slot-attention", Type::bf16},
                           {"softmax-attention", Type::bf16},
+                          {"softmax-attention", Type::f16},
                           {"softmax-attention", Type::i8},
+                          {"softmax-attention:window=70", Type::f16},
                           {"softmax-attention:window=7", Type::i8},
                           {"forgetting-attention", Type::i8},
                           {"forgetting-attention", Type::bf16},
+                          {"forgetting-attention", Type::f16},
                           {"near(gauss) * window(5) / constant / exact", Type::i8}};
 
 Plan plan_of(const Kind& kind, int batch, int threads = 1, int rewind = 0, bool compact = true, int heads = 3,
@@ -229,7 +232,8 @@ TEST(CompactState, SaysWhereItHasNoMeaning) {
     });
   };
   EXPECT_NE(why("gla", Type::bf16, Type::f64).find("f64"), std::string::npos);
-  EXPECT_NE(why("gla", Type::f16).find("bf16 or i8"), std::string::npos);
+  EXPECT_NE(why("gla", Type::i64).find("bf16, f16 or i8"), std::string::npos);
+  EXPECT_NE(why("gla", Type::f16).find("f16 is for those"), std::string::npos);
   EXPECT_NE(why("gla", Type::i8).find("i8 is for those"), std::string::npos);
   EXPECT_NE(why("rls", Type::bf16).find("double"), std::string::npos);
   EXPECT_NE(why("kernel-regression", Type::i8).find("kernel-regression"), std::string::npos);

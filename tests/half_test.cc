@@ -149,6 +149,24 @@ HalfRun run_half(const Problem& p, Type type, Type rounded, Form form,
     return type == Type::f32 ? narrowed(s, rounded, t.floats) : t.halves;
   };
   for (const InputInfo& info : p.plan.outputs()) r.outputs[info.name] = result(info.name);
+  // Prepared, twice at the same addresses.
+  std::vector<const void*> reads;
+  std::vector<void*> writes;
+  for (const InputInfo& info : p.plan.inputs()) reads.push_back(in[info.name].data);
+  for (const InputInfo& info : p.plan.outputs()) writes.push_back(out[info.name].data);
+  Prepared call = p.plan.prepare(in, out, form);
+  StateMemory again = p.initial;
+  for (int times = 0; times < 2; ++times) {
+    std::copy(p.initial.begin(), p.initial.end(), again.begin());
+    for (const InputInfo& info : p.plan.outputs()) {
+      HalfTensor& t = held.at(info.name);
+      std::fill(t.floats.begin(), t.floats.end(), 7.0f), std::fill(t.halves.begin(), t.halves.end(), 7);
+    }
+    EXPECT_EQ(call(reads, writes, state_of(again), work.workspace()), r.forward);
+    EXPECT_TRUE(work.fence_stands());
+    for (const InputInfo& info : p.plan.outputs()) EXPECT_EQ(result(info.name), r.outputs[info.name]) << info.name;
+    EXPECT_TRUE(same_bits(parts_of(p.plan, again), parts_of(p.plan, state)));
+  }
   for (const InputInfo& info : p.plan.inputs())
     if (info.differentiable) r.gradients[info.name] = result("d " + info.name);
   r.state = parts_of(p.plan, state);
@@ -178,6 +196,9 @@ TEST(EveryLayer, HalfTensorsAreRoundedFloats) {
     const Shape shape{2, 2, subject.info->grouped ? 1 : 2, 4, subject.info->square ? 4 : 3};
     const Problem p = batch_problem(half_plan(subject.text, shape, {}), 11, 3);
     for (const Type type : half_types) expect_rounded(p, shape, subject.text, type, Form::best);
+    if (has_steps(p.plan))
+      expect_rounded(batch_problem(half_plan(subject.text, shape, {}), 1, 3), shape, subject.text, Type::bf16,
+                     Form::step);
   }
 }
 

@@ -223,7 +223,7 @@ std::vector<Operation> list() {
                  },
                  convolution, false});
   for (const bool half : {false, true}) {
-    all.push_back({half ? "softmax, ggml's K and V in f16" : "softmax", "softmax-attention", "flash_attn_ext", square,
+    all.push_back({half ? "softmax, K and V in f16" : "softmax", "softmax-attention", "flash_attn_ext", square,
                    [half](auto& g, const auto& o, auto first, auto n, auto& state) {
                      return attention(g, o, first, n, state, half);
                    },

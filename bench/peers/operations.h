@@ -29,7 +29,7 @@ struct Operation {
   Build build;
   bool gated = true;                 // has gates to choose
   bool pairs = false;                // decodes with the pairs of a prompt
-  bool half_pairs = false;           // ggml keeps them in half precision
+  bool half_pairs = false;           // both keep them in half precision
   std::optional<double> scale = {};  // of ttr
   double tolerance = 1e-4;           // max |ours - theirs| / max |theirs|
 };

@@ -11,6 +11,7 @@ namespace {
 Plan plan_of(const OurCase& spec) {
   Options options;
   options.scale = spec.scale, options.threads = spec.threads;
+  if (spec.half_pairs) options.state_type = Type::f16;
   return plan(spec.layer, spec.shape, options);
 }
 

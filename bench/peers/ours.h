@@ -22,7 +22,7 @@ struct OurCase {
   std::int64_t tokens = 1;  // of a run
   std::int64_t before = 0;
   bool decode = false;           // one call per token
-  bool half_pairs = false;       // keys and values are numbers that f16 has
+  bool half_pairs = false;       // keys and values are numbers that f16 has, and are kept as such
   std::string gates = "gentle";  // cli/bench_gates.h
   int threads = 1;
 };

@@ -80,7 +80,7 @@ typedef struct {
   const char* target;
   ttr_run_jobs run_jobs; /* threads of the caller */
   void* executor;
-  int32_t state_type; /* TTR_BF16 or TTR_I8: a state in fewer bytes; 0: that of the plan */
+  int32_t state_type; /* TTR_BF16, TTR_F16 or TTR_I8: a state in fewer bytes; 0: that of the plan */
 } ttr_options;
 
 typedef struct {

@@ -69,8 +69,8 @@ struct Options {
   int threads = 1;                                   // threads that share the work of a call; 0 = all cores
   Executor executor = {};                            // who runs them; empty: a pool of the library
   int rewind = 0;                                    // newest tokens of a sequence that Plan::rewind can take back
-  /// bf16: the matrices of a memory, or the keys and values of pairs, in half the bytes; i8: keys and values in a quarter,
-  /// with a scale per row. Arithmetic stays float (docs/embedding.md); needs f32, and has no backward.
+  /// bf16: the matrices of a memory, or the keys and values of pairs, in half the bytes; f16: keys and values, below 65504;
+  /// i8: these in a quarter, with a scale per row. Arithmetic stays float (docs/embedding.md); needs f32, has no backward.
   std::optional<Type> state_type = {};
   std::string kernel = {};  // "oracle" forces the literal solver; empty = the fastest
   std::string target = {};  // "AVX2", "SSE4", ... forces an instruction set; empty = the best

@@ -21,7 +21,7 @@ namespace ttr {
 enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3, i64 = 4, i8 = 5 };  // i64, i8: only in a state
 
 /// Half types, as their bits: the upper half of a float, and IEEE binary16. Tensors of calls may have them
-/// (Options::tensors), bf16 also a state (Options::state_type); arithmetic is float.
+/// (Options::tensors), and a state (Options::state_type); arithmetic is float.
 struct bf16 {
   std::uint16_t bits;
 };

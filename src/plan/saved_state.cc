@@ -2,7 +2,7 @@
 //
 //   a part of fixed size   its name         F32 or F64  [n, extent...]
 //   a list of pairs        its name         F32 or F64  [pairs of all sequences, extent...], one sequence after another
-//                                           layout 2: also BF16 and I8 (Options::state_type); the scales of I8 are lists
+//                                           layout 2: also BF16, F16 and I8 (Options::state_type); the scales of I8 are lists
 //   counts                 kept / counted   I64 [n]     pairs of each sequence (lists); tokens as the kernel counts them
 //                          tokens           I64 [n]     tokens seen
 //
@@ -62,6 +62,8 @@ const char* dtype_of(Type type) {
       return "F64";
     case Type::bf16:
       return "BF16";
+    case Type::f16:
+      return "F16";
     case Type::i8:
       return "I8";
     default:

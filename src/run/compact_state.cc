@@ -51,16 +51,17 @@ void apply_state_type(Plan::Body& body) {
   const auto refuse = [&](const std::string& why) {
     throw Error("state_type " + named + ": " + why, "options.state_type");
   };
-  if (type != Type::bf16 && type != Type::i8)
-    refuse("a state can be bf16 or i8; leave it out for the type of the plan");
+  if (type != Type::bf16 && type != Type::f16 && type != Type::i8)
+    refuse("a state can be bf16, f16 or i8; leave it out for the type of the plan");
   if (body.options.type != Type::f32) refuse("a plan of f64 keeps its state in f64; set type to f32");
   Pipeline& p = body.pipeline;
   if (p.states.empty()) refuse(body.name + " has no state");
   if (body.on_oracle()) refuse(body.name + " runs on the literal solver, which keeps double");
   bool some = std::any_of(p.states.begin(), p.states.end(), [&](const StatePart& part) { return part.type == type; });
   if (some) return;  // a family that keeps pairs has done it
-  if (type == Type::i8)
-    refuse(body.name + " keeps no keys and values that attention reads; i8 is for those, bf16 for matrices");
+  if (type != Type::bf16)
+    refuse(body.name + " keeps no keys and values that attention reads; " + named +
+           " is for those, bf16 for matrices");
   for (Step& step : p.steps) {
     if (!step.kernel || step.state < 0 || step.kernel->traits.running || step.kernel->time_unit) continue;
     const std::size_t first = static_cast<std::size_t>(step.state), count = parts_of(body, step).size();
@@ -79,9 +80,10 @@ void apply_state_type(Plan::Body& body) {
     step.compact = some = true;
   }
   if (!some)
-    refuse("what " + body.name + " keeps (" + parts_named(p.states) +
-           ") has no matrices of floats for each head: solvers keep double, lists of pairs have i8 and bf16 where "
-           "attention reads them, networks and levels stay as they are");
+    refuse(
+        "what " + body.name + " keeps (" + parts_named(p.states) +
+        ") has no matrices of floats for each head: solvers keep double, lists of pairs have i8, f16 and bf16 where "
+        "attention reads them, networks and levels stay as they are");
 }
 
 std::size_t panel_bytes(const Plan::Body& body, const Step& step) {

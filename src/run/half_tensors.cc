@@ -4,7 +4,6 @@
 #include <new>
 
 #include "run/bind.h"
-#include "run/strided.h"
 #include "simd/half_simd.h"
 
 namespace ttr {
@@ -12,22 +11,10 @@ namespace {
 
 bool is_half(Type type) { return type == Type::bf16 || type == Type::f16; }
 
-// One tensor of the caller and its float copy.
-struct Half {
-  void* data = nullptr;  // the caller's; of an input it is only read
-  Type type = Type::bf16;
-  PerAxis extent{}, stride{};  // the caller's
-  int rank = 0;
-  int time_axis = -1;  // -1: a parameter
-  int pairs = 1;       // rows of the time axis per token
-  float* copy = nullptr;
-  PerAxis copy_stride{};
-};
-
 // Calls row(of the caller, of the copy, numbers) for every row of the tokens. Numbers of the caller lie step_of(..)
 // apart, those of the copy beside each other.
 template <class Row>
-void each_row(const Half& h, std::ptrdiff_t begin, std::ptrdiff_t end, Row&& row) {
+void each_row(const HalfTensor& h, std::ptrdiff_t begin, std::ptrdiff_t end, Row&& row) {
   PerAxis extent = h.extent;
   std::uint16_t* data = static_cast<std::uint16_t*>(h.data);
   if (h.time_axis >= 0) {
@@ -40,7 +27,7 @@ void each_row(const Half& h, std::ptrdiff_t begin, std::ptrdiff_t end, Row&& row
   });
 }
 
-void widen(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
+void widen(const HalfTensor& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   const HalfSimd& s = half_simd(simd);
   const auto convert = h.type == Type::bf16 ? s.widen_bf16 : s.widen_f16;
   const std::ptrdiff_t step = step_of(h.rank, h.stride);
@@ -50,7 +37,7 @@ void widen(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::pt
   });
 }
 
-void narrow(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
+void narrow(const HalfTensor& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   const HalfSimd& s = half_simd(simd);
   const auto convert = h.type == Type::bf16 ? s.narrow_bf16 : s.narrow_f16;
   const std::ptrdiff_t step = step_of(h.rank, h.stride);
@@ -64,7 +51,7 @@ void narrow(const Half& h, const Simd<float>& simd, std::ptrdiff_t begin, std::p
 // the copy. `length` tokens have room in the copy.
 template <class AnyTensor>
 AnyTensor part_of(const Plan::Body& body, const Axes& axes, AnyTensor tensor, std::ptrdiff_t begin,
-                  std::ptrdiff_t end, std::ptrdiff_t length, Arena& arena, Half* half) noexcept {
+                  std::ptrdiff_t end, std::ptrdiff_t length, Arena& arena, HalfTensor* half) noexcept {
   using Byte = std::conditional_t<std::is_same_v<AnyTensor, ConstTensor>, const std::byte, std::byte>;
   *half = {};
   half->rank = tensor.rank, half->type = tensor.type, half->extent = tensor.extent, half->stride = tensor.stride;
@@ -111,12 +98,6 @@ bool any_half(const List* list) {
 
 }  // namespace
 
-struct HalfTensor {
-  Half half;
-  int value;  // of the pipeline
-  bool output;
-};
-
 bool has_half_tensors(const Call& call) noexcept {
   return any_half(call.inputs) || any_half(call.outputs) || any_half(call.d_outputs) || any_half(call.d_inputs);
 }
@@ -145,12 +126,11 @@ HalfCopies::HalfCopies(const Plan::Body& body, const Call& call, std::ptrdiff_t 
   length = std::min(length, time);
   const auto add = [&](std::size_t value, const Axes& axes, const auto& tensor, bool output) {
     if (!is_half(tensor.type) || !tensor) return;
-    HalfTensor& one = *new (list_ + count_) HalfTensor{{}, static_cast<int>(value), output};
-    part_of(body, axes, tensor, 0, time, length, arena, &one.half);
-    ok_ = one.half.copy && arena.rest().data;
-    if (!ok_) return;
-    ++count_;
-    if (!output && one.half.time_axis < 0) widen(one.half, simd_, 0, time);
+    HalfTensor& one = *new (list_ + count_) HalfTensor;
+    part_of(body, axes, tensor, 0, time, length, arena, &one);
+    one.value = static_cast<int>(value), one.output = output;
+    ok_ = one.copy && arena.rest().data;
+    if (ok_) ++count_;
   };
   for (std::size_t i = 0; i < p.values.size() && ok_; ++i) {
     const Value& v = p.values[i];
@@ -166,19 +146,27 @@ HalfCopies::HalfCopies(const Plan::Body& body, const Call& call, std::ptrdiff_t 
   }
 }
 
-void HalfCopies::open(Binding<float>& b, std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
-  for (std::size_t i = 0; i < count_; ++i) {
-    const HalfTensor& one = list_[i];
+void HalfCopies::bind(Binding<float>& b) const noexcept {
+  for (const HalfTensor& one : list()) {
     Bound<float>& bound = b.values[static_cast<std::size_t>(one.value)];
-    bound.data = one.half.copy, bound.stride = one.half.copy_stride;
-    if (one.output) bound.writable = one.half.copy;
-    else if (one.half.time_axis >= 0) widen(one.half, simd_, begin, end);
+    bound.data = one.copy, bound.stride = one.copy_stride;
+    if (one.output) bound.writable = one.copy;
   }
 }
 
+void HalfCopies::open_parameters() const noexcept {
+  for (const HalfTensor& one : list())
+    if (!one.output && one.time_axis < 0) widen(one, simd_, 0, 0);
+}
+
+void HalfCopies::open(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
+  for (const HalfTensor& one : list())
+    if (!one.output && one.time_axis >= 0) widen(one, simd_, begin, end);
+}
+
 void HalfCopies::close(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
-  for (std::size_t i = 0; i < count_; ++i)
-    if (list_[i].output) narrow(list_[i].half, simd_, begin, end);
+  for (const HalfTensor& one : list())
+    if (one.output) narrow(one, simd_, begin, end);
 }
 
 Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
@@ -189,7 +177,7 @@ Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept 
   Outputs d_in;
   Call part = call;
   part.inputs = &in, part.d_outputs = &d_out, part.d_inputs = &d_in;
-  std::array<Half, Inputs::capacity> written{};
+  std::array<HalfTensor, Inputs::capacity> written{};
   std::size_t count = 0;
   const Pipeline& p = body.pipeline;
   const auto read = [&](const std::vector<InputInfo>& list, const std::vector<Axes>& axes, const Inputs& from,
@@ -197,7 +185,7 @@ Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept 
     for (std::size_t i = 0; i < list.size(); ++i) {
       const ConstTensor tensor = from.get(list[i].name);
       if (tensor.rank == 0 && !tensor) continue;
-      Half half;
+      HalfTensor half;
       to[list[i].name] = part_of(body, axes[i], tensor, 0, time, time, arena, &half);
       if (!arena.rest().data) return false;
       if (half.copy && half.data) widen(half, simd, 0, time);

@@ -3,8 +3,11 @@
 // memory traffic is halved; backwards of the whole call.
 #pragma once
 
+#include <span>
+
 #include "plan/pipeline.h"
 #include "run/bind.h"
+#include "run/strided.h"
 
 namespace ttr {
 
@@ -13,15 +16,36 @@ bool has_half_tensors(const Call&) noexcept;
 /// Scratch for the copies of up to `length` tokens, if the plan takes half types.
 std::size_t half_tensor_bytes(const Plan::Body&, std::int64_t length, std::int64_t pairs, bool backward);
 
+/// One tensor of the caller and its float copy.
+struct HalfTensor {
+  void* data = nullptr;  // the caller's; of an input it is only read
+  Type type = Type::bf16;
+  PerAxis extent{}, stride{};  // the caller's
+  int rank = 0;
+  int time_axis = -1;  // -1: a parameter
+  int pairs = 1;       // rows of the time axis per token
+  float* copy = nullptr;
+  PerAxis copy_stride{};
+  int value = -1;  // of the pipeline
+  bool output = false;
+};
+
 /// The float copies of a forward call, for blocks of up to `length` tokens.
-struct HalfTensor;
 class HalfCopies {
  public:
-  /// Parameters, which have no time, are copied at once. No room in the arena: ok() is false.
+  /// Nothing is read yet. No room in the arena: ok() is false.
   HalfCopies(const Plan::Body&, const Call&, std::ptrdiff_t length, Arena&) noexcept;
+  /// The same copies again, with other addresses.
+  HalfCopies(const Plan::Body& body, std::span<HalfTensor> list) noexcept
+      : simd_(*body.simd_f32), list_(list.data()), count_(list.size()) {}
   bool ok() const { return ok_; }
-  /// Tokens begin .. end-1 of the inputs, and the copies in place of the caller's tensors in what is bound for them.
-  void open(Binding<float>&, std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept;
+  std::span<const HalfTensor> list() const { return {list_, count_}; }
+  /// The copies in place of the caller's tensors in what is bound for them.
+  void bind(Binding<float>&) const noexcept;
+  /// Parameters, which have no time.
+  void open_parameters() const noexcept;
+  /// Tokens begin .. end-1 of the inputs.
+  void open(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept;
   /// The same tokens of the outputs, to the caller.
   void close(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept;
 
@@ -31,6 +55,9 @@ class HalfCopies {
   std::size_t count_ = 0;
   bool ok_ = true;
 };
+
+/// Tokens of a forward call that have room in the copies.
+std::ptrdiff_t half_length(const Plan::Body&, Form) noexcept;
 
 Status backward_half_tensors(const Plan::Body&, const Call&) noexcept;
 

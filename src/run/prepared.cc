@@ -2,8 +2,8 @@
 // scratch as offsets from the workspace, how far each tensor reaches from its address. A call then puts addresses in,
 // looks whether memory overlaps, and runs the steps.
 //
-// Calls that go in blocks of time or have tensors of a half type bind anew for every block; they take the way of
-// Plan::forward with the addresses put into its lists.
+// Tensors of a half type have their float copies in the workspace, at places that are found once too. Calls that go in
+// blocks of time bind anew for every block; they take the way of Plan::forward with the addresses put into its lists.
 #include "ttr/prepared.h"
 
 #include <algorithm>
@@ -35,6 +35,14 @@ struct TTR_HIDDEN Prepared::Body {
   std::variant<Binding<float>, Binding<double>> binding;
   std::vector<families::Sequence> sequences, pair_sequences;
   std::vector<Scratch> scratch;
+  // Tensors of a half type, of calls at once: where their copies are from the aligned start of the workspace, and theirs is
+  // the place `at` among the reads or writes.
+  struct HalfPlace {
+    std::ptrdiff_t offset;
+    std::size_t at;
+  };
+  std::vector<HalfTensor> halves;
+  std::vector<HalfPlace> half_places;
   std::ptrdiff_t rest = 0;  // where the kernels' scratch begins
   // Steps that keep what they make of these addresses, on one thread: where in ready_memory. Empty: none do.
   struct Ready {
@@ -56,6 +64,7 @@ struct TTR_HIDDEN Prepared::Body {
     time = other.time, pairs = other.pairs, reads = other.reads, writes = other.writes;
     needed = other.needed, kept = other.kept, at_once = other.at_once, binding = other.binding;
     sequences = other.sequences, pair_sequences = other.pair_sequences, scratch = other.scratch, rest = other.rest;
+    halves = other.halves, half_places = other.half_places;
     known.assign(other.known.size(), nullptr);
     ready = other.ready, ready_memory.resize(other.ready_memory.size()), is_ready = false;
     own_spans();
@@ -128,6 +137,11 @@ struct TTR_HIDDEN Prepared::Body {
     std::byte* const base = const_cast<std::byte*>(aligned(workspace.data));
     for (const Scratch& s : scratch)
       b.values[s.value].data = b.values[s.value].writable = reinterpret_cast<T*>(base + s.offset);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      const HalfPlace& of = half_places[i];
+      halves[i].data = halves[i].output ? outputs[of.at] : const_cast<void*>(inputs[of.at]);
+      halves[i].copy = reinterpret_cast<float*>(base + of.offset);
+    }
   }
 
   template <class T>
@@ -189,6 +203,31 @@ struct TTR_HIDDEN Prepared::Body {
     return worst;
   }
 
+  // Tensors of a half type around the steps.
+  Status call_at_once(const Plan::Body& plan, State state, Workspace workspace) noexcept {
+    if (halves.empty()) return run_at_once(plan, state, workspace);
+    const HalfCopies copies(plan, halves);
+    if (!is_ready) {
+      // Before anything is written to the workspace.
+      std::int64_t pairs_kept = 0;
+      if (const Status s = check_memory(plan, state, workspace, pairs_kept); s != Status::ok) return s;
+      copies.bind(*std::get_if<Binding<float>>(&binding));
+    }
+    copies.open_parameters(), copies.open(0, time);
+    const Status status = run_at_once(plan, state, workspace);
+    if (status == Status::ok || status == Status::out_of_domain) copies.close(0, time);
+    return status;
+  }
+  Status check_memory(const Plan::Body& plan, State state, Workspace workspace, std::int64_t& pairs_kept) noexcept {
+    if (plan.has_counts()) {
+      if (const Fault f = check_state(plan, call(state, workspace), pairs_kept); f.status != Status::ok)
+        return f.status;
+    } else if (const Status s = check_buffer(plan, state); s != Status::ok) {
+      return s;
+    }
+    return has_workspace(plan, pairs_kept, workspace) ? Status::ok : Status::small_workspace;
+  }
+
   // State and workspace, and then the steps; the binding has the addresses.
   Status run_at_once(const Plan::Body& plan, State state, Workspace workspace) noexcept {
     if (is_ready) {  // state and workspace are those of the call before, which were good
@@ -196,13 +235,7 @@ struct TTR_HIDDEN Prepared::Body {
       return go(plan, *std::get_if<Binding<double>>(&binding), state);
     }
     std::int64_t pairs_kept = 0;
-    if (plan.has_counts()) {
-      if (const Fault f = check_state(plan, call(state, workspace), pairs_kept); f.status != Status::ok)
-        return f.status;
-    } else if (const Status s = check_buffer(plan, state); s != Status::ok) {
-      return s;
-    }
-    if (!has_workspace(plan, pairs_kept, workspace)) return Status::small_workspace;
+    if (const Status s = check_memory(plan, state, workspace, pairs_kept); s != Status::ok) return s;
     if (!ready.empty()) {
       std::visit([&](auto& b) { make_ready(plan, b, state, workspace); }, binding);
       return run_at_once(plan, state, workspace);
@@ -230,7 +263,7 @@ Status Prepared::operator()(std::span<const void* const> inputs, std::span<void*
                             Workspace workspace, Saved saved) noexcept {
   Body& p = *body_;
   const Plan::Body& plan = *plan_.body();
-  if (!saved.data && p.is_known(inputs, outputs, state, workspace)) return p.run_at_once(plan, state, workspace);
+  if (!saved.data && p.is_known(inputs, outputs, state, workspace)) return p.call_at_once(plan, state, workspace);
   if (inputs.size() != p.reads.size() || outputs.size() != p.writes.size()) return Status::bad_shape;
   if (const Status s = check_addresses(p.reads, inputs); s != Status::ok) return s;
   if (const Status s = check_addresses(p.writes, outputs); s != Status::ok) return s;
@@ -240,7 +273,7 @@ Status Prepared::operator()(std::span<const void* const> inputs, std::span<void*
     std::visit([&](auto& b) { p.place(b, inputs, outputs, workspace); }, p.binding);
     std::copy(outputs.begin(), outputs.end(), std::copy(inputs.begin(), inputs.end(), p.known.begin()));
     p.known_state = state, p.known_work = workspace;
-    return p.run_at_once(plan, state, workspace);
+    return p.call_at_once(plan, state, workspace);
   }
   put_addresses(p.reads, inputs, p.in), put_addresses(p.writes, outputs, p.out);
   return p.whole_call(plan, state, workspace, saved);
@@ -278,13 +311,25 @@ Prepared Plan::prepare(const Inputs& inputs, const Outputs& outputs, Form form) 
     const std::size_t size = p->needed + 64;
     const auto memory = std::make_unique_for_overwrite<std::byte[]>(size);  // only places in it matter
     Arena arena(Workspace{memory.get(), size});
-    const std::ptrdiff_t length = bound_length(body, form);
+    const std::ptrdiff_t length = half ? half_length(body, form) : bound_length(body, form);
     Call own = p->call({}, {memory.get(), size});
+    const std::byte* const base = aligned(memory.get());
+    if (half) {
+      const HalfCopies copies(body, own, length, arena);
+      for (const HalfTensor& one : copies.list()) {
+        const std::vector<Place>& places = one.output ? p->writes : p->reads;
+        const auto at =
+            std::find_if(places.begin(), places.end(), [&](const Place& x) { return x.value == one.value; });
+        p->halves.push_back(one);
+        p->half_places.push_back(
+            {reinterpret_cast<const std::byte*>(one.copy) - base, static_cast<std::size_t>(at - places.begin())});
+      }
+    }
     bind<T>(body, own, false, length, arena, b);
-    p->at_once = b.time > 0 && !half && runs_at_once(body, b, form, length);
+    p->at_once = b.time > 0 && (half ? b.time <= length : runs_at_once(body, b, form, length));
+    if (!p->at_once) p->halves.clear(), p->half_places.clear();
     p->sequences.assign(b.sequences.begin(), b.sequences.end());
     p->pair_sequences.assign(b.pair_sequences.begin(), b.pair_sequences.end());
-    const std::byte* const base = aligned(memory.get());
     for (std::size_t v = 0; v < pipeline.values.size(); ++v) {
       Bound<T>& bound = b.values[v];
       if (bound.of_caller || !bound.writable) continue;

@@ -196,12 +196,10 @@ std::ptrdiff_t bound_length(const Plan::Body& body, Form form) noexcept {
   return goes_in_blocks(body, form) ? block_length(body, form) : std::numeric_limits<std::ptrdiff_t>::max();
 }
 
-namespace {
 std::ptrdiff_t half_length(const Plan::Body& body, Form form) noexcept {
   const std::ptrdiff_t most = bound_length(body, form);
   return goes_in_blocks(body, form) ? std::min(most, half_block_length(body, form)) : most;
 }
-}  // namespace
 
 template <class T>
 bool runs_at_once(const Plan::Body& body, const Binding<T>& b, Form form, std::ptrdiff_t length) noexcept {
@@ -343,7 +341,7 @@ Status forward_bound(const Plan::Body& body, const Call& call, std::ptrdiff_t le
   if (b.time == 0) return Status::ok;
   const auto run = [&](Binding<T>& tokens, std::ptrdiff_t begin, std::ptrdiff_t end) {
     if constexpr (sizeof(T) == 4)
-      if (halves) halves->open(tokens, begin, end);
+      if (halves) halves->bind(tokens), halves->open(begin, end);
     const Status status = execute(body, tokens, call.state, call.form, arena.rest());
     if (halves) halves->close(begin, end);
     return status;
@@ -370,7 +368,9 @@ Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
   const std::ptrdiff_t length = half_length(body, call.form);
   const HalfCopies halves(body, call, length, arena);
-  return halves.ok() ? forward_bound<float>(body, call, length, arena, &halves) : Status::small_workspace;
+  if (!halves.ok()) return Status::small_workspace;
+  halves.open_parameters();
+  return forward_bound<float>(body, call, length, arena, &halves);
 }
 
 template <class T>

@@ -78,7 +78,10 @@ HWY_INLINE void widen_all(std::ptrdiff_t n, const std::uint16_t* HWY_RESTRICT in
   const HalfBits::H h;
   const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f));
   std::ptrdiff_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(convert(hn::PromoteTo(u, hn::LoadU(h, in + i))), f, out + i);
+  const auto one = [&](std::ptrdiff_t at)
+                       HWY_ATTR { hn::StoreU(convert(hn::PromoteTo(u, hn::LoadU(h, in + at))), f, out + at); };
+  for (; i + 4 * lanes <= n; i += 4 * lanes) one(i), one(i + lanes), one(i + 2 * lanes), one(i + 3 * lanes);
+  for (; i + lanes <= n; i += lanes) one(i);
   if (i == n) return;
   HWY_ALIGN std::uint16_t from[HWY_MAX_BYTES / sizeof(float)] = {};
   HWY_ALIGN float to[HWY_MAX_BYTES / sizeof(float)];
@@ -121,6 +124,22 @@ inline void widen_f16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
   widen_all(n, in, out, [](auto half) HWY_ATTR { return HalfBits::from_f16(half); });
 }
 inline void narrow_bf16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
+#if HWY_TARGET != HWY_SCALAR
+  // Two vectors at a time: the upper halves of both are one vector.
+  const HalfBits::F f;
+  const HalfBits::U u;
+  const hn::Repartition<std::uint16_t, HalfBits::F> halves;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f)), whole = n / (2 * lanes) * 2 * lanes;
+  const auto rounded = [&](const float* from) HWY_ATTR {
+    const auto x = hn::LoadU(f, from);
+    const auto bits = hn::BitCast(u, x), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u));
+    const auto up = hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), odd), quiet = hn::Or(bits, hn::Set(u, 0x400000u));
+    return hn::BitCast(halves, hn::IfThenElse(hn::RebindMask(u, hn::IsNaN(x)), quiet, up));
+  };
+  for (std::ptrdiff_t i = 0; i < whole; i += 2 * lanes)
+    hn::StoreU(hn::ConcatOdd(halves, rounded(in + i + lanes), rounded(in + i)), halves, out + i);
+  n -= whole, in += whole, out += whole;
+#endif
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_bf16(x); });
 }
 inline void narrow_f16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {

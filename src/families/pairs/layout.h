@@ -10,6 +10,7 @@
 
 #include "families/common/scratch.h"
 #include "families/pairs/attention/attention_simd.h"
+#include "families/pairs/attention/kept_simd.h"
 #include "families/pairs/problem.h"
 #include "simd/half_simd.h"
 
@@ -50,20 +51,35 @@ void add_rows(const Simd<T>& s, const T* in, Size count, int head, Size dim, con
   if (to.view) add_rows(s, T(1), in, to.row, to.at, count, head, static_cast<int>(dim), to.view);
 }
 
-/// Rows of a list of pairs in fewer bytes, [N, capacity, heads, dim]: bf16, or i8 with a scale per row.
+/// Rows of a list of pairs in fewer bytes, [N, capacity, heads, dim]: bf16, f16, or i8 with a scale per row.
 struct CompactRows {
+  Type type = Type::bf16;
   const void* data = nullptr;     // null: the list is of the plan's type
-  const float* scales = nullptr;  // [N, capacity, heads] of i8; null: bf16
+  const float* scales = nullptr;  // [N, capacity, heads] of i8
   Size capacity = 0, heads = 0;   // of the whole list, whatever heads a call sees
   Size dim = 0;
   explicit operator bool() const { return data != nullptr; }
 
+  /// Those of some heads, where they lie
+  KeptSimd::Rows rows(Size n, Block block, int first_head, int some) const {
+    const Size row = (n * capacity + block.begin) * heads + first_head;
+    return {type,
+            block.count,
+            some,
+            dim,
+            static_cast<const std::byte*>(data) + row * dim * static_cast<Size>(size_of(type)),
+            heads * dim,
+            scales ? scales + row : nullptr,
+            heads};
+  }
   /// out [count, dim] = one head of `count` rows from position `at` on
   void widen(const HalfSimd& convert, Size n, Size at, Size count, int head, float* out) const {
     Size row = (n * capacity + at) * heads + head;
     for (Size i = 0; i < count; ++i, row += heads, out += dim) {
       if (scales) convert.widen_i8(dim, static_cast<const std::int8_t*>(data) + row * dim, scales[row], out);
-      else convert.widen_bf16(dim, static_cast<const std::uint16_t*>(data) + row * dim, out);
+      else
+        (type == Type::f16 ? convert.widen_f16 : convert.widen_bf16)(
+            dim, static_cast<const std::uint16_t*>(data) + row * dim, out);
     }
   }
   /// Row `at` of head `head` = in [dim]; the list is then not constant.
@@ -72,7 +88,9 @@ struct CompactRows {
     void* const list = const_cast<void*>(data);
     if (scales)
       const_cast<float*>(scales)[row] = convert.narrow_i8(dim, in, static_cast<std::int8_t*>(list) + row * dim);
-    else convert.narrow_bf16(dim, in, static_cast<std::uint16_t*>(list) + row * dim);
+    else
+      (type == Type::f16 ? convert.narrow_f16 : convert.narrow_bf16)(dim, in,
+                                                                     static_cast<std::uint16_t*>(list) + row * dim);
   }
 };
 
@@ -136,6 +154,18 @@ const T* rows_at(const Simd<T>& s, const Layout& x, const View<const T, 4>& of_p
       return buffer;
     }
   return contiguous(s, x.place(of_past, of_call, block.begin), block.count, head, dim, buffer, ld);
+}
+
+/// Rows of the past of some heads, where they lie: of `of_past`, or of its form in fewer bytes.
+inline KeptSimd::Rows kept_rows(const Layout& x, const View<const float, 4>& of_past, const CompactRows& compact,
+                                Block block, int first_head, int some) {
+  if (compact) return compact.rows(x.index, block, first_head, some);
+  return {Type::f32,        block.count, some, of_past.extent[3], &of_past(x.index, block.begin, first_head, 0),
+          of_past.stride[1]};
+}
+/// Whether they lie side by side, as kept_rows wants them.
+inline bool lies_by_pairs(const View<const float, 4>& of_past, const CompactRows& compact) {
+  return compact || (of_past && of_past.stride[3] == 1 && of_past.stride[2] == of_past.extent[3]);
 }
 
 /// The compact form of the past's keys (or values), of families that have one.

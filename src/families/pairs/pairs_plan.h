@@ -95,13 +95,16 @@ template <class T, class AnyState>
 pairs::CompactRows compact_history(const KernelArgs<T>& o, AnyState buffer, int index, int scales) {
   const std::size_t part = static_cast<std::size_t>(o.step().state + index);
   const StatePart& list = o.body().pipeline.states[part];
-  if (!buffer.data || (list.type != Type::bf16 && list.type != Type::i8)) return {};
+  if (!buffer.data || (list.type != Type::bf16 && list.type != Type::f16 && list.type != Type::i8)) return {};
   const StatePlace place = o.body().state_place(buffer, o.step().state + index);
   const std::ptrdiff_t heads = list.extent[0], dim = list.extent[1];
   const bool with_scales = list.type == Type::i8;
-  return {with_scales ? static_cast<const void*>(o.template state<const std::int8_t>(ConstState(buffer), index))
+  return {list.type,
+          with_scales ? static_cast<const void*>(o.template state<const std::int8_t>(ConstState(buffer), index))
                       : static_cast<const void*>(o.template state<const std::uint16_t>(ConstState(buffer), index)),
-          with_scales ? o.template state<const float>(ConstState(buffer), scales) : nullptr, place.capacity, heads,
+          with_scales ? o.template state<const float>(ConstState(buffer), scales) : nullptr,
+          place.capacity,
+          heads,
           dim};
 }
 

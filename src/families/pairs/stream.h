@@ -31,6 +31,8 @@
 
 namespace ttr::families::pairs {
 
+/// Bytes of pairs that a cache is taken to hold: what one query reads of more is fetched ahead, of less it would only cost.
+inline constexpr Size largest_near = 6 << 20;
 inline constexpr Size rows_together = 512;  // queries (tokens x heads) that share a packed block of pairs
 
 /// One block of pairs in the streaming softmax.
@@ -201,6 +203,11 @@ class Stream {
     for (Size end = seen.begin + seen.count, begin; end > seen.begin; end = begin) {
       begin = std::max({seen.begin, end - C, end > x.past ? x.past : 0});
       const Block pairs{begin, end - begin};
+      if constexpr (sizeof(T) == 4 && requires { p.compact_k; })
+        if (goes_by_pairs(p, x, pairs)) {
+          by_pairs(p, x, first_key_head, key_heads, pairs, seen, outputs);
+          continue;
+        }
       for (int h = 0; h < key_heads; ++h) {
         scores.open(p, x, first_key_head + h, pairs);
         Size ld = 0;
@@ -208,16 +215,8 @@ class Stream {
             outputs ? rows_at(s, x, p.past_v, compact_values(p), p.v, pairs, first_key_head + h, V, v, &ld) : nullptr;
         for (int r = h * group, rows; r < (h + 1) * group; r += rows) {
           rows = static_cast<int>(std::min<Size>({C, Scores::heads_at_once, (h + 1) * group - r}));
-          for (int i = 0; i < rows; ++i) {
-            scores.one(p, first + r + i, pairs, q + (r + i) * K, softmax.S + i * C);
-            if (!p.g) continue;
-            const double sum = suffix_gates(s, Scores::gate_scale(p), x.place(p.past_g, p.g, begin), pairs.count,
-                                            first + r + i, D + i * C);
-            row[i] = static_cast<T>(between[r + i]) * Scores::gate_scale(p);
-            between[r + i] += sum;
-          }
-          Bias bias;
-          if (p.g) bias = {D, C, row};
+          for (int i = 0; i < rows; ++i) scores.one(p, first + r + i, pairs, q + (r + i) * K, softmax.S + i * C);
+          const Bias bias = gates_of_one(p, x, pairs, first + r, r, rows);
           const MaskRange all = MaskRange::everything(rows, pairs.count);
           T* const answers = outputs ? acc + r * V : nullptr;
           weigh(p, all, bias, r, answers);
@@ -226,6 +225,45 @@ class Stream {
           else softmax.add(all, false, true, value, ld, answers);
         }
       }
+    }
+  }
+
+  // What gates add to the logits of one query of the heads `head` .., whose rows are `lead` ..
+  template <class P>
+  Bias gates_of_one(const P& p, const Layout& x, Block pairs, int head, int lead, int rows) {
+    if (!p.g) return {};
+    for (int i = 0; i < rows; ++i) {
+      const double sum = suffix_gates(s, Scores::gate_scale(p), x.place(p.past_g, p.g, pairs.begin), pairs.count,
+                                      head + i, D + i * C);
+      row[i] = static_cast<T>(between[lead + i]) * Scores::gate_scale(p);
+      between[lead + i] += sum;
+    }
+    return {D, C, row};
+  }
+
+  // All heads of a pair together, where it lies, which may be in fewer bytes.
+  template <class P>
+  bool goes_by_pairs(const P& p, const Layout& x, Block pairs) const {
+    return pairs.begin < x.past && group <= C && lies_by_pairs(p.past_k, p.compact_k) &&
+           lies_by_pairs(p.past_v, p.compact_v);
+  }
+  template <class P>
+  void by_pairs(const P& p, const Layout& x, int first_key_head, int key_heads, Block pairs, Block seen,
+                bool outputs) {
+    const Size older = std::max(seen.begin, pairs.begin - C);
+    const Size of_pair = key_heads * (K + V) * static_cast<Size>(size_of(p.compact_k ? p.compact_k.type : Type::f32));
+    const bool fetch = seen.count * of_pair > largest_near;
+    for (int h = 0, some; h < key_heads; h += some) {
+      some = std::min(key_heads - h, static_cast<int>(C) / group);
+      const int key_head = first_key_head + h, lead = h * group, rows = some * group;
+      KeptSimd::Rows values{}, next{};
+      if (fetch) next = kept_rows(x, p.past_k, p.compact_k, {older, pairs.begin - older}, key_head, some);
+      if (outputs) values = kept_rows(x, p.past_v, p.compact_v, pairs, key_head, some);
+      scores.kept(p, x, key_head, some, pairs, q + lead * K, fetch && outputs ? values : next, softmax.S);
+      const Bias bias = gates_of_one(p, x, pairs, key_head * group, lead, rows);
+      T* const answers = outputs ? acc + lead * V : nullptr;
+      weigh(p, MaskRange::everything(rows, pairs.count), bias, lead, answers);
+      if (outputs) kept_simd(s).add(values, group, softmax.S, C, answers, next);
     }
   }
 

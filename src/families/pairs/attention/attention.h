@@ -16,7 +16,7 @@
 //
 // q [B, T, H, K], k [B, T, G, K], v [B, T, G, V]; query head h reads key head h / (H/G). The past is only read:
 // whoever owns the list of pairs appends to it. One query per sequence (decoding) is one pass over the pairs where
-// they lie. Source: arXiv 1706.03762, 2205.14135 (streaming), 2503.02130 (forgetting), 2309.17453 (sink); Nadaraya,
+// they lie, all heads of a pair together, in the type they are kept in (kept_simd.h). Source: arXiv 1706.03762, 2205.14135 (streaming), 2503.02130 (forgetting), 2309.17453 (sink); Nadaraya,
 // Watson 1964.
 //
 // Backward, from lse and delta_t = do_t.o_t - dlse_t (two numbers per query and head), P = e^{x - lse}:

@@ -218,6 +218,9 @@ TEST(Attention, LargerHeads) {
   check_family(f, once, false, 5e-5);
   f.T = 1, f.capacity = 500, f.past = {333}, f.V = 300, check_family(f, once, false, 5e-5);
   f.gauss = true, f.gates = false, f.T = 20, check_family(f, once, false, 5e-5);
+  // One query of more heads than go through a softmax together, and of more than read one key head.
+  f = {}, f.T = 1, f.capacity = 90, f.past = {80}, f.H = 70, f.gates = true;
+  for (const int G : {70, 35, 1}) f.G = G, check_family(f, once, false, 5e-5);
 }
 
 TEST(Attention, Packed) {

@@ -48,6 +48,16 @@ class Scores {
               query, S);
   }
 
+  /// Logits of one query of the heads of some key heads, S [heads, C], from keys of the past; `values` are read next.
+  void kept(const Problem& p, const Layout& x, int key_head, int key_heads, Block block, const T* queries,
+            const KeptSimd::Rows& values, T* S) const {
+    const int group = p.group();
+    kept_simd(s).scores(pairs::kept_rows(x, p.past_k, p.compact_k, block, key_head, key_heads), group,
+                        static_cast<bool>(p.bandwidth), queries, S, C, values);
+    for (int r = 0; p.bandwidth && r < key_heads * group; ++r)
+      s.scale(block.count, -1 / p.bandwidth(key_head * group + r), S + r * C, S + r * C);
+  }
+
   void load(const Problem& p, const Layout& x, int key_head, Block block, const pairs::Tiles&) {
     open(p, x, key_head, block);
     s.transpose(block.count, K, key, ld, kt, C);

@@ -64,6 +64,7 @@ struct Pairs {
       Size ld = 0;
       const T* const given =
           contiguous(s, layout.place(p.past_k, p.k, layout.block(t).begin), filled, key_head, Size{K}, rows, &ld);
+      if (one) fetch(p.past_k, p.k, t + 1, K);
       T* const halves = columns + (K + 1) * tile_size;
       a.centre(filled, K, given, ld, origin, rows, halves);
       if (one) continue;
@@ -90,6 +91,7 @@ struct Pairs {
   const T* half_squares(Size t) const { return along(t) + (K + 1) * tile_size; }
   /// Where the caller has them, or packed; *ld is the distance between rows. Of one query.
   const T* value_rows(const LocalLinearProblem<T>& p, Size t, Size* ld) const {
+    fetch(p.past_v, p.v, t + 1, V);
     return contiguous(s, layout.place(p.past_v, p.v, layout.block(t).begin), count(t), key_head, Size{V}, values(t),
                       ld);
   }
@@ -105,6 +107,13 @@ struct Pairs {
   int key_head = 0;
 
  private:
+  // The rows of tile t will be read next, and lie far apart.
+  void fetch(const View<const T, 4>& of_past, const View<const T, 4>& of_call, Size t, Size dim) const {
+    if (t >= tiles) return;
+    const auto rows = layout.place(of_past, of_call, layout.block(t).begin);
+    if (rows.view.stride[3] == 1)
+      s.prefetch_rows(count(t), dim, &rows.view(rows.row, rows.at, key_head, 0), rows.view.stride[1]);
+  }
   // Not a key that later queries, beyond its window, may not see because it is not finite.
   void choose_origin(const LocalLinearProblem<T>& p) {
     for (Size i = 0; i < layout.pairs(); ++i) {

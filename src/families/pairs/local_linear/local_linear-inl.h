@@ -216,6 +216,84 @@ void Blend(const typename LocalLinearSimd<T>::Pass& x) {
   PassOf<true, T>(x);
 }
 
+// R rows of NV vectors, which stay in registers between the two products.
+template <int R, int NV, class T>
+HWY_INLINE T AddMoment(const T* rows, const T* weights, T offset, const Vec<T> (&along)[NV], Vec<T> (&acc)[NV]) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>(), K = NV * L;
+  Vec<T> row[R][NV], sum[R];
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    sum[r] = hn::Zero(d);
+    TTR_UNROLL for (int v = 0; v < NV; ++v) {
+      row[r][v] = hn::LoadU(d, rows + r * K + v * L);
+      sum[r] = hn::MulAdd(row[r][v], along[v], sum[r]);
+    }
+  }
+  T a[R], total = 0;
+  FoldRows<R, T>(sum, Plus(), a);
+  TTR_UNROLL for (int r = 0; r < R; ++r) a[r] = weights[r] * (a[r] + offset);
+  TTR_UNROLL for (int r = 0; r < R; ++r) {
+    const Vec<T> by = hn::Set(d, a[r]);
+    TTR_UNROLL for (int v = 0; v < NV; ++v) acc[v] = hn::MulAdd(by, row[r][v], acc[v]);
+  }
+  TTR_UNROLL for (int r = 0; r < R; ++r) total += a[r];
+  return total;
+}
+// K is NV vectors: the image stays in registers for all rows.
+template <int NV, class T>
+HWY_INLINE T MomentInRegisters(Size n, const T* rows, const T* weights, const T* x, T* image) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>(), K = NV * L;
+  Vec<T> along[NV], acc[NV];
+  TTR_UNROLL for (int v = 0; v < NV; ++v) along[v] = hn::LoadU(d, x + v * L), acc[v] = hn::Zero(d);
+  T total = 0;
+  Size j = 0;
+  for (; j + 4 <= n; j += 4) total += AddMoment<4, NV, T>(rows + j * K, weights + j, x[K], along, acc);
+  for (; j < n; ++j) total += AddMoment<1, NV, T>(rows + j * K, weights + j, x[K], along, acc);
+  TTR_UNROLL for (int v = 0; v < NV; ++v) hn::StoreU(hn::Add(acc[v], hn::LoadU(d, image + v * L)), d, image + v * L);
+  return total;
+}
+// Any K: eight rows at a time, which stay in the first cache.
+template <class T>
+HWY_INLINE T MomentInCache(Size n, Size K, const T* rows, const T* weights, const T* x, T* image) {
+  constexpr Size together = 8;
+  T total = 0;
+  for (Size j = 0; j < n; j += together) {
+    const Size some = std::min(together, n - j);
+    const T* const block = rows + j * K;
+    T a[together];
+    ScoresOf<false, T>(some, K, T(1), block, K, x, a);
+    for (Size r = 0; r < some; ++r) a[r] = weights[j + r] * (a[r] + x[K]), total += a[r];
+    ForVectors<T>(K, [&](Size c, Size lanes, auto p) HWY_ATTR {
+      constexpr bool part = decltype(p)::part;
+      Vec<T> acc = LoadMaybe<part>(image + c, lanes);
+      for (Size r = 0; r < some; ++r)
+        acc = hn::MulAdd(hn::Set(Tag<T>(), a[r]), LoadMaybe<part>(block + r * K + c, lanes), acc);
+      StoreMaybe<part>(acc, image + c, lanes);
+    });
+  }
+  return total;
+}
+template <class T>
+T MomentOfOne(Size n, Size K, const T* rows, const T* weights, const T* x, T* image) {
+  if constexpr (HWY_CAP_GE512)
+    if (K == 4 * Width<T>()) return MomentInRegisters<4, T>(n, rows, weights, x, image);
+  return MomentInCache<T>(n, K, rows, weights, x, image);
+}
+
+template <class T>
+void ColumnSums(Size n, Size K, const T* rows, T* sums, T* squares) {
+  ForVectors<T>(K, [&](Size c, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    Vec<T> first = LoadMaybe<part>(sums + c, lanes), second = LoadMaybe<part>(squares + c, lanes);
+    for (Size j = 0; j < n; ++j) {
+      const Vec<T> x = LoadMaybe<part>(rows + j * K + c, lanes);
+      first = hn::Add(first, x), second = hn::MulAdd(x, x, second);
+    }
+    StoreMaybe<part>(first, sums + c, lanes), StoreMaybe<part>(second, squares + c, lanes);
+  });
+}
+
 template <class T>
 HWY_INLINE Size RowOf(const typename LocalLinearSimd<T>::Vectors& v, Size r) {
   return v.rows ? v.rows[r] : r;
@@ -293,6 +371,8 @@ const LocalLinearSimd<T>* LocalLinearTable() {
       .weigh = Weigh<T>,
       .moment = Moment<T>,
       .blend = Blend<T>,
+      .moment_of_one = MomentOfOne<T>,
+      .column_sums = ColumnSums<T>,
       .close = Close<T>,
       .move = Move<T>,
       .project = Project<T>,

@@ -49,6 +49,12 @@ struct LocalLinearSimd {
   /// The same with a_ij = w_ij (1 - y_ij)
   void (*blend)(const Pass&);
 
+  /// One query through n rows k_j of K numbers, each read once:
+  ///   a_j = w_j (x . k_j + x_K) ;  image += sum_j a_j k_j ;  returns sum_j a_j
+  T (*moment_of_one)(Size n, Size K, const T* rows, const T* weights, const T* x, T* image);
+  /// sums += sum_j k_j ;  squares += sum_j k_j * k_j
+  void (*column_sums)(Size n, Size K, const T* rows, T* sums, T* squares);
+
   /// The vectors of conjugate gradients. Row r is of query rows[r] (null: r): z and image [m, K] lie in the order of
   /// r, all others in that of the queries; x and d have a leading dimension of K + 1.
   struct Vectors {

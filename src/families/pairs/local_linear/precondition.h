@@ -81,12 +81,10 @@ class Preconditioner {
       if (full) s.gemm_tn(K, K, n, T(1), pairs.keys(tiles), K, pairs.keys(tiles), K, T(1), gram, K);
     }
   }
-  // The same from rows; `diagonal` is free until all are there.
+  // The same from rows.
   void add_rows(const T* rows, Size n) {
-    s.vec_mat(n, K, ones, rows, K, row);
-    s.axpy(K, T(1), row, sums);
-    s.mul(n * K, rows, rows, diagonal);
-    s.vec_mat(n, K, ones, diagonal, K, row);
+    std::fill_n(row, K, T(0));
+    local_linear_simd(s).column_sums(n, K, rows, sums, row);
     for (int c = 0; c < K; ++c) gram[c * K + c] += row[c];
   }
   double covariance(Size a, Size b) const {

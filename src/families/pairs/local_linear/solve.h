@@ -187,10 +187,8 @@ class Solver {
   }
   void apply_to_one(const Block<T>& block, Size t, const T* d) {
     const pairs::Block range = block.seen_by_one(t);
-    block.dots_of_one(t, d, K + 1, y);
-    s.mul(range.count, block.tile(t) + range.begin, y + range.begin, y + range.begin);
-    sums[0] += s.dot(range.count, y + range.begin, block.ones);
-    block.read_one(t, y, pairs.keys(t), K, K, image);
+    sums[0] += block.a->moment_of_one(range.count, K, pairs.keys(t) + range.begin * K, block.tile(t) + range.begin, d,
+                                      image);
   }
   // A tile with numbers that some queries must not meet.
   void apply_by_rows(const Block<T>& block, Size t, Size m, const T* d) {
