@@ -31,10 +31,10 @@ if(BUILD_SHARED_LIBS)
 endif()
 
 if(NOT MSVC)
-  # No loops over numbers: words and planning. The glue of families and plan.cc are on the way of every call.
+  # No loops over numbers: words and planning, by their size. The glue of families and plan.cc are on the way of every call.
   file(GLOB words CONFIGURE_DEPENDS src/recipe/*.cc src/plan/*.cc)
   list(FILTER words EXCLUDE REGEX "plan/plan\\.cc$")
-  set_source_files_properties(${words} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+  set_source_files_properties(${words} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
   set(glue ${library_sources})
   list(FILTER glue INCLUDE REGEX "(_plan|plan/plan)\\.cc$")
   set_source_files_properties(${glue} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)

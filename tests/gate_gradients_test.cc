@@ -17,10 +17,11 @@ using cli::NamedNumbers;
 using cli::Numbers;
 using cli::Runner;
 
-enum class Gates { gentle, mixed, strong, one_token };
+enum class Gates { gentle, half_open, mixed, strong, one_token };
 
 double gate(Gates kind, std::int64_t t, double uniform) {
   if (kind == Gates::gentle) return -0.1 * uniform;
+  if (kind == Gates::half_open) return -3 * uniform;
   if (kind == Gates::mixed) return -8 * uniform;
   if (kind == Gates::strong) return -5;
   return t % 64 == 40 ? -20 : -0.1 * uniform;
@@ -58,7 +59,7 @@ double error_of(const std::string& layer, Gates kind, int dim, std::int64_t time
 }
 
 TEST(GateGradients, ARateKeepsItsDigitsUnderAnyGates) {
-  for (const Gates kind : {Gates::gentle, Gates::mixed, Gates::strong, Gates::one_token})
+  for (const Gates kind : {Gates::gentle, Gates::half_open, Gates::mixed, Gates::strong, Gates::one_token})
     for (const int dim : {32, 64, 128})
       for (const std::int64_t time : {256, 2048})
         EXPECT_LE(error_of("mamba-2", kind, dim, time, Form::best), 2e-5)

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   printf("ttr %s, ABI %d, %s on %s\n", ttr_version(), (int)ttr_abi_version(), ttr_plan_name(plan),
          ttr_plan_kernel(plan));
 
-  ttr_footprint bytes = {sizeof bytes, 0, 0, 0};
+  ttr_footprint bytes = {.size = sizeof bytes};
   check(ttr_plan_footprint(plan, 1, TTR_STEP, &bytes), "footprint");
   void* state = malloc(bytes.state);
   void* work = malloc(bytes.workspace);

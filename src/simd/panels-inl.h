@@ -133,6 +133,9 @@ HWY_INLINE void GateColumns(D d, Size C, Size K, const typename Simd<T>::GateTer
   hn::Vec<D> sum[NV];
   TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = load(last + v * L);
   for (Size i = C; i-- > 0;) {
+#if !HWY_COMPILER_CLANG
+#pragma GCC unroll 1  // else there are copies for every number of terms, 70 KB of them
+#endif
     for (int t = 0; t < count; ++t) {
       const Size row = i + (terms[t].before ? 1 : 0);
       if (row == C) continue;

@@ -190,7 +190,7 @@ class ChunkForm {
   }
 
   static bool closes(const LinearProblem<T>& p, const Sequence& n, int head) {
-    constexpr T closed = -2;
+    constexpr T closed = -3;
     const Size end = p.g.stride[1] == 0 ? n.begin + 1 : n.end;
     for (Size t = n.begin; t < end; ++t)
       if (!(p.g(n.row, t, head) >= closed)) return true;
