@@ -120,7 +120,8 @@ void TransposeVectors(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
 #endif
 }
 
-// NV vectors of doubles of columns j .. ; a tag of one lane does the columns that are left with the same operations.
+// NV vectors of doubles of columns j .. ; a tag of one lane does the columns that are left with the same operations. The
+// terms stay a loop: unrolled for every number of them they were 70 KB of code.
 template <int NV, class D, class T>
 HWY_INLINE void GateColumns(D d, Size C, Size K, const typename Simd<T>::GateTerm* terms, int count, const T* last,
                             T* out, Size ldo) {
@@ -134,7 +135,7 @@ HWY_INLINE void GateColumns(D d, Size C, Size K, const typename Simd<T>::GateTer
   TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = load(last + v * L);
   for (Size i = C; i-- > 0;) {
 #if !HWY_COMPILER_CLANG
-#pragma GCC unroll 1  // else there are copies for every number of terms, 70 KB of them
+#pragma GCC unroll 1
 #endif
     for (int t = 0; t < count; ++t) {
       const Size row = i + (terms[t].before ? 1 : 0);
