@@ -16,7 +16,7 @@ SOLVE = "src/families/common/solve.h"
 ROWS = "src/families/solve/least_squares/rows.h"
 SCAN = "src/families/common/scan.h"
 SEGMENTS = "src/families/common/segments.h"
-SCHEDULE = "src/families/common/schedule.h"
+HEAD_RUN = "src/families/common/head_run.h"
 STABILISED = "src/families/linear/stabilised/stabilised.cc"
 LOG_LINEAR = "src/families/linear/log_linear/log_linear.cc"
 PROJECTION = "src/families/linear/projection/projection.cc"
@@ -71,7 +71,7 @@ MUTATIONS = [
     ("scan-sweep-map", SEGMENTS, "compose((i + 1) * 2 * d - 1, i * 2 * d + d - 1, worker);",
      "compose((i + 1) * 2 * d - 1, i * 2 * d, worker);",
      "scan: the up-sweep takes a map of too few segments from its second level on", ["check gla"]),
-    ("heads-share-kept", SCHEDULE, "scratch.data += h * own_slots.count * own_slots.stride, scratch",
+    ("heads-share-kept", HEAD_RUN, "scratch.data += h * own_slots.count * own_slots.stride, scratch",
      "scratch.data += h * 0 * own_slots.stride, scratch",
      "backward of heads that go together: one overwrites what a chunk kept of another", ["check deltanet"]),
     ("stabilised-token-normaliser", STABILISED, "s.scale(K, e[0], state[1], state[1]);",

@@ -58,6 +58,7 @@ double error_of(const std::string& layer, Gates kind, int dim, std::int64_t time
   return cli::relative_error(measured.backward(inputs, {}, d_outputs, {}, form).inputs, expected, 0.1 * largest);
 }
 
+// By products errors were a few 1e-7; by sweeps, whose sums ran through all of time, up to 2.4e-4.
 TEST(GateGradients, ARateKeepsItsDigitsUnderAnyGates) {
   for (const Gates kind : {Gates::gentle, Gates::half_open, Gates::mixed, Gates::strong, Gates::one_token})
     for (const int dim : {32, 64, 128})

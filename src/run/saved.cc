@@ -45,15 +45,14 @@ std::uint64_t fingerprint(const Plan::Body& body) {
   return f.hash();
 }
 
-std::int64_t length_of(const Plan::Body& body, const Call& call, std::size_t n) {
-  (void)body;
+std::int64_t length_of(const Call& call, std::size_t n) {
   const auto cu = call.inputs->cu_seqlens;
   return cu.empty() ? std::max<std::ptrdiff_t>(call.time, 0) : cu[n + 1] - cu[n];
 }
 
 std::uint64_t lengths(const Plan::Body& body, const Call& call) {
   Fingerprint f;
-  for (std::size_t n = 0; n < static_cast<std::size_t>(body.shape.batch); ++n) f.add(length_of(body, call, n));
+  for (std::size_t n = 0; n < static_cast<std::size_t>(body.shape.batch); ++n) f.add(length_of(call, n));
   return f.hash();
 }
 
@@ -80,7 +79,7 @@ std::size_t bytes_of_call(const Plan::Body& body, const Call& call) {
   std::size_t numbers = 0;
   for (const Step& step : body.pipeline.steps)
     for (std::size_t n = 0; n < static_cast<std::size_t>(body.shape.batch); ++n)
-      numbers += numbers_of(body, step, length_of(body, call, n), call.form);
+      numbers += numbers_of(body, step, length_of(call, n), call.form);
   return numbers == 0 ? 0 : sizeof(Header) + numbers * size_of(body.options.type);
 }
 

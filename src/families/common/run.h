@@ -16,6 +16,7 @@
 
 #include "families/common/check.h"
 #include "families/common/choice.h"
+#include "families/common/head_run.h"
 #include "families/common/linear.h"
 #include "families/common/scan.h"
 #include "families/common/schedule.h"

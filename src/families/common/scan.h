@@ -24,6 +24,7 @@
 #include <atomic>
 #include <cstddef>
 
+#include "families/common/head_run.h"
 #include "families/common/linear.h"
 #include "families/common/schedule.h"
 #include "families/common/scratch.h"
