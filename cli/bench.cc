@@ -2,8 +2,12 @@
 //
 //   useful GFLOP/s   operations of the plain recurrence, so that a form that does more is not rewarded for it
 //   % peak           of the multiply-adds per second that were measured between the runs of the case
-//   % bandwidth      inputs and outputs once per token, and when decoding the state in and out (a list of pairs: in),
-//                    of the bandwidth of the smallest memory that holds them: of updates, with a list of pairs of reading
+//   kflop, KB        what a token executes and moves: operations that a counting plan finds in the kernels; inputs, outputs
+//                    and gradients once per pass, what forward leaves for backward twice, and when decoding the state in and
+//                    out (a list of pairs: in)
+//   % bandwidth      the bytes, of the bandwidth of the smallest memory that holds them: of updates, with a list of pairs of
+//                    reading
+//   % limit          of the tokens per second that these operations at the peak and these bytes at the bandwidth permit
 //
 // A case is measured only if its numbers are right: the literal solution on a few tokens, the recurrent form in double
 // on more. The median of several runs counts, `best` is the shortest; cases that differ in form, gates or threads alone take
@@ -40,7 +44,8 @@ struct Row {
   std::string form, kernel, checked;
   double tokens_per_s = 0, best_tokens_per_s = 0, gflops = nothing, percent_peak = nothing,
          percent_bandwidth = nothing;
-  double roofline = nothing;  // tokens/s that the machine permits
+  double executed = nothing, bytes = nothing;  // operations and bytes per token
+  double roofline = nothing;                   // tokens/s that the machine permits
   bool memory_bound = true;
   std::size_t workspace = 0, saved = 0;
 };
@@ -233,13 +238,15 @@ class Bench {
     struct Entry {
       std::unique_ptr<CaseRun> run;
       std::string checked;
+      double executed = nothing;
       std::vector<double> seconds, peaks;
     };
     std::vector<Entry> entries;
     for (const BenchCase& c : group) {
       if (interrupted()) return false;
       progress.update(done, total, name_of(c));
-      Entry entry{std::make_unique<CaseRun>(c), {}, {}, {}};
+      Entry entry;
+      entry.run = std::make_unique<CaseRun>(c);
       CaseCheck check;
       try {
         check = check_case(*entry.run);
@@ -251,6 +258,7 @@ class Bench {
         continue;
       }
       entry.checked = check.what;
+      entry.executed = executed_flops_per_token(c);
       entry.run->timed();  // warm, and the length of a run is chosen
       entries.push_back(std::move(entry));
     }
@@ -263,11 +271,12 @@ class Bench {
         entry.peaks.push_back(fma_gflops(c.type == Type::f64 ? Type::f64 : Type::f32, c.threads, 0.001));
         entry.seconds.push_back(entry.run->timed());
       }
-    for (Entry& entry : entries) rows_.push_back(row_of(*entry.run, entry.checked, entry.seconds, entry.peaks));
+    for (Entry& entry : entries)
+      rows_.push_back(row_of(*entry.run, entry.checked, entry.executed, entry.seconds, entry.peaks));
     return true;
   }
 
-  Row row_of(const CaseRun& run, const std::string& checked, const std::vector<double>& seconds,
+  Row row_of(const CaseRun& run, const std::string& checked, double executed, const std::vector<double>& seconds,
              const std::vector<double>& peaks) {
     Row row;
     row.spec = run.spec(), row.form = run.form(), row.kernel = run.plan().kernel();
@@ -283,9 +292,9 @@ class Bench {
     row.percent_peak = 100 * row.gflops / peak;
     const double bandwidth = bandwidth_for(limits, run.traffic(), run.bytes_touched()), bytes = run.bytes_per_token();
     row.percent_bandwidth = 100 * bytes * row.tokens_per_s * 1e-9 / bandwidth;
-    const double moving = bytes / bandwidth, computing = std::isnan(flops) ? 0 : flops / peak;
-    row.memory_bound = moving >= computing;
-    row.roofline = 1e9 / std::max(moving, computing);
+    row.executed = executed, row.bytes = bytes;
+    const Limit limit = limit_of(run, std::isnan(executed) ? flops : executed, peak, limits);
+    row.roofline = limit.tokens_per_s, row.memory_bound = limit.by_memory;
     return row;
   }
 
@@ -326,6 +335,8 @@ Json json_of(const Row& row, const std::map<std::string, EarlierCase>& earlier) 
   j.set("best_tokens_per_s", row.best_tokens_per_s);
   j.set("useful_gflops", row.gflops).set("percent_peak", row.percent_peak);
   j.set("percent_bandwidth", row.percent_bandwidth).set("workspace_bytes", row.workspace);
+  j.set("executed_flops_per_token", row.executed).set("bytes_per_token", row.bytes);
+  j.set("limit_tokens_per_s", row.roofline).set("limited_by", row.memory_bound ? "memory" : "multiply-adds");
   if (c.pass == Pass::both) j.set("saved_bytes", row.saved);
   j.set("kernel", row.kernel).set("checked", row.checked);
   if (const auto found = earlier.find(key_of(row)); found != earlier.end())
@@ -346,8 +357,8 @@ std::string case_text(const BenchCase& c) {
 }
 
 std::vector<std::string> header(bool compared) {
-  std::vector<std::string> cells = {"layer", "pass",    "form",   "case",        "threads",  "tokens/s",
-                                    "best",  "GFLOP/s", "% peak", "% bandwidth", "workspace"};
+  std::vector<std::string> cells = {"layer",   "pass",   "form",        "case",  "threads", "tokens/s", "best",
+                                    "GFLOP/s", "% peak", "% bandwidth", "kflop", "KB",      "% limit",  "workspace"};
   if (compared) cells.push_back("x earlier");
   return cells;
 }
@@ -364,6 +375,9 @@ std::vector<std::string> cells_of(const Row& row, const std::map<std::string, Ea
                                     short_number(row.gflops),
                                     percent_text(row.percent_peak),
                                     percent_text(row.percent_bandwidth),
+                                    std::isnan(row.executed) ? "-" : short_number(row.executed / 1e3),
+                                    short_number(row.bytes / 1e3),
+                                    percent_text(100 * row.tokens_per_s / row.roofline),
                                     short_bytes(static_cast<double>(row.workspace)) +
                                         (row.saved ? " + " + short_bytes(static_cast<double>(row.saved)) : "")};
   if (compared) {
@@ -424,9 +438,9 @@ std::string report_of(const Bench& bench, const std::map<std::string, EarlierCas
                   {"vectors", vector_unit()},
                   {"runs", fmt::format("median of {}", options.quick ? std::min(options.runs, 3) : options.runs)}};
   return with_figure(report_html(report), bars_svg(chart),
-                     "The limit of a case is the lower of two: the multiply-adds of the plain recurrence at the peak "
+                     "The limit of a case is the lower of two: the operations that its kernels execute at the peak "
                      "measured between the runs, and its bytes at the bandwidth of the memory that holds them. "
-                     "Where no count of operations is published, the bytes alone.");
+                     "Where kernels do not count, the operations of the plain recurrence, or the bytes alone.");
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ Plan plan_of(const BenchCase& c, const std::string& kernel) {
   Options options;
   options.type = is_half(c.type) ? Type::f32 : c.type, options.kernel = kernel, options.threads = c.threads;
   if (is_half(c.type)) options.tensors = c.type;
-  options.chunk = c.chunk, options.target = c.target;
+  options.chunk = c.chunk, options.target = c.target, options.count = c.count;
   return plan(c.layer, {1, c.heads, c.key_heads, c.key_dim, c.value_dim}, options);
 }
 
@@ -286,9 +286,12 @@ void CaseRun::run(std::int64_t repeats) {
 
 void CaseRun::once() {
   rewind();
-  const std::int64_t repeats = spec_.pass != Pass::step ? 1 : keeps_pairs_ ? history_steps : step_tokens;
-  run(repeats);
+  run(spec_.pass == Pass::step ? static_cast<std::int64_t>(tokens_of_once()) : 1);
   require_ok();
+}
+
+double CaseRun::tokens_of_once() const {
+  return static_cast<double>(spec_.pass != Pass::step ? spec_.time : keeps_pairs_ ? history_steps : step_tokens);
 }
 
 double CaseRun::timed() {
@@ -353,6 +356,7 @@ double CaseRun::bytes_per_token() const {
   const double passes = spec_.pass == Pass::both ? 2 : 1;
   moved(memory_->inputs, passes), moved(memory_->outputs, 1);
   moved(memory_->d_inputs, 1), moved(memory_->d_outputs, 1);
+  bytes += 2 * static_cast<double>(memory_->saved.size());  // written and read
   bytes /= static_cast<double>(tokens_);
   if (spec_.pass != Pass::step) return bytes;
   // A list of pairs is read, a state of fixed size is read and written.
@@ -519,6 +523,24 @@ double useful_flops_per_token(const CaseRun& run) {
   if ((name == "ttt-linear" || name == "ttt-mlp" || name == "lact") && c.pass == Pass::forward)
     return network_flops(name, run.plan()) * H;
   return (c.pass == Pass::both ? recurrence_both : 1) * recurrence_flops(c.layer, K, V, H, T);
+}
+
+Limit limit_of(const CaseRun& run, double flops, double peak_gflops, const MachineLimits& machine) {
+  const double moving = run.bytes_per_token() / bandwidth_for(machine, run.traffic(), run.bytes_touched());
+  const double computing = std::isnan(flops) ? 0 : flops / peak_gflops;
+  return {1e9 / std::max(moving, computing), moving >= computing};
+}
+
+double executed_flops_per_token(const BenchCase& spec) {
+  BenchCase counted = spec;
+  counted.count = true, counted.threads = 1;
+  CaseRun run(counted);
+  const Executed before = executed();
+  run.once();
+  const Executed after = executed();
+  if (after.uncounted != before.uncounted || after.multiply_adds == before.multiply_adds)
+    return std::numeric_limits<double>::quiet_NaN();
+  return 2 * static_cast<double>(after.multiply_adds - before.multiply_adds) / run.tokens_of_once();
 }
 
 }  // namespace ttr::cli

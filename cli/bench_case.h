@@ -28,6 +28,7 @@ struct BenchCase {
   Type rounded = Type::f64;      // inputs are rounded to this type before they are stored
   std::string gates = "gentle";  // bench_gates.h
   int key_heads = 0;             // 0: as heads
+  bool count = false;            // as in Options
 };
 /// By its name; an Error lists the forms and goes on with `others`.
 Form form_of(const std::string& name, const char* others);
@@ -41,6 +42,7 @@ class CaseRun {
 
   /// From a fresh state: once through all tokens, or the first steps. Throws Error if a call fails.
   void once();
+  double tokens_of_once() const;
   /// Seconds of one run that lasts long enough to be measured; `tokens_per_run` tokens.
   double timed();
   double tokens_per_run() const;
@@ -51,7 +53,8 @@ class CaseRun {
   std::string form() const;  // what Form::best is, where that is known
   std::size_t workspace_bytes() const;
   std::size_t saved_bytes() const;  // what forward leaves for backward
-  /// Bytes that one token must move at least, and those of everything that a run touches.
+  /// Bytes that one token must move at least (inputs, outputs, gradients, what forward leaves for backward), and those of
+  /// everything that a run touches.
   double bytes_per_token() const;
   std::size_t bytes_touched() const;
   Traffic traffic() const;  // whose bandwidth they are compared with
@@ -89,5 +92,13 @@ double recurrence_flops(const std::string& layer, double key_dim, double value_d
 inline constexpr double attention_both = 3.5, recurrence_both = 3;
 /// Floating-point operations of the plain recurrence per token of the case, all heads; NaN where no count is published.
 double useful_flops_per_token(const CaseRun&);
+/// Those that its kernels execute, as a plan that counts (Options::count) finds in one run; NaN where one does not count.
+double executed_flops_per_token(const BenchCase&);
+/// Tokens per second that operations at a peak and the case's bytes at their bandwidth permit; flops: per token, NaN: not known.
+struct Limit {
+  double tokens_per_s;
+  bool by_memory;
+};
+Limit limit_of(const CaseRun&, double flops, double peak_gflops, const MachineLimits&);
 
 }  // namespace ttr::cli

@@ -1,7 +1,7 @@
 // `ttr bench forms`: the token loop against chunks of several sizes, for the families that choose between them.
 //
 // For every family, instruction set of this machine and size of the state, forwards and backwards: all candidates take
-// turns, the median of several runs counts, the fastest is chosen; of two within 3 percent the simpler, that is the
+// turns, the median of several runs counts, of several kinds of gates their geometric mean, the fastest is chosen; of two within 3 percent the simpler, that is the
 // token loop before chunks and short chunks before long ones. What the present table chooses takes part, so the last
 // column says how far it is from the fastest. --write makes the table (src/families/common/choice_table.inc); rows for vectors
 // that this machine does not have are kept from the file that is there.
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -19,6 +20,7 @@
 #include "atomic_file.h"
 #include "bench.h"
 #include "bench_case.h"
+#include "bench_gates.h"
 #include "json.h"
 #include "progress.h"
 #include "text_table.h"
@@ -43,12 +45,13 @@ struct Target {
   std::string name;
 };
 // The best instruction set of this machine for each size of a vector.
-std::vector<Target> targets() {
+std::vector<Target> targets(const std::vector<int>& wanted) {
   std::vector<Target> found;
   const std::pair<int, std::vector<const char*>> sizes[] = {
       {16, {"SSE4", "NEON"}}, {32, {"AVX2"}}, {64, {"AVX3_DL", "AVX3"}}};
   for (const auto& [bytes, names] : sizes)
     for (const char* name : names) {
+      if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), bytes) == wanted.end()) continue;
       Options options;
       options.target = name;
       try {
@@ -59,6 +62,7 @@ std::vector<Target> targets() {
       found.push_back({bytes, name});
       break;
     }
+  if (found.empty()) throw Error("this machine has no vectors of the bytes that --vectors names", "--vectors");
   return found;
 }
 
@@ -76,25 +80,31 @@ double median(std::vector<double> x) {
   return x.empty() ? std::numeric_limits<double>::quiet_NaN() : x[x.size() / 2];
 }
 
-// Seconds of every candidate; the last is what the table says.
+// Seconds of every candidate, the geometric mean over the gates; the last is what the table says.
 std::vector<Candidate> measure(const BenchCase& spec, const FormsOptions& options) {
   std::vector<Candidate> candidates = {{Form::recurrent, 0, 0}};
   for (const int chunk : options.chunks) candidates.push_back({Form::chunk, chunk, 0});
   candidates.push_back({Form::best, 0, 0});
-  std::vector<std::unique_ptr<CaseRun>> runs;
-  for (const Candidate& c : candidates) {
-    BenchCase one = spec;
-    one.form = c.form, one.chunk = c.chunk;
-    runs.push_back(std::make_unique<CaseRun>(one));
-  }
-  std::vector<std::vector<double>> times(candidates.size());
-  for (int round = 0; round < options.runs; ++round)
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      const double seconds = runs[i]->timed();
-      times[i].push_back(seconds / runs[i]->tokens_per_run() * static_cast<double>(spec.time));
-      if (interrupted()) return candidates;
+  const bool gated = GateKind::has_gates(plan(spec.layer, {1, spec.heads, 0, spec.key_dim, spec.value_dim}));
+  const std::vector<std::string> kinds = gated ? options.gates : std::vector<std::string>{"gentle"};
+  for (const std::string& gates : kinds) {
+    std::vector<std::unique_ptr<CaseRun>> runs;
+    for (const Candidate& c : candidates) {
+      BenchCase one = spec;
+      one.form = c.form, one.chunk = c.chunk, one.gates = gates;
+      runs.push_back(std::make_unique<CaseRun>(one));
     }
-  for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].seconds = median(times[i]);
+    std::vector<std::vector<double>> times(candidates.size());
+    for (int round = 0; round < options.runs; ++round)
+      for (std::size_t i = 0; i < runs.size(); ++i) {
+        const double seconds = runs[i]->timed();
+        times[i].push_back(seconds / runs[i]->tokens_per_run() * static_cast<double>(spec.time));
+        if (interrupted()) return candidates;
+      }
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      candidates[i].seconds += std::log(median(times[i])) / static_cast<double>(kinds.size());
+  }
+  for (Candidate& c : candidates) c.seconds = std::exp(c.seconds);
   return candidates;
 }
 
@@ -159,7 +169,9 @@ int run_bench_forms(const FormsOptions& given) {
     throw Error(fmt::format("--time is {}; it can be 16 to 1000000", options.time), "--time");
   if (options.runs < 1 || options.runs > 1000)
     throw Error(fmt::format("--runs is {}; it can be 1 to 1000", options.runs), "--runs");
-  const std::vector<Target> sets = targets();
+  for (const std::string& gates : options.gates) GateKind{gates};  // an Error before anything is measured
+  if (options.gates.empty()) throw Error("--gates names none; it can be gentle, mixed, strong, ..", "--gates");
+  const std::vector<Target> sets = targets(options.vectors);
   std::optional<AtomicFile> file;
   std::multimap<std::string, std::string> kept;
   if (!options.write.empty()) kept = kept_lines(options.write, sets), file.emplace(options.write, "--write");

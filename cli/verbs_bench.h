@@ -122,6 +122,12 @@ struct BenchVerb : Verb {
     forms_command->add_option("--time", forms.time, "tokens; a quarter of them for states of 256 and more")
         ->capture_default_str();
     forms_command->add_option("--runs", forms.runs, "number of runs; the median is reported")->capture_default_str();
+    forms_command
+        ->add_option("--gates", forms.gates, "as in ttr bench, where a family has gates; the geometric mean counts")
+        ->delimiter(',')
+        ->capture_default_str();
+    forms_command->add_option("--vectors", forms.vectors, "bytes of a vector: 16, 32, 64; all unless given")
+        ->delimiter(',');
     forms_command->add_option("--write", forms.write, "write the table: src/families/common/choice_table.inc");
     forms_command->add_flag("--quick", forms.quick, "small sizes and one run: tests the program, not the speed");
     forms_command->add_flag("--json", forms.json, "print JSON");

@@ -27,10 +27,10 @@ small="--quick --key-dim 8 --heads 2 --time 40 --runs 3"
 runs "the standard table" 0 --quick --json
 check "it has gla, mamba-1, softmax decoding and a training step" sh -c \
   'grep -q "\"gla\"" out.txt && grep -q "\"mamba-1\"" out.txt && grep -q "\"step\"" out.txt && grep -q "forward+backward" out.txt'
-for name in f32_gflops f64_gflops L1 L2 L3 DRAM tokens_per_s d_key d_value heads time threads workspace_bytes; do
+for name in f32_gflops f64_gflops L1 L2 L3 DRAM tokens_per_s d_key d_value heads time threads workspace_bytes bytes_per_token limit_tokens_per_s; do
   check "json has $name, positive" all_positive "$name" out.txt
 done
-for name in layer form dtype useful_gflops percent_peak percent_bandwidth checked; do check "json has $name" grep -q "\"$name\"" out.txt; done
+for name in layer form dtype useful_gflops percent_peak percent_bandwidth executed_flops_per_token limited_by checked; do check "json has $name" grep -q "\"$name\"" out.txt; done
 
 # shellcheck disable=SC2086
 runs "all forms, passes, types and threads of a layer" 0 gated-deltanet $small --form all --pass forward,both,step --dtype f32,f64 --threads 1,2 --json
@@ -45,6 +45,17 @@ check "no count of operations: null" grep -q '"useful_gflops": null' out.txt
 # shellcheck disable=SC2086
 runs "decoding with kept pairs" 0 softmax-attention local-linear-attention $small --pass step --threads 1
 check "a table" grep -q 'tokens/s' out.txt
+# Counted in one run: a decayed sum forwards by the token loop is 3 K V multiply-adds of a token and head (factor, write, read).
+runs "executed operations" 0 retnet --quick --key-dim 16 --heads 2 --time 40 --runs 3 --form recurrent --threads 1 --json
+check "3 K V multiply-adds" test "$(number_of executed_flops_per_token out.txt)" = 3072
+runs "a kernel that does not count" 0 mamba-1 --quick --key-dim 8 --heads 1 --time 40 --runs 3 --threads 1 --json
+check "no executed operations: null" grep -q '"executed_flops_per_token": null' out.txt
+
+# --- the choice of a form ---
+runs "bench forms over kinds of gates" 0 forms --quick --gates gentle,mixed --json
+check "every family is there" test "$(count_of '"family"' out.txt)" -ge 16
+refuses "gates that do not exist" "furious" forms --quick --gates furious
+refuses "vectors that no machine has" "vectors" forms --quick --vectors 7
 
 # --- gates ---
 # shellcheck disable=SC2086

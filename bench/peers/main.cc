@@ -7,6 +7,9 @@
 //
 // A prompt is 4096 tokens from a fresh state. Decoding is one call of ttr per token, and one graph of ggml of many tokens, in
 // favour of ggml: a state goes on from token to token, and attention has 4096 pairs already. Times are medians of the rounds.
+//
+// The limit of a row is what ttr could have at most: the operations that its kernels execute (Options::count) at the
+// multiply-adds per second measured between the rounds, and its bytes at the bandwidth of the memory that holds them.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +20,7 @@
 #include <functional>
 #include <sstream>
 
+#include "bench_case.h"
 #include "json.h"
 #include "operations.h"
 
@@ -30,8 +34,9 @@ struct Row {
   std::string operation, theirs, gates;
   bool decode = false;
   int heads = 8, dim = 64, threads = 1;
-  double off = 0, ours = 0, ggml = 0;  // seconds of a token
+  double off = 0, ours = 0, ggml = 0, limit = 0;  // seconds of a token
   double ratio() const { return ggml / ours; }
+  double best_ratio() const { return ggml / limit; }
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -82,6 +87,20 @@ class Side {
   int repeats_ = 1;
 };
 
+// Seconds of a token of ours at the limits of the machine. What is kept in half precision is half of the bytes.
+double limit_of(const Operation& operation, const Row& row, double peak) {
+  static const cli::MachineLimits machine = cli::measure_machine(row.threads, false);
+  const Shape shape = operation.shape(row.heads, row.dim);
+  cli::BenchCase spec;
+  spec.layer = operation.layer, spec.pass = row.decode ? cli::Pass::step : cli::Pass::forward;
+  spec.key_dim = shape.key_dim, spec.value_dim = shape.value_dim, spec.heads = shape.heads;
+  spec.key_heads = shape.key_heads == shape.heads ? 0 : shape.key_heads, spec.time = prompt;
+  spec.gates = row.gates.empty() ? "gentle" : row.gates;
+  const cli::CaseRun run(spec);
+  const double seconds = 1 / cli::limit_of(run, cli::executed_flops_per_token(spec), peak, machine).tokens_per_s;
+  return operation.half_pairs && row.decode ? seconds / 2 : seconds;
+}
+
 Row measure(const Operation& operation, Row row, int rounds) {
   OurCase spec;
   spec.layer = operation.layer, spec.scale = operation.scale, spec.gates = row.gates.empty() ? "gentle" : row.gates;
@@ -115,20 +134,23 @@ Row measure(const Operation& operation, Row row, int rounds) {
 
   Side us([&] { ours.from_fresh(); }, [&] { ours.run(); }, operation.pairs || !row.decode);
   Side them([] {}, [&] { theirs.run(); }, false);
-  std::vector<double> our_times, their_times;
-  for (int round = 0; round < rounds; ++round)
+  std::vector<double> our_times, their_times, peaks;
+  for (int round = 0; round < rounds; ++round) {
+    peaks.push_back(cli::fma_gflops(Type::f32, row.threads, 0.001));
     our_times.push_back(us.of_a_run()), their_times.push_back(them.of_a_run());
+  }
   const auto tokens = static_cast<double>(spec.tokens);
   row.ours = median(our_times) / tokens, row.ggml = median(their_times) / tokens;
+  row.limit = limit_of(operation, row, median(peaks));
   return row;
 }
 
 double geometric_mean(const std::vector<Row>& rows, const std::function<bool(const Row&)>& wanted,
-                      int* count = nullptr) {
+                      double (Row::*ratio)() const, int* count = nullptr) {
   double sum = 0;
   int n = 0;
   for (const Row& row : rows)
-    if (wanted(row)) sum += std::log(row.ratio()), ++n;
+    if (wanted(row)) sum += std::log((row.*ratio)()), ++n;
   if (count) *count = n;
   return n ? std::exp(sum / n) : std::numeric_limits<double>::quiet_NaN();
 }
@@ -136,14 +158,15 @@ double geometric_mean(const std::vector<Row>& rows, const std::function<bool(con
 struct Mean {
   std::string what;
   int rows;
-  double ratio;
+  double ratio, limit;
 };
 
 std::vector<Mean> means(const std::vector<Row>& rows) {
   std::vector<Mean> all;
   const auto add = [&](const std::string& what, const std::function<bool(const Row&)>& wanted) {
-    Mean mean{what, 0, 0};
-    mean.ratio = geometric_mean(rows, wanted, &mean.rows);
+    Mean mean{what, 0, 0, 0};
+    mean.ratio = geometric_mean(rows, wanted, &Row::ratio, &mean.rows);
+    mean.limit = geometric_mean(rows, wanted, &Row::best_ratio);
     if (mean.rows) all.push_back(mean);
   };
   for (const bool decode : {false, true})
@@ -152,12 +175,15 @@ std::vector<Mean> means(const std::vector<Row>& rows) {
     add(*gates ? std::string("gates ") + gates : "no gates", [&](const Row& row) { return row.gates == gates; });
   add("all", [](const Row&) { return true; });
   // Operations without gates have fewer rows: here each counts once.
-  Mean each{"operations, each once", 0, 0};
+  Mean each{"operations, each once", 0, 0, 0};
   for (const Operation& operation : operations()) {
-    const double ratio = geometric_mean(rows, [&](const Row& row) { return row.operation == operation.name; });
-    if (std::isfinite(ratio)) each.ratio += std::log(ratio), ++each.rows;
+    const auto wanted = [&](const Row& row) { return row.operation == operation.name; };
+    const double ratio = geometric_mean(rows, wanted, &Row::ratio);
+    if (!std::isfinite(ratio)) continue;
+    each.ratio += std::log(ratio), ++each.rows;
+    each.limit += std::log(geometric_mean(rows, wanted, &Row::best_ratio));
   }
-  each.ratio = std::exp(each.ratio / each.rows);
+  each.ratio = std::exp(each.ratio / each.rows), each.limit = std::exp(each.limit / each.rows);
   all.push_back(each);
   return all;
 }
@@ -170,12 +196,12 @@ std::string tokens_text(double seconds) {
 // One line per operation, pass and dimension; the gates beside each other.
 std::string markdown(const std::vector<Row>& rows) {
   std::string text =
-      "| operation | pass | d | threads | gates | ttr, tokens/s | ggml, tokens/s | ttr / ggml "
-      "|\n|---|---|---|---|---|---|---|---|\n";
+      "| operation | pass | d | threads | gates | ttr, tokens/s | ggml, tokens/s | ttr / ggml | limit / ggml "
+      "|\n|---|---|---|---|---|---|---|---|---|\n";
   std::vector<bool> done(rows.size(), false);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (done[i]) continue;
-    std::string gates, ours, ggml, ratio;
+    std::string gates, ours, ggml, ratio, limit;
     for (std::size_t j = i; j < rows.size(); ++j) {
       const Row &a = rows[i], &b = rows[j];
       if (a.operation != b.operation || a.decode != b.decode || a.dim != b.dim || a.threads != b.threads || done[j])
@@ -184,13 +210,15 @@ std::string markdown(const std::vector<Row>& rows) {
       const char* between = gates.empty() && ours.empty() ? "" : ", ";
       gates += between + b.gates, ours += between + tokens_text(b.ours), ggml += between + tokens_text(b.ggml);
       ratio += fmt::format("{}{:.1f}", between, b.ratio());
+      limit += fmt::format("{}{:.1f}", between, b.best_ratio());
     }
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", rows[i].operation,
-                        rows[i].decode ? "decode" : "prompt", rows[i].dim, rows[i].threads, gates, ours, ggml, ratio);
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", rows[i].operation,
+                        rows[i].decode ? "decode" : "prompt", rows[i].dim, rows[i].threads, gates, ours, ggml, ratio,
+                        limit);
   }
-  text += "\n| geometric mean over | rows | ttr / ggml |\n|---|---|---|\n";
+  text += "\n| geometric mean over | rows | ttr / ggml | limit / ggml |\n|---|---|---|---|\n";
   for (const Mean& mean : means(rows))
-    text += fmt::format("| {} | {} | {:.2f} |\n", mean.what, mean.rows, mean.ratio);
+    text += fmt::format("| {} | {} | {:.2f} | {:.2f} |\n", mean.what, mean.rows, mean.ratio, mean.limit);
   return text;
 }
 
@@ -201,11 +229,13 @@ std::string json(const std::vector<Row>& rows) {
     one.set("operation", row.operation).set("ggml", row.theirs).set("pass", row.decode ? "decode" : "prompt");
     one.set("heads", row.heads).set("dim", row.dim).set("threads", row.threads).set("gates", row.gates);
     one.set("off", row.off).set("ours_seconds", row.ours).set("ggml_seconds", row.ggml).set("ratio", row.ratio());
+    one.set("limit_seconds", row.limit);
     list.push(one);
   }
   for (const Mean& mean : means(rows)) {
     cli::Json one = cli::Json::object();
-    averages.push(one.set("over", mean.what).set("rows", mean.rows).set("ratio", mean.ratio));
+    averages.push(
+        one.set("over", mean.what).set("rows", mean.rows).set("ratio", mean.ratio).set("limit", mean.limit));
   }
   cli::Json all = cli::Json::object();
   return all.set("rows", list).set("means", averages).dump();
@@ -226,7 +256,7 @@ std::vector<Row> rows_of(const std::string& path) {
     row.decode = one.at("pass").text() == "decode", row.heads = static_cast<int>(one.at("heads").number());
     row.dim = static_cast<int>(one.at("dim").number()), row.threads = static_cast<int>(one.at("threads").number());
     row.off = one.at("off").number(), row.ours = one.at("ours_seconds").number();
-    row.ggml = one.at("ggml_seconds").number();
+    row.ggml = one.at("ggml_seconds").number(), row.limit = one.at("limit_seconds").number();
   }
   return rows;
 }

@@ -75,7 +75,22 @@ struct Options {
   std::string kernel = {};  // "oracle" forces the literal solver; empty = the fastest
   std::string target = {};  // "AVX2", "SSE4", ... forces an instruction set; empty = the best
                             // (or the environment's TTR_TARGET)
+  bool count = false;       // the plan counts its multiply-adds: executed(), for benchmarks
 };
+
+/// What plans with Options::count have executed in this process so far: multiply-adds of the products, scans and solves of
+/// their kernels, triangles as triangles. Exponentials, copies and the operations around a memory are not counted.
+///
+///   ttr::Options options;
+///   options.count = true;
+///   const auto before = ttr::executed().multiply_adds;
+///   ...                                                   // a call of a plan with these options
+///   const auto flops = 2 * (ttr::executed().multiply_adds - before);
+struct Executed {
+  std::uint64_t multiply_adds = 0;
+  std::uint64_t uncounted = 0;  // has grown: a kernel ran that does not count all of its own
+};
+TTR_API Executed executed() noexcept;
 
 struct Footprint {
   std::size_t state = 0;      // bytes of state after `time` tokens

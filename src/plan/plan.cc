@@ -15,6 +15,7 @@
 #include "run/bind.h"
 #include "run/compact_state.h"
 #include "run/kernels.h"
+#include "simd/count.h"
 #include "threads/pool.h"
 
 namespace ttr {
@@ -183,8 +184,11 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
   body->chunk = options.chunk;
   if (body->chunk == 0) body->chunk = body->key_width <= 64 && body->value_width <= 64 ? 32 : 64;
   body->forms = forms_of(body->pipeline, causal, operation);
-  body->simd_f32 = &simd<float>(target_of(options));
-  if constexpr (has_f64_products) body->simd_f64 = &simd<double>(target_of(options));
+  const auto table = [&]<class T>(T) -> const Simd<T>& {
+    return options.count ? counted_simd<T>(target_of(options)) : simd<T>(target_of(options));
+  };
+  body->simd_f32 = &table(float{});
+  if constexpr (has_f64_products) body->simd_f64 = &table(double{});
   for (const Value& value : body->pipeline.values) {
     body->constant_offset.push_back(static_cast<std::ptrdiff_t>(body->constants_f64.size()));
     for (double number : value.numbers) {
@@ -199,6 +203,11 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
 }
 
 }  // namespace
+
+Executed executed() noexcept {
+  const simd_detail::Count& all = simd_detail::count();
+  return {all.multiply_adds.load(), all.uncounted.load()};
+}
 
 std::string_view to_string(Form form) noexcept {
   for (const NamedForm& named : form_names)

@@ -38,4 +38,9 @@ struct JointSimd {
 /// The table for the instruction set of `simd`.
 template <class T>
 const JointSimd<T>& joint_simd(const Simd<T>& simd) noexcept;
+/// What is done to every number of a token by itself is not counted (simd/count.h).
+template <class T>
+const JointSimd<T>& counted_table(const JointSimd<T>& table) noexcept {
+  return table;
+}
 }  // namespace ttr

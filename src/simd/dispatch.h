@@ -8,6 +8,7 @@
 #pragma once
 
 #include "hwy/highway.h"
+#include "simd/count.h"
 #include "simd/simd.h"
 #include "simd/targets.h"
 
@@ -89,7 +90,8 @@ static_assert((HWY_TARGETS &
   const Type<Number>& function<Number>(const Simd<Number>& simd) noexcept {           \
     using T = Number;                                                                 \
     const auto find = [](long long of) -> const Type<T>* { TTR_TABLE_OF(of, Table) }; \
-    return *find(simd.target);                                                        \
+    const Type<T>& table = *find(simd.target);                                        \
+    return simd.counted ? simd_detail::counted_or_noted(table) : table;               \
   }                                                                                   \
   }
 #define TTR_SIMD_TABLES(Type, Table, function) \

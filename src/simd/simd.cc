@@ -1,5 +1,6 @@
 // Which instruction sets there are, and the table of one of them.
 #include "simd/simd.h"
+#include "simd/count.h"
 #include "simd/targets.h"
 
 #include "hwy/highway.h"
@@ -34,8 +35,8 @@ const Simd<T>& simd(std::string_view name) {
   static const std::vector<Simd<T>> tables = [] {
     std::vector<Simd<T>> all;
     for (const long long target : simd_detail::runnable())
-      all.push_back(
-          {simd_detail::products<T>(target), simd_detail::vectors<T>(target), hwy::TargetName(target), target});
+      all.push_back({simd_detail::products<T>(target), simd_detail::vectors<T>(target), hwy::TargetName(target),
+                     target, false});
     return all;
   }();
   for (const Simd<T>& table : tables)
@@ -47,6 +48,21 @@ const Simd<T>& simd(std::string_view name) {
               "target");
 }
 
+template <class T>
+const Simd<T>& counted_simd(std::string_view name) {
+  const Simd<T>& plain = simd<T>(name);
+  static const Simd<T> counted = {simd_detail::counting(simd_detail::products<T>(plain.target)),
+                                  simd_detail::counting(simd_detail::vectors<T>(plain.target)), plain.name,
+                                  plain.target, true};
+  if (counted.target != plain.target)
+    throw Error("multiply-adds are counted on " + std::string(counted.name) + " in this process, and " +
+                    std::string(plain.name) + " was asked for; count on one instruction set in a process",
+                "options.count");
+  return counted;
+}
+
+template const Simd<float>& counted_simd<float>(std::string_view);
+template const Simd<double>& counted_simd<double>(std::string_view);
 template const Simd<float>& simd<float>(std::string_view);
 template const Simd<double>& simd<double>(std::string_view);
 

@@ -146,13 +146,17 @@ template <class T>
 struct Simd : Products<T>, Vectors<T> {
   using Size = std::ptrdiff_t;
 
-  const char* name;  // as Highway spells it: "AVX3", "AVX2", "SSE4", "EMU128", "SCALAR"
-  long long target;  // the bit of that set, by which other tables of the same set are found (dispatch.h)
+  const char* name;      // as Highway spells it: "AVX3", "AVX2", "SSE4", "EMU128", "SCALAR"
+  long long target;      // the bit of that set, by which other tables of the same set are found (dispatch.h)
+  bool counted = false;  // count.h
 };
 
 /// The table of an instruction set ("AVX2"), or of the best one here (""). Throws Error that lists what there is.
 template <class T>
 const Simd<T>& simd(std::string_view target);
+/// The same with functions that count their multiply-adds (count.h). Throws Error on a second instruction set.
+template <class T>
+const Simd<T>& counted_simd(std::string_view target);
 
 /// Instruction sets compiled in and runnable on this machine, best first.
 std::vector<std::string> simd_targets();

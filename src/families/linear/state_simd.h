@@ -130,5 +130,8 @@ struct StateSimd {
 /// The table for the instruction set of `simd`. Does not allocate.
 template <class T>
 const StateSimd<T>& state_simd(const Simd<T>& simd) noexcept;
+/// Its twin that counts multiply-adds (simd/count.h): those with the state, not those between the tokens of a group.
+template <class T>
+const StateSimd<T>& counted_table(const StateSimd<T>&) noexcept;
 
 }  // namespace ttr

@@ -75,5 +75,8 @@ struct AttentionSimd {
 /// The table for the instruction set of `simd`. Does not allocate.
 template <class T>
 const AttentionSimd<T>& attention_simd(const Simd<T>& simd) noexcept;
+/// Its twin that counts multiply-adds (simd/count.h).
+template <class T>
+const AttentionSimd<T>& counted_table(const AttentionSimd<T>&) noexcept;
 
 }  // namespace ttr

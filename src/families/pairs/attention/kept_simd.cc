@@ -17,6 +17,9 @@ const KeptSimd* table_for(long long target) noexcept {  // there is one, of floa
   TTR_TABLE_OF(target, KeptTable)
 }
 }  // namespace
-const KeptSimd& kept_simd(const Simd<float>& simd) noexcept { return *table_for<float>(simd.target); }
+const KeptSimd& kept_simd(const Simd<float>& simd) noexcept {
+  const KeptSimd& table = *table_for<float>(simd.target);
+  return simd.counted ? counted_table(table) : table;
+}
 }  // namespace ttr
 #endif

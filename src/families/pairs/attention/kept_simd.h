@@ -36,5 +36,7 @@ struct KeptSimd {
 
 /// The table for the instruction set of `simd`. Does not allocate.
 const KeptSimd& kept_simd(const Simd<float>& simd) noexcept;
+/// Its twin that counts multiply-adds (simd/count.h).
+const KeptSimd& counted_table(const KeptSimd&) noexcept;
 
 }  // namespace ttr

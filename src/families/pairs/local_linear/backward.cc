@@ -8,7 +8,11 @@
 // and the caller's lambda gets dlambda / (sum w). A given slope has u = 0 and dr = -sum_j p_j Gj c_j. The mean of e
 // is set to what it is on paper (0, or -lambda dlambda) where a key's origin multiplies it. Gates get e as those of
 // attention get theirs (pairs/gates.h). In each pass over the keys only one tile besides p and G is kept.
+//
+// A block of queries finds r and u by itself, which is most of the work; when it is its turn it adds to what the queries
+// have in common.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 
@@ -21,37 +25,49 @@ namespace {
 template <class T>
 class Back {
  public:
-  Back(const LocalLinearProblem<T>& problem, const LocalLinearGradient<T>& gradient, Run<T>& r)
-      : p(problem), d(gradient), run(r), s(r.s), block(r.block), pairs(r.pairs), K(p.key_dim), V(p.value_dim) {}
+  Back(const LocalLinearProblem<T>& problem, const LocalLinearGradient<T>& gradient, Whole<T>& shared, Run<T>& r)
+      : p(problem),
+        d(gradient),
+        whole(shared),
+        run(r),
+        s(r.s),
+        block(r.block),
+        pairs(r.pairs),
+        K(p.key_dim),
+        V(p.value_dim),
+        with_gates(p.g && (d.d_g || d.d_past_g)) {}
 
-  bool group(std::size_t index, int key_head) {
-    const Sequence& n = p.sequences[index];
-    const int heads = p.group();
-    bool good = true;
-    pairs.load(p, index, key_head);
-    with_gates = p.g && (d.d_g || d.d_past_g);
-    std::fill_n(run.d_k, pairs.tiles * tile_size * K, T(0));
-    std::fill_n(run.d_v, pairs.tiles * tile_size * V, T(0));
-    for (int h = key_head * heads; h < (key_head + 1) * heads; ++h) {
-      std::fill_n(run.d_columns, pairs.tiles * tile_size, T(0));
-      if (with_gates) run.gate_sums.clear(pairs.layout, 1);
-      for (Size first = 0; first < n.end - n.begin; first += tile_size) {
-        good = block.load(p, n, h, first, run.solver.wants_query(p, first)) && good;
-        values(n, h);
-        good = slopes(n, h) && good;
-        weights(n, h);
-        logits(n, h);
-      }
-      if (gaussian()) pull_keys();
-      if (with_gates) run.gate_sums.back(pairs.layout, 0, h, T(1), d.d_past_g, d.d_g);
-    }
-    store(index, key_head);
+  /// Block `number` of head r of the key head; `place` in the order of all that share the gradients.
+  bool queries(const Sequence& n, int r, Size number, Size place) {
+    const int head = pairs.key_head * p.group() + r;
+    bool good =
+        block.load(p, n, head, number * tile_size, run.solver.wants_query(p, whole.findings.before(r, number)));
+    values(n, head);
+    good = slopes(n, head) && good;
+    if (Findings::leads(number)) whole.findings.tell(r, number, run.solver.finding());
+    whole.turn.wait(place);
+    if (number == 0) begin_head();
+    if (p.slope && d.d_slope)
+      add_rows(s, T(1), run.rhs, n.row, n.begin + block.begin, block.rows, head, K, d.d_slope);
+    weights(n, head);
+    logits(n, head);
+    if (number + 1 == blocks_of(n)) end_head(head);
+    whole.turn.reach(place + 1);
     return good;
   }
 
  private:
   bool gaussian() const { return p.kernel == LocalKernel::gaussian; }
   T* g_tile(Size t) const { return run.g + block.slot(t); }
+
+  void begin_head() {
+    std::fill_n(whole.d_columns, pairs.tiles * tile_size, T(0));
+    if (with_gates) whole.gate_sums.clear(pairs.layout, 1);
+  }
+  void end_head(int head) {
+    if (gaussian()) pull_keys();
+    if (with_gates) whole.gate_sums.back(pairs.layout, 0, head, T(1), d.d_past_g, d.d_g);
+  }
 
   // each(query, place of its first key in a tile, keys) over what the queries see of tile t
   template <class Each>
@@ -94,12 +110,11 @@ class Back {
     s.scale(block.rows * K, T(-1), run.rhs, run.rhs);
   }
 
-  // r and u; the gradient of a given slope. False: not all of them are known.
+  // r and u; the gradient of a given slope is in run.rhs already. False: not all of them are known.
   bool slopes(const Sequence& n, int head) {
     if (p.slope) {
       run.take_slope(p, n, head);
       std::fill_n(run.u, block.rows * (K + 1), T(0));
-      if (d.d_slope) add_rows(s, T(1), run.rhs, n.row, n.begin + block.begin, block.rows, head, K, d.d_slope);
       return true;
     }
     if (p.order == 2) {
@@ -124,8 +139,8 @@ class Back {
       run.combine(t);
       s.mul(all, block.tile(t), g, run.y);
       block.hide(t, run.y);
-      block.write(t, T(1), run.c, run.values, V, run.d_v + t * tile_size * V);
-      T* const to = run.d_k + t * tile_size * K;
+      block.write(t, T(1), run.c, run.values, V, whole.d_v + t * tile_size * V);
+      T* const to = whole.d_k + t * tile_size * K;
       if (p.order == 2) run.quadratic.back(block, t, run.c, run.y, run.r2, run.u2, to, run.d_q);
       else {
         if (!p.slope) block.write(t, T(1), run.c, run.rhs, K, to);
@@ -171,14 +186,14 @@ class Back {
         s.axpy(n_seen, run.total[i] - run.mean[i], block.tile(t) + at, e + at);
         if (!gaussian()) return;
         run.size[i] += s.dot(n_seen, e + at, pairs.half_squares(t) + j);
-        s.axpy(n_seen, factor, e + at, run.d_columns + t * tile_size + j);
+        s.axpy(n_seen, factor, e + at, whole.d_columns + t * tile_size + j);
       });
       block.read_keys(t, e, run.rhs);
-      block.write(t, factor, e, run.plain, K, run.d_k + t * tile_size * K);
+      block.write(t, factor, e, run.plain, K, whole.d_k + t * tile_size * K);
       if (!with_gates) continue;
       const pairs::Block keys = pairs.layout.block(t);
-      run.gate_sums.sum(pairs.layout, block.tokens(), keys, e, tile_size);
-      run.gate_sums.add(pairs.layout, 0, block.tokens(), keys);
+      whole.gate_sums.sum(pairs.layout, block.tokens(), keys, e, tile_size);
+      whole.gate_sums.add(pairs.layout, 0, block.tokens(), keys);
     }
     double d_bandwidth = 0;
     for (Size i = 0; i < block.rows; ++i) {
@@ -200,27 +215,33 @@ class Back {
   void pull_keys() {
     for (Size t = 0; t < pairs.tiles; ++t)
       for (Size j = 0; j < pairs.count(t); ++j)
-        s.axpy(K, -run.d_columns[t * tile_size + j], pairs.keys(t) + j * K, run.d_k + (t * tile_size + j) * K);
-  }
-
-  void store(std::size_t index, int key_head) const {
-    const Sequence& n = p.sequences[index];
-    const Size row = static_cast<Size>(index), skip = pairs.past_tiles * tile_size;
-    if (d.d_past_k && pairs.past > 0) add_rows(s, T(1), run.d_k, row, 0, pairs.past, key_head, K, d.d_past_k);
-    if (d.d_past_v && pairs.past > 0) add_rows(s, T(1), run.d_v, row, 0, pairs.past, key_head, V, d.d_past_v);
-    if (d.d_k) add_rows(s, T(1), run.d_k + skip * K, n.row, n.begin, pairs.now, key_head, K, d.d_k);
-    if (d.d_v) add_rows(s, T(1), run.d_v + skip * V, n.row, n.begin, pairs.now, key_head, V, d.d_v);
+        s.axpy(K, -whole.d_columns[t * tile_size + j], pairs.keys(t) + j * K, whole.d_k + (t * tile_size + j) * K);
   }
 
   const LocalLinearProblem<T>& p;
   const LocalLinearGradient<T>& d;
+  Whole<T>& whole;
   Run<T>& run;
   const Simd<T>& s;
   Block<T>& block;
-  Pairs<T>& pairs;
+  const Pairs<T>& pairs;
   int K, V;
-  bool with_gates = false;
+  bool with_gates;
 };
+
+// What the queries have added up for the pairs of a key head.
+template <class T>
+void store(const LocalLinearProblem<T>& p, const LocalLinearGradient<T>& d, const Whole<T>& whole, const Simd<T>& s,
+           std::size_t index) {
+  const Pairs<T>& pairs = whole.pairs;
+  const Sequence& n = p.sequences[index];
+  const int K = p.key_dim, V = p.value_dim, head = pairs.key_head;
+  const Size row = static_cast<Size>(index), skip = pairs.past_tiles * tile_size;
+  if (d.d_past_k && pairs.past > 0) add_rows(s, T(1), whole.d_k, row, 0, pairs.past, head, K, d.d_past_k);
+  if (d.d_past_v && pairs.past > 0) add_rows(s, T(1), whole.d_v, row, 0, pairs.past, head, V, d.d_past_v);
+  if (d.d_k) add_rows(s, T(1), whole.d_k + skip * K, n.row, n.begin, pairs.now, head, K, d.d_k);
+  if (d.d_v) add_rows(s, T(1), whole.d_v + skip * V, n.row, n.begin, pairs.now, head, V, d.d_v);
+}
 
 }  // namespace
 
@@ -233,11 +254,25 @@ Status backward(const LocalLinearProblem<T>& p, const LocalLinearGradient<T>& d,
   if (!answers) return Status::ok;
   const FlushDenormals flush;
   Arena arena(work);
-  Run<T> run(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, longest, p.window, true, arena);
-  Back<T> back(p, d, run);
-  bool good = true;
+  Crew<T> crew(s, wide_table(s, wide), p.key_dim, p.value_dim, p.order, p.group(), longest, p.window, true,
+               p.team.workers(), arena);
+  Whole<T>& whole = crew.whole;
+  std::atomic<bool> good = true;
   pairs::each_sequence(p, [&](std::size_t n) {
-    for (int g = 0; g < p.key_heads; ++g) good = back.group(n, g) && good;
+    const Sequence& sequence = p.sequences[n];
+    const Size blocks = blocks_of(sequence);
+    for (int g = 0; g < p.key_heads; ++g) {
+      whole.pairs.load(p, n, g);
+      whole.findings.forget(), whole.turn.reset();
+      std::fill_n(whole.d_k, whole.pairs.tiles * tile_size * p.key_dim, T(0));
+      std::fill_n(whole.d_v, whole.pairs.tiles * tile_size * p.value_dim, T(0));
+      p.team.each(p.group() * blocks, [&](Size part, int worker) {
+        const FlushDenormals own_flush;
+        Back<T> back(p, d, whole, crew.of(worker));
+        if (!back.queries(sequence, static_cast<int>(part / blocks), part % blocks, part)) good = false;
+      });
+      store(p, d, whole, s, n);
+    }
   });
   return good ? Status::ok : Status::out_of_domain;
 }

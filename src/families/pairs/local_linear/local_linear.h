@@ -25,8 +25,11 @@
 // estimated energy |x - r|_S, which bounds the error of o in units of the values' weighted standard deviation, is
 // below 1e-5 (float; 1e-6 backward) or 1e-13 (double), or below that (float: a tenth of it) relative to |r|_S. A
 // query that is not there after 16 + K/4 steps (float, once there are K pairs: 16 + 3K/4) is solved directly, and
-// where most are not, the next 64, 192, 448 go without the attempt. K <= 32 (float) and K <= 64 (double) are direct;
-// order 2 is always direct.
+// where most are not, seven blocks of eight go without the attempt (findings.h). K <= 32 (float) and K <= 64 (double) are
+// direct; order 2 is always direct.
+//
+// A team (team.h) takes the blocks of 64 queries of all heads of a key head; backwards they solve side by side and add to the
+// gradients of the pairs one after another.
 //
 // Cost in float, K = V = 64, causal, T = 2048, normal keys, AVX-512, at lambda = 0.1, 1 and 10: 12, 7 and 2.8 steps
 // on average (9.1, 5.9 and 2.4 weighted by the pairs seen); forward takes 9.5, 6.4 and 4.0 times as long as softmax,
@@ -88,10 +91,11 @@ struct LocalLinearGradient : PairGradient<T> {
 
 namespace local_linear {
 
-/// `longest` is the largest number of pairs of a sequence, past ones included; `window` as in the problem.
+/// `group` heads have a key head in common; `longest` is the largest number of pairs of a sequence, past ones included;
+/// `window` as in the problem; `workers` are those of its team.
 template <class T>
-std::size_t workspace_bytes(int key_dim, int value_dim, int order, std::ptrdiff_t longest, std::ptrdiff_t window,
-                            bool backward) noexcept;
+std::size_t workspace_bytes(int key_dim, int value_dim, int order, int group, std::ptrdiff_t longest,
+                            std::ptrdiff_t window, bool backward, int workers = 1) noexcept;
 
 /// `wide` is the table of the direct solve; null: the best of this machine.
 template <class T>

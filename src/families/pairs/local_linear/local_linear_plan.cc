@@ -42,10 +42,15 @@ int build(Builder& b, double) {
 
 template <class T>
 struct LocalLinearCalls {
-  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward) {
-    return local_linear::workspace_bytes<T>(width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]),
-                                            body.pipeline.design.memory.order, time,
-                                            body.pipeline.design.weights.window, backward);
+  static std::size_t workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form form,
+                               bool backward) {
+    return team_workspace(body, step, time, form, backward, 1);
+  }
+  static std::size_t team_workspace(const Plan::Body& body, const Step& step, std::int64_t time, Form, bool backward,
+                                    int workers) {
+    return local_linear::workspace_bytes<T>(
+        width(body, step.operands[Slot::k]), width(body, step.operands[Slot::v]), body.pipeline.design.memory.order,
+        body.shape.heads / body.shape.key_heads, time, body.pipeline.design.weights.window, backward, workers);
   }
   static LocalLinearProblem<T> problem(const KernelArgs<T>& o, State state) {
     const Design& design = o.body().pipeline.design;
@@ -107,7 +112,7 @@ struct LocalLinearCalls {
 const Family local_linear_family = {.name = "local_linear",
                                     .forms = blocks_only,
                                     .why_absent = list_of_pairs,
-                                    .traits = keeps_pairs,
+                                    .traits = keeps_pairs_in_team,
                                     .claim = claim,
                                     .build = build,
                                     .f32 = calls_of<LocalLinearCalls, float>(),

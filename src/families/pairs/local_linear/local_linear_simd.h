@@ -76,5 +76,8 @@ struct LocalLinearSimd {
 /// The table for the instruction set of `simd`. Does not allocate.
 template <class T>
 const LocalLinearSimd<T>& local_linear_simd(const Simd<T>& simd) noexcept;
+/// Its twin that counts multiply-adds (simd/count.h): those of moment, blend and moment_of_one.
+template <class T>
+const LocalLinearSimd<T>& counted_table(const LocalLinearSimd<T>&) noexcept;
 
 }  // namespace ttr

@@ -183,7 +183,7 @@ template <class T>
 Doubles answers(const Case& c, const Values& in) {
   Bound<T> x(with_output(c), &in, c.strided);
   const auto list = c.sequences();
-  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), c.window, false));
+  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.H, c.longest(), c.window, false));
   const Simd<double>& wide = ttr::simd<double>("");
   const Status status = lla::forward(problem_of(c, x, list), ttr::simd<T>(""), scratch.workspace(), &wide);
   const Doubles o = x.held["o"].get();
@@ -264,16 +264,22 @@ Size steps_of(const Case& c, const Values& in, double tolerance) {
   Bound<T> x(with_output(c), &in, false);
   const auto list = c.sequences();
   const LocalLinearProblem<T> p = problem_of(c, x, list);
-  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), c.window, false));
+  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.H, c.longest(), c.window, false));
   ttr::families::Arena arena(scratch.workspace());
-  lla::Run<T> run(ttr::simd<T>(""), ttr::simd<double>(""), c.K, c.V, c.order, c.longest(), c.window, false, arena);
+  lla::Crew<T> crew(ttr::simd<T>(""), ttr::simd<double>(""), c.K, c.V, c.order, c.H, c.longest(), c.window, false, 1,
+                    arena);
+  lla::Run<T>& run = crew.of(0);
+  lla::Findings& findings = crew.whole.findings;
   for (std::size_t n = 0; n < list.size(); ++n)
     for (int h = 0; h < c.H; ++h) {
-      run.pairs.load(p, n, h / p.group());
-      for (Size first = 0; first < c.T; first += lla::tile_size) {
-        run.block.load(p, list[n], h, first, run.solver.wants_query(p, first));
+      crew.whole.pairs.load(p, n, h / p.group());
+      findings.forget();
+      for (Size number = 0; number * lla::tile_size < c.T; ++number) {
+        const bool with_query = run.solver.wants_query(p, findings.before(0, number));
+        run.block.load(p, list[n], h, number * lla::tile_size, with_query);
         const lla::System<T> system{run.block.rhs, run.r, nullptr, tolerance};
         run.solver.solve(run.block, &system, 1);
+        if (findings.leads(number)) findings.tell(0, number, run.solver.finding());
       }
     }
   return run.solver.steps_taken();
@@ -532,7 +538,7 @@ TEST(LocalLinear, WrongCallsAreRefused) {
   const Values in = c.draw_values();
   Bound<float> x(with_output(c), &in, false);
   const auto list = c.sequences();
-  const std::size_t bytes = lla::workspace_bytes<float>(c.K, c.V, 1, c.longest(), c.window, false);
+  const std::size_t bytes = lla::workspace_bytes<float>(c.K, c.V, 1, c.H / c.G, c.longest(), c.window, false);
   Scratch<float> scratch(bytes);
   const auto status = [&](auto&& change, std::size_t take = 0) {
     LocalLinearProblem<float> p = problem_of(c, x, list);

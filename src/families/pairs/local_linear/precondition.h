@@ -4,8 +4,9 @@
 // trace that is left under the query's weights. So one inverse (Gamma + tau I)^{-1}, tau the ninth decile of lambda /
 // theta (too large a tau costs less than too small a one), serves all queries of a block: conjugate gradients do not
 // see its scale. It takes out what keys of different scales and correlated keys have in common, which a diagonal
-// cannot. It is renewed when the pairs grew by half, when half of them have left a window, or when tau changed by a
-// factor of two. Few queries (a decode step) do
+// cannot. Gamma is of the keys up to a rung of a ladder, 1, 2, 3, 4, 6, 8, 12, 16, .. tiles, so that it is renewed when the
+// pairs grew by half (with a window: when an eighth of them have left it), and tau is the power of two above. So an inverse
+// serves many blocks, and is the same whoever works on them: a worker keeps the last it has made. Few queries (a decode step) do
 // not pay for it: 1 / (theta diag(Gamma) + lambda) then, as where Gamma is not finite. It only changes the path to
 // the solution.
 #pragma once
@@ -32,8 +33,9 @@ class Preconditioner {
 
   void prepare(const Block<T>& block) {
     if (generation != pairs.generation) restart();
-    if (block.first > from) clear(block.first);
-    accumulate(block.tiles);
+    const Rung rung = rung_of(block.first, block.tiles);
+    if (from != rung.from || tiles > rung.to) clear(rung.from);
+    accumulate(rung.to);
     const double total = trace();
     use_inverse = full && total > 0 && renew(block, total);
     if (use_inverse) return;
@@ -55,9 +57,23 @@ class Preconditioner {
   void restart() {
     generation = pairs.generation;
     full = pairs.queries >= 16 && K >= 8;
-    inverse_count = 0;
+    inverse_of = {};
     std::fill_n(ones, tile_size, T(1));
     clear(0);
+  }
+  // The tiles that stand for first .. end - 1: some of them, at least one, and few choices as `end` grows.
+  struct Rung {
+    Size from = 0, to = 0;
+    bool operator==(const Rung&) const = default;
+  };
+  static Rung rung_of(Size first, Size end) {
+    Size step = 1;
+    if (first > 0) {
+      while (8 * step <= end - first) step *= 2;
+      return {(first + step - 1) / step * step, end / step * step};
+    }
+    while (4 * step <= end) step *= 2;
+    return {0, end / step * step};  // 2 or 3 steps; 1 tile alone
   }
   // Sums over the tiles from `first` on.
   void clear(Size first) {
@@ -105,18 +121,16 @@ class Preconditioner {
     }
     if (used == 0) return false;
     std::nth_element(ratios, ratios + 9 * used / 10, ratios + used);
-    const double wanted = ratios[9 * used / 10];
-    if (inverse_count > 0 && 2 * count <= 3 * inverse_count && 2 * (from - inverse_from) < tiles - from &&
-        wanted < 2 * tau && tau < 2 * wanted)
-      return true;
-    inverse_count = 0;
+    const double tau = std::exp2(std::ceil(std::log2(ratios[9 * used / 10])));
+    if (inverse_of == Rung{from, tiles} && inverse_tau == tau) return invertible;
+    inverse_of = {from, tiles}, inverse_tau = tau;
     moments.clear();
     for (Size a = 0; a < K; ++a)
       for (Size b = 0; b <= a; ++b) moments.entry(a, b) = covariance(a, b);
-    if (!moments.factor(wanted)) return false;
+    invertible = moments.factor(tau);
+    if (!invertible) return false;
     moments.invert(inverse_wide, column);
     for (Size a = 0; a < Size{K} * K; ++a) inverse[a] = static_cast<T>(inverse_wide[a]);
-    inverse_count = count, inverse_from = from, tau = wanted;
     return true;
   }
 
@@ -128,8 +142,10 @@ class Preconditioner {
   double *column, *ratios, *inverse_wide;
   bool full = false, use_inverse = false;
   Size from = 0, tiles = 0, count = 0;  // tiles that are summed, and their pairs
-  Size inverse_count = 0, inverse_from = 0, generation = -1;
-  double tau = 0;
+  Rung inverse_of;                      // nothing: 0 tiles
+  double inverse_tau = 0;
+  bool invertible = false;
+  Size generation = -1;
 };
 
 }  // namespace ttr::families::local_linear

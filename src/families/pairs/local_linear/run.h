@@ -1,13 +1,15 @@
 // What forward and backward of local linear attention share: checks, the layout of the scratch, the slopes of a
-// block.
+// block. Blocks of queries go to the workers of a team (team.h): `Whole` is what these share, `Run` what each has.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <type_traits>
 
 #include "families/pairs/driver.h"
 #include "families/pairs/gates.h"
+#include "families/pairs/local_linear/findings.h"
 #include "families/pairs/local_linear/quadratic.h"
 
 namespace ttr::families::local_linear {
@@ -47,23 +49,42 @@ Status check(const LocalLinearProblem<T>& p, bool answers, bool backward, Worksp
       for (int h = 0; h < p.heads; ++h)
         if (!(p.bandwidth(h) > T(0))) return Status::out_of_domain;
   }
-  return pairs::check_workspace(work,
-                                workspace_bytes<T>(p.key_dim, p.value_dim, p.order, most.pairs, p.window, backward));
+  return pairs::check_workspace(work, workspace_bytes<T>(p.key_dim, p.value_dim, p.order, p.group(), most.pairs,
+                                                         p.window, backward, p.team.workers()));
 }
 
-/// Scratch and slopes of one call. For order 1 a slope is [64, K + 1] in T, its last entry -kb.r.
+/// The pairs of a key head, and the gradients that its queries add up in. They do so one block after another, in their
+/// order: `turn` counts the blocks that have.
+template <class T>
+struct Whole {
+  Whole(const Simd<T>& simd, int key_dim, int value_dim, int group, Size longest, bool backward, Arena& arena)
+      : pairs(simd, key_dim, value_dim, longest, arena),
+        findings(group, longest, arena),
+        gate_sums(simd.name ? &attention_simd(simd) : nullptr, 1, tile_size, backward ? longest : 0, arena) {
+    if (!backward) return;
+    const Size rows = most_tiles(longest) * tile_size;
+    d_k = arena.take<T>(rows * key_dim), d_v = arena.take<T>(rows * value_dim), d_columns = arena.take<T>(rows);
+  }
+  Pairs<T> pairs;
+  Findings findings;
+  pairs::GateSums<T> gate_sums;
+  T *d_k = nullptr, *d_v = nullptr, *d_columns = nullptr;
+  Progress turn;
+};
+
+/// Scratch and slopes of one worker. For order 1 a slope is [64, K + 1] in T, its last entry -kb.r.
 template <class T>
 struct Run {
-  Run(const Simd<T>& simd, const Simd<double>& wide, int key_dim, int value_dim, int order_, Size longest,
-      Size window, bool backward, Arena& arena)
+  Run(const Simd<T>& simd, const Simd<double>& wide, const Whole<T>& whole, int order_, Size longest, Size window,
+      bool backward, Arena& arena)
       : s(simd),
         order(order_),
-        pairs(simd, key_dim, value_dim, longest, arena),
+        pairs(whole.pairs),
         block(simd, pairs, longest, window, arena),
-        moments(wide, features_of(key_dim, order_), arena),
+        moments(wide, features_of(pairs.K, order_), arena),
         solver(simd, pairs, moments, arena),
-        quadratic(wide, pairs, moments, order_ == 2 ? arena : nothing),
-        gate_sums(simd.name ? &attention_simd(simd) : nullptr, 1, tile_size, backward ? longest : 0, arena) {
+        quadratic(wide, pairs, moments, order_ == 2 ? arena : nothing) {
+    const int key_dim = pairs.K, value_dim = pairs.V;
     const Size tile = tile_size * tile_size;
     y = arena.take<T>(tile), c = arena.take<T>(tile);
     values = arena.take<T>(tile_size * value_dim);
@@ -76,8 +97,6 @@ struct Run {
     rhs = arena.take<T>(tile_size * key_dim), d_q = arena.take<T>(tile_size * key_dim);
     plain = arena.take<T>(tile_size * key_dim);
     mean = arena.take<T>(tile_size), total = arena.take<T>(tile_size);
-    const Size rows = most_tiles(longest) * tile_size;
-    d_k = arena.take<T>(rows * key_dim), d_v = arena.take<T>(rows * value_dim), d_columns = arena.take<T>(rows);
   }
 
   /// The given slopes of the block as rows of r.
@@ -124,18 +143,51 @@ struct Run {
   const Simd<T>& s;
   int order;
   Arena nothing;
-  Pairs<T> pairs;
+  const Pairs<T>& pairs;
   Block<T> block;
   Moments moments;
   Solver<T> solver;
   Quadratic<T> quadratic;
-  pairs::GateSums<T> gate_sums;
   T *y, *c, *values, *r;
   double* r2;
   // Backward.
   T *u = nullptr, *g = nullptr, *size = nullptr, *rhs = nullptr, *d_q = nullptr, *plain = nullptr;
-  T *mean = nullptr, *total = nullptr, *d_k = nullptr, *d_v = nullptr, *d_columns = nullptr;
+  T *mean = nullptr, *total = nullptr;
   double* u2 = nullptr;
 };
+
+/// All of a call. A worker keeps its Run, and so what it knows of the keys, from block to block.
+template <class T>
+class Crew {
+ public:
+  Crew(const Simd<T>& simd, const Simd<double>& wide, int key_dim, int value_dim, int order, int group, Size longest,
+       Size window, bool backward, int workers, Arena& arena)
+      : whole(simd, key_dim, value_dim, group, longest, backward, arena),
+        rooms(workers, bytes_of_one(whole, order, longest, window, backward), arena),
+        runs(arena.take<Run<T>>(workers)) {
+    static_assert(std::is_trivially_destructible_v<Run<T>>);
+    for (int w = 0; runs && w < workers; ++w) {
+      Arena own = rooms.of(w);
+      new (runs + w) Run<T>(simd, wide, whole, order, longest, window, backward, own);
+    }
+  }
+  Run<T>& of(int worker) { return runs[worker]; }
+
+  Whole<T> whole;
+
+ private:
+  static std::size_t bytes_of_one(const Whole<T>& whole, int order, Size longest, Size window, bool backward) {
+    static constexpr Simd<T> none{};
+    static constexpr Simd<double> no_wide{};
+    Arena arena;
+    Run<T> run(none, no_wide, whole, order, longest, window, backward, arena);
+    return arena.bytes();
+  }
+  Rooms rooms;
+  Run<T>* runs;
+};
+
+/// Blocks of a sequence.
+inline Size blocks_of(const Sequence& n) { return (n.end - n.begin + tile_size - 1) / tile_size; }
 
 }  // namespace ttr::families::local_linear

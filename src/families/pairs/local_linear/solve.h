@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "families/pairs/local_linear/block.h"
+#include "families/pairs/local_linear/findings.h"
 #include "families/pairs/local_linear/moments.h"
 #include "families/pairs/local_linear/precondition.h"
 
@@ -49,28 +50,26 @@ class Solver {
     solution = arena.take<double>(K);
   }
 
-  /// Whether the block of queries `first` .. should be loaded with along_query. Before the first one of a head this
-  /// forgets the head before.
-  bool wants_query(const LocalLinearProblem<T>& p, Size first) {
-    if (first == 0) skip = wait = query_skip = query_wait = 0;
-    if (p.order == 2 || p.slope || p.g || p.scale == T(0) || is_direct()) return false;
-    return query_skip == 0 || --query_skip < 0;
+  /// Whether the next block should be loaded with along_query. `advice` is that of earlier blocks; it holds for the solve.
+  bool wants_query(const LocalLinearProblem<T>& p, Finding advice) {
+    advised = advice, found = {};
+    return p.order == 1 && !p.slope && !p.g && p.scale != T(0) && !is_direct() && advice.query;
   }
+  /// What the last solve tells later blocks.
+  Finding finding() const { return found; }
 
   /// A query without a solution (lambda or data NaN) gets NaN; so does one whose first system, the slope, is not known
   /// well enough for an answer (moments.h), and then it returns false.
   bool solve(const Block<T>& block, const System<T>* systems, int count) {
     const bool direct = is_direct();
-    if (skip > 0) --skip;
     std::fill_n(failed, block.rows, direct);
     if (!direct) {
       preconditioner.prepare(block);
       for (int i = 0; i < count; ++i) iterate(block, systems[i], i == 0 && block.has_along_query);
       // Keys on which most queries run out of steps will do so again. Where the next block may take more steps, this
       // one says nothing about it.
-      const bool most =
-          2 * std::count(failed, failed + block.rows, true) > block.rows && !(narrow && block.fewest() < K);
-      skip = wait = most ? longer(wait) : 0;
+      found.iterate =
+          2 * std::count(failed, failed + block.rows, true) <= block.rows || (narrow && block.fewest() < K);
     }
     bool all_known = true;
     for (Size i = 0; i < block.rows; ++i) {
@@ -120,12 +119,7 @@ class Solver {
   // The start at the query costs half a product, so it has to find half of the energy of the solution.
   static constexpr double worthwhile_start = 0.5;
 
-  // What was of no use is left out for 1, 3, then 7 blocks: one attempt in eight is cheap where it stays so, and
-  // notices when the keys have changed.
-  static constexpr Size longest_wait = 7;
-  static Size longer(Size wait) { return std::min<Size>(2 * wait + 1, longest_wait); }
-
-  bool is_direct() const { return K <= largest_direct || skip > 0; }
+  bool is_direct() const { return K <= largest_direct || !advised.iterate; }
 
   // False: rounding leaves nothing of the solution.
   bool solve_row(const Block<T>& block, Size i, const System<T>* systems, int count) {
@@ -299,7 +293,7 @@ class Solver {
       }
     }
     for (Size i = 0; i < rows; ++i) failed[i] = failed[i] || active[i], all += energy[i];
-    if (from_query) query_skip = query_wait = start > worthwhile_start * all ? 0 : longer(query_wait);
+    if (from_query) found.query = start > worthwhile_start * all;
   }
 
   const Simd<T>& s;
@@ -309,8 +303,8 @@ class Solver {
   int K;
   T *residual, *preconditioned, *direction, *image, *gathered, *query, *query_image, *y, *sums;
   Size* order;
-  Size steps = 0, skip = 0, wait = 0;
-  Size query_skip = 0, query_wait = 0;  // blocks that do not start at the query because it found little energy
+  Size steps = 0;
+  Finding advised, found;
   double *rho, *step, *energy, *change, *shortest, *last_drop, *query_norm;  // [64] by query
   double *rho_now, *slant, *curvature, *length, *drop;                       // [64] by active query
   bool *active, *failed;
