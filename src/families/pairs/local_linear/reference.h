@@ -259,7 +259,7 @@ template <class T>
 Doubles forward(const Case& c, const Values& in, Status want = Status::ok, const std::string& target = "") {
   Bound<T> x(with_output(c), &in, c.strided);
   const auto list = c.sequences();
-  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), c.window, false));
+  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.H, c.longest(), c.window, false));
   const Simd<double>& wide = ttr::simd<double>(target);
   EXPECT_EQ(lla::forward(problem_of(c, x, list), ttr::simd<T>(target), scratch.workspace(), &wide), want) << c.name();
   EXPECT_TRUE(scratch.intact());
@@ -288,7 +288,7 @@ Values backward(const Case& c, const Values& in, const Doubles& d, double start 
   g.d_slope = gradient.template view<4>("slope"), g.d_bandwidth = gradient.template view<1>("bandwidth");
   g.d_past_k = gradient.template view<4>("past_k"), g.d_past_v = gradient.template view<4>("past_v");
   g.d_g = gradient.template view<3>("g"), g.d_past_g = gradient.template view<3>("past_g");
-  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.longest(), c.window, true));
+  Scratch<T> scratch(lla::workspace_bytes<T>(c.K, c.V, c.order, c.H, c.longest(), c.window, true));
   const Simd<double>& wide = ttr::simd<double>(target);
   EXPECT_EQ(lla::backward(problem_of(c, x, list), g, ttr::simd<T>(target), scratch.workspace(), &wide), want);
   EXPECT_TRUE(scratch.intact());
