@@ -35,9 +35,8 @@ Call<T>::Call(std::string_view text, Shape shape, Options options, Shared<T>& sh
   const Footprint bytes = plan_.footprint(shared.carried ? shared.carried : shared.time);
   shared.reserve_work(shared.carried ? bytes.workspace : std::max(bytes.workspace, bytes.backward));
   own_bytes_ = bytes.state, step_bytes_ = (bytes.state + 63) / 64 * 64;
-  constexpr std::size_t most_saved = std::size_t{1} << 30;  // beyond, memory is worth more than the time of a replay
-  if (!shared.carried && bytes.saved * static_cast<std::size_t>(shared.batch) <= most_saved)
-    saved_bytes_ = (bytes.saved + 63) / 64 * 64;
+  const std::size_t saved = (bytes.saved + 63) / 64 * 64;
+  if (!shared.carried && shared.reserve_saved(saved * static_cast<std::size_t>(shared.batch))) saved_bytes_ = saved;
   states_ =
       Buffer<std::byte>(static_cast<Size>(step_bytes_) * (shared.carried ? shared.batch : Size{shared.threads}));
   if (shared.carried) {

@@ -58,6 +58,13 @@ class Shared {
     if (which == weights || !carried) sizes_[which] = std::max(sizes_[which], size);  // the others are gradients
   }
   void reserve_work(std::size_t bytes) { work_bytes = std::max(work_bytes, bytes); }
+  /// Whether a layer may keep so many bytes for its backward. All layers together have 1 GB: beyond that memory is worth more
+  /// than the time of a replay.
+  bool reserve_saved(std::size_t bytes) {
+    if (bytes > saved_left) return false;
+    saved_left -= bytes;
+    return true;
+  }
   void reserve_sums(Size numbers) { sums_size_ = std::max(sums_size_, numbers); }
   void allocate() {
     for (int i = 0; i < count; ++i) scratch_[i] = Buffer<T>(sizes_[i]);
@@ -130,6 +137,7 @@ class Shared {
   Stopwatch watch;
   Gemm<T> gemm;
   Buffer<std::byte> work;  // work_bytes for every thread
+  std::size_t saved_left = std::size_t{1} << 30;
   std::size_t work_bytes = 0;
   Buffer<double> sums;
 

@@ -8,6 +8,7 @@ import unittest
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 
 import ttr
 import ttr.torch
@@ -171,6 +172,24 @@ class Modules(unittest.TestCase):
                         p.add_(h * direction)
                     numeric, exact = float((above - below) / (2 * h)), float((p.grad * direction).sum())
                     self.assertLess(abs(numeric - exact), 1e-4 * max(1.0, abs(exact)), parameter)
+
+    def test_checkpointed_modules_have_the_same_gradients(self):
+        # Long enough that forward leaves states for backward, which checkpointing drops and the second forward fills again.
+        for name in ("GatedDeltaNet", "GatedLinearAttention", "KimiDeltaAttention", "Mamba2", "RWKV7Attention"):
+            for reentrant in (True, False):
+                with self.subTest(name, reentrant=reentrant):
+                    module = made(name)
+                    x = torch.randn(1, 300, D).double().requires_grad_()
+                    module(x)[0].square().sum().backward()
+                    wanted = {n: p.grad for n, p in module.named_parameters()} | {"x": x.grad}
+                    module.zero_grad(set_to_none=True)
+                    x.grad = None
+                    answer = torch.utils.checkpoint.checkpoint(lambda y: module(y)[0], x, use_reentrant=reentrant)
+                    answer.square().sum().backward()
+                    found = {n: p.grad for n, p in module.named_parameters()} | {"x": x.grad}
+                    for n, gradient in wanted.items():
+                        if gradient is not None:
+                            torch.testing.assert_close(found[n], gradient, rtol=0, atol=0, msg=n)
 
     def test_gated_deltanet_literally(self):
         module = made("GatedDeltaNet")
