@@ -64,9 +64,9 @@ struct FormsOptions {
   std::vector<int> dims = {32, 64, 128, 256}, chunks = {16, 32, 64, 128};
   int heads = 8, runs = 3;
   std::int64_t time = 2048;  // a quarter of it for states of 256 and more
-  std::vector<std::string> gates = {"gentle", "mixed",
-                                    "strong"};  // where a family has some; their geometric mean counts
-  std::vector<int> vectors;                     // bytes of a vector; empty: all that there are
+  // Where a family has gates; the geometric mean over them counts.
+  std::vector<std::string> gates = {"gentle", "mixed", "strong"};
+  std::vector<int> vectors;  // bytes of a vector; empty: all that there are
   bool quick = false, json = false;
   std::string write;  // the table
 };

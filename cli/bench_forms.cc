@@ -1,9 +1,9 @@
 // `ttr bench forms`: the token loop against chunks of several sizes, for the families that choose between them.
 //
 // For every family, instruction set of this machine and size of the state, forwards and backwards: all candidates take
-// turns, the median of several runs counts, of several kinds of gates their geometric mean, the fastest is chosen; of two within 3 percent the simpler, that is the
-// token loop before chunks and short chunks before long ones. What the present table chooses takes part, so the last
-// column says how far it is from the fastest. --write makes the table (src/families/common/choice_table.inc); rows for vectors
+// turns, the median of several runs counts, of several kinds of gates their geometric mean, the fastest is chosen; of two
+// within 3 percent the simpler, that is the token loop before chunks and short chunks before long ones. What the present
+// table chooses takes part, so the last column says how far it is from the fastest. --write makes the table (src/families/common/choice_table.inc); rows for vectors
 // that this machine does not have are kept from the file that is there.
 #include <fmt/core.h>
 

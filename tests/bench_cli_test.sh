@@ -47,7 +47,7 @@ runs "decoding with kept pairs" 0 softmax-attention local-linear-attention $smal
 check "a table" grep -q 'tokens/s' out.txt
 # Counted in one run: a decayed sum forwards by the token loop is 3 K V multiply-adds of a token and head (factor, write, read).
 runs "executed operations" 0 retnet --quick --key-dim 16 --heads 2 --time 40 --runs 3 --form recurrent --threads 1 --json
-check "3 K V multiply-adds" test "$(number_of executed_flops_per_token out.txt)" = 3072
+check "3 K V multiply-adds" test "$(number_of executed_flops_per_token out.txt)" = 3072.0
 runs "a kernel that does not count" 0 mamba-1 --quick --key-dim 8 --heads 1 --time 40 --runs 3 --threads 1 --json
 check "no executed operations: null" grep -q '"executed_flops_per_token": null' out.txt
 

@@ -47,6 +47,31 @@ TEST(HeaderExamples, Half) {
   EXPECT_EQ(y, 3.140625f);
 }
 
+TEST(HeaderExamples, Executed) {
+  const auto call =
+      [](const ttr::Plan& plan) {  // one step of two heads: a factor, a write and a read of 16 x 16 numbers each
+        std::vector<float> q(32, 1), k(32, 1), v(32, 1), o(32);
+        std::vector<std::byte> state(plan.footprint(1).state), work(plan.footprint(1).workspace);
+        ASSERT_EQ(plan.reset({state.data(), state.size()}), ttr::Status::ok);
+        ttr::Inputs in;
+        in["q"] = ttr::view(q.data(), 1, 1, 2, 16), in["k"] = ttr::view(k.data(), 1, 1, 2, 16);
+        in["v"] = ttr::view(v.data(), 1, 1, 2, 16);
+        ttr::Outputs out;
+        out["o"] = ttr::view(o.data(), 1, 1, 2, 16);
+        ASSERT_EQ(plan.step(in, {state.data(), state.size()}, out, {work.data(), work.size()}), ttr::Status::ok);
+      };
+  ttr::Options counting;
+  counting.count = true;
+  const std::uint64_t before = ttr::executed().multiply_adds;
+  call(ttr::plan("retnet", {1, 2, 0, 16, 16}, counting));  // whatever it is that one wants to know
+  const std::uint64_t flops = 2 * (ttr::executed().multiply_adds - before);
+
+  EXPECT_EQ(flops, 2u * 2 * 3 * 16 * 16);
+  EXPECT_EQ(ttr::executed().uncounted, 0u);
+  call(ttr::plan("retnet", {1, 2, 0, 16, 16}));  // one that does not count
+  EXPECT_EQ(2 * (ttr::executed().multiply_adds - before), flops);
+}
+
 TEST(HeaderExamples, Recipe) {
   ttr::Recipe r = ttr::parse_recipe("equal / linear / sgd(beta, decay)");
   std::string s = ttr::to_string(r);

@@ -81,11 +81,11 @@ struct Options {
 /// What plans with Options::count have executed in this process so far: multiply-adds of the products, scans and solves of
 /// their kernels, triangles as triangles. Exponentials, copies and the operations around a memory are not counted.
 ///
-///   ttr::Options options;
-///   options.count = true;
-///   const auto before = ttr::executed().multiply_adds;
-///   ...                                                   // a call of a plan with these options
-///   const auto flops = 2 * (ttr::executed().multiply_adds - before);
+///   ttr::Options counting;
+///   counting.count = true;
+///   const std::uint64_t before = ttr::executed().multiply_adds;
+///   call(ttr::plan("retnet", {1, 2, 0, 16, 16}, counting));            // whatever it is that one wants to know
+///   const std::uint64_t flops = 2 * (ttr::executed().multiply_adds - before);
 struct Executed {
   std::uint64_t multiply_adds = 0;
   std::uint64_t uncounted = 0;  // has grown: a kernel ran that does not count all of its own
