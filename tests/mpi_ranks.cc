@@ -44,6 +44,7 @@ Tensor piece_of(Tensor t, const std::string& shape, std::int64_t begin, std::int
   t.data =
       static_cast<std::byte*>(t.data) + begin * unit * t.stride[axis] * static_cast<std::ptrdiff_t>(size_of(t.type));
   t.extent[axis] = (end - begin) * unit;
+  if (begin == end) t.data = nullptr;  // as an empty vector has it
   return t;
 }
 
