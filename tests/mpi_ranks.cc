@@ -465,6 +465,42 @@ TEST(RankChecks, AStateThatIsTooSmall) {
                {("rank " + std::to_string(last)).c_str(), "the state has 512 bytes; it needs"});
 }
 
+TEST(RankChecks, ANameThatThePlanDoesNotHave) {
+  Small call("gla", 3);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.patience = 20});
+  if (rank_of_world() == 1) call.in["keys"] = call.in.get("k");
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }),
+               {"rank 1 of", "gla has no input 'keys'"});
+}
+
+// Of states whose size is fixed, on any way, forwards and backwards.
+TEST(RankChecks, StatesThatAreTooSmall) {
+  const int last = ranks_of_world() - 1;
+  const std::string who = "rank " + std::to_string(last) + " of";
+  for (const mpi::Way way : {mpi::Way::relay, mpi::Way::scan, mpi::Way::gather}) {
+    Small call(way == mpi::Way::gather ? "local-linear-attention" : "gla", 3);
+    const auto cut = [&](State state, std::size_t bytes) {
+      return State{state.data, rank_of_world() == last ? bytes : state.bytes};
+    };
+    const mpi::Settings settings = {.way = way, .patience = 20};
+    expect_words(
+        sentence_of([&] {
+          mpi::Split(call.plan, MPI_COMM_WORLD, settings).forward(call.in, cut(call.of_state(), 16), call.out);
+        }),
+        {who.c_str(), "the state has 16 bytes; it needs"});
+    std::vector<double> start(1 << 13);
+    const State begin{start.data(), start.size() * sizeof(double)};
+    mpi::Split split(call.plan, MPI_COMM_WORLD, settings);
+    split.forward(call.in, call.of_state(), call.out, begin);
+    Inputs d_out;
+    d_out["o"] = call.in.get("v");
+    Outputs d_in;
+    d_in["v"] = call.out.get("o");
+    expect_words(sentence_of([&] { split.backward(call.in, cut(begin, 8), d_out, {}, d_in); }),
+                 {who.c_str(), "start has 8 bytes; it needs"});
+  }
+}
+
 TEST(RankChecks, WaysAndFormsThatAreNotThere) {
   const Plan mlp = ttr::plan("ttt-mlp", {1, 1, 1, 4, 4});
   expect_words(sentence_of([&] { mpi::Split(mlp, MPI_COMM_WORLD, {.way = mpi::Way::scan}); }),
