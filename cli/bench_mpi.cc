@@ -63,7 +63,8 @@ class Piece {
 
 // Numbers of a map beside the state, per head; below zero: the formula is not written here.
 double map_numbers(const std::string& layer, double K) {
-  for (const char* name : {"mamba-2", "retnet", "simple-gla", "linear-attention", "lightning-attention"})
+  for (const char* name :
+       {"mamba-2", "retnet", "simple-gla", "linear-attention", "lightning-attention", "log-linear-attention"})
     if (layer == name) return 1;
   for (const char* name : {"gla", "hgrn-2", "rwkv-6"})
     if (layer == name) return K;
@@ -97,8 +98,9 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
   f.collectives = P * (2 + both), f.collective_bytes = P * (40 + 8 * both);
   if (both) f.collectives += P * (2 + sums), f.collective_bytes += P * (40 + constant);
   f.messages = f.bytes = 0;
-  const double state = 4 * H * K * V, map = map_numbers(layer, K);  // of a sequence
-  const auto piece = [&](int r) {                                   // tokens
+  const double levels = layer == "log-linear-attention" ? static_cast<double>(plan.extents("L", 1)[0]) : 0;
+  const double state = 4 * H * K * V * std::max(1.0, levels), map = map_numbers(layer, K);  // of a sequence
+  const auto piece = [&](int r) {                                                           // tokens
     return static_cast<double>(o.time * (r + 1) / ranks - o.time * r / ranks);
   };
   if (way == mpi::Way::ring) {
@@ -149,9 +151,12 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
                  parts = groups / std::min<double>(groups, B);
     // A group's message: its part of the state, and for every sequence of it the count of tokens.
     f.messages = passes * (P - 1) * groups;
-    f.bytes = passes * (P - 1) * groups * (rows * state / parts + 8 * rows);
+    // Levels belong to tokens as the kernel counts them, which is a number more.
+    f.bytes = passes * (P - 1) * groups * (rows * state / parts + (levels > 0 ? 16 : 8) * rows);
   } else {
-    const double element = B * (8 + state + 4 * H * map);
+    // Of levels: where a piece begins and ends, and what the first state has counted.
+    const double element = B * (8 + (levels > 0 ? 16 : 0) + state + 4 * H * map);
+    if (levels > 0) f.collectives += P, f.collective_bytes += P * 8 * B;
     f.collectives += P * groups * (1 + both), f.collective_bytes += P * element * (1 + both);
   }
   return f;

@@ -1,6 +1,7 @@
 #include "mpi/maps.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -13,7 +14,7 @@ namespace ttr::mpi {
 namespace {
 
 // What the map of a kernel is; by the name that Plan::kernel() has for its family.
-enum class Kind { none, head, rows, entries, mixed, dense };
+enum class Kind { none, head, rows, entries, mixed, dense, levels };
 Kind kind_of(std::string_view family) {
   struct Row {
     std::string_view family;
@@ -21,7 +22,7 @@ Kind kind_of(std::string_view family) {
   };
   constexpr Row table[] = {{"decay", Kind::head}, {"squares", Kind::head},        {"least_squares", Kind::head},
                            {"gated", Kind::rows}, {"elementwise", Kind::entries}, {"delta", Kind::dense},
-                           {"dplr", Kind::dense}, {"momentum", Kind::dense}};
+                           {"dplr", Kind::dense}, {"momentum", Kind::dense},      {"log_linear", Kind::levels}};
   for (const Row& row : table)
     if (row.family == family) return row.kind;
   return Kind::none;
@@ -75,13 +76,12 @@ Kind claimed(const Plan& plan) {
       for (const int value : origins.of(step.operands[slot])) {
         if (origins.has_state(value)) return Kind::none;  // not affine in the two states together
         if (!p.values[static_cast<std::size_t>(value)].axes.has('V') || slot == Slot::v) continue;
-        if (kind == Kind::dense) return Kind::none;  // columns differ
+        if (kind == Kind::dense || kind == Kind::levels) return Kind::none;  // columns differ
         kind = Kind::entries;
       }
-    if (kind == Kind::dense && kernels > 1) return Kind::none;
     all = all == Kind::none ? kind : std::max(all, kind);
   }
-  if (all == Kind::dense && kernels > 1) return Kind::none;
+  if ((all == Kind::dense || all == Kind::levels) && kernels > 1) return Kind::none;
   // A rotation has two parts that mix; least squares has two that do not.
   for (const Step& step : p.steps)
     if (step.kernel && step.kernel->name == "elementwise" && p.states.size() != kernels) {
@@ -93,6 +93,7 @@ Kind claimed(const Plan& plan) {
     if (all == Kind::dense && (part.info.shape.size() != 7 || part.info.shape.substr(0, 3) != "B H" ||
                                part.info.shape.back() != 'V' || part.extent[1] != p.states[0].extent[1]))
       return Kind::none;
+    if (all == Kind::levels && (p.states.size() > 1 || part.info.shape.substr(0, 5) != "B H L")) return Kind::none;
   }
   return all;
 }
@@ -157,6 +158,33 @@ void compose(const MapLayout& x, const T* earlier, T* later, bool backwards) {
   }
 }
 
+// Where the slot j of a sequence of `begin` tokens is when there are `end`: its oldest token's highest digit that differs.
+std::size_t slot_after(std::int64_t begin, std::int64_t end, std::size_t j) {
+  const std::int64_t oldest = begin >> (j + 1) << (j + 1);
+  return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(end ^ oldest))) - 1;
+}
+
+// As compose, of levels: a head [L, K V] fades as one, and its slots go where the numbers of tokens say.
+template <class T>
+void compose_levels(const MapLayout& x, const std::int64_t* tokens, const T* earlier, T* later, bool backwards) {
+  const std::size_t heads = x.units / x.batch, slot = x.state / x.units / x.levels;
+  for (std::size_t u = 0; u < x.units; ++u) {
+    const std::int64_t begin = tokens[u / heads], end = tokens[x.batch + u / heads];
+    const T factor = later[u];
+    const T* from = earlier + x.map + u * x.levels * slot;
+    T* to = later + x.map + u * x.levels * slot;
+    for (std::size_t j = 0; j < x.levels && begin > 0 && end >= begin; ++j) {
+      if (!(begin >> j & 1)) continue;
+      const std::size_t then = slot_after(begin, end, j);
+      if (then >= x.levels) continue;  // a call that is refused: more tokens than levels have room for
+      const T* source = from + (backwards ? then : j) * slot;
+      T* target = to + (backwards ? j : then) * slot;
+      for (std::size_t i = 0; i < slot; ++i) target[i] += factor * source[i];
+    }
+    later[u] *= earlier[u];
+  }
+}
+
 void compose_elements(void* earlier, void* later, int* count, MPI_Datatype* type, bool backwards) {
   const MapLayout& x = layout_of(*type);
   for (int i = 0; i < *count; ++i) {
@@ -166,8 +194,16 @@ void compose_elements(void* earlier, void* later, int* count, MPI_Datatype* type
     for (std::size_t j = 0; j < counts; ++j)
       reinterpret_cast<std::int64_t*>(b)[j] += reinterpret_cast<const std::int64_t*>(a)[j];
     a += counts * sizeof(std::int64_t), b += counts * sizeof(std::int64_t);
-    if (x.type == Type::f64) compose(x, reinterpret_cast<const double*>(a), reinterpret_cast<double*>(b), backwards);
-    else compose(x, reinterpret_cast<const float*>(a), reinterpret_cast<float*>(b), backwards);
+    const auto both = [&](auto* first, auto* second) {
+      if (x.levels == 0) compose(x, first, second, backwards);
+      else compose_levels(x, reinterpret_cast<const std::int64_t*>(b), first, second, backwards);
+    };
+    const std::size_t span = x.span() * sizeof(std::int64_t);
+    if (x.type == Type::f64) both(reinterpret_cast<const double*>(a + span), reinterpret_cast<double*>(b + span));
+    else both(reinterpret_cast<const float*>(a + span), reinterpret_cast<float*>(b + span));
+    // The two as one begin where the earlier tokens do, and end where the later ones do.
+    const std::size_t half = span / 2, at = backwards ? half : 0;
+    std::memcpy(b + at, a + at, half);
   }
 }
 void compose_forwards(void* a, void* b, int* count, MPI_Datatype* type) {
@@ -201,6 +237,10 @@ std::vector<std::uint32_t> spread(const Tensor& large, const Tensor& small) {
   return index;
 }
 
+void write_counted(const Plan& plan, State state, const std::vector<std::int64_t>& counts) {
+  std::memcpy(plan.state_tensor(state, counted_part).data, counts.data(), counts.size() * sizeof(std::int64_t));
+}
+
 }  // namespace
 
 struct Maps::Body {
@@ -232,7 +272,7 @@ struct Maps::Body {
   }
 
   std::byte* numbers(std::byte* element) const {
-    return element + layout.counts.size() * layout.batch * sizeof(std::int64_t);
+    return element + (layout.counts.size() * layout.batch + layout.span()) * sizeof(std::int64_t);
   }
 
   // Inputs of the plan that makes maps: windows on the layer's, and zeros for values that are too many.
@@ -263,7 +303,8 @@ Maps::Maps(Maps&&) noexcept = default;
 Maps& Maps::operator=(Maps&&) noexcept = default;
 
 // The plan that makes maps, and with it their layout; null if its sizes do not fit those of the layer.
-std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape, bool dense, bool mixed) {
+std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape, bool dense, bool mixed,
+                                            bool levels) {
   const TriedPlan maker = try_plan(plan.name(), shape, plan.options());
   if (!maker || maker.plan->inputs().size() != plan.inputs().size()) return nullptr;
   // Other sizes must change nothing but axes K and V: those of features may depend on them.
@@ -284,7 +325,7 @@ std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape
   for (const StateInfo& info : plan.states()) {
     const Tensor all = plan.state_tensor(whole, info.name);
     if (all.type == Type::i64) {
-      x.counts.push_back(info.name);
+      if (!levels || info.name != counted_part) x.counts.push_back(info.name);
       continue;
     }
     MapLayout::Part part;
@@ -292,6 +333,9 @@ std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape
     x.state += part.numbers;
     if (mixed) {
       x.K = x.V = 1, x.units = part.numbers;
+    } else if (levels) {
+      x.levels = static_cast<std::size_t>(all.extent[2]);
+      x.units = x.map = static_cast<std::size_t>(all.extent[0] * all.extent[1]);
     } else if (!dense) {
       const Tensor own = maker.plan->state_tensor(body->of(body->state), info.name);
       part.factors = numbers_in(own), part.at = x.map, part.factor = spread(all, own);
@@ -320,15 +364,16 @@ std::optional<Maps> Maps::of(const Plan& plan) {
   }
   Shape shape = plan.shape();
   const auto& states = plan.body()->pipeline.states;
-  if (kind == Kind::dense) shape.value_dim = static_cast<int>(states.size()) * static_cast<int>(states[0].extent[1]);
-  if (kind == Kind::rows || kind == Kind::head) shape.value_dim = 1;
-  if (kind == Kind::head) shape.key_dim = 1;
-  std::unique_ptr<Body> body = try_shape(plan, shape, kind == Kind::dense);
-  if (!body && kind == Kind::head) {  // features of one key are not one feature
+  const bool dense = kind == Kind::dense, levels = kind == Kind::levels;
+  if (dense) shape.value_dim = static_cast<int>(states.size()) * static_cast<int>(states[0].extent[1]);
+  if (kind == Kind::rows || kind == Kind::head || levels) shape.value_dim = 1;
+  if (kind == Kind::head || levels) shape.key_dim = 1;
+  std::unique_ptr<Body> body = try_shape(plan, shape, dense, false, levels);
+  if (!body && (kind == Kind::head || levels)) {  // features of one key are not one feature
     shape.key_dim = plan.shape().key_dim;
-    body = try_shape(plan, shape, false);
+    body = try_shape(plan, shape, false, false, levels);
   }
-  if (!body && kind != Kind::dense) body = try_shape(plan, plan.shape(), false);
+  if (!body && !dense) body = try_shape(plan, plan.shape(), false, false, levels);
   if (!body) return std::nullopt;
   body->commit();
   return Maps(std::move(body));
@@ -336,10 +381,11 @@ std::optional<Maps> Maps::of(const Plan& plan) {
 
 std::size_t Maps::bytes() const { return body_->layout.bytes(); }
 bool Maps::dense() const { return body_->layout.n > 0 && !body_->layout.mixed; }
+bool Maps::by_position() const { return body_->layout.levels > 0; }
 MPI_Datatype Maps::type() const { return body_->type; }
 MPI_Op Maps::operation(bool backwards) const { return backwards ? body_->backwards : body_->forwards; }
 
-Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, std::byte* element) {
+Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, const Place& place, std::byte* element) {
   Body& b = *body_;
   const MapLayout& x = b.layout;
   const std::size_t size = size_of(x.type);
@@ -358,7 +404,21 @@ Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, std::byt
     if (status == Status::ok) status = b.maker.zero(b.of(b.d_final));
     if (status != Status::ok) return status;
     for (const MapLayout::Part& part : x.parts) fill(b.maker.state_tensor(b.of(b.d_final), part.name), 1);
+    if (x.levels > 0) write_counted(b.maker, b.of(b.state), place.begin);
     status = b.maker.backward(in, b.of(b.state), {}, b.of(b.d_final), {}, b.of(b.d_initial), work, form);
+    if (x.levels > 0) {  // any slot that is live at the beginning; where there is none, nothing fades
+      std::memcpy(A - x.batch * sizeof(std::int64_t), place.end.data(), x.batch * sizeof(std::int64_t));
+      std::memcpy(A - x.span() * sizeof(std::int64_t), place.begin.data(), x.batch * sizeof(std::int64_t));
+      const Tensor slots = b.maker.state_tensor(b.of(b.d_initial), x.parts[0].name);
+      for (std::size_t u = 0; u < x.units; ++u) {
+        const std::int64_t begin = place.begin[u / (x.units / x.batch)];
+        const std::ptrdiff_t live = begin > 0 ? std::countr_zero(static_cast<std::uint64_t>(begin)) : 0;
+        const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(u) * slots.stride[1] + live * slots.stride[2];
+        std::memcpy(A + u * size, static_cast<const std::byte*>(slots.data) + at * static_cast<std::ptrdiff_t>(size),
+                    size);
+      }
+      return status;
+    }
     for (const MapLayout::Part& part : x.parts)
       std::memcpy(A + part.at * size, b.maker.state_tensor(b.of(b.d_initial), part.name).data, part.factors * size);
     return status;
@@ -400,6 +460,17 @@ Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, std::byt
   return status;
 }
 
+std::vector<std::int64_t> Maps::counted(const Plan& plan, ConstState state) const {
+  if (!by_position()) return {};
+  const State source{const_cast<void*>(state.data), state.bytes};  // only read
+  const auto* at = static_cast<const std::int64_t*>(plan.state_tensor(source, counted_part).data);
+  return {at, at + plan.shape().batch};
+}
+
+void Maps::put(State state, const Place& place) const {
+  if (by_position()) write_counted(body_->plan, state, place.begin);
+}
+
 void Maps::set(ConstState state, std::byte* element) const {
   const MapLayout& x = body_->layout;
   const State source{const_cast<void*>(state.data), state.bytes};  // only read
@@ -408,7 +479,7 @@ void Maps::set(ConstState state, std::byte* element) const {
     std::memcpy(at, body_->plan.state_tensor(source, name).data, x.batch * sizeof(std::int64_t));
     at += x.batch * sizeof(std::int64_t);
   }
-  at += x.map * size_of(x.type);
+  at += x.span() * sizeof(std::int64_t) + x.map * size_of(x.type);
   for (const MapLayout::Part& part : x.parts)
     std::memcpy(at + part.offset * size_of(x.type), body_->plan.state_tensor(source, part.name).data,
                 part.numbers * size_of(x.type));
@@ -421,7 +492,7 @@ void Maps::get(const std::byte* element, State state) const {
     std::memcpy(body_->plan.state_tensor(state, name).data, at, x.batch * sizeof(std::int64_t));
     at += x.batch * sizeof(std::int64_t);
   }
-  at += x.map * size_of(x.type);
+  at += x.span() * sizeof(std::int64_t) + x.map * size_of(x.type);
   for (const MapLayout::Part& part : x.parts)
     std::memcpy(body_->plan.state_tensor(state, part.name).data, at + part.offset * size_of(x.type),
                 part.numbers * size_of(x.type));

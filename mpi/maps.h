@@ -9,6 +9,8 @@
 //   mixed     [2, 2] for every entry, where the two parts of a state turn into each other: rotations (LRU)
 //   dense     [P K, P K] per head, for P parts [K, V] that are written by steps: delta, dplr, momentum. Factors of low rank
 //             would be smaller for pieces of less than K / 2 tokens, where nobody divides a sequence
+//   levels    one number per head, and where each slot of log-linear attention goes: its buckets are merged by the number
+//             of the token, so that the slots follow from the tokens before and after the piece, which an element carries
 //
 // All come from the plan itself. Factors (and rows of mixed maps) are what its backward makes of a gradient of ones for the
 // final state, on a plan with one value (and one key, if a head fades as one). A dense map is the forward of unit vectors as P K values, with
@@ -25,7 +27,12 @@
 
 namespace ttr::mpi {
 
-/// One element of MPI_Exscan: counts, numbers of A, numbers of B.
+/// Tokens of every sequence before a piece and at its end, as a kernel counts them whose maps depend on that.
+struct Place {
+  std::vector<std::int64_t> begin, end;
+};
+
+/// One element of MPI_Exscan: counts, the place of the piece if maps depend on it, numbers of A, numbers of B.
 struct MapLayout {
   struct Part {
     std::string name;
@@ -39,8 +46,12 @@ struct MapLayout {
   std::size_t batch = 1;                       // numbers of each of them
   std::size_t units = 0, n = 0, K = 0, V = 0;  // dense: sequences times heads, P K, K, V; n = 0: factors
   bool mixed = false;                          // entries, 2, 1, 1
+  std::size_t levels = 0;                      // slots of a head; units: sequences times heads
   std::size_t map = 0, state = 0;              // numbers of A and B
-  std::size_t bytes() const { return counts.size() * batch * sizeof(std::int64_t) + (map + state) * size_of(type); }
+  std::size_t span() const { return levels > 0 ? 2 * batch : 0; }  // numbers of a place
+  std::size_t bytes() const {
+    return (counts.size() * batch + span()) * sizeof(std::int64_t) + (map + state) * size_of(type);
+  }
 };
 
 class Maps {
@@ -55,11 +66,18 @@ class Maps {
   std::size_t bytes() const;
   /// Numbers of A, as a share of those of the state: what docs/scaling.md calls the cost of a map.
   bool dense() const;
+  /// Whether maps depend on where a piece begins.
+  bool by_position() const;
   MPI_Datatype type() const;
   MPI_Op operation(bool backwards) const;
 
+  /// What a kernel whose maps depend on it has counted, of every sequence of this plan; else nothing.
+  std::vector<std::int64_t> counted(const Plan&, ConstState) const;
+  /// The state, which is zeros or what `get` has left, is at the beginning of a piece.
+  void put(State, const Place&) const;
+
   /// A of these tokens, into an element of bytes().
-  Status make(const Inputs&, std::int64_t tokens, Form, std::byte* element);
+  Status make(const Inputs&, std::int64_t tokens, Form, const Place&, std::byte* element);
   /// B (or C) is what a state holds, and back.
   void set(ConstState, std::byte* element) const;
   void get(const std::byte* element, State) const;
@@ -67,7 +85,8 @@ class Maps {
  private:
   struct Body;
   explicit Maps(std::unique_ptr<Body>);
-  static std::unique_ptr<Body> try_shape(const Plan&, const Shape&, bool dense, bool mixed = false);
+  static std::unique_ptr<Body> try_shape(const Plan&, const Shape&, bool dense, bool mixed = false,
+                                         bool levels = false);
   std::unique_ptr<Body> body_;
 };
 

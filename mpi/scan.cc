@@ -9,6 +9,9 @@
 // next, or runs the one before. Answers from nothing, to which what the start makes of them is added when it comes, would give
 // work to do in the meantime for one sequence too, but that is a third pass (docs/scaling.md).
 //
+// Maps that depend on the position of a piece (log-linear attention) need what the kernel had counted before it: forwards the
+// first rank tells all others what its initial state has counted, backwards the start of the piece has it.
+//
 // The order in which maps are composed is that of MPI_Exscan: it depends on the number of ranks alone.
 #include <algorithm>
 
@@ -21,6 +24,17 @@ namespace {
 std::int64_t tokens_in(const Piece& piece, const Group& g) {
   if (piece.packed.empty()) return piece.tokens;
   return piece.packed[static_cast<std::size_t>(g.row + g.rows)] - piece.packed[static_cast<std::size_t>(g.row)];
+}
+
+// The place of the sequences of a group; `before` is what was counted of all sequences before this piece, if maps need it.
+Place place_of(const std::vector<std::int64_t>& before, const Piece& piece, const Group& g) {
+  Place place;
+  for (int n = g.row; n < g.row + g.rows && !before.empty(); ++n) {
+    const std::size_t i = static_cast<std::size_t>(n);
+    const std::int64_t tokens = piece.packed.empty() ? piece.tokens : piece.packed[i + 1] - piece.packed[i];
+    place.begin.push_back(before[i]), place.end.push_back(before[i] + tokens);
+  }
+  return place;
 }
 
 }  // namespace
@@ -45,6 +59,14 @@ void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State s
   const auto keep = [&](State all, const Group& group) { copy_state(plan, all, part, one, group, true); };
   if (rank > 0) note(plan.reset(state), [] { return std::string("the state cannot be reset"); });
   if (start.data) note(plan.reset(start), [] { return std::string("start cannot be reset"); });
+  std::vector<std::int64_t> counted;
+  if (maps->by_position()) {
+    counted = maps->counted(plan, state);  // of the first rank: the others have reset theirs
+    const std::vector<std::int64_t> all = channel.all_of(counted);
+    std::copy_n(all.begin(), counted.size(), counted.begin());
+    for (int n = 0; n < plan.shape().batch; ++n)
+      for (int r = 0; r < rank; ++r) counted[static_cast<std::size_t>(n)] += piece.tokens_of(r, n, inputs);
+  }
   std::vector<Composed> maps_before;
   for (int g = 0; g < groups.count(); ++g) {
     const Group group = groups[g];
@@ -56,11 +78,13 @@ void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State s
       run(group, answers(group));
       keep(state, group), maps->set(one, mine.data());
     } else if (rank < last) {
+      const Place place = place_of(counted, piece, group);
       note(part.zero(one), [] { return std::string("the state cannot be zeroed"); });
+      maps->put(one, place);
       run(group, {});
       const Inputs in = of_group(inputs, plan.inputs(), group, piece, pairs, ends);
       const Stopwatch stopwatch(channel.counts.local);
-      note(maps->make(in, tokens_in(piece, group), settings.form, mine.data()),
+      note(maps->make(in, tokens_in(piece, group), settings.form, place, mine.data()),
            [] { return std::string("the map of a piece cannot be made"); });
       maps->set(one, mine.data());
     }
@@ -71,7 +95,7 @@ void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State s
     const std::vector<std::byte> before = channel.end_exscan(maps_before[static_cast<std::size_t>(g)]);
     if (rank == 0) continue;
     note(part.reset(one), [] { return std::string("a state cannot be reset"); });
-    maps->get(before.data(), one);
+    maps->get(before.data(), one), maps->put(one, place_of(counted, piece, groups[g]));
     if (start.data) keep(start, groups[g]);
     run(groups[g], answers(groups[g]));
     keep(state, groups[g]);
@@ -108,6 +132,7 @@ void Split::Body::scan_backward(const Piece& piece, const Inputs& inputs, ConstS
   const auto keep = [&](const Group& group) {
     if (d_initial.data) copy_state(plan, d_initial, part, d_start, group, true);
   };
+  const std::vector<std::int64_t> counted = maps->counted(plan, start);
   std::vector<Composed> maps_after;
   for (int g = 0; g < groups.count(); ++g) {
     const Group group = groups[g];
@@ -120,7 +145,7 @@ void Split::Body::scan_backward(const Piece& piece, const Inputs& inputs, ConstS
       run(group, {}, {});
       const Inputs in = of_group(inputs, plan.inputs(), group, piece, pairs, ends);
       const Stopwatch stopwatch(channel.counts.local);
-      note(maps->make(in, tokens_in(piece, group), settings.form, mine.data()),
+      note(maps->make(in, tokens_in(piece, group), settings.form, place_of(counted, piece, group), mine.data()),
            [] { return std::string("the map of a piece cannot be made"); });
       maps->set(d_start, mine.data());
     }

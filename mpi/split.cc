@@ -77,6 +77,41 @@ std::string complaint_of(const Plan& plan, const Settings& settings) {
   return {};
 }
 
+// What can be said of a state (or a gradient of one) before the lengths of the pieces are known; `read`: whether its contents
+// are. Sizes of states that grow are checked again when they are.
+std::string complaint_of(const Plan& plan, const std::string& name, State state, bool read) {
+  if (!state.data) return {};
+  const std::size_t bytes = plan.body()->layout.bytes(0);
+  if (state.bytes < bytes)
+    return name + " has " + std::to_string(state.bytes) + " bytes; it needs at least " + std::to_string(bytes) +
+           " (Split::state_bytes)";
+  if (reinterpret_cast<std::uintptr_t>(state.data) % 8 != 0)
+    return name + " lies at an address that is not a multiple of 8";
+  if (read && !plan.state_tensor(state, plan.states()[0].name))
+    return name + " is none of this plan, or not all of one: reset() or forward must have made it, of as many bytes";
+  return {};
+}
+
+// A name that the plan does not have would be left out without a word when tensors are divided into groups.
+template <class Tensors>
+std::string stranger(const Plan& plan, const Tensors& tensors, std::span<const InputInfo> infos, const char* what) {
+  for (const std::string_view name : tensors.names())
+    if (std::none_of(infos.begin(), infos.end(), [&](const InputInfo& info) { return info.name == name; }))
+      return plan.name() + " has no " + what + " '" + std::string(name) + "'";
+  return {};
+}
+
+// Tensors of no tokens lie nowhere (an empty vector has no address), and yet they are given: they get a place that nobody
+// reads or writes.
+template <class Tensors>
+Tensors given(Tensors all) {
+  static double nowhere = 0;
+  for (auto& t : all.tensors())
+    if (!t.data && std::any_of(t.extent.begin(), t.extent.begin() + t.rank, [](std::ptrdiff_t n) { return n == 0; }))
+      t.data = &nowhere;
+  return all;
+}
+
 }  // namespace
 
 std::string_view to_string(Way way) noexcept {
@@ -228,12 +263,18 @@ Piece Split::Body::open(const Inputs& inputs, State state, const std::string& ca
   return piece;
 }
 
-void Split::forward(const Inputs& inputs, State state, const Outputs& outputs, State start) {
+void Split::forward(const Inputs& all_inputs, State state, const Outputs& all_outputs, State start) {
   Body& b = *body_;
+  const Inputs inputs = given(all_inputs);
+  const Outputs outputs = given(all_outputs);
   b.fault.clear();
   std::string complaint;
   const bool has_state = !b.plan.states().empty();
   if (has_state && !state.data) complaint = "forward needs a state";
+  if (has_state && complaint.empty()) complaint = complaint_of(b.plan, "the state", state, rank() == 0);
+  if (has_state && complaint.empty()) complaint = complaint_of(b.plan, "start", start, false);
+  if (complaint.empty()) complaint = stranger(b.plan, inputs, b.plan.inputs(), "input");
+  if (complaint.empty()) complaint = stranger(b.plan, outputs, b.plan.outputs(), "output");
   Piece piece = b.open(inputs, rank() == 0 ? state : State{}, "forward", complaint);
   if (has_state) {
     const bool own = b.way == Way::ring;  // the pairs of the piece alone
@@ -264,9 +305,11 @@ void Split::forward(const Inputs& inputs, State state, const Outputs& outputs, S
   b.channel.agree(b.fault);
 }
 
-void Split::backward(const Inputs& inputs, ConstState start, const Inputs& d_outputs, ConstState d_final,
-                     const Outputs& d_inputs, State d_initial) {
+void Split::backward(const Inputs& all_inputs, ConstState start, const Inputs& all_d_outputs, ConstState d_final,
+                     const Outputs& all_d_inputs, State d_initial) {
   Body& b = *body_;
+  const Inputs inputs = given(all_inputs), d_outputs = given(all_d_outputs);
+  const Outputs d_inputs = given(all_d_inputs);
   b.fault.clear();
   std::string complaint;
   const bool has_state = !b.plan.states().empty();
@@ -275,6 +318,15 @@ void Split::backward(const Inputs& inputs, ConstState start, const Inputs& d_out
   if (d_final.data && rank() + 1 < ranks()) complaint = "d_final is given by the last rank alone";
   if (d_final.data && b.way == Way::ring)
     complaint = "the way 'ring' takes no gradient of the final state, whose pairs lie on all ranks; take 'relay'";
+  if (has_state) {
+    const auto check = [&](const char* name, ConstState s, bool read) {
+      if (complaint.empty()) complaint = complaint_of(b.plan, name, {const_cast<void*>(s.data), s.bytes}, read);
+    };
+    check("start", start, true), check("d_final", d_final, true), check("d_initial", d_initial, false);
+  }
+  if (complaint.empty()) complaint = stranger(b.plan, inputs, b.plan.inputs(), "input");
+  if (complaint.empty()) complaint = stranger(b.plan, d_outputs, b.plan.outputs(), "output");
+  if (complaint.empty()) complaint = stranger(b.plan, d_inputs, b.plan.inputs(), "input");
   std::string call = "backward";
   for (const std::string_view name : d_inputs.names()) call += " " + std::string(name);
   const State first{const_cast<void*>(start.data), start.bytes};  // only read

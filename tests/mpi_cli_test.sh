@@ -125,12 +125,12 @@ check "one table" test "$(grep -cE '^(deltanet|GLA) ' sweep.out)" -eq 2
 
 # Counts of messages and bytes are those of the formula (exit code 1 if not).
 for count in 1 2 4; do
-  ranks $count "$ttr" bench mpi gated-deltanet mamba-2 gla --quick --pass both --json > bench.json 2> bench.err
+  ranks $count "$ttr" bench mpi gated-deltanet mamba-2 gla log-linear-attention --quick --pass both --json > bench.json 2> bench.err
   check "counts on $count ranks: $(tail -c 300 bench.err)" test $? -eq 0
-  check "all compared" test "$(grep -c '"as_formula": true' bench.json)" -eq 6
+  check "all compared" test "$(grep -c '"as_formula": true' bench.json)" -eq 8
 done
-ranks 3 "$ttr" bench mpi gated-deltanet --quick --batch 6 --groups 3 --json > bench.json 2> bench.err
-check "counts with sequences in groups: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 2
+ranks 3 "$ttr" bench mpi gated-deltanet log-linear-attention --quick --batch 6 --groups 3 --json > bench.json 2> bench.err
+check "counts with sequences in groups: $(tail -c 300 bench.err)" test "$(grep -c '"as_formula": true' bench.json)" -eq 4
 for count in 2 3 4 5; do
   ranks $count "$ttr" bench mpi softmax-attention forgetting-attention unnormalised-softmax --way ring --quick --batch 2 \
     --pass both --time 101 --json > bench.json 2> bench.err

@@ -44,6 +44,7 @@ Tensor piece_of(Tensor t, const std::string& shape, std::int64_t begin, std::int
   t.data =
       static_cast<std::byte*>(t.data) + begin * unit * t.stride[axis] * static_cast<std::ptrdiff_t>(size_of(t.type));
   t.extent[axis] = (end - begin) * unit;
+  if (begin == end) t.data = nullptr;  // as an empty vector has it
   return t;
 }
 
@@ -305,22 +306,32 @@ TEST(RingOfGates, MayBeClosed) {
     });
 }
 
-// Threads of a plan share the tiles of a block, and one of them looks after messages.
-TEST(RingOfThreads, SameBits) {
+// Threads of a plan share its work on every way, and the one that calls looks after messages: the bits of one thread. Calls
+// are long enough to be divided; this is what the thread sanitizer sees (scripts/check-mpi-threads.sh).
+class ThreadsOnRanks : public ::testing::TestWithParam<std::pair<const char*, mpi::Way>> {};
+
+TEST_P(ThreadsOnRanks, SameBits) {
+  const auto& [text, way] = GetParam();
+  const bool pairs = way == mpi::Way::gather;  // every query is a solve
+  const Shape shape = {2, 4, 4, pairs ? 4 : 16, pairs ? 4 : 16};
+  const std::int64_t time = (pairs ? 40 : 150) * ranks_of_world();
   Options options;
-  const Shape shape = {1, 2, 1, K, V};
-  const std::int64_t time = 150 * ranks_of_world();
-  Problem p = bare(ttr::plan("forgetting-attention", shape, options), time, {}, time, 1);
-  EXPECT_EQ(p.plan.zero(state_of(p.d_final)), Status::ok);
+  Problem p = bare(ttr::plan(text, shape, options), time, {}, time, 1);
+  EXPECT_TRUE(way != mpi::Way::ring || p.plan.zero(state_of(p.d_final)) == Status::ok);
   mpi::Settings settings;
-  settings.way = mpi::Way::ring, settings.patience = 60;
-  const std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), 0);
+  settings.way = way, settings.patience = 60;
+  settings.form = Form::recurrent;
+  for (const Form form : p.plan.forms())
+    if (form == Form::chunk) settings.form = form;
+  std::vector<std::int64_t> cuts = cuts_of(time, ranks_of_world(), 0);
+  for (int r = 1; way == mpi::Way::halo && r < ranks_of_world(); ++r)  // a piece of no tokens would be relayed
+    cuts[static_cast<std::size_t>(r)] = 150 * r;
   const Result one = split_run(p, cuts, settings);
-  options.threads = 2;
-  p.plan = ttr::plan("forgetting-attention", shape, options);
-  const Result two = split_run(p, cuts, settings);
-  EXPECT_TRUE(same_bits(one.values(), two.values()));
-  EXPECT_TRUE(same_bits(one.gradients(), two.gradients()));
+  options.threads = 3;
+  p.plan = ttr::plan(text, shape, options);
+  const Result three = split_run(p, cuts, settings);
+  EXPECT_TRUE(same_bits(one.values(), three.values()));
+  EXPECT_TRUE(same_bits(one.gradients(), three.gradients()));
 }
 
 // Pieces that are long enough for the last tokens to be all of a state, whose calls are not relayed: nobody waits for the
@@ -357,6 +368,50 @@ TEST(HaloOfTokens, IsOneProcess) {
   EXPECT_EQ(split.counts().bytes, rank + 1 < ranks ? static_cast<std::int64_t>(call.plan.footprint(3).state) : 0);
 }
 
+// Slots of log-linear attention are merged by the number of the token: long sequences that have begun elsewhere, each with
+// a count of its own, cut anywhere. Counts and digits are those of a carry over many slots (63, 64, 31).
+TEST(ScanOfLevels, IsOneProcess) {
+  const int ranks = ranks_of_world();
+  for (const Type type : {Type::f64, Type::f32})
+    for (const char* text : {"log-linear-attention:levels=10", "gate(beta) * levels(9) / linear / gd(1)",
+                             "levels(9) / linear / gd(1)", "decay(0.9) * levels(9) / linear(taylor2) / gd(1)"})
+      for (const bool packed : {false, true}) {
+        Options options;
+        options.type = type;
+        const Plan plan = ttr::plan(text, {3, 4, 2, K, V}, options);
+        const auto ways = mpi::Split::ways(plan);
+        ASSERT_NE(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << text;
+        const std::int64_t time = packed ? 190 : 97;
+        Problem p = packed ? bare(plan, time, {0, 66, 93, time}, 1, 1) : bare(plan, time, {}, 1, 1);
+        advance(p, bare(plan, 96, {0, 1, 33, 96}, 1, 2));  // 1, 32 and 63 tokens
+        const Result whole = run(p, Form::best);
+        expect_ok(whole, Form::best);
+        for (int pattern = 0; pattern < 4; ++pattern) {
+          std::vector<std::int64_t> cuts = cuts_of(time, ranks, pattern % 2);
+          if (pattern == 2) std::fill(cuts.begin() + 1, cuts.end(), time);   // the first rank has all
+          if (pattern == 3) std::fill(cuts.begin() + 1, cuts.end() - 1, 0);  // the last one
+          mpi::Settings settings;
+          settings.way = mpi::Way::scan, settings.patience = 60, settings.groups = pattern % 2;
+          const std::string what =
+              std::string(text) + (packed ? ", packed" : "") + ", pieces " + std::to_string(pattern);
+          const Result pieces = split_run(p, cuts, settings);
+          expect_piece(p, pieces, whole, cuts, 10 * form_tolerance(type), 10 * form_gradient_tolerance(type), what);
+          if (pattern > 0) continue;
+          const Result again = split_run(p, cuts, settings);
+          EXPECT_TRUE(same_bits(pieces.values(), again.values())) << what;
+          EXPECT_TRUE(same_bits(pieces.gradients(), again.gradients())) << what;
+        }
+      }
+}
+
+// More tokens than levels have room for, of all ranks together: one sentence on every rank.
+TEST(ScanOfLevels, HaveRoomForSoMany) {
+  Small call("log-linear-attention:levels=4", 5);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.way = mpi::Way::scan, .patience = 20});
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }),
+               {"rank 1 of", "has 4 levels, which weigh 8 tokens"});
+}
+
 std::string name_of(std::string text, std::size_t index) {
   for (char& c : text)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -364,6 +419,16 @@ std::string name_of(std::string text, std::size_t index) {
 }
 INSTANTIATE_TEST_SUITE_P(All, EveryLayerOnRanks, ::testing::ValuesIn(subjects(K)),
                          [](const auto& test) { return name_of(test.param.text, test.index); });
+INSTANTIATE_TEST_SUITE_P(All, ThreadsOnRanks,
+                         ::testing::Values(std::pair("gated-deltanet", mpi::Way::relay),
+                                           std::pair("gated-deltanet", mpi::Way::scan),
+                                           std::pair("mamba-2", mpi::Way::scan), std::pair("mesanet", mpi::Way::scan),
+                                           std::pair("log-linear-attention", mpi::Way::scan),
+                                           std::pair("short-convolution", mpi::Way::halo),
+                                           std::pair("softmax-attention:window=4", mpi::Way::halo),
+                                           std::pair("local-linear-attention", mpi::Way::gather),
+                                           std::pair("forgetting-attention", mpi::Way::ring)),
+                         [](const auto& test) { return name_of(test.param.first, test.index); });
 INSTANTIATE_TEST_SUITE_P(All, RingOfBlocks, ::testing::ValuesIn(layers_with_rings()),
                          [](const auto& test) { return name_of(test.param, test.index); });
 
@@ -400,6 +465,42 @@ TEST(RankChecks, AStateThatIsTooSmall) {
                {("rank " + std::to_string(last)).c_str(), "the state has 512 bytes; it needs"});
 }
 
+TEST(RankChecks, ANameThatThePlanDoesNotHave) {
+  Small call("gla", 3);
+  mpi::Split split(call.plan, MPI_COMM_WORLD, {.patience = 20});
+  if (rank_of_world() == 1) call.in["keys"] = call.in.get("k");
+  expect_words(sentence_of([&] { split.forward(call.in, call.of_state(), call.out); }),
+               {"rank 1 of", "gla has no input 'keys'"});
+}
+
+// Of states whose size is fixed, on any way, forwards and backwards.
+TEST(RankChecks, StatesThatAreTooSmall) {
+  const int last = ranks_of_world() - 1;
+  const std::string who = "rank " + std::to_string(last) + " of";
+  for (const mpi::Way way : {mpi::Way::relay, mpi::Way::scan, mpi::Way::gather}) {
+    Small call(way == mpi::Way::gather ? "local-linear-attention" : "gla", 3);
+    const auto cut = [&](State state, std::size_t bytes) {
+      return State{state.data, rank_of_world() == last ? bytes : state.bytes};
+    };
+    const mpi::Settings settings = {.way = way, .patience = 20};
+    expect_words(
+        sentence_of([&] {
+          mpi::Split(call.plan, MPI_COMM_WORLD, settings).forward(call.in, cut(call.of_state(), 16), call.out);
+        }),
+        {who.c_str(), "the state has 16 bytes; it needs"});
+    std::vector<double> start(1 << 13);
+    const State begin{start.data(), start.size() * sizeof(double)};
+    mpi::Split split(call.plan, MPI_COMM_WORLD, settings);
+    split.forward(call.in, call.of_state(), call.out, begin);
+    Inputs d_out;
+    d_out["o"] = call.in.get("v");
+    Outputs d_in;
+    d_in["v"] = call.out.get("o");
+    expect_words(sentence_of([&] { split.backward(call.in, cut(begin, 8), d_out, {}, d_in); }),
+                 {who.c_str(), "start has 8 bytes; it needs"});
+  }
+}
+
 TEST(RankChecks, WaysAndFormsThatAreNotThere) {
   const Plan mlp = ttr::plan("ttt-mlp", {1, 1, 1, 4, 4});
   expect_words(sentence_of([&] { mpi::Split(mlp, MPI_COMM_WORLD, {.way = mpi::Way::scan}); }),
@@ -427,9 +528,26 @@ TEST(RankChecks, ThreadsWithoutSupport) {
 
 // What is known of the table of maps: a family that loses its row fails here.
 TEST(RankWays, LayersWithMaps) {
-  for (const char* name : {"linear-attention", "based", "retnet", "mamba-2", "gla", "rwkv-6", "mamba-1", "hgrn",
-                           "rg-lru", "deltanet", "gated-deltanet", "kda", "rwkv-7", "momentum-deltanet",
-                           "deltaproduct", "mesanet", "rebased", "longhorn", "lru"}) {
+  for (const char* name : {"linear-attention",
+                           "based",
+                           "retnet",
+                           "mamba-2",
+                           "gla",
+                           "rwkv-6",
+                           "mamba-1",
+                           "hgrn",
+                           "rg-lru",
+                           "deltanet",
+                           "gated-deltanet",
+                           "kda",
+                           "rwkv-7",
+                           "momentum-deltanet",
+                           "deltaproduct",
+                           "mesanet",
+                           "rebased",
+                           "longhorn",
+                           "lru",
+                           "log-linear-attention"}) {
     const auto ways = mpi::Split::ways(ttr::plan(name, {2, 2, 2, 8, 6}));
     EXPECT_NE(std::find(ways.begin(), ways.end(), mpi::Way::scan), ways.end()) << name;
   }

@@ -111,6 +111,25 @@ INSTANTIATE_TEST_SUITE_P(Stacks, StackInPieces,
                            return name;
                          });
 
+// Several threads of a rank have the bits of one, with sequences in pieces too.
+TEST(StacksInPieces, ThreadsHaveTheBitsOfOne) {
+  const World world;
+  const int batch = 2, time = 96 * world.ranks;
+  for (const char* stack : {"gated-deltanet, softmax(rotary=yes), gla(shift=yes)", "log-linear-attention, mamba-1"}) {
+    const Model<float> model(config_of(stack, time), 3);
+    const Tokens all(batch, time);
+    Tokens own = all;
+    const int begin = time * world.rank / world.ranks, end = time * (world.rank + 1) / world.ranks;
+    own.tokens = columns_of(all.tokens, time, begin, end), own.labels = columns_of(all.labels, time, begin, end);
+    const Batch<float> piece = {
+        .batch = batch, .time = end - begin, .tokens = own.tokens.data(), .labels = own.labels.data()};
+    Session<float> one(model, batch, end - begin, 1, *world.pieces),
+        three(model, batch, end - begin, 3, *world.pieces);
+    EXPECT_EQ(one.gradient(piece).loss, three.gradient(piece).loss) << stack;
+    EXPECT_TRUE(std::equal(one.gradients().begin(), one.gradients().end(), three.gradients().begin())) << stack;
+  }
+}
+
 TEST(StacksInPieces, BlocksThatCannotBeDivided) {
   const World world;
   const auto sentence = [&](Config config) {

@@ -19,7 +19,7 @@ Declaration log_linear_attention() {
   d.info.scale = "none";
   d.info.traps = {"L levels hold 2^(L-1) tokens; one more is an error (state_full), not a silent merge.",
                   "Levels belong to the position in the sequence, so the state counts tokens.",
-                  "There is no associative scan over segments: the partition of the past changes with every token."};
+                  "What a segment makes of the levels depends on where it begins: ranks of MPI scan, forms do not."};
   d.info.inputs = {query(),
                    key(),
                    value(),

@@ -62,7 +62,7 @@ struct LogLinearCalls {
 const Family log_linear_family = {
     .name = "log_linear",
     .forms = blocks_only,
-    .why_absent = "the partition of the past changes with every token, so segments do not compose",
+    .why_absent = "what a segment makes of the levels depends on where it begins",
     .claim = claim,
     .build = build,
     .f32 = linear_calls_of<LogLinearCalls, float>(),
