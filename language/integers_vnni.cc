@@ -65,7 +65,8 @@ void Round(Size in, const float* x, std::byte* bytes) {
   auto* to = reinterpret_cast<IntegerBlock<P>*>(bytes);
   for (Size k = 0; k < in; k += 32, x += 32, ++to) {
     const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    const __m512i sizes = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(a)), _mm512_castps_si512(_mm512_abs_ps(b)));
+    const __m512i sizes =
+        _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(a)), _mm512_castps_si512(_mm512_abs_ps(b)));
     const Scale s = ScaleOf<P>(static_cast<std::uint32_t>(_mm512_reduce_max_epi32(sizes)));
     const auto whole = [&](__m512 v) {
       const __m512i nearest = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v, _mm512_set1_ps(s.factor)),
@@ -117,6 +118,25 @@ HWY_INLINE void LoadFours(const RowPointers& rows, Size from, __m512i* to) {
   const __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
   to[0] = _mm512_unpacklo_epi64(a, c), to[1] = _mm512_unpackhi_epi64(a, c);
   to[2] = _mm512_unpacklo_epi64(b, d), to[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+// The halves with which the blocks of 16 rows begin, as floats.
+HWY_INLINE __m512 Factors(const RowPointers& rows) {
+  __m128i halves[2];
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    halves[h] = _mm_setzero_si128();
+    const auto half = [&](int r) {
+      std::uint16_t bits;
+      std::memcpy(&bits, rows.at(8 * h + r), 2);
+      return bits;
+    };
+    halves[h] = _mm_insert_epi16(_mm_cvtsi32_si128(half(0)), half(1), 1);
+    halves[h] = _mm_insert_epi16(_mm_insert_epi16(halves[h], half(2), 2), half(3), 3);
+    halves[h] = _mm_insert_epi16(_mm_insert_epi16(halves[h], half(4), 4), half(5), 5);
+    halves[h] = _mm_insert_epi16(_mm_insert_epi16(halves[h], half(6), 6), half(7), 7);
+  }
+  return _mm512_cvtph_ps(_mm256_set_m128i(halves[1], halves[0]));
 }
 
 // Half a block, h = 0 or 1, of 16 rows: f(g, q) for its fours g = 4 h .. 4 h + 3. Behind the half d come the numbers.
@@ -180,21 +200,11 @@ struct BlockSums {
 };
 HWY_INLINE __m512i Raised(__m512i q) { return _mm512_xor_si512(q, _mm512_set1_epi8(static_cast<char>(128))); }
 
-// The halves of `blocks` blocks of 16 rows, block after block: 16 loads of two bytes each, which cost least by themselves.
-template <class Format>
-HWY_INLINE void Halves(Size blocks, const std::byte* W, Size bytes, std::uint16_t (*to)[kRows]) {
-  for (Size r = 0; r < kRows; ++r)
-    for (Size b = 0; b < blocks; ++b) std::memcpy(&to[b][r], W + r * bytes + b * Format::bytes, 2);
-}
-HWY_INLINE __m512 Factors(const std::uint16_t* halves) {
-  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(halves)));
-}
-
 // y_i += W x_i for 16 rows of W and N of x, `blocks` blocks; the lines from `next` on are asked for meanwhile, to lie in the
 // second cache: a processor that looks ahead begins anew with each row.
 template <class Format, int P, int N>
-HWY_INLINE void DotRows(Size blocks, const std::byte* W, Size bytes, const std::uint16_t (*halves)[kRows],
-                        const std::byte* x, Size ldx, bool add, float* y, Size ldy, __mmask16 lanes, const char* next) {
+HWY_INLINE void DotRows(Size blocks, const std::byte* W, Size bytes, const std::byte* x, Size ldx, bool add, float* y,
+                        Size ldy, __mmask16 lanes, const char* next) {
   const auto at = [&](int i, Size b) -> const IntegerBlock<P>& {
     return reinterpret_cast<const IntegerBlock<P>*>(x + i * ldx)[b];
   };
@@ -216,7 +226,7 @@ HWY_INLINE void DotRows(Size blocks, const std::byte* W, Size bytes, const std::
 #pragma GCC unroll 4
       for (int i = 0; i < N; ++i) parts[i].add(at(i, b), g, q, raised);
     });
-    const __m512 d = Factors(halves[b]);
+    const __m512 d = Factors(rows);
 #pragma GCC unroll 4
     for (int i = 0; i < N; ++i) sums[i] = parts[i].onto(at(i, b), d, sums[i]);
   }
@@ -228,7 +238,6 @@ template <class Format, int P>
 void DotsOf(Size in, Size out, const std::byte* W, Size bytes, Size n, const std::byte* x, Size ldx, float* y,
             Size ldy) {
   constexpr Size x_bytes = sizeof(IntegerBlock<P>), most = kStrip * Format::bytes;
-  alignas(64) std::uint16_t halves[kStrip][kRows];
   std::byte last[kRows * most];  // rows that are less than 16, with zeros behind them
   for (Size o = 0; o < out; o += kRows) {
     const Size count = std::min(kRows, out - o);
@@ -243,16 +252,15 @@ void DotsOf(Size in, Size out, const std::byte* W, Size bytes, Size n, const std
           std::memcpy(last + r * most, rows + r * bytes, static_cast<std::size_t>(blocks * Format::bytes));
         rows = last, apart = most;
       }
-      Halves<Format>(blocks, rows, apart, halves);
       const char* next = reinterpret_cast<const char*>(W + (o + kRows) * bytes + b * kRows * Format::bytes);
       if (o + kRows >= out) next = nullptr;
       for (Size i = 0; i < n; next = nullptr) {
         const std::byte* const xi = x + i * ldx + b * x_bytes;
         float* const yi = y + i * ldy + o;
         switch (std::min<Size>(n - i, 4)) {
-#define TTR_DOTS(N)                                                                                        \
-  case N:                                                                                                  \
-    DotRows<Format, P, N>(blocks, rows, apart, halves, xi, ldx, b > 0, yi, ldy, lanes, next), i += N;      \
+#define TTR_DOTS(N)                                                                           \
+  case N:                                                                                     \
+    DotRows<Format, P, N>(blocks, rows, apart, xi, ldx, b > 0, yi, ldy, lanes, next), i += N; \
     break;
           TTR_DOTS(1) TTR_DOTS(2) TTR_DOTS(3) TTR_DOTS(4)
 #undef TTR_DOTS
@@ -271,7 +279,6 @@ void Dots(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n
 
 template <class Format>
 void PackOf(Size rows, Size blocks, const std::byte* W, Size bytes, Panel* to) {
-  alignas(64) std::uint16_t halves[1][kRows];
   std::byte last[kRows * Format::bytes] = {};
   for (Size b = 0; b < blocks; ++b, W += Format::bytes, ++to) {
     const std::byte* from = W;
@@ -280,9 +287,9 @@ void PackOf(Size rows, Size blocks, const std::byte* W, Size bytes, Panel* to) {
       for (Size r = 0; r < rows; ++r) std::memcpy(last + r * Format::bytes, W + r * bytes, Format::bytes);
       from = last, apart = Format::bytes;
     }
-    Halves<Format>(1, from, apart, halves);
-    Format::fours(RowPointers(from, apart), [&](int g, __m512i q) { _mm512_store_si512(to->q[g], q); });
-    _mm512_store_ps(to->d, Factors(halves[0]));
+    const RowPointers at(from, apart);
+    Format::fours(at, [&](int g, __m512i q) { _mm512_store_si512(to->q[g], q); });
+    _mm512_store_ps(to->d, Factors(at));
   }
 }
 
@@ -334,13 +341,14 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
   const Panel* const W = reinterpret_cast<const Panel*>(panels);
   while (n > 0) {
     switch (std::min<Size>(n, kTileRows<P>)) {
-#define TTR_TILE(M)                                                                                          \
-  case M:                                                                                                    \
-    if constexpr (M <= kTileRows<P>)                                                                         \
-      Tile<P, M>(rows, blocks, x, ldx, W, add, y, ldy), n -= M, x += M * ldx, y += M * ldy;                  \
+#define TTR_TILE(M)                                                                         \
+  case M:                                                                                   \
+    if constexpr (M <= kTileRows<P>)                                                        \
+      Tile<P, M>(rows, blocks, x, ldx, W, add, y, ldy), n -= M, x += M * ldx, y += M * ldy; \
     break;
-      TTR_TILE(1) TTR_TILE(2) TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6)
-      TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11) TTR_TILE(12)
+      TTR_TILE(1)
+      TTR_TILE(2) TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10)
+          TTR_TILE(11) TTR_TILE(12)
 #undef TTR_TILE
     }
   }
@@ -349,8 +357,8 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
 bool Takes(Stored type) { return type == Stored::q8_0 || type == Stored::q4_0; }
 
 template <int P>
-constexpr ProductSimd table{sizeof(IntegerBlock<P>), kRows,    sizeof(Panel), 12,      Takes,
-                            Round<P>,                Dots<P>,  Pack,          Tiles<P>};
+constexpr ProductSimd table{
+    sizeof(IntegerBlock<P>), kRows, sizeof(Panel), 12, Takes, Round<P>, Dots<P>, Pack, Tiles<P>};
 
 }  // namespace
 }  // namespace ttr::model

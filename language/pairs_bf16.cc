@@ -30,7 +30,8 @@ void Round(Size in, const float* x, std::byte* to) {
   for (Size k = 0; k < in; k += 32, x += 32, to += kBytes) {
     const std::uint32_t some = in - k < 32 ? (1u << (in - k)) - 1 : ~0u;
     const __m512 a = _mm512_maskz_loadu_ps(static_cast<__mmask16>(some), x);
-    const __m512 b = some >> 16 ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(some >> 16), x + 16) : _mm512_setzero_ps();
+    const __m512 b =
+        some >> 16 ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(some >> 16), x + 16) : _mm512_setzero_ps();
     _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
   }
 }
@@ -100,7 +101,8 @@ void Pack(Stored, Size rows, Size in, const std::byte* W, Size bytes, std::byte*
     Size apart = bytes;
     if (rows < kPanelRows || in - k < 32) {  // what is not there is zeros
       std::memset(last, 0, sizeof last);
-      for (Size r = 0; r < rows; ++r) std::memcpy(last[r], W + r * bytes, static_cast<std::size_t>(2 * std::min<Size>(32, in - k)));
+      for (Size r = 0; r < rows; ++r)
+        std::memcpy(last[r], W + r * bytes, static_cast<std::size_t>(2 * std::min<Size>(32, in - k)));
       from = last[0], apart = kBytes;
     }
     for (Size half = 0; half < 2; ++half)
@@ -174,8 +176,9 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
   case M:                                                                              \
     Tile<M>(rows, blocks, x, ldx, W, add, y, ldy), n -= M, x += M * ldx, y += M * ldy; \
     break;
-      TTR_TILE(1) TTR_TILE(2) TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6)
-      TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11) TTR_TILE(12)
+      TTR_TILE(1)
+      TTR_TILE(2) TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10)
+          TTR_TILE(11) TTR_TILE(12)
 #undef TTR_TILE
     }
   }
@@ -183,7 +186,7 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
 
 bool Takes(Stored type) { return type == Stored::bf16; }
 
-constexpr ProductSimd table{kBytes, kPanelRows, kPanelRows * kBytes, 12, Takes, Round, Dots, Pack, Tiles};
+constexpr ProductSimd table{kBytes, kPanelRows, kPanelRows* kBytes, 12, Takes, Round, Dots, Pack, Tiles};
 
 }  // namespace
 }  // namespace ttr::model

@@ -54,9 +54,10 @@ struct ProductSimd {
 const ProductSimd* integer_products(const Simd<float>& simd, int bits) noexcept;
 const ProductSimd* bf16_products(const Simd<float>& simd) noexcept;
 
-/// A row of activations as `rounded` has them for weights of a type, where it is float or double that multiplies them; `to` may be
-/// `from`. Other types than BF16, Q8_0 and Q4_0 leave them as they are.
+/// What activations are rounded to for weights of a type: BF16, Q8_0 (also for Q4_0), or F32: they stay.
+Stored rounding_of(Stored type) noexcept;
+/// A row of activations so rounded, where floats or doubles are multiplied; `to` may be `from`.
 template <class T>
-void round_activations(Stored type, std::ptrdiff_t n, const T* from, T* to) noexcept;
+void round_activations(Stored rounding, std::ptrdiff_t n, const T* from, T* to) noexcept;
 
 }  // namespace ttr::model
