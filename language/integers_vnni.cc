@@ -236,7 +236,7 @@ HWY_INLINE void DotRows(Size blocks, const std::byte* W, Size bytes, const std::
 
 template <class Format, int P>
 void DotsOf(Size in, Size out, const std::byte* W, Size bytes, Size n, const std::byte* x, Size ldx, float* y,
-            Size ldy) {
+            Size ldy, const std::byte* after) {
   constexpr Size x_bytes = sizeof(IntegerBlock<P>), most = kStrip * Format::bytes;
   std::byte last[kRows * most];  // rows that are less than 16, with zeros behind them
   for (Size o = 0; o < out; o += kRows) {
@@ -252,8 +252,8 @@ void DotsOf(Size in, Size out, const std::byte* W, Size bytes, Size n, const std
           std::memcpy(last + r * most, rows + r * bytes, static_cast<std::size_t>(blocks * Format::bytes));
         rows = last, apart = most;
       }
-      const char* next = reinterpret_cast<const char*>(W + (o + kRows) * bytes + b * kRows * Format::bytes);
-      if (o + kRows >= out) next = nullptr;
+      const std::byte* const then = o + kRows < out ? W + (o + kRows) * bytes : after;
+      const char* next = then ? reinterpret_cast<const char*>(then + b * kRows * Format::bytes) : nullptr;
       for (Size i = 0; i < n; next = nullptr) {
         const std::byte* const xi = x + i * ldx + b * x_bytes;
         float* const yi = y + i * ldy + o;
@@ -272,15 +272,18 @@ void DotsOf(Size in, Size out, const std::byte* W, Size bytes, Size n, const std
 
 template <int P>
 void Dots(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const std::byte* x, Size ldx,
-          float* y, Size ldy) {
-  if (type == Stored::q8_0) DotsOf<Q8, P>(in, out, W, bytes, n, x, ldx, y, ldy);
-  else DotsOf<Q4, P>(in, out, W, bytes, n, x, ldx, y, ldy);
+          float* y, Size ldy, const std::byte* after) {
+  if (type == Stored::q8_0) DotsOf<Q8, P>(in, out, W, bytes, n, x, ldx, y, ldy, after);
+  else DotsOf<Q4, P>(in, out, W, bytes, n, x, ldx, y, ldy, after);
 }
 
 template <class Format>
 void PackOf(Size rows, Size blocks, const std::byte* W, Size bytes, Panel* to) {
   std::byte last[kRows * Format::bytes] = {};
   for (Size b = 0; b < blocks; ++b, W += Format::bytes, ++to) {
+    // The rows that are packed next: so many streams are more than a processor looks ahead in.
+    for (Size r = 0; r < kRows; ++r)
+      _mm_prefetch(reinterpret_cast<const char*>(W) + (kRows + r) * bytes, _MM_HINT_T1);
     const std::byte* from = W;
     Size apart = bytes;
     if (rows < kRows) {
@@ -347,8 +350,9 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
       Tile<P, M>(rows, blocks, x, ldx, W, add, y, ldy), n -= M, x += M * ldx, y += M * ldy; \
     break;
       TTR_TILE(1)
-      TTR_TILE(2) TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10)
-          TTR_TILE(11) TTR_TILE(12)
+      TTR_TILE(2)
+      TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11)
+          TTR_TILE(12)
 #undef TTR_TILE
     }
   }

@@ -188,10 +188,14 @@ void MatrixProducts<T>::tokens(Size n, std::span<const Product<T>> products) {
     const Size ldx = side.copied ? numbers_ : p.ldx;
     T* const y = p.y + group * W.out;
     if constexpr (sizeof(T) == sizeof(float)) {
+      // Tasks are taken in their order: the one that this thread takes next is so many further.
+      const Size then = begin + team_.threads() * cuts_[which].rows;
+      const std::byte* const after = then < W.out ? W.row(then) : nullptr;
       if (side.by)
         side.by->dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, rounded(side, W, group), bytes_,
-                      y + begin, p.ldy);
-      else stored_.dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, x, ldx, y + begin, p.ldy);
+                      y + begin, p.ldy, after);
+      else
+        stored_.dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, x, ldx, y + begin, p.ldy, after);
     } else {
       Room& room = rooms_[static_cast<std::size_t>(worker)];
       for (Size o = begin; o < begin + count; ++o) {

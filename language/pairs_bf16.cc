@@ -38,7 +38,8 @@ void Round(Size in, const float* x, std::byte* to) {
 
 // y_ri = row_r . x_i for R rows of W and N of x. What a number is does not depend on R and N.
 template <int R, int N>
-HWY_INLINE void DotRows(Size in, const std::byte* W, Size bytes, const std::byte* x, Size ldx, float* y, Size ldy) {
+HWY_INLINE void DotRows(Size in, const std::byte* W, Size bytes, const std::byte* x, Size ldx, float* y, Size ldy,
+                        std::uintptr_t next) {
   __m512 sums[R][N];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
@@ -56,9 +57,6 @@ HWY_INLINE void DotRows(Size in, const std::byte* W, Size bytes, const std::byte
       for (int i = 0; i < N; ++i) sums[r][i] = Onto(sums[r][i], w, values[i]);
     }
   };
-  // As in matrix-inl.h: the rows that come next are asked for here, to lie in the second cache.
-  std::uintptr_t next =
-      reinterpret_cast<std::uintptr_t>(W) + static_cast<std::uintptr_t>(std::max<Size>(R * bytes, kAhead));
   Size k = 0;
   for (; k + 32 <= in; k += 32, W += kBytes, x += kBytes, next += R * kBytes) {
     if constexpr (R > 1) {
@@ -79,17 +77,19 @@ HWY_INLINE void DotRows(Size in, const std::byte* W, Size bytes, const std::byte
 }
 
 void Dots(Stored, Size in, Size out, const std::byte* W, Size bytes, Size n, const std::byte* x, Size ldx, float* y,
-          Size ldy) {
+          Size ldy, const std::byte* after) {
   Size o = 0;
   for (; o + 4 <= out; o += 4) {
     const std::byte* const rows = W + o * bytes;
+    // As in matrix-inl.h: the rows that come next are asked for, to lie in the second cache.
+    const std::uintptr_t next = read_next(rows, std::max<Size>(4 * bytes, kAhead), W + out * bytes, after);
     Size i = 0;
-    for (; i + 4 <= n; i += 4) DotRows<4, 4>(in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy);
-    if (i + 2 <= n) DotRows<4, 2>(in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy), i += 2;
-    if (i < n) DotRows<4, 1>(in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy);
+    for (; i + 4 <= n; i += 4) DotRows<4, 4>(in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy, next);
+    if (i + 2 <= n) DotRows<4, 2>(in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy, next), i += 2;
+    if (i < n) DotRows<4, 1>(in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy, next);
   }
   for (; o < out; ++o)
-    for (Size i = 0; i < n; ++i) DotRows<1, 1>(in, W + o * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy);
+    for (Size i = 0; i < n; ++i) DotRows<1, 1>(in, W + o * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy, 0);
 }
 
 // A block of a panel: 16 pairs, of each those of 32 rows of W side by side. From 16 bytes of 16 rows, every fourth of which are
@@ -97,6 +97,9 @@ void Dots(Stored, Size in, Size out, const std::byte* W, Size bytes, Size n, con
 void Pack(Stored, Size rows, Size in, const std::byte* W, Size bytes, std::byte* to) {
   alignas(64) std::byte last[kPanelRows][kBytes];
   for (Size k = 0; k < in; k += 32, W += kBytes, to += kPanelRows * kBytes) {
+    // The rows that are packed next: so many streams are more than a processor looks ahead in.
+    for (Size r = 0; r < kPanelRows; ++r)
+      _mm_prefetch(reinterpret_cast<const char*>(W) + (kPanelRows + r) * bytes, _MM_HINT_T1);
     const std::byte* from = W;
     Size apart = bytes;
     if (rows < kPanelRows || in - k < 32) {  // what is not there is zeros
@@ -177,8 +180,9 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
     Tile<M>(rows, blocks, x, ldx, W, add, y, ldy), n -= M, x += M * ldx, y += M * ldy; \
     break;
       TTR_TILE(1)
-      TTR_TILE(2) TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10)
-          TTR_TILE(11) TTR_TILE(12)
+      TTR_TILE(2)
+      TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11)
+          TTR_TILE(12)
 #undef TTR_TILE
     }
   }

@@ -39,9 +39,10 @@ struct ProductSimd {
 
   /// A row of `in` numbers as blocks(in) blocks.
   void (*round)(Size in, const float* x, std::byte* to);
-  /// y [n, out] = x W' while the weights come from memory. Rows of x are `ldx` bytes apart.
+  /// y [n, out] = x W' while the weights come from memory. Rows of x are `ldx` bytes apart; `after`: rows that the same thread
+  /// will likely read next.
   void (*dots)(Stored, Size in, Size out, const std::byte* W, Size row_bytes, Size n, const std::byte* x, Size ldx,
-               float* y, Size ldy);
+               float* y, Size ldy, const std::byte* after);
   /// `in` numbers of up to panel_rows rows of W, from the first of a block on, as panels; what is not there is zeros.
   void (*pack)(Stored, Size rows, Size in, const std::byte* W, Size row_bytes, std::byte* to);
   /// y [n, rows] = x W', or y += x W', for `blocks` blocks of a panel.
