@@ -239,6 +239,9 @@ void DotsOf(Size in, Size out, const std::byte* W, Size bytes, Size n, const std
             Size ldy, const std::byte* after) {
   constexpr Size x_bytes = sizeof(IntegerBlock<P>), most = kStrip * Format::bytes;
   std::byte last[kRows * most];  // rows that are less than 16, with zeros behind them
+  // The first rows all at once: sixteen streams would wait for the memory one line after another.
+  for (Size line = 0; line < std::min(kRows, out) * bytes; line += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(W + line), _MM_HINT_T1);
   for (Size o = 0; o < out; o += kRows) {
     const Size count = std::min(kRows, out - o);
     const __mmask16 lanes = static_cast<__mmask16>((1u << count) - 1);
@@ -351,8 +354,8 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
     break;
       TTR_TILE(1)
       TTR_TILE(2)
-      TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11)
-          TTR_TILE(12)
+      TTR_TILE(3)
+      TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11) TTR_TILE(12)
 #undef TTR_TILE
     }
   }

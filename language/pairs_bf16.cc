@@ -78,6 +78,9 @@ HWY_INLINE void DotRows(Size in, const std::byte* W, Size bytes, const std::byte
 
 void Dots(Stored, Size in, Size out, const std::byte* W, Size bytes, Size n, const std::byte* x, Size ldx, float* y,
           Size ldy, const std::byte* after) {
+  // The first rows all at once.
+  for (Size line = 0; line < std::min(std::max<Size>(4 * bytes, kAhead), out * bytes); line += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(W + line), _MM_HINT_T1);
   Size o = 0;
   for (; o + 4 <= out; o += 4) {
     const std::byte* const rows = W + o * bytes;
@@ -181,8 +184,8 @@ void Tiles(Size n, Size rows, Size blocks, const std::byte* x, Size ldx, const s
     break;
       TTR_TILE(1)
       TTR_TILE(2)
-      TTR_TILE(3) TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11)
-          TTR_TILE(12)
+      TTR_TILE(3)
+      TTR_TILE(4) TTR_TILE(5) TTR_TILE(6) TTR_TILE(7) TTR_TILE(8) TTR_TILE(9) TTR_TILE(10) TTR_TILE(11) TTR_TILE(12)
 #undef TTR_TILE
     }
   }
