@@ -165,9 +165,6 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
 template <class Decoder>
 void DotsOf(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const float* x, Size ldx,
             float* y, Size ldy, const std::byte* after) {
-  // The first rows are asked for all at once.
-  for (Size line = 0; line < std::min(std::max<Size>(4 * bytes, kAhead), out * bytes); line += 64)
-    __builtin_prefetch(W + line, 0, 2);
   // Rows of W together, as registers permit: sums that do not wait for each other, and fewer loads of x.
   Size o = 0;
   for (; o + 4 <= out; o += 4) {

@@ -78,9 +78,6 @@ HWY_INLINE void DotRows(Size in, const std::byte* W, Size bytes, const std::byte
 
 void Dots(Stored, Size in, Size out, const std::byte* W, Size bytes, Size n, const std::byte* x, Size ldx, float* y,
           Size ldy, const std::byte* after) {
-  // The first rows all at once.
-  for (Size line = 0; line < std::min(std::max<Size>(4 * bytes, kAhead), out * bytes); line += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(W + line), _MM_HINT_T1);
   Size o = 0;
   for (; o + 4 <= out; o += 4) {
     const std::byte* const rows = W + o * bytes;

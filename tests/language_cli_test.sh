@@ -50,8 +50,9 @@ refused "bench of what is no model" "is no file and none of" "$ttr" bench langua
 refused "bench of no type" "f32, bf16, f16, q8_0 or q4_0" "$ttr" bench language rwkv-7 --type q9 --quick
 expect "quantize" 0 "of tensors" quantize models/mamba-1 q8.gguf --type q8_0
 expect "a quantized model runs" 0 '"logits"' logits q8.gguf --tokens 1,2 --json
+"$python" "$root/bench/peers/language/write_mamba_2.py" rows_of_64.gguf F32 --small
 for type in q8_0 q4_0 bf16; do
-  "$ttr" quantize models/mamba-1 $type.gguf --type $type > /dev/null
+  "$ttr" quantize rows_of_64.gguf $type.gguf --type $type > /dev/null
   "$ttr" logits $type.gguf --tokens 1,2,3,4 --json > exact.json
   "$ttr" logits $type.gguf --tokens 1,2,3,4 --json --activations rounded > rounded.json
   "$ttr" logits $type.gguf --tokens 1,2,3,4 --json --activations rounded --fixed --threads 1 > one.json
