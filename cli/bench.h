@@ -125,6 +125,7 @@ struct LanguageBenchOptions {
   int threads = 0;                                           // 0: all of the machine
   int prompt = 2048, tokens = 24, piece = 0;                 // piece 0: the library's own
   std::vector<int> batches = {1};                            // sequences that advance together
+  std::string activations = "exact";                         // or rounded
   std::string folder;                                        // for synthetic models; empty: that of the system
   bool quick = false, json = false;
 };

@@ -2,7 +2,8 @@
 //
 //   decode    tokens/s of one token after another (or of several sequences at once); the share is of the bytes per second that
 //             the same threads read from memory, counting the weights that a token reads once per call:
-//             token_bytes x calls/s / bandwidth
+//             token_bytes x calls/s / bandwidth; beside it the same with what sequences remember, which a token reads and
+//             writes: token_bytes + 2 state_bytes of each sequence
 //   prefill   tokens/s of a prompt; the share is of the multiply-adds per second out of registers, counting products with
 //             weights alone: token_products x tokens/s / peak
 //   first     seconds from a prompt to the logits of its end
@@ -100,6 +101,10 @@ struct Result {
   double decode_share(const Decoded& d) const {
     return static_cast<double>(about.token_bytes) / d.seconds * 1e-9 / bandwidth;
   }
+  double moved_bytes(const Decoded& d) const {
+    return static_cast<double>(about.token_bytes) + 2.0 * d.batch * static_cast<double>(about.state_bytes);
+  }
+  double moved_share(const Decoded& d) const { return moved_bytes(d) / d.seconds * 1e-9 / bandwidth; }
 };
 
 class Measurement {
@@ -112,6 +117,7 @@ class Measurement {
     how.threads = threads_;
     if (o_.piece > 0) how.piece = o_.piece;
     how.context = o_.prompt + 4 * o_.tokens + 64;
+    how.activations = model::activations_of(o_.activations);
     const double before_loading = resident_bytes();
     model::LanguageModel<float> model(path, how);
     Result result;
@@ -184,6 +190,8 @@ Json json_of(const Result& r) {
                     .set("seconds", d.seconds)
                     .set("tokens_per_second", d.batch / d.seconds)
                     .set("share_of_bandwidth", r.decode_share(d))
+                    .set("bytes_with_states", r.moved_bytes(d))
+                    .set("share_with_states", r.moved_share(d))
                     .set("allocations", d.allocations));
   return Json::object()
       .set("model", r.model)
@@ -205,20 +213,24 @@ Json json_of(const Result& r) {
       .set("decode", decode);
 }
 
-void print(const std::vector<Result>& results, int threads) {
-  TextTable table({"model", "type", "decode tok/s", "% bandwidth", "prefill tok/s", "% peak", "first token",
-                   "weights", "state", "workspace", "stated", "resident", "GB/s", "GFLOP/s"});
+void print(const std::vector<Result>& results, int threads, const std::string& activations) {
+  TextTable table({"model", "type", "decode tok/s", "% bandwidth", "with states", "prefill tok/s", "% peak",
+                   "first token", "weights", "state", "workspace", "stated", "resident", "GB/s", "GFLOP/s"});
   for (const Result& r : results)
     for (const Decoded& d : r.decoded)
       table.row({d.batch > 1 ? fmt::format("{} x {}", r.model, d.batch) : r.model, r.type,
                  short_number(d.batch / d.seconds), fmt::format("{:.0f}", 100 * r.decode_share(d)),
-                 short_number(r.prompt / r.first), fmt::format("{:.0f}", 100 * r.prefill_share()),
-                 fmt::format("{} s", short_number(r.first)), short_bytes(static_cast<double>(r.about.weight_bytes)),
+                 fmt::format("{:.0f}", 100 * r.moved_share(d)), short_number(r.prompt / r.first),
+                 fmt::format("{:.0f}", 100 * r.prefill_share()), fmt::format("{} s", short_number(r.first)),
+                 short_bytes(static_cast<double>(r.about.weight_bytes)),
                  short_bytes(static_cast<double>(r.about.state_bytes)),
                  short_bytes(static_cast<double>(r.about.workspace_bytes)), short_bytes(r.stated),
                  short_bytes(r.resident), short_number(r.bandwidth), short_number(r.peak)});
-  fmt::print("{}{} threads; first token: of a prompt of {} tokens; bandwidth counts the weights that a token reads\n",
-             table.text(), threads, results.empty() ? 0 : results[0].prompt);
+  fmt::print(
+      "{}{} threads, {} activations; first token: of a prompt of {} tokens; bandwidth counts the weights that a "
+      "token "
+      "reads, with states also those, read and written\n",
+      table.text(), threads, activations, results.empty() ? 0 : results[0].prompt);
 }
 
 }  // namespace
@@ -230,6 +242,7 @@ int run_bench_language(const LanguageBenchOptions& given) {
     if (value < least || value > most)
       throw Error(fmt::format("{} is {}; it is {} to {}", name, value, least, most), name);
   };
+  static_cast<void>(model::activations_of(o.activations));
   within("--prompt", o.prompt, 1, 1'000'000), within("--tokens", o.tokens, 1, 100'000);
   within("--piece", o.piece, 0, 65536), within("--threads", o.threads, 0, 256);
   for (const int batch : o.batches) within("--batch", batch, 1, 1024);
@@ -271,9 +284,13 @@ int run_bench_language(const LanguageBenchOptions& given) {
   if (o.json) {
     Json list = Json::array();
     for (const Result& result : results) list.push(json_of(result));
-    fmt::print("{}\n",
-               Json::object().set("threads", threads).set("vector_unit", vector_unit()).set("rows", list).dump());
-  } else print(results, threads);
+    fmt::print("{}\n", Json::object()
+                           .set("threads", threads)
+                           .set("vector_unit", vector_unit())
+                           .set("activations", o.activations)
+                           .set("rows", list)
+                           .dump());
+  } else print(results, threads, o.activations);
   if (results.size() < jobs.size()) {
     fmt::print(stderr, "ttr: interrupted after {} of {} rows; those above are complete\n", results.size(),
                jobs.size());

@@ -83,8 +83,10 @@ class Trained final : public LanguageRunner {
       throw Error(fmt::format("'{}' does not predict tokens: it was trained on {}", trained_.path,
                               trained_.task.empty() ? "numbers" : trained_.task),
                   "model");
-    if (o.in_double || !o.settings.empty() || !o.tokenizer.empty())
-      throw Error("--double, --set and --tokenizer are for published models; this one is of `ttr train`", "model");
+    if (o.in_double || !o.settings.empty() || !o.tokenizer.empty() || o.activations != "exact")
+      throw Error(
+          "--double, --set, --activations and --tokenizer are for published models; this one is of `ttr train`",
+          "model");
     decoder_ = std::make_unique<model::Decoder<float>>(*trained_.model, 1, context_, threads_);
   }
   std::string about() const override { return fmt::format("ttr train, {}", trained_.config.stack); }
@@ -131,7 +133,7 @@ std::unique_ptr<LanguageRunner> open_language_model(const ModelOptions& o) {
   if (model::is_trained_here(o.model)) return std::make_unique<Trained>(o);
   model::LoadOptions how;
   how.threads = o.threads, how.context = o.context, how.piece = o.piece, how.rewind = o.rewind;
-  how.tokenizer = o.tokenizer;
+  how.tokenizer = o.tokenizer, how.activations = model::activations_of(o.activations);
   for (const std::string& one : o.settings) {
     const std::size_t equal = one.find('=');
     if (equal == std::string::npos || equal == 0)

@@ -17,6 +17,7 @@ struct ModelOptions {
   std::vector<std::string> settings;  // name=value
   int threads = 0, context = 4096, piece = 256, rewind = 0;
   bool in_double = false, fixed = false;
+  std::string activations = "exact";
 };
 
 /// One text after another through one model.

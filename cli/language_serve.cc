@@ -155,6 +155,7 @@ class Completions final : public TextService {
                   "--model");
     model::LoadOptions how;
     how.threads = o.threads, how.context = o.context, how.tokenizer = o.tokenizer;
+    how.activations = model::activations_of(o.activations);
     return how;
   }
 

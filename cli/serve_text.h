@@ -41,6 +41,7 @@ struct TextServiceOptions {
   int threads = 0, context = 4096;
   int slots = 8, queue = 64;  // texts at a time, and those that wait
   int most_tokens = 4096;     // of an answer
+  std::string activations = "exact";
 };
 /// With ttr::language only. Throws Error.
 std::unique_ptr<TextService> open_text_service(const TextServiceOptions&);

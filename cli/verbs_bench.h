@@ -261,6 +261,10 @@ struct BenchVerb : Verb {
     number("--tokens", language.tokens, "that are decoded; the median counts");
     number("--piece", language.piece, "tokens of a prompt that go through the layers together; 0: the library's own");
     number("--threads", language.threads, "0: all cores");
+    language_command
+        ->add_option("--activations", language.activations,
+                     "exact, or rounded to the type of the weights, where that is bf16, Q8_0 or Q4_0")
+        ->capture_default_str();
     language_command->add_option("--folder", language.folder,
                                  "for the files of random numbers (default: that of the system)");
     language_command->add_flag("--quick", language.quick, "tiny models: tests the program, not the speed");

@@ -8,6 +8,9 @@
 
 namespace ttr::cli {
 
+inline constexpr const char* activations_meaning =
+    "exact, or rounded to the type of the weights, where that is bf16, Q8_0 or Q4_0";
+
 struct LanguageVerbs : Verb {
   LogitsOptions logits;
   PerplexityOptions perplexity;
@@ -39,6 +42,7 @@ struct LanguageVerbs : Verb {
     option("--context", more.model.context, "most tokens of a text, where a layer keeps them");
     option("--set", more.model.settings, "name=value, before what the model's configuration says")
         ->allow_extra_args(false);
+    option("--activations", more.model.activations, activations_meaning);
     command.add_flag("--fixed", more.model.fixed, "token by token: the same bits on any number of threads")
         ->group("Published models");
   }
@@ -62,6 +66,7 @@ struct LanguageVerbs : Verb {
     command
         .add_option("--set", o.settings, "name=value, before what the model's configuration says; repeat for several")
         ->allow_extra_args(false);
+    command.add_option("--activations", o.activations, activations_meaning)->capture_default_str();
     command.add_flag("--double", o.in_double, "compute in double");
     command.add_flag("--fixed", o.fixed,
                      "token by token: the same bits however a text is cut, on any number of threads");

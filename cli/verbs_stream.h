@@ -173,6 +173,8 @@ struct ServeVerb : Verb {
     option("--queue", options.text.queue, "requests that wait for a slot; more are refused with 503");
     option("--context", options.text.context, "most tokens of a text, its prompt with it");
     option("--max-tokens", options.text.most_tokens, "most tokens of an answer");
+    option("--activations", options.text.activations,
+           "of that model: exact, or rounded to the type of the weights, where that is bf16, Q8_0 or Q4_0");
     option("--model-threads", options.text.threads, "of that model; 0: as many as the machine has");
 #endif
     command->footer(R"(Paths:

@@ -33,7 +33,7 @@ struct TTR_HIDDEN LanguageModel<T>::Body {
     for (const auto& [key, value] : o.settings) overrides.set(key, read_value(value));
     const Architecture& architecture = build_graph(weights, overrides, graph);
     const int count = o.threads == 0 ? threads::available() : o.threads;
-    network = std::make_unique<Network<T>>(graph, count, o.piece, o.context, o.rewind);
+    network = std::make_unique<Network<T>>(graph, count, o.piece, o.context, o.rewind, o.activations);
     tokenizer =
         o.tokenizer.empty() ? tokenizer_of(weights, static_cast<int>(graph.head.out)) : open_tokenizer(o.tokenizer);
     about.path = path, about.architecture = architecture.name;
@@ -41,6 +41,7 @@ struct TTR_HIDDEN LanguageModel<T>::Body {
       about.architecture += " (" + weights.settings().text("model_type") + ")";
     about.layers = graph.layers, about.width = static_cast<int>(graph.stream);
     about.vocabulary = static_cast<int>(graph.head.out), about.piece = o.piece;
+    about.activations = o.activations;
     for (const auto& [name, weight] : weights.all())
       about.parameters += weight.numbers(), ++about.types[weight.dtype];
     about.weight_bytes = weights.bytes(), about.state_bytes = network->memory_bytes();
@@ -216,6 +217,12 @@ void LanguageModel<T>::logits(Sequence<T>& sequence, std::span<const std::int32_
     for (Size i = 0; i < count; ++i) all[static_cast<std::size_t>(i)] = i;
     b.network->logits(all, mode_of<T>(bits), to.data() + begin * classes);
   });
+}
+
+Activations activations_of(std::string_view word) {
+  if (word == "exact") return Activations::exact;
+  if (word == "rounded") return Activations::rounded;
+  throw Error("activations are exact or rounded, not '" + std::string(word) + "'", "activations");
 }
 
 bool is_trained_here(const std::string& path) {

@@ -101,7 +101,7 @@ struct DecodeQ4 {
 // a step go through floats in a buffer. What a number is does not depend on R and N.
 template <class Decoder, int R, int N>
 HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, const float* x, Size ldx, float* y,
-                        Size ldy) {
+                        Size ldy, std::uintptr_t next) {
   constexpr Size L = Width<float>(), vectors = kStep / L;
   const Tag<float> d;
   Floats sums[2][R][N];
@@ -134,10 +134,6 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
     step([&](int r, Size j) HWY_ATTR { return Decoder::at(W + r * bytes, k, j); },
          [&](int r) HWY_ATTR { return Decoder::factor(W + r * bytes, k); }, to, ldx, x + k);
   };
-  // Rows are short, and a processor that looks ahead begins anew with each: the rows that come next are asked for here, to
-  // lie in the second cache.
-  std::uintptr_t next =
-      reinterpret_cast<std::uintptr_t>(W) + static_cast<std::uintptr_t>(std::max<Size>(R * bytes, kAhead));
   constexpr std::uintptr_t read = 2 * R * Decoder::bytes;
   Size k = 0;
   for (; k + 2 * kStep <= in; k += 2 * kStep, next += read) {
@@ -168,20 +164,23 @@ HWY_INLINE void DotRows(Stored type, Size in, const std::byte* W, Size bytes, co
 
 template <class Decoder>
 void DotsOf(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const float* x, Size ldx,
-            float* y, Size ldy) {
+            float* y, Size ldy, const std::byte* after) {
   // Rows of W together, as registers permit: sums that do not wait for each other, and fewer loads of x.
   Size o = 0;
   for (; o + 4 <= out; o += 4) {
     const std::byte* const rows = W + o * bytes;
+    // Rows are short, and a processor that looks ahead begins anew with each: the rows that come next are asked for, to lie in
+    // the second cache.
+    const std::uintptr_t next = model::read_next(rows, std::max<Size>(4 * bytes, kAhead), W + out * bytes, after);
     Size i = 0;
     for (; i + 4 <= n; i += 4)
       for (Size r = 0; r < 4; ++r)
-        DotRows<Decoder, 1, 4>(type, in, rows + r * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o + r, ldy);
-    for (; i < n; ++i) DotRows<Decoder, 4, 1>(type, in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy);
+        DotRows<Decoder, 1, 4>(type, in, rows + r * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o + r, ldy, 0);
+    for (; i < n; ++i) DotRows<Decoder, 4, 1>(type, in, rows, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy, next);
   }
   for (; o < out; ++o)
     for (Size i = 0; i < n; ++i)
-      DotRows<Decoder, 1, 1>(type, in, W + o * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy);
+      DotRows<Decoder, 1, 1>(type, in, W + o * bytes, bytes, x + i * ldx, ldx, y + i * ldy + o, ldy, 0);
 }
 
 // Blocks of 256 by way of floats.
@@ -196,7 +195,7 @@ inline void DotsOfLarge(Stored type, Size in, Size out, const std::byte* W, Size
       for (Size i = 0; i < n; ++i) {
         float part = 0;
         DotRows<DecodeF32, 1, 1>(Stored::f32, 256, reinterpret_cast<const std::byte*>(numbers), 0,
-                                 x + i * ldx + b * 256, 0, &part, 0);
+                                 x + i * ldx + b * 256, 0, &part, 0, 0);
         y[i * ldy + o] += part;
       }
     }
@@ -204,18 +203,18 @@ inline void DotsOfLarge(Stored type, Size in, Size out, const std::byte* W, Size
 }
 
 inline void Dots(Stored type, Size in, Size out, const std::byte* W, Size bytes, Size n, const float* x, Size ldx,
-                 float* y, Size ldy) {
+                 float* y, Size ldy, const std::byte* after) {
   switch (type) {
     case Stored::f32:
-      return DotsOf<DecodeF32>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+      return DotsOf<DecodeF32>(type, in, out, W, bytes, n, x, ldx, y, ldy, after);
     case Stored::f16:
-      return DotsOf<DecodeF16>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+      return DotsOf<DecodeF16>(type, in, out, W, bytes, n, x, ldx, y, ldy, after);
     case Stored::bf16:
-      return DotsOf<DecodeBf16>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+      return DotsOf<DecodeBf16>(type, in, out, W, bytes, n, x, ldx, y, ldy, after);
     case Stored::q8_0:
-      return DotsOf<DecodeQ8>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+      return DotsOf<DecodeQ8>(type, in, out, W, bytes, n, x, ldx, y, ldy, after);
     case Stored::q4_0:
-      return DotsOf<DecodeQ4>(type, in, out, W, bytes, n, x, ldx, y, ldy);
+      return DotsOf<DecodeQ4>(type, in, out, W, bytes, n, x, ldx, y, ldy, after);
     case Stored::q4_k:
     case Stored::q5_k:
     case Stored::q6_k:

@@ -32,13 +32,18 @@ Matrix Matrix::of(Size out, Size in, std::vector<float> numbers) {
 }
 
 template <class T>
-MatrixProducts<T>::MatrixProducts(Team& team, Size most_in)
+MatrixProducts<T>::MatrixProducts(Team& team, Size most_in, Activations activations)
     : simd_(ttr::simd<T>("")),
       stored_(matrix_simd(ttr::simd<float>(""))),
       team_(team),
       tile_(2 * static_cast<Size>(ttr::simd<T>("").lanes)),
       rooms_(static_cast<std::size_t>(team.threads())),
-      integers_(sizeof(T) == sizeof(float) ? integer_simd(ttr::simd<float>("")) : nullptr) {
+      activations_(activations) {
+  if (sizeof(T) == sizeof(float)) {
+    const bool rounded = activations == Activations::rounded;
+    integers_ = integer_products(ttr::simd<float>(""), rounded ? 8 : 24);
+    if (rounded) bf16_ = bf16_products(ttr::simd<float>(""));
+  }
   for (Room& room : rooms_) {
     room.rows = Buffer<float>(std::max(most_in, tile_ * sum_block));
     if constexpr (sizeof(T) != sizeof(float)) room.wide = Buffer<T>(std::max(most_in, tile_ * sum_block));
@@ -48,49 +53,63 @@ MatrixProducts<T>::MatrixProducts(Team& team, Size most_in)
 }
 
 template <class T>
+const ProductSimd* MatrixProducts<T>::table_for(Stored type) const {
+  for (const ProductSimd* const table : {integers_, bf16_})
+    if (table && table->takes(type)) return table;
+  return nullptr;
+}
+
+template <class T>
 void MatrixProducts<T>::reserve(Size n, std::span<const Product<T>> products) {
   cuts_.reserve(products.size()), sides_.reserve(products.size());
   place(products, true);
-  if (rounded_.size() < n * chunks_) rounded_ = Buffer<IntegerChunk>(n * chunks_);
-  if (padded_.size() < n * floats_) padded_ = Buffer<T>(n * floats_);
-  for (Room& room : rooms_)
-    if (chunks_ > 0 && room.integers.size() == 0)
-      room.integers = Buffer<IntegerPanel>(strips * tile_ / IntegerSimd::panel_rows * (sum_block / 32));
+  if (rounded_.size() < n * bytes_) rounded_ = Buffer<std::byte>(n * bytes_);
+  if (copied_.size() < n * numbers_) copied_ = Buffer<T>(n * numbers_);
+  for (const Side& side : sides_) {
+    if (!side.by) continue;
+    const Size panels = strips * tile_ / side.by->panel_rows * ProductSimd::blocks(sum_block) * side.by->panel_bytes;
+    for (Room& room : rooms_)
+      if (room.packed.size() < panels) room.packed = Buffer<std::byte>(panels);
+  }
 }
 
 // Gives the x of every product its place among the numbers of a token.
 template <class T>
-void MatrixProducts<T>::place(std::span<const Product<T>> products, bool floats) {
+void MatrixProducts<T>::place(std::span<const Product<T>> products, bool tiles) {
   sides_.assign(products.size(), {});
-  chunks_ = floats_ = 0;
+  bytes_ = numbers_ = 0;
   for (std::size_t p = 0; p < products.size(); ++p) {
     const Product<T>& here = products[p];
     Side& side = sides_[p];
-    side.integers = integers_ && IntegerSimd::takes(here.matrix->type);
-    if (!side.integers && !floats) continue;
+    side.by = table_for(here.matrix->type);
+    if (!side.by && activations_ == Activations::rounded) side.rounded = rounding_of(here.matrix->type);
+    side.copied = !side.by && (tiles || side.rounded != Stored::f32);
+    if (!side.by && !side.copied) continue;
     const auto same = [&](std::size_t q) {
-      return sides_[q].integers == side.integers && products[q].x == here.x && products[q].ldx == here.ldx &&
-             products[q].matrix->in == here.matrix->in && products[q].groups == here.groups;
+      return sides_[q].by == side.by && sides_[q].copied == side.copied && sides_[q].rounded == side.rounded &&
+             products[q].x == here.x && products[q].ldx == here.ldx && products[q].matrix->in == here.matrix->in &&
+             products[q].groups == here.groups;
     };
     for (std::size_t q = 0; q < p && side.first; ++q)
       if (same(q)) side.begin = sides_[q].begin, side.first = false;
     if (!side.first) continue;
-    Size& all = side.integers ? chunks_ : floats_;
+    Size& all = side.by ? bytes_ : numbers_;
     side.begin = all;
-    all += here.groups * (side.integers ? IntegerSimd::chunks(here.matrix->in) : here.matrix->in);
+    all += here.groups * (side.by ? ProductSimd::blocks(here.matrix->in) * side.by->x_bytes : here.matrix->in);
   }
-  if (floats_ > 0) floats_ = (floats_ + row_pad - 1) / row_pad * row_pad + row_pad;
+  const auto padded = [](Size size, Size pad) { return size == 0 ? 0 : (size + pad - 1) / pad * pad + pad; };
+  bytes_ = padded(bytes_, 4 * row_pad), numbers_ = padded(numbers_, row_pad);
 }
 
 template <class T>
-void MatrixProducts<T>::prepare(Size n, std::span<const Product<T>> products, bool floats) {
-  place(products, floats);
-  if (chunks_ + floats_ == 0) return;
-  if (rounded_.size() < n * chunks_ || padded_.size() < n * floats_) {
+void MatrixProducts<T>::prepare(Size n, std::span<const Product<T>> products, bool tiles) {
+  place(products, tiles);
+  if (bytes_ + numbers_ == 0) return;
+  if (rounded_.size() < n * bytes_ || copied_.size() < n * numbers_) {
     reserve(n, products);
-    place(products, floats);
+    place(products, tiles);
   }
-  const Size tasks = n * (64 * chunks_ + floats_) < 1 << 13 ? 1 : std::min<Size>(n, 4 * team_.threads());
+  const Size tasks = n * (bytes_ + 4 * numbers_) < 1 << 15 ? 1 : std::min<Size>(n, 4 * team_.threads());
   team_.run(static_cast<int>(tasks), [&](int task, int) {
     for (Size i = n * task / tasks; i < n * (task + 1) / tasks; ++i)
       for (std::size_t p = 0; p < products.size(); ++p) {
@@ -98,12 +117,16 @@ void MatrixProducts<T>::prepare(Size n, std::span<const Product<T>> products, bo
         const Size in = products[p].matrix->in, groups = products[p].groups;
         const T* const x = products[p].x + i * products[p].ldx;
         if (!side.first) continue;
-        if (!side.integers) {
-          if (floats) std::copy_n(x, groups * in, padded_.data() + i * floats_ + side.begin);
-        } else if constexpr (sizeof(T) == sizeof(float)) {
-          IntegerChunk* const to = rounded_.data() + i * chunks_ + side.begin;
+        if (side.by) {
+          if constexpr (sizeof(T) == sizeof(float)) {
+            std::byte* const to = rounded_.data() + i * bytes_ + side.begin;
+            const Size part = ProductSimd::blocks(in) * side.by->x_bytes;
+            for (Size group = 0; group < groups; ++group) side.by->round(in, x + group * in, to + group * part);
+          }
+        } else if (side.copied) {
+          T* const to = copied_.data() + i * numbers_ + side.begin;
           for (Size group = 0; group < groups; ++group)
-            integers_->round(in, x + group * in, to + group * IntegerSimd::chunks(in));
+            round_activations(side.rounded, in, x + group * in, to + group * in);
         }
       }
   });
@@ -115,9 +138,8 @@ std::size_t MatrixProducts<T>::bytes() const {
   for (const Room& room : rooms_)
     sum += static_cast<std::size_t>(room.rows.size()) * sizeof(float) +
            static_cast<std::size_t>(room.wide.size() + room.panels.size()) * sizeof(T) +
-           static_cast<std::size_t>(room.integers.size()) * sizeof(IntegerPanel);
-  return sum + static_cast<std::size_t>(rounded_.size()) * sizeof(IntegerChunk) +
-         static_cast<std::size_t>(padded_.size()) * sizeof(T);
+           static_cast<std::size_t>(room.packed.size());
+  return sum + static_cast<std::size_t>(rounded_.size()) + static_cast<std::size_t>(copied_.size()) * sizeof(T);
 }
 
 template <class T>
@@ -154,25 +176,32 @@ void MatrixProducts<T>::tokens(Size n, std::span<const Product<T>> products) {
   cuts_.clear();
   for (const Product<T>& p : products) {
     const Size bytes = std::max<Size>(row_bytes(p.matrix->type, p.matrix->in), 1);
-    const Size rows = std::max<Size>(4, wanted / bytes / 4 * 4);
+    const Size rows = std::max<Size>(16, wanted / bytes / 16 * 16);
     cuts_.push_back({rows, (p.matrix->out + rows - 1) / rows});
   }
   prepare(n, products, false);
   run_tasks(products, [&](std::size_t which, Size group, Size begin, Size count, int worker) {
     const Product<T>& p = products[which];
     const Matrix& W = *p.matrix;
-    const T* const x = p.x + group * W.in;
+    const Side& side = sides_[which];
+    const T* const x = (side.copied ? copied_.data() + side.begin : p.x) + group * W.in;
+    const Size ldx = side.copied ? numbers_ : p.ldx;
     T* const y = p.y + group * W.out;
     if constexpr (sizeof(T) == sizeof(float)) {
-      if (const IntegerChunk* const X = rounded(p, sides_[which], group))
-        integers_->dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, X, chunks_, y + begin, p.ldy);
-      else stored_.dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, x, p.ldx, y + begin, p.ldy);
+      // Tasks are taken in their order: the one that this thread takes next is so many further.
+      const Size then = begin + team_.threads() * cuts_[which].rows;
+      const std::byte* const after = then < W.out ? W.row(then) : nullptr;
+      if (side.by)
+        side.by->dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, rounded(side, W, group), bytes_,
+                      y + begin, p.ldy, after);
+      else
+        stored_.dots(W.type, W.in, count, W.row(begin), row_bytes(W.type, W.in), n, x, ldx, y + begin, p.ldy, after);
     } else {
       Room& room = rooms_[static_cast<std::size_t>(worker)];
       for (Size o = begin; o < begin + count; ++o) {
         stored_.widen(W.type, W.in, W.row(o), room.rows.data());
         const T* const numbers = as_numbers(room.rows.data(), W.in, room.wide.data());
-        for (Size i = 0; i < n; ++i) y[i * p.ldy + o] = simd_.dot(W.in, numbers, x + i * p.ldx);
+        for (Size i = 0; i < n; ++i) y[i * p.ldy + o] = simd_.dot(W.in, numbers, x + i * ldx);
       }
     }
     add_bias(p.bias, begin, count, n, y, p.ldy);
@@ -191,9 +220,8 @@ void MatrixProducts<T>::block(Size n, std::span<const Product<T>> products) {
     const Side& side = sides_[which];
     Room& room = rooms_[static_cast<std::size_t>(worker)];
     T* const y = p.y + group * p.matrix->out;
-    if (const IntegerChunk* const X = rounded(p, side, group))
-      integer_block(p, n, first, columns, X, y + first, room);
-    else float_block(p, n, first, columns, padded_.data() + side.begin + group * p.matrix->in, y + first, room);
+    if (side.by) packed_block(p, *side.by, n, first, columns, rounded(side, *p.matrix, group), y + first, room);
+    else float_block(p, n, first, columns, copied_.data() + side.begin + group * p.matrix->in, y + first, room);
     add_bias(p.bias, first, columns, n, y, p.ldy);
   });
 }
@@ -223,28 +251,28 @@ void MatrixProducts<T>::float_block(const Product<T>& p, Size n, Size first, Siz
       for (Size j = 0; j < columns; j += tile_) {
         T* const to = y + m0 * p.ldy + j;
         simd_.gemm_nn_onto(std::min(row_block, n - m0), std::min(tile_, columns - j), k, nullptr,
-                           x + m0 * floats_ + k0, floats_, room.panels.data() + j * sum_block, tile_, T(1),
+                           x + m0 * numbers_ + k0, numbers_, room.panels.data() + j * sum_block, tile_, T(1),
                            k0 > 0 ? to : nullptr, p.ldy, to, p.ldy, nullptr);
       }
   }
 }
 
 template <class T>
-void MatrixProducts<T>::integer_block(const Product<T>& p, Size n, Size first, Size columns, const IntegerChunk* x,
-                                      T* y, Room& room) {
+void MatrixProducts<T>::packed_block(const Product<T>& p, const ProductSimd& by, Size n, Size first, Size columns,
+                                     const std::byte* x, T* y, Room& room) {
   if constexpr (sizeof(T) == sizeof(float)) {
-    constexpr Size width = IntegerSimd::panel_rows, most = sum_block / 32;
     const Matrix& W = *p.matrix;
+    const Size width = by.panel_rows, panel = ProductSimd::blocks(sum_block) * by.panel_bytes;
     for (Size k0 = 0; k0 < W.in; k0 += sum_block) {
-      const Size blocks = std::min(sum_block, W.in - k0) / 32;
+      const Size k = std::min(sum_block, W.in - k0), blocks = ProductSimd::blocks(k);
       for (Size j = 0; j < columns; j += width)
-        integers_->pack(W.type, std::min(width, columns - j), blocks, W.row(first + j) + row_bytes(W.type, k0),
-                        row_bytes(W.type, W.in), room.integers.data() + j / width * most);
-      for (Size m0 = 0; m0 < n; m0 += integer_rows)
+        by.pack(W.type, std::min(width, columns - j), k, W.row(first + j) + row_bytes(W.type, k0),
+                row_bytes(W.type, W.in), room.packed.data() + j / width * panel);
+      for (Size m0 = 0; m0 < n; m0 += by.tile_rows)
         for (Size j = 0; j < columns; j += width)
-          integers_->tile(std::min(integer_rows, n - m0), std::min(width, columns - j), blocks,
-                          x + m0 * chunks_ + k0 / 64, chunks_, room.integers.data() + j / width * most, k0 > 0,
-                          y + m0 * p.ldy + j, p.ldy);
+          by.tile(std::min(by.tile_rows, n - m0), std::min(width, columns - j), blocks,
+                  x + m0 * bytes_ + k0 / ProductSimd::block * by.x_bytes, bytes_,
+                  room.packed.data() + j / width * panel, k0 > 0, y + m0 * p.ldy + j, p.ldy);
     }
   }
 }

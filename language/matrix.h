@@ -8,19 +8,21 @@
 //            Sums are in blocks of `sum_block`, so the bits of a row depend neither on the other rows nor on the threads,
 //            but they are not those of `tokens`
 //
-// Weights that are whole numbers are multiplied in whole numbers where the machine is made for it (integers.h): both rules hold.
+// Where the machine multiplies the type of the weights faster than floats, and the rows of x may be rounded for it, it does
+// (products.h): both rules hold.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "language/integers.h"
 #include "language/matrix_simd.h"
+#include "language/products.h"
 #include "language/quantised.h"
 #include "language/team.h"
 #include "model/buffer.h"
 #include "simd/simd.h"
+#include "ttr/language.h"
 
 namespace ttr::model {
 
@@ -58,7 +60,7 @@ template <class T>
 class MatrixProducts {
  public:
   /// For matrices of up to `most_in` columns.
-  MatrixProducts(Team&, Size most_in);
+  MatrixProducts(Team&, Size most_in, Activations = Activations::exact);
   /// Memory for such a call with up to `n` rows: calls that were announced allocate nothing.
   void reserve(Size n, std::span<const Product<T>>);
   /// Several products with the same rows, as one step of the team.
@@ -72,29 +74,33 @@ class MatrixProducts {
 
  private:
   // Sums of `sum_block` terms; a task of `block` has so many columns in panels as wide as a tile, and takes `row_block` rows at
-  // a time, six tiles of twelve; of whole numbers two tiles of six. Sums are long: what is read of a row of W, and of y,
-  // lies together.
-  static constexpr Size sum_block = 1024, row_block = 72, row_pad = 16, strips = 4, integer_rows = 12;
+  // a time, six tiles of twelve. Sums are long: what is read of a row of W, and of y, lies together.
+  static constexpr Size sum_block = 1024, row_block = 72, row_pad = 16, strips = 4;
   struct Room {
     Buffer<float> rows;  // of W, widened
     Buffer<T> wide;      // the same as T
     Buffer<T> panels;
-    Buffer<IntegerPanel> integers;
+    Buffer<std::byte> packed;  // panels of products.h
   };
-  // The rows of x of a call in the order that products want: as whole numbers, or for tiles as floats that are not a power of
-  // two apart, where a cache has place for eight. Of each token, those of all products side by side.
+  // The rows of x of a call in the order that products want: rounded for a table of products.h, or as numbers, rounded to be the
+  // same, or for tiles: those are not a power of two apart, where a cache has place for eight. Of each token, those of
+  // all products side by side.
   struct Side {
-    Size begin = 0;     // of the first row
-    bool first = true;  // no product before this one has the same x
-    bool integers = false;
+    Size begin = 0;                   // of the first row, in bytes or numbers
+    bool first = true;                // no product before this one has the same x
+    const ProductSimd* by = nullptr;  // null: numbers
+    Stored rounded = Stored::f32;     // the type that they are rounded for
+    bool copied = false;              // numbers that are not read where they are
   };
-  void place(std::span<const Product<T>>, bool floats);
-  void prepare(Size n, std::span<const Product<T>>, bool floats);
-  const IntegerChunk* rounded(const Product<T>& p, const Side& side, Size group) const {
-    return side.integers ? rounded_.data() + side.begin + group * IntegerSimd::chunks(p.matrix->in) : nullptr;
+  const ProductSimd* table_for(Stored type) const;
+  void place(std::span<const Product<T>>, bool tiles);
+  void prepare(Size n, std::span<const Product<T>>, bool tiles);
+  const std::byte* rounded(const Side& side, const Matrix& W, Size group) const {
+    return rounded_.data() + side.begin + group * ProductSimd::blocks(W.in) * side.by->x_bytes;
   }
   void float_block(const Product<T>&, Size n, Size first, Size columns, const T* x, T* y, Room&);
-  void integer_block(const Product<T>&, Size n, Size first, Size columns, const IntegerChunk* x, T* y, Room&);
+  void packed_block(const Product<T>&, const ProductSimd&, Size n, Size first, Size columns, const std::byte* x, T* y,
+                    Room&);
   template <class F>
   void run_tasks(std::span<const Product<T>>, F&&);
 
@@ -107,11 +113,12 @@ class MatrixProducts {
     Size rows, tasks;  // rows of W of a task, and tasks of a group
   };
   std::vector<Cut> cuts_;
-  const IntegerSimd* integers_;   // null: floats everywhere
-  std::vector<Side> sides_;       // of the products at hand
-  Size chunks_ = 0, floats_ = 0;  // of a token
-  Buffer<IntegerChunk> rounded_;
-  Buffer<T> padded_;
+  Activations activations_;
+  const ProductSimd *integers_ = nullptr, *bf16_ = nullptr;  // null: floats
+  std::vector<Side> sides_;                                  // of the products at hand
+  Size bytes_ = 0, numbers_ = 0;                             // of a token
+  Buffer<std::byte> rounded_;
+  Buffer<T> copied_;
 };
 
 }  // namespace ttr::model

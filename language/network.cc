@@ -24,14 +24,14 @@ constexpr Size worth_sharing = 1 << 14;
 
 template <class T>
 struct Network<T>::Body {
-  Body(const Graph& g, int threads, Size piece, std::int64_t room, int rewind_wanted)
+  Body(const Graph& g, int threads, Size piece, std::int64_t room, int rewind_wanted, Activations activations)
       : graph(g),
         rewind(rewind_wanted),
         capacity(room),
         team(threads),
         steps(schedule(g)),
         values(g, steps, piece),
-        products(team, widest(g)),
+        products(team, widest(g), activations),
         mixers(g, values, team, piece, room, rewind_wanted),
         tables(prepare::token_simd<T>(&ttr::simd<T>(""))),
         picked(piece * g.hidden.width) {
@@ -267,8 +267,11 @@ struct Network<T>::Body {
 };
 
 template <class T>
-Network<T>::Network(const Graph& graph, int threads, Size piece, std::int64_t capacity, int rewind)
-    : graph_(graph), piece_(piece), body_(std::make_unique<Body>(graph, threads, piece, capacity, rewind)) {}
+Network<T>::Network(const Graph& graph, int threads, Size piece, std::int64_t capacity, int rewind,
+                    Activations activations)
+    : graph_(graph),
+      piece_(piece),
+      body_(std::make_unique<Body>(graph, threads, piece, capacity, rewind, activations)) {}
 template <class T>
 Network<T>::~Network() = default;
 

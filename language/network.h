@@ -14,6 +14,7 @@
 #include "language/graph.h"
 #include "model/buffer.h"
 #include "prepare/token_simd.h"
+#include "ttr/language.h"
 
 namespace ttr::model {
 
@@ -34,7 +35,7 @@ class Network {
   enum class Mode { tokens, block };
   /// Calls of up to `piece` rows; sequences of up to `capacity` tokens where a mixer keeps them; up to `rewind` tokens can be
   /// taken back. The graph must outlive it. Throws Error.
-  Network(const Graph&, int threads, Size piece, std::int64_t capacity, int rewind);
+  Network(const Graph&, int threads, Size piece, std::int64_t capacity, int rewind, Activations = Activations::exact);
   ~Network();
 
   void reset(Memory&) const;

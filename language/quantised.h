@@ -31,4 +31,13 @@ void widen(Stored, std::ptrdiff_t n, const std::byte* from, float* to) noexcept;
 /// The nearest in a stored type: F32, F16, BF16, Q8_0 (d = largest / 127) or Q4_0 (d = the number of largest size / -8).
 void narrow(Stored, std::ptrdiff_t n, const float* from, std::byte* to) noexcept;
 
+/// The place that is read `ahead` bytes after `at` by a thread that reads up to `end`, and then likely what lies from `after` on (or
+/// null): to be asked for in time. It need not be anywhere.
+inline std::uintptr_t read_next(const std::byte* at, std::ptrdiff_t ahead, const std::byte* end,
+                                const std::byte* after) noexcept {
+  const std::uintptr_t place = reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(ahead);
+  const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(end);
+  return place < last || !after ? place : reinterpret_cast<std::uintptr_t>(after) + (place - last);
+}
+
 }  // namespace ttr::model

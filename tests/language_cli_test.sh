@@ -50,6 +50,22 @@ refused "bench of what is no model" "is no file and none of" "$ttr" bench langua
 refused "bench of no type" "f32, bf16, f16, q8_0 or q4_0" "$ttr" bench language rwkv-7 --type q9 --quick
 expect "quantize" 0 "of tensors" quantize models/mamba-1 q8.gguf --type q8_0
 expect "a quantized model runs" 0 '"logits"' logits q8.gguf --tokens 1,2 --json
+"$python" "$root/bench/peers/language/write_mamba_2.py" rows_of_64.gguf F32 --small
+for type in q8_0 q4_0 bf16; do
+  "$ttr" quantize rows_of_64.gguf $type.gguf --type $type > /dev/null
+  "$ttr" logits $type.gguf --tokens 1,2,3,4 --json > exact.json
+  "$ttr" logits $type.gguf --tokens 1,2,3,4 --json --activations rounded > rounded.json
+  "$ttr" logits $type.gguf --tokens 1,2,3,4 --json --activations rounded --fixed --threads 1 > one.json
+  "$ttr" logits $type.gguf --tokens 1,2,3,4 --json --activations rounded --fixed --threads 2 > two.json
+  check "rounded activations of $type are others" sh -c '! cmp -s exact.json rounded.json'
+  check "rounded activations of $type on any number of threads" cmp -s one.json two.json
+done
+"$ttr" logits $model --tokens 1,2,3 --json > exact.json
+"$ttr" logits $model --tokens 1,2,3 --json --activations rounded > rounded.json
+check "weights of f32 round nothing" cmp -s exact.json rounded.json
+expect "generate with rounded activations" 0 '"tokens": 3' generate q8_0.gguf "1 2 " --activations rounded --tokens 3 --json
+expect "bench with rounded activations" 0 '"activations": "rounded"' bench language mamba-2 --type bf16,q8_0 --activations rounded --quick --json
+refused "activations of another kind" "exact or rounded, not 'half'" "$ttr" logits $model --tokens 1 --activations half
 refused "no such type" "it is q8_0, q4_0, bf16, f16 or f32" "$ttr" quantize models/mamba-1 x.gguf --type q3
 refused "no such file" "there is no file or folder" "$ttr" logits nothing --tokens 1
 printf 'x' > model.pth

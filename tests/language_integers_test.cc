@@ -1,5 +1,6 @@
-// Products with weights of whole numbers (language/integers.h): numbers of very different sizes, at the limits of the bytes,
-// and such as are none; bits alone and in company. Without the instructions these are the products of floats, of which the same holds.
+// Products in the types of weights (language/products.h): numbers of very different sizes, at the limits of the bytes, and such
+// as are none; rounded activations beside the rounded problem in double; bits alone and in company. Without the instructions
+// these are the products of floats, of which the same holds.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,9 +48,10 @@ IntegerMatrix random_weights(Stored type, Size out, Size in, std::uint64_t seed)
 }
 
 enum class How { tokens, block };
-std::vector<float> product(How how, int threads, const Matrix& W, const std::vector<float>& x, Size n) {
+std::vector<float> product(How how, int threads, const Matrix& W, const std::vector<float>& x, Size n,
+                           Activations activations = Activations::exact) {
   Team team(threads);
-  MatrixProducts<float> products(team, W.in);
+  MatrixProducts<float> products(team, W.in, activations);
   std::vector<float> y(static_cast<std::size_t>(n * W.out), 77.0f);
   const Product<float> to_y{&W, x.data(), W.in, y.data(), W.out};
   if (how == How::tokens) products.tokens(n, {&to_y, 1});
@@ -132,17 +134,104 @@ TEST(LanguageIntegers, WhatIsNotFiniteStaysInItsRow) {
       x[static_cast<std::size_t>(8 * in + k)] = 1e-38f;
       x[static_cast<std::size_t>(9 * in + k)] = std::numeric_limits<float>::max() / 4096;
     }
-    for (const How how : {How::tokens, How::block}) {
-      const std::vector<float> y = product(how, 2, w.matrix, x, n);
-      for (Size i = 0; i < n; ++i)
-        for (Size o = 0; o < out; ++o) {
-          const float value = y[static_cast<std::size_t>(i * out + o)];
-          EXPECT_EQ(std::isfinite(value), i != 0 && i != 2 && i != 5) << i;
-          EXPECT_TRUE(i != 7 || value == 0) << value;
-          EXPECT_TRUE(i != 8 || std::abs(value) < 1e-36f) << value;
-          EXPECT_TRUE(i != 9 || value > 1e34f) << value;
+    for (const Activations activations : {Activations::exact, Activations::rounded})
+      for (const How how : {How::tokens, How::block}) {
+        const std::vector<float> y = product(how, 2, w.matrix, x, n, activations);
+        for (Size i = 0; i < n; ++i)
+          for (Size o = 0; o < out; ++o) {
+            const float value = y[static_cast<std::size_t>(i * out + o)];
+            EXPECT_EQ(std::isfinite(value), i != 0 && i != 2 && i != 5) << i;
+            EXPECT_TRUE(i != 7 || value == 0) << value;
+            EXPECT_TRUE(i != 8 || std::abs(value) < 1e-36f) << value;
+            EXPECT_TRUE(i != 9 || value > 1e34f) << value;
+          }
+      }
+  }
+}
+
+// 32 numbers to eight bits and a factor, or numbers to bf16, as the file's head says; in double.
+std::vector<double> rounded(Stored type, Size in, const std::vector<float>& x) {
+  std::vector<double> to(x.begin(), x.end());
+  for (std::size_t row = 0; row < x.size(); row += static_cast<std::size_t>(in))
+    for (Size k = 0; k < in; ++k) {
+      const std::size_t at = row + static_cast<std::size_t>(k);
+      if (type == Stored::bf16) {
+        int exponent;
+        const double part = std::frexp(static_cast<double>(x[at]), &exponent);  // 8 bits of it stay
+        to[at] = std::ldexp(std::nearbyint(std::ldexp(part, 8)), exponent - 8);
+      } else if (type == Stored::q8_0 || type == Stored::q4_0) {
+        float largest = 0;
+        const std::size_t block = row + static_cast<std::size_t>(k / 32 * 32);
+        for (std::size_t j = block; j < block + 32; ++j) largest = std::max(largest, std::abs(x[j]));
+        const float factor = largest == 0 ? 0 : 127.0f / largest;
+        to[at] = static_cast<double>(largest / 127.0f) * static_cast<double>(std::nearbyint(x[at] * factor));
+      }
+    }
+  return to;
+}
+
+IntegerMatrix random_numbers(Stored type, Size out, Size in, std::uint64_t seed) {
+  IntegerMatrix w;
+  Random random(seed);
+  std::vector<float> numbers(static_cast<std::size_t>(out * in));
+  for (float& v : numbers) v = static_cast<float>(random.normal());
+  w.bytes.resize(static_cast<std::size_t>(row_bytes(type, out * in)));
+  narrow(type, out * in, numbers.data(), w.bytes.data());
+  w.plain.resize(numbers.size());
+  widen(type, out * in, w.bytes.data(), w.plain.data());
+  w.matrix.type = type, w.matrix.out = out, w.matrix.in = in, w.matrix.data = w.bytes.data();
+  return w;
+}
+
+std::vector<float> random_rows(Size n, Size in, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> x(static_cast<std::size_t>(n * in));
+  for (Size i = 0; i < n; ++i)
+    for (Size k = 0; k < in; ++k)
+      x[static_cast<std::size_t>(i * in + k)] =
+          static_cast<float>(random.normal() * (i % 2 ? 1 : std::pow(10, 6 - 12 * random.uniform())));
+  return x;
+}
+
+TEST(LanguageRounded, TheRoundedProblemInDouble) {
+  for (const Stored type : {Stored::bf16, Stored::q8_0, Stored::q4_0, Stored::f32, Stored::f16})
+    for (const Size in : {Size{32}, Size{96}, Size{1120}, Size{7}, Size{45}}) {
+      if (in % block_numbers(type)) continue;
+      const Size out = 53, n = 15;
+      const IntegerMatrix w = random_numbers(type, out, in, 1);
+      const std::vector<float> x = random_rows(n, in, 2);
+      const std::vector<double> X = rounded(type, in, x);
+      for (const How how : {How::tokens, How::block})
+        for (const Size rows : {Size{1}, Size{3}, n}) {
+          const std::vector<float> y = product(how, 2, w.matrix, x, rows, Activations::rounded);
+          for (Size i = 0; i < rows; ++i)
+            for (Size o = 0; o < out; ++o) {
+              double sum = 0, size = 0;
+              for (Size k = 0; k < in; ++k) {
+                const double term = X[static_cast<std::size_t>(i * in + k)] *
+                                    static_cast<double>(w.plain[static_cast<std::size_t>(o * in + k)]);
+                sum += term, size += std::abs(term);
+              }
+              ASSERT_NEAR(static_cast<double>(y[static_cast<std::size_t>(i * out + o)]), sum, 2e-6 * size)
+                  << to_string(type) << ", in " << in << ", row " << i << " of " << rows << ", column " << o;
+            }
         }
     }
+}
+
+// What stands in for the instructions elsewhere multiplies the same numbers.
+TEST(LanguageRounded, NumbersElsewhere) {
+  const Size in = 96, n = 8;
+  const std::vector<float> x = random_rows(n, in, 3);
+  for (const Stored type : {Stored::bf16, Stored::q8_0, Stored::q4_0, Stored::f32, Stored::q6_k}) {
+    const std::vector<double> X = rounded(type, in, x);
+    std::vector<float> y(x.size());
+    round_activations(rounding_of(type), n * in, x.data(), y.data());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      ASSERT_NEAR(static_cast<double>(y[i]), X[i], 1e-7 * std::abs(X[i])) << to_string(type) << " " << i;
+    std::vector<double> wide(x.begin(), x.end());
+    round_activations(rounding_of(type), n * in, wide.data(), wide.data());
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(wide[i], X[i]) << to_string(type) << " " << i;
   }
 }
 
@@ -158,40 +247,44 @@ TEST(LanguageIntegers, BitsAloneAndInCompany) {
   for (float& v : x) v = static_cast<float>(random.normal());
   for (float& v : bias) v = static_cast<float>(random.normal());
   struct Results {
-    std::vector<float> a, b, c, d;
+    std::vector<float> a, b, c, d, e;
     bool operator==(const Results&) const = default;
   };
-  const auto run = [&](How how, int threads, Size first, Size count) {
+  const IntegerMatrix e = random_numbers(Stored::bf16, 37, in, 8);
+  const auto run = [&](How how, Activations activations, int threads, Size first, Size count) {
     Team team(threads);
-    MatrixProducts<float> products(team, in);
+    MatrixProducts<float> products(team, in, activations);
     const auto numbers = [&](Size width) { return std::vector<float>(static_cast<std::size_t>(count * width)); };
-    Results r{numbers(150), numbers(33), numbers(3 * 7), numbers(9)};
+    Results r{numbers(150), numbers(33), numbers(3 * 7), numbers(9), numbers(37)};
     const float* const from = x.data() + first * room;
     const Product<float> list[] = {{&a.matrix, from, room, r.a.data(), 150},
                                    {&b.matrix, from, room, r.b.data(), 33},
                                    {&c.matrix, from, room, r.c.data(), 3 * 7, bias.data(), 3},
-                                   {&d, from + in, room, r.d.data(), 9}};
+                                   {&d, from + in, room, r.d.data(), 9},
+                                   {&e.matrix, from + in, room, r.e.data(), 37}};
     products.reserve(count, list);
     if (how == How::tokens) products.tokens(count, list);
     else products.block(count, list);
     return r;
   };
-  for (const How how : {How::tokens, How::block}) {
-    const Results all = run(how, 1, 0, n);
-    EXPECT_TRUE(all == run(how, 2, 0, n));
-    EXPECT_TRUE(all == run(how, 3, 0, n));
-    for (const Size count : {Size{1}, Size{2}, Size{6}, Size{13}})
-      for (Size first = 0; first + count <= n; first += 5) {
-        const Results part = run(how, 2, first, count);
-        const auto same = [&](const std::vector<float>& whole, const std::vector<float>& some) {
-          const std::size_t width = whole.size() / static_cast<std::size_t>(n);
-          return std::memcmp(whole.data() + static_cast<std::size_t>(first) * width, some.data(),
-                             some.size() * sizeof(float)) == 0;
-        };
-        EXPECT_TRUE(same(all.a, part.a) && same(all.b, part.b) && same(all.c, part.c) && same(all.d, part.d))
-            << first << " " << count;
-      }
-  }
+  for (const Activations activations : {Activations::exact, Activations::rounded})
+    for (const How how : {How::tokens, How::block}) {
+      const Results all = run(how, activations, 1, 0, n);
+      EXPECT_TRUE(all == run(how, activations, 2, 0, n));
+      EXPECT_TRUE(all == run(how, activations, 3, 0, n));
+      for (const Size count : {Size{1}, Size{2}, Size{3}, Size{6}, Size{13}})
+        for (Size first = 0; first + count <= n; first += 5) {
+          const Results part = run(how, activations, 2, first, count);
+          const auto same = [&](const std::vector<float>& whole, const std::vector<float>& some) {
+            const std::size_t width = whole.size() / static_cast<std::size_t>(n);
+            return std::memcmp(whole.data() + static_cast<std::size_t>(first) * width, some.data(),
+                               some.size() * sizeof(float)) == 0;
+          };
+          EXPECT_TRUE(same(all.a, part.a) && same(all.b, part.b) && same(all.c, part.c) && same(all.d, part.d) &&
+                      same(all.e, part.e))
+              << first << " " << count;
+        }
+    }
 }
 
 }  // namespace

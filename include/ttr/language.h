@@ -38,6 +38,14 @@
 
 namespace ttr::model {
 
+/// What products with weights do to the numbers they multiply them with. `exact`: nothing, or no more than a sum of floats does.
+/// `rounded`: with weights of BF16 they are rounded to bf16, with Q8_0 and Q4_0 to eight bits times a factor for each 32
+/// of them, which takes less time where the processor has instructions for such products (AVX-512 VNNI and BF16); with
+/// other types they stay as they are (docs/models.md).
+enum class Activations { exact, rounded };
+/// Of "exact" or "rounded"; throws Error for another word.
+TTR_LANGUAGE_API Activations activations_of(std::string_view word);
+
 struct LoadOptions {
   int threads = 1;                                   // 0: all cores
   int context = 4096;                                // longest sequence, where a layer keeps its tokens
@@ -45,6 +53,7 @@ struct LoadOptions {
   int rewind = 0;                                    // newest tokens of a sequence that can be taken back
   std::string tokenizer = {};                        // a file; empty: what lies beside the weights or in them
   std::map<std::string, std::string> settings = {};  // go before those of the checkpoint: group_norm_eps, ...
+  Activations activations = Activations::exact;
 };
 
 /// Text to the numbers of tokens and back.
@@ -66,7 +75,8 @@ TTR_LANGUAGE_API std::unique_ptr<Tokenizer> open_tokenizer(const std::string& pa
 struct ModelAbout {
   std::string path, architecture;
   int layers = 0, width = 0, vocabulary = 0;
-  int piece = 0;  // LoadOptions::piece
+  int piece = 0;                                 // LoadOptions::piece
+  Activations activations = Activations::exact;  // LoadOptions::activations
   std::int64_t parameters = 0;
   std::size_t weight_bytes = 0, state_bytes = 0;  // of the file, of one sequence
   std::size_t workspace_bytes = 0;                // what is there besides, copies of vectors and changed matrices too

@@ -26,6 +26,8 @@ extern "C" {
 typedef struct ttr_lm ttr_lm;
 typedef struct ttr_lm_sequence ttr_lm_sequence;
 
+enum { TTR_LM_EXACT = 0, TTR_LM_ROUNDED = 1 }; /* activations: see ttr/language.h */
+
 typedef struct {
   size_t size;
   int32_t threads;       /* 0: one, -1: all of the machine */
@@ -34,6 +36,7 @@ typedef struct {
   int32_t rewind;        /* newest tokens of a sequence that can be taken back */
   const char* tokenizer; /* a file; NULL: what lies beside the weights or in them */
   const char* settings; /* "name=value", separated by line ends; they go before those of the checkpoint. NULL: none */
+  int32_t activations;  /* TTR_LM_EXACT, or TTR_LM_ROUNDED: to bf16 or eight bits, as the weights are */
 } ttr_lm_options;
 
 TTR_API int32_t ttr_lm_abi_version(void);

@@ -89,6 +89,9 @@ ttr_status ttr_lm_load(const char* path, const ttr_lm_options* options, ttr_lm**
     if (o.piece != 0) how.piece = o.piece;
     how.rewind = o.rewind;
     if (o.tokenizer) how.tokenizer = o.tokenizer;
+    if (o.activations != TTR_LM_EXACT && o.activations != TTR_LM_ROUNDED)
+      return bad("the activations are neither TTR_LM_EXACT nor TTR_LM_ROUNDED");
+    if (o.activations == TTR_LM_ROUNDED) how.activations = model::Activations::rounded;
     std::string rest = o.settings ? o.settings : "";
     while (!rest.empty()) {
       const std::size_t end = std::min(rest.find('\n'), rest.size());

@@ -96,6 +96,13 @@ class Texts(unittest.TestCase):
             self.assertEqual(token, int(logits.argmax()))
             logits = self.model.step([text], [token])[0]
 
+    def test_activations(self):
+        path = os.path.join(FOLDER, "rwkv-7")  # weights of f32: nothing is rounded
+        rounded = ttr.load_model(path, activations="rounded")
+        np.testing.assert_array_equal(rounded.logits([1, 2, 3]), self.model.logits([1, 2, 3]))
+        with self.assertRaisesRegex(ValueError, "'exact' or 'rounded'"):
+            ttr.load_model(path, activations="half")
+
     def test_refused(self):
         model = self.model
         self.assertIn("rwkv-7", repr(model))

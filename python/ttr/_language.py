@@ -22,7 +22,7 @@ class _Options(Sized):
     _fields_ = (
         [("size", c.c_size_t)]
         + [(n, c.c_int32) for n in ("threads", "context", "piece", "rewind")]
-        + [("tokenizer", c.c_char_p), ("settings", c.c_char_p)]
+        + [("tokenizer", c.c_char_p), ("settings", c.c_char_p), ("activations", c.c_int32)]
     )
 
 
@@ -153,11 +153,14 @@ class LanguageModel:
         settings = "\n".join(f"{name}={value}" for name, value in (options.pop("settings") or {}).items())
         tokenizer = options.pop("tokenizer")
         threads = options.pop("threads")
+        activations = options.pop("activations")
+        if activations not in ("exact", "rounded"):
+            raise ValueError(f"activations is {activations!r}; it is 'exact' or 'rounded'")
         if settings:
             options["settings"] = settings.encode()
         if tokenizer:
             options["tokenizer"] = os.fsencode(tokenizer)
-        how = _Options(threads=-1 if threads == 0 else threads, **options)
+        how = _Options(threads=-1 if threads == 0 else threads, activations=int(activations == "rounded"), **options)
         _check(lib.ttr_lm_load(os.fsencode(path), c.byref(how), c.byref(self._handle)))
         size = _size(0)
         lib.ttr_lm_describe(self._handle, None, c.byref(size))
@@ -290,6 +293,7 @@ def load_model(
     rewind: int = 0,
     tokenizer: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    activations: str = "exact",
 ) -> LanguageModel:
     """A published model: ``.safetensors``, a Hugging Face folder or ``.gguf`` (docs/models.md).
 
@@ -309,10 +313,20 @@ def load_model(
         A file; otherwise what lies beside the weights or in them.
     settings : mapping, optional
         They go before those of the checkpoint: ``{"group_norm_eps": 1e-5}``.
+    activations : {"exact", "rounded"}
+        What products with weights multiply: activations as they are, or rounded to bf16 with weights of BF16 and to eight
+        bits with Q8_0 and Q4_0.
 
     >>> model = ttr.load_model("model.gguf")                        # doctest: +SKIP
     >>> print(model.generate("Once upon", tokens=32))               # doctest: +SKIP
     """
     return LanguageModel(
-        path, threads=threads, context=context, piece=piece, rewind=rewind, tokenizer=tokenizer, settings=settings
+        path,
+        threads=threads,
+        context=context,
+        piece=piece,
+        rewind=rewind,
+        tokenizer=tokenizer,
+        settings=settings,
+        activations=activations,
     )

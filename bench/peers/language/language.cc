@@ -1,12 +1,13 @@
 // One GGUF file, read by ttr and by llama.cpp in one process: how far the logits are from each other, then tokens per second.
 //
-//   ttr_peer_language MODEL.gguf [PROMPT [TOKENS [THREADS]]]        512, 48, all cores
+//   ttr_peer_language MODEL.gguf [PROMPT [TOKENS [THREADS [ACTIVATIONS]]]]        512, 48, all cores (0), exact or rounded
 //
 // Blocks of tokens take turns, so that both see the machine at the same time, and the first tokens of a block do not count:
 // threads of the other may still be awake. Medians of decoded tokens, the best of three prompts.
 //
-// llama.cpp rounds activations to the precision of the weights (eight bits with Q8_0, bf16 with BF16); ttr does not. So logits are
-// to be compared with F32: a deep model of random numbers magnifies such roundings to some hundredths of the largest and more.
+// llama.cpp rounds activations to the precision of the weights (eight bits with Q8_0, bf16 with BF16), ttr with "rounded". Logits are
+// to be compared with F32: a deep model of random numbers magnifies such roundings to some hundredths of the largest and more,
+// also where both round and add in another order.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -64,9 +65,10 @@ struct Llama {
   llama_context* state = nullptr;
 };
 
-int compare(const char* path, int prompt_length, int tokens, int threads) {
+int compare(const char* path, int prompt_length, int tokens, int threads, const char* activations) {
   ttr::model::LoadOptions how;
   how.threads = threads, how.context = prompt_length + tokens + 64;
+  how.activations = ttr::model::activations_of(activations);
   ttr::model::LanguageModel<float> ours(path, how);
   ttr::model::Sequence<float> text(ours);
   Llama theirs(path, prompt_length + tokens + 64, threads);
@@ -113,7 +115,8 @@ int compare(const char* path, int prompt_length, int tokens, int threads) {
   }
   const double decode[2] = {1 / median(seconds[0]), 1 / median(seconds[1])};
   const double prefill[2] = {prompt_length / best[0], prompt_length / best[1]};
-  std::printf("%s: %d threads, logits differ by %.1e of the largest\n", path, threads, difference / largest);
+  std::printf("%s: %d threads, %s activations, logits differ by %.1e of the largest\n", path, threads, activations,
+              difference / largest);
   std::printf("  decode   ttr %7.1f tokens/s   llama.cpp %7.1f   ratio %.2f\n", decode[0], decode[1],
               decode[0] / decode[1]);
   std::printf("  prompt   ttr %7.1f tokens/s   llama.cpp %7.1f   ratio %.2f   (%d tokens)\n", prefill[0], prefill[1],
@@ -124,11 +127,15 @@ int compare(const char* path, int prompt_length, int tokens, int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return std::fprintf(stderr, "usage: ttr_peer_language MODEL.gguf [PROMPT [TOKENS [THREADS]]]\n"), 2;
+  if (argc < 2)
+    return std::fprintf(stderr,
+                        "usage: ttr_peer_language MODEL.gguf [PROMPT [TOKENS [THREADS [exact | rounded]]]]\n"),
+           2;
   const auto number = [&](int i, int otherwise) { return argc > i ? std::max(1, std::atoi(argv[i])) : otherwise; };
   try {
-    return compare(argv[1], number(2, 512), number(3, 48),
-                   number(4, std::max(1, static_cast<int>(std::thread::hardware_concurrency()))));
+    const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    const int threads = argc > 4 && std::atoi(argv[4]) > 0 ? std::atoi(argv[4]) : all;
+    return compare(argv[1], number(2, 512), number(3, 48), threads, argc > 5 ? argv[5] : "exact");
   } catch (const std::exception& problem) {
     return std::fprintf(stderr, "%s\n", problem.what()), 2;
   }
