@@ -44,10 +44,11 @@ HWY_INLINE void WriteRow(Size N, T a, const T* x, const T* f, const T* x2, const
   const Vec<T> factor = hn::Set(d, a);
   const auto at = [&](Size j, Size lanes, auto part) HWY_ATTR {
     constexpr bool kPart = decltype(part)::value;
-    Vec<T> to = hn::Mul(factor, LoadMaybe<kPart>(x + j, lanes));
+    Vec<T> to = LoadMaybe<kPart>(x + j, lanes);
     if (f) to = hn::Mul(to, LoadMaybe<kPart>(f + j, lanes));
     if (x2 && f2) to = hn::MulAdd(LoadMaybe<kPart>(x2 + j, lanes), LoadMaybe<kPart>(f2 + j, lanes), to);
-    else if (x2) to = hn::Add(LoadMaybe<kPart>(x2 + j, lanes), to);
+    else if (x2) to = hn::MulAdd(factor, to, LoadMaybe<kPart>(x2 + j, lanes));  // never left to the compiler to fuse
+    else to = hn::Mul(factor, to);
     if constexpr (kFar && !kPart) hn::Stream(to, d, y + j);
     else StoreMaybe<kPart>(to, y + j, lanes);
   };
