@@ -319,6 +319,7 @@ class HeadRun {
           Arena arena = rooms->of(worker);
           std::optional<Chunk> own;
           make(own, simd, shape, step_tokens, true, arena);
+          if constexpr (WritesFar<Chunk>) own->write_far(far);
           const int g = static_cast<int>(part % groups), h = first + static_cast<int>(part - 2 * groups);
           if (part < groups && asks) forwards(*own, queries, start_of(g), stop_of(g));
           else if (part >= groups && part < 2 * groups && writes) backwards(*own, start_of(g), stop_of(g), keys);

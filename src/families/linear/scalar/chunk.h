@@ -93,7 +93,10 @@ class ChunkForm {
   }
 
   /// Gradients are more than caches hold: rows that are written once go past them.
-  void write_far(bool far) { past = far; }
+  void write_far(bool far) {
+    past = far;
+    if (swept_gradient) swept_gradient->write_far(far);
+  }
 
   /// No sweeps over the state: all through products of matrices.
   void by_products() { sweeps = false; }
@@ -134,16 +137,13 @@ class ChunkForm {
     pass_start(c, dS, dS);
   }
 
-  /// Whether the heads of this key head go backwards by sweeps (swept_gradient.h): where they do forwards, registers
-  /// hold groups of four tokens, and a state is small: measured a fifth faster at K = V = 64, not at all at 128. Their d_g is a
+  /// Whether the heads of this key head go backwards by sweeps: where they do forwards and rule.h says so. Their d_g is a
   /// difference of sums within a chunk, exact beside the largest and not by itself: not for gates that close (a rate A, whose
   /// gradient is the sum of dt dg, had errors of 5e-5 under gates in [-8, 0]). Decided for all of them together, because they
   /// add to the same gradients.
   bool sweeps_back(const LinearProblem<T>& p, const LinearGradient<T>& d, const Sequence& n, int head) const
       requires(rule == Rule::add) {
-    constexpr Size least_vector = 64, largest_state = 32 * 1024;  // bytes
-    if (!sweeps || s.lanes * Size{sizeof(T)} < least_vector || Size{K} * V * Size{sizeof(T)} > largest_state)
-      return false;
+    if (!sweeps || !has_swept_gradient(K, V, s.lanes * Size{sizeof(T)}, sizeof(T))) return false;
     if (!d.d_o || !p.v || (p.of_factors && d.d_g)) return false;
     const int group = p.heads / p.key_heads, first = head / group * group;
     for (int h = first; h < first + group; ++h)
