@@ -257,6 +257,29 @@ bool is_cleared_by_kernel(const Plan::Body& body, const Bound<T>& bound, std::si
   return readers == 1 && clears;
 }
 
+// A result that is added to and read by nothing else has the gradient of the sum: it is read there, not copied.
+template <class T>
+void share_gradients(const Plan::Body& body, Binding<T>& b) {
+  const std::vector<Step>& steps = body.pipeline.steps;
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    using prepare::Op;
+    const Step& step = steps[i];
+    const bool passes = step.op == Op::skip || step.op == Op::add || step.op == Op::subtract ||
+                        (step.op == Op::scale && step.number == 1);
+    if (step.kernel || !passes || step.operands.empty() || step.operands[0] < 0) continue;
+    const auto index = static_cast<std::size_t>(step.operands[0]);
+    const Value &from = body.pipeline.values[index], &sum = value(body, step.result);
+    if (from.from != Value::From::step || from.output >= 0 || !(from.axes == sum.axes)) continue;
+    int readers = 0;
+    for (const Step& other : steps)
+      readers += static_cast<int>(std::count(other.operands.begin(), other.operands.end(), step.operands[0]));
+    Bound<T>& bound = b.values[index];
+    const Bound<T>& to = b.values[static_cast<std::size_t>(step.result)];
+    if (readers != 1 || !bound.gradient) continue;
+    bound.gradient = nullptr, bound.gradient_in = to.gradient_in, bound.gradient_stride = to.gradient_stride;
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -281,6 +304,7 @@ template <class T>
 Status execute_backward(const Plan::Body& body, const Call& call, std::span<const ConstTensor* const> d_outputs,
                         Binding<T>& b, Arena arena) noexcept {
   const std::vector<Step>& steps = body.pipeline.steps;
+  share_gradients(body, b);
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
     if (v.from != Value::From::step || !b.values[i].gradient) continue;

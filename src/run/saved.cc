@@ -172,6 +172,9 @@ families::Saving<T> saving_of(const KernelArgs<T>& o) noexcept {
     if (&step == &o.step()) break;
     for (const Sequence& n : b.whole) at += numbers_of(o.body(), step, n.end - n.begin, b.form);
   }
+  std::size_t own = 0;
+  for (const Sequence& n : b.whole) own += numbers_of(o.body(), o.step(), n.end - n.begin, b.form);
+  if (own == 0) return saving;
   saving.data = at, saving.whole = b.whole, saving.before = b.before, saving.pairs = o.step().pairs;
   saving.heads = o.body().shape.heads, saving.columns = width(o.body(), o.value_of(Slot::v));
   const Shard& share = o.share();

@@ -32,6 +32,15 @@ bool sums_over_time(const Gradient& d) {
   return any;
 }
 
+/// Whether the gradients of a sequence are more than caches hold: rows that are written once then go past them.
+template <class Gradient>
+bool gradients_far(const Gradient& d, const Sequence& n) {
+  constexpr std::ptrdiff_t near = 4 * 1024 * 1024;  // bytes of one tensor
+  const auto& a = linear_of(d);
+  const std::ptrdiff_t row = std::max({a.d_q.stride[1], a.d_k.stride[1], a.d_v.stride[1]});
+  return (n.end - n.begin) * row * static_cast<std::ptrdiff_t>(sizeof(*a.d_v.data)) >= near;
+}
+
 /// One head of one sequence, start to end and back. A step is a chunk or a token.
 template <class Family>
 class HeadRun {
@@ -120,6 +129,9 @@ class HeadRun {
   void backward(const Problem& p, const Gradient& d, const Sequence& n, int head, const Kept& initial,
                 const Kept& d_final, const State& d_initial, int heads = 1) {
     for (int h = 0; h < heads; ++h) sizes.gather(sizes.of(d_final, h), d_state + h * state);
+    far = gradients_far(d, n);
+    if constexpr (WritesFar<Chunk>)
+      if (chunk) chunk->write_far(far);
     bool done = false;
     if constexpr (Replays<Chunk>)
       if (by_chunks) {
@@ -307,6 +319,7 @@ class HeadRun {
           Arena arena = rooms->of(worker);
           std::optional<Chunk> own;
           make(own, simd, shape, step_tokens, true, arena);
+          if constexpr (WritesFar<Chunk>) own->write_far(far);
           const int g = static_cast<int>(part % groups), h = first + static_cast<int>(part - 2 * groups);
           if (part < groups && asks) forwards(*own, queries, start_of(g), stop_of(g));
           else if (part >= groups && part < 2 * groups && writes) backwards(*own, start_of(g), stop_of(g), keys);
@@ -421,6 +434,7 @@ class HeadRun {
       make(own_chunk, simd, shape, step_tokens, true, arena);
       if constexpr (requires { own_chunk->by_products(); })
         if (whole) own_chunk->by_products();
+      if constexpr (WritesFar<Chunk>) own_chunk->write_far(far);
       if (part < heads) {
         const int h = first + static_cast<int>(part);
         T* const d_S = d_state + h * state;
@@ -459,6 +473,7 @@ class HeadRun {
   std::optional<Recurrent> recurrent;
   std::optional<Replay<T, P>> replay;
   T* d_state = nullptr;
+  bool far = false;                           // gradients are more than caches hold
   Slots<T> own_slots;                         // of a replay, head behind head; what it has besides
   T *moving = nullptr, *last_rows = nullptr;  // its state; rows of the last chunk, if they were kept
   std::array<bool, most_together> last_kept{};

@@ -162,6 +162,12 @@ concept SweepsBack = Replays<Chunk> && requires {
   &Chunk::sweeps_back;
 };
 
+/// A chunk form that can write its gradients past the caches: write_far() says whether it should.
+template <class Chunk>
+concept WritesFar = requires(Chunk& chunk) {
+  chunk.write_far(true);
+};
+
 /// Several heads go backwards through a chunk before the chunk in front of it: their rows share pages of memory, and
 /// looking up a page can cost more than fetching the row. Until then each of them keeps its states.
 template <class Chunk>

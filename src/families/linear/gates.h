@@ -268,14 +268,18 @@ class Gates {
     }
   }
 
-  /// Adds the gradient of the gates, from panels of readers and writers (simd.h), to `d`.
+  /// Adds the gradient of the gates, from panels of readers and writers (simd.h), to `d`; without data it is left in
+  /// gradient_rows() [c,D].
   void add_gradient(Size c, const typename Simd<T>::GateTerm* terms, int count, const T* last, const View<T, 4>& d,
                     Size row, Size begin, int h) {
-    if (d.stride[3] == 1) return s.gate_gradient(c, D, terms, count, last, &d(row, begin, h, 0), d.stride[1]);
+    if (d && d.stride[3] == 1) return s.gate_gradient(c, D, terms, count, last, &d(row, begin, h, 0), d.stride[1]);
     std::fill_n(moved, c * D, T(0));
     s.gate_gradient(c, D, terms, count, last, moved, D);
+    if (!d) return;
     add_rows(s, T(1), moved, row, begin, c, h, static_cast<int>(D), d);
   }
+
+  const T* gradient_rows() const { return moved; }
 
   /// No gate stands between a token and itself (Reader::before: and the token before it), nor between the last token and
   /// the end. Such a pair would be in the sum of its reader and in that of its writer, and under strong gates its

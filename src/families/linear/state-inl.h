@@ -37,6 +37,40 @@ void Stream(Size n, const T* x, T* y) {
   if (i < n) std::memcpy(y + i, x + i, static_cast<size_t>(n - i) * sizeof(T));
 }
 
+template <bool kFar, class T>
+HWY_INLINE void WriteRow(Size N, T a, const T* x, const T* f, const T* x2, const T* f2, T* y) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  const Vec<T> factor = hn::Set(d, a);
+  const auto at = [&](Size j, Size lanes, auto part) HWY_ATTR {
+    constexpr bool kPart = decltype(part)::value;
+    Vec<T> to = LoadMaybe<kPart>(x + j, lanes);
+    if (f) to = hn::Mul(to, LoadMaybe<kPart>(f + j, lanes));
+    if (x2 && f2) to = hn::MulAdd(LoadMaybe<kPart>(x2 + j, lanes), LoadMaybe<kPart>(f2 + j, lanes), to);
+    else if (x2) to = hn::MulAdd(factor, to, LoadMaybe<kPart>(x2 + j, lanes));  // never left to the compiler to fuse
+    else to = hn::Mul(factor, to);
+    if constexpr (kFar && !kPart) hn::Stream(to, d, y + j);
+    else StoreMaybe<kPart>(to, y + j, lanes);
+  };
+  Size j = 0;
+  for (; j + L <= N; j += L) at(j, L, std::false_type());
+  if constexpr (L > 1)
+    if (j < N) at(j, N - j, std::true_type());
+}
+template <class T>
+void WriteRows(Size M, Size N, const T* a, const T* X, const T* F, const T* X2, const T* F2, T* Y, Size ldy,
+               bool far) {
+  constexpr Size kLine = 64 / sizeof(T);
+  if (reinterpret_cast<std::uintptr_t>(Y) % 64 != 0 || ldy % kLine != 0 || N % kLine != 0) far = false;
+  const auto from = [&](const T* x, Size i) { return x ? x + i * N : nullptr; };
+  for (Size i = 0; i < M; ++i) {
+    const T factor = a ? a[i] : T(1);
+    if (far) WriteRow<true>(N, factor, from(X, i), from(F, i), from(X2, i), from(F2, i), Y + i * ldy);
+    else WriteRow<false>(N, factor, from(X, i), from(F, i), from(X2, i), from(F2, i), Y + i * ldy);
+  }
+}
+inline void Flush() { hwy::FlushStream(); }
+
 template <class T>
 void ColumnDots(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* z) {
   constexpr Size L = Width<T>();

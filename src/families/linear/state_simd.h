@@ -90,6 +90,11 @@ struct StateSimd {
 
   /// y = x for n numbers that nobody reads soon: past the caches where y is aligned to a cache line.
   void (*stream)(Size n, const T* x, T* y);
+  /// Y_i = a_i X_i F_i + X2_i F2_i for rows of N numbers, those of X, F, X2 and F2 beside each other; a, F, F2 = null: 1, X2 =
+  /// null: 0; beside F2 no a. Y is not read. far: past the caches where its rows are aligned to a cache line, and seen by others after `flush`.
+  void (*write_rows)(Size M, Size N, const T* a, const T* X, const T* F, const T* X2, const T* F2, T* Y, Size ldy,
+                     bool far);
+  void (*flush)();
   /// z_j += sum_i X_ij Y_ij for rows of N numbers
   void (*column_dots)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* z);
 

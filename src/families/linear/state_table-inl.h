@@ -22,6 +22,8 @@ const StateSimd<T>* StateTable() {
       .gated_sweep = GatedSweep<T>,
       .group_sweep = GroupSweep<T>,
       .stream = Stream<T>,
+      .write_rows = WriteRows<T>,
+      .flush = Flush,
       .column_dots = ColumnDots<T>,
       .gate_factors = GateFactors<T>,
       .gate_frames = GateFrames<T>,

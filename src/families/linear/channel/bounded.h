@@ -206,7 +206,6 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), X);
   if constexpr (erase == Erase::other) scaled(p.b, row, begin, c, head, keys.down_rows(), Y);
   find_systems_gently(c, X, Y, state);
-  ahead.step();
   const T* U = u;
   if constexpr (erase != Erase::same)
     if (!state) written(p, row, begin, c, head, u);
@@ -249,12 +248,20 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
       const Size i = keys.apart().channel(n);
       s.scale(V, keys.over(c)[i], dS + i * V, dS + i * V);
     }
-    product_tn(K, V, readers, Q, K, dO, V, dS, V);
+    s.gemm_tn_onto(K, V, readers, nullptr, Q, K, dO, V, T(1), dS, V, dS, V, behind.get());
     if (keys.start()) s.scale_rows(K, V, keys.start(), dS, V, dS, V);
   };
   if (state) return pass_start();
-  if (d.d_v) add_rows(s, erase == Erase::same ? T(-1) : T(1), dU, row, begin, c, head, V, d.d_v);
-  ahead.step();
+  using Gradient = LinearGradient<T>;
+  const bool first = head % (p.heads / p.key_heads) == 0, bonus = answers && p.bonus;
+  const bool far = past && !bonus, far_key = far && p.heads == p.key_heads;
+  if (is_written(d, Gradient::fresh_v, d.d_v)) {
+    std::fill_n(own, c, erase == Erase::same ? T(-1) : T(1));
+    through.write_rows(c, V, own, dU, nullptr, nullptr, nullptr, &d.d_v(row, begin, head, 0), d.d_v.stride[1], far);
+  } else if (d.d_v) {
+    clear_if(d.fresh & Gradient::fresh_v, row, begin, c, head, V, d.d_v);
+    add_rows(s, erase == Erase::same ? T(-1) : T(1), dU, row, begin, c, head, V, d.d_v);
+  }
 
   s.transpose(c, V, U, V, wide, C);
   if (answers) lower(c, V, dO, wide, T(1), ask == Reader::before, P);
@@ -270,7 +277,6 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     lower(c, V, dR, wide, T(1), true, N);
     if (d.d_gk) keys.take_near(c, look, N, near_y + C);
   }
-  ahead.step();
   if (d.d_gk || d.d_q || d.d_a || d.d_k) {
     s.transpose(K, V, S_0, V, st, K);
     if (keys.start()) s.scale_columns(V, K, keys.start(), st, K, st, K);
@@ -280,7 +286,6 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
       if (answers) s.trmm_nn(c, K, T(1), A, C, Y, K, T(1), dQ, K);
       s.trmm_nn(c, K, T(1), N, C, Y, K, T(1), dX, K);
     }
-    ahead.step();
     s.transpose(K, V, dS, V, st, K);
     back_to_writers(c, U, answers ? P : nullptr, Q, Kd, dK, d.d_gk ? end_k : nullptr);
     if constexpr (erase != Erase::none) s.trmm_tn(c, K, T(1), PX, C, X, K, T(1), dK, K);
@@ -289,7 +294,6 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
       s.trmm_tn(c, K, T(1), N, C, X, K, T(1), dY, K);
     }
   }
-  ahead.step();
   if (what == Back::all) pass_start();
   if (keys.apart().count() > 0) back_apart(c, answers, Q, X, Kd, Y, dQ, dX, dK, dY);
   if (d.d_gk) {
@@ -299,16 +303,37 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     terms[count++] = {Kd, dK, true, false};
     if (erase != Erase::none) terms[count++] = {X, dX, false, look == Reader::before};
     if (erase == Erase::other) terms[count++] = {Y, dY, true, false};
-    keys.add_gradient(c, terms, count, last, d.d_gk, row, begin, head);
+    if (is_written(d, Gradient::fresh_gk, d.d_gk)) {
+      keys.add_gradient(c, terms, count, last, {}, row, begin, head);
+      write(keys.gradient_rows(), nullptr, nullptr, nullptr, row, begin, c, head, K, d.d_gk, far);
+    } else {
+      clear_if(d.fresh & Gradient::fresh_gk, row, begin, c, head, K, d.d_gk);
+      keys.add_gradient(c, terms, count, last, d.d_gk, row, begin, head);
+    }
     put_back(c, answers, Q, X, Kd, Y, dQ, dX, dK, dY);
   }
-  if (answers) add_scaled(keys.up_rows(ask), dQ, row, begin, c, key_head, d.d_q);
-  add_scaled(keys.down_rows(), dK, row, begin, c, key_head, d.d_k);
-  ahead.step();
-  if constexpr (erase != Erase::none)
-    add_scaled(keys.up_rows(look), dX, row, begin, c, p.a ? head : key_head, p.a ? d.d_a : d.d_k);
-  if constexpr (erase == Erase::other) add_scaled(keys.down_rows(), dY, row, begin, c, head, d.d_b);
-  ahead.step();
+  if (first && answers && is_written(d, Gradient::fresh_q, d.d_q)) {
+    write(dQ, keys.up_rows(ask), nullptr, nullptr, row, begin, c, key_head, K, d.d_q, far_key);
+  } else {
+    clear_if(first && (d.fresh & Gradient::fresh_q), row, begin, c, key_head, K, d.d_q);
+    if (answers) add_scaled(keys.up_rows(ask), dQ, row, begin, c, key_head, d.d_q);
+  }
+  const bool into_keys = erase != Erase::none && !p.a;  // readers are the keys themselves
+  if (first && is_written(d, Gradient::fresh_k, d.d_k)) {
+    write(dK, keys.down_rows(), into_keys ? dX : nullptr, keys.up_rows(look), row, begin, c, key_head, K, d.d_k,
+          far_key);
+  } else {
+    clear_if(first && (d.fresh & Gradient::fresh_k), row, begin, c, key_head, K, d.d_k);
+    add_scaled(keys.down_rows(), dK, row, begin, c, key_head, d.d_k);
+    if (into_keys) add_scaled(keys.up_rows(look), dX, row, begin, c, key_head, d.d_k);
+  }
+  const auto finish_own = [&](unsigned role, const T* factors, T* panel, const View<T, 4>& to) {
+    if (is_written(d, role, to)) return write(panel, factors, nullptr, nullptr, row, begin, c, head, K, to, far);
+    clear_if(d.fresh & role, row, begin, c, head, K, to);
+    add_scaled(factors, panel, row, begin, c, head, to);
+  };
+  if (erase != Erase::none && p.a) finish_own(Gradient::fresh_a, keys.up_rows(look), dX, d.d_a);
+  if constexpr (erase == Erase::other) finish_own(Gradient::fresh_b, keys.down_rows(), dY, d.d_b);
   if (answers && p.bonus) {
     load(p, row, begin, c, head, true);
     pack(s, d.d_o, row, begin, c, head, V, T(1), o);
@@ -317,6 +342,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     if (d.d_q) add_rows(s, p.scale, d_q, row, begin, c, key_head, K, d.d_q);
     if (d.d_k) add_rows(s, T(1), d_k, row, begin, c, key_head, K, d.d_k);
   }
+  if (far) through.flush();
 }
 
 }  // namespace ttr::families

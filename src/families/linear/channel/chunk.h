@@ -51,6 +51,7 @@ class VectorChunk {
         C(chunk),
         ahead(simd),
         hints(simd, longest_in_sweeps),
+        behind(simd),
         one_by_one(simd, key_dim, value_dim, chunk, false, arena),
         keys(simd, key_dim, chunk, true, backward, arena),
         values(simd, value_dim, chunk, erase == Erase::none, backward, arena) {
@@ -85,6 +86,9 @@ class VectorChunk {
     next_state = state, next_rows = rows, next_sizes = sizes;
   }
 
+  /// Gradients are more than caches hold: rows that are written once go past them.
+  void write_far(bool far) { past = far; }
+
   /// No sweeps over the state: all through products of matrices.
   void by_products() { sweeps = false; }
 
@@ -108,7 +112,6 @@ class VectorChunk {
   void backward(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
                 const T* S_0, const T* /*S_end*/, T* dS, const T* keep) {
     look_back(p, d, row, begin, head);
-    clear_fresh(p, d, row, begin, c, head);
     back(p, d, row, begin, c, head, S_0, dS, keep, Back::all);
   }
 
@@ -123,7 +126,6 @@ class VectorChunk {
   void back_rest(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
                  const T* S_0, const T* d_end, const T* keep, const T* /*pass*/) {
     look_back(p, d, row, begin, head);
-    clear_fresh(p, d, row, begin, c, head);
     std::copy_n(d_end, Size{K} * V, d_own);
     back(p, d, row, begin, c, head, S_0, d_own, keep, Back::rest);
   }
@@ -149,6 +151,7 @@ class VectorChunk {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
     if (back_through_pieces(p, d, row, begin, c, head, S_0, dS, keep, what)) return;
+    if (what != Back::state) clear_fresh(p, d, row, begin, c, head);
     load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
     if (what == Back::state) return pass_start(p, d, row, begin, c, head, dS);
@@ -428,26 +431,33 @@ class VectorChunk {
   void look_back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head) {
     const int key_head = head / (p.heads / p.key_heads);
     const Size from = std::max<Size>(0, begin - C), count = begin - from;
-    const auto add = [&](const auto& rows, int h, int dim) { ahead.add(rows, row, from, count, h, 1, dim); };
-    ahead.begin();
-    add(p.gk, head, K), add(p.k, key_head, K), add(p.q, key_head, K), add(d.d_o, head, V), add(p.a, head, K);
-    add(p.b, head, K), add(p.v, head, V), add(d.d_v, head, V), add(d.d_gk, head, K), add(d.d_q, key_head, K);
-    add(d.d_k, key_head, K), add(d.d_a, head, K), add(d.d_b, head, K);
-    if (count > 0 && next_state) ahead.add_rows(next_state, next_sizes.state);
-    if (count > 0 && next_rows) ahead.add_rows(next_rows, next_sizes.rows);
-    const Size panels = erase == Erase::other ? 2 : 1, asked = erase == Erase::none ? 1 : 2;
-    ahead.spread(count_pieces(K, V) + asked * count_pieces(C, K) +
-                 panels * (count_pieces(C, V) + count_pieces(C, K)) + 7);
+    const auto add = [&](const auto& rows, int h, int dim) { behind.add(rows, row, from, count, h, 1, dim); };
+    // Not what is written without being read; nor values, where what they were made of is kept.
+    using Gradient = LinearGradient<T>;
+    const auto add_old = [&](unsigned role, const auto& rows, int h, int dim) {
+      if (!(d.fresh & role) || !past) add(rows, h, dim);
+    };
+    behind.begin();
+    add(p.gk, head, K), add(p.k, key_head, K), add(p.q, key_head, K), add(d.d_o, head, V);
+    if (count > 0 && next_state) behind.add_rows(next_state, next_sizes.state);
+    if (count > 0 && next_rows) behind.add_rows(next_rows, next_sizes.rows);
+    add(p.a, head, K), add(p.b, head, K);
+    if (erase != Erase::same) add(p.v, head, V);
+    add_old(Gradient::fresh_v, d.d_v, head, V), add_old(Gradient::fresh_gk, d.d_gk, head, K);
+    add_old(Gradient::fresh_q, d.d_q, key_head, K), add_old(Gradient::fresh_k, d.d_k, key_head, K);
+    add_old(Gradient::fresh_a, d.d_a, head, K), add_old(Gradient::fresh_b, d.d_b, head, K);
+    constexpr Size products = erase == Erase::none ? 4 : erase == Erase::same ? 6 : 8;
+    behind.spread_over(products * C * K * V);
   }
 
   void look_back_for_state(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, int head) {
     const int key_head = head / (p.heads / p.key_heads);
     const Size from = std::max<Size>(0, begin - C), count = begin - from;
-    const auto add = [&](const auto& rows, int h, int dim) { ahead.add(rows, row, from, count, h, 1, dim); };
-    ahead.begin();
+    const auto add = [&](const auto& rows, int h, int dim) { behind.add(rows, row, from, count, h, 1, dim); };
+    behind.begin();
     add(p.gk, head, K), add(p.q, key_head, K), add(d.d_o, head, V);
     if (erase != Erase::none) add(p.k, key_head, K), add(p.a, head, K), add(p.b, head, K);
-    ahead.spread(count_pieces(K, V) + 2);
+    behind.spread_over((erase == Erase::none ? 1 : erase == Erase::same ? 3 : 4) * C * K * V);
   }
 
   // Products in pieces of about one tile, with hints between them.
@@ -470,23 +480,17 @@ class VectorChunk {
       s.gemm_nn(m, l, inner, alpha, left + i * ldl, ldl, right + j, ldr, keep, out + i * ldo + j, ldo);
     });
   }
-  void product_tn(Size rows, Size n, Size inner, const T* left, Size ldl, const T* right, Size ldr, T* out,
-                  Size ldo) {
-    pieces(rows, n, [&](Size i, Size m, Size j, Size l) {
-      s.gemm_tn(m, l, inner, T(1), left + i, ldl, right + j, ldr, T(1), out + i * ldo + j, ldo);
-    });
-  }
 
   // out [c,n] = factors (left right) + tril(L) below, and with tril(L)'; L null: without
   void product_nn(Size c, Size n, Size inner, const T* factors, const T* left, const T* right, const T* L,
                   const T* below, T* out, Size ldo) {
-    s.gemm_trmm_nn(c, n, inner, factors, left, inner, right, n, L, C, below, n, out, ldo, nullptr);
+    s.gemm_trmm_nn(c, n, inner, factors, left, inner, right, n, L, C, below, n, out, ldo, behind.get());
     ahead.step();
   }
   void product_tn(Size c, Size n, Size inner, const T* left, const T* right, const T* L, const T* below, T* out) {
-    if (L) s.gemm_trmm_tn(c, n, inner, nullptr, left, inner, right, n, L, C, below, n, out, n, nullptr);
-    else s.gemm_nn(c, n, inner, T(1), left, inner, right, n, T(0), out, n);
-    ahead.step();
+    Hints* const at = behind.get();
+    if (L) s.gemm_trmm_tn(c, n, inner, nullptr, left, inner, right, n, L, C, below, n, out, n, at);
+    else s.gemm_nn_onto(c, n, inner, nullptr, left, inner, right, n, T(0), nullptr, n, out, n, at);
   }
 
   // out [c,K] = the rows of a view times factors
@@ -520,6 +524,20 @@ class VectorChunk {
     if (to.stride[3] == 1) return s.mul_add_rows(c, K, panel, K, factors, K, &to(row, begin, head, 0), to.stride[1]);
     s.mul(c * K, panel, factors, panel);
     add_rows(s, T(1), panel, row, begin, c, head, K, to);
+  }
+
+  // Whether a panel is all that comes to rows of a gradient: they are written, not added to.
+  bool is_written(const VectorGradient<T>& d, unsigned role, const View<T, 4>& to) const {
+    return to && (d.fresh & role) && to.stride[3] == 1;
+  }
+  // to = panel * factors + panel2 * factors2, the second where there is one
+  void write(const T* panel, const T* factors, const T* panel2, const T* factors2, Size row, Size begin, Size c,
+             int head, int dim, const View<T, 4>& to, bool far) {
+    through.write_rows(c, dim, nullptr, panel, factors, panel2, factors2, &to(row, begin, head, 0), to.stride[1],
+                       far);
+  }
+  void clear_if(bool fresh, Size row, Size begin, Size c, int head, int dim, const View<T, 4>& to) const {
+    if (fresh) clear_rows(to, row, begin, c, head, dim);
   }
 
   // out = diag(beta) V. A copy even where nothing need be done: rows a power of two apart share a few sets of L1.
@@ -652,6 +670,8 @@ class VectorChunk {
   static constexpr Size longest_bounded =
       256;                   // with Form::parallel the search for the next cut must not grow with T
   Prefetch<T> ahead, hints;  // between products, and while a sweep is at work
+  Prefetch<T> behind;        // backwards, while products are at work
+  bool past = false;         // gradients go past the caches
   bool sweeps = true;
   Reader ask = Reader::after, look = Reader::before;
   VectorRecurrent<T, erase> one_by_one;  // tokens whose gates are too strong for a frame

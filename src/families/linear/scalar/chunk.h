@@ -92,6 +92,12 @@ class ChunkForm {
     next_state = state, next_rows = rows, next_sizes = sizes;
   }
 
+  /// Gradients are more than caches hold: rows that are written once go past them.
+  void write_far(bool far) {
+    past = far;
+    if (swept_gradient) swept_gradient->write_far(far);
+  }
+
   /// No sweeps over the state: all through products of matrices.
   void by_products() { sweeps = false; }
 
@@ -131,16 +137,13 @@ class ChunkForm {
     pass_start(c, dS, dS);
   }
 
-  /// Whether the heads of this key head go backwards by sweeps (swept_gradient.h): where they do forwards, registers
-  /// hold groups of four tokens, and a state is small: measured a fifth faster at K = V = 64, not at all at 128. Their d_g is a
+  /// Whether the heads of this key head go backwards by sweeps: where they do forwards and rule.h says so. Their d_g is a
   /// difference of sums within a chunk, exact beside the largest and not by itself: not for gates that close (a rate A, whose
   /// gradient is the sum of dt dg, had errors of 5e-5 under gates in [-8, 0]). Decided for all of them together, because they
   /// add to the same gradients.
   bool sweeps_back(const LinearProblem<T>& p, const LinearGradient<T>& d, const Sequence& n, int head) const
       requires(rule == Rule::add) {
-    constexpr Size least_vector = 64, largest_state = 32 * 1024;  // bytes
-    if (!sweeps || s.lanes * Size{sizeof(T)} < least_vector || Size{K} * V * Size{sizeof(T)} > largest_state)
-      return false;
+    if (!sweeps || !has_swept_gradient(K, V, s.lanes * Size{sizeof(T)}, sizeof(T))) return false;
     if (!d.d_o || !p.v || (p.of_factors && d.d_g)) return false;
     const int group = p.heads / p.key_heads, first = head / group * group;
     for (int h = first; h < first + group; ++h)
@@ -309,7 +312,6 @@ class ChunkForm {
     look_behind(p, d, row, begin, head, false);
     load_gates(p, row, begin, c, head, true);
     T *const q = x, *const k = x + c * K, *const d_r = reads(rule) ? y + c * V : o;
-    clear_fresh(p, d, row, begin, c, head);
     load(p, d, row, begin, c, head, q, k, y);
     const T* const b = p.beta ? kb : k;
     if (p.beta) s.scale_rows(c, K, beta, k, K, kb, K);
@@ -328,7 +330,10 @@ class ChunkForm {
       if (!pass || d.d_g) lower(c, K, T(1), k, kt, undecayed, N);
       if (!pass) s.solve_tn(c, V, N, C, d_r, V);
     }
-    if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head);
+    using Gradient = LinearGradient<T>;
+    const int group = p.heads / p.key_heads;
+    const unsigned fresh = head % group == 0 ? d.fresh : d.fresh & Gradient::fresh_v;  // the first head of a key head
+    if (d.d_v) finish(c, V, nullptr, d_r, nullptr, nullptr, d.d_v, row, begin, head, fresh & Gradient::fresh_v, past);
 
     if (d.d_g) {
       pair_gradients(c, d_r);
@@ -355,28 +360,22 @@ class ChunkForm {
       s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
     }
     if constexpr (reads(rule)) s.trmm_tn(c, K, T(1), E, C, k, K, T(1), d_b, K);
+    const bool past_keys = past && group == 1;
     if (d.d_o && d.d_q) {
       std::fill_n(factors, c, p.scale);
-      finish(c, K, factors, d_q, nullptr, nullptr, d.d_q, row, begin, key_head);
+      finish(c, K, factors, d_q, nullptr, nullptr, d.d_q, row, begin, key_head, fresh & Gradient::fresh_q, past_keys);
+    } else if (fresh & Gradient::fresh_q) {
+      clear_rows(d.d_q, row, begin, c, key_head, K);
     }
     if (d.d_k || d.d_beta)
       finish(c, K, p.beta ? beta : nullptr, d_b, reads(rule) ? d_kr : nullptr, d.d_beta ? k : nullptr, d.d_k, row,
-             begin, key_head);
+             begin, key_head, fresh & Gradient::fresh_k, past_keys);
+    if (past) through.flush();
     if (d.d_beta)
       for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
     if (!d.d_g) return;
     if (gated) across *= static_cast<double>(e[c]);
     gates.gradient(s, c, P, C, across, [&](Size i, T sum) { d.d_g(row, begin + i, head) += sum; });
-  }
-
-  // Rows of gradients that hold nothing yet; those of a key head are cleared by its first head.
-  void clear_fresh(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head) {
-    using Gradient = LinearGradient<T>;
-    const int group = p.heads / p.key_heads;
-    if (d.fresh & Gradient::fresh_v) clear_rows(d.d_v, row, begin, c, head, V);
-    if (head % group != 0) return;
-    if (d.fresh & Gradient::fresh_q) clear_rows(d.d_q, row, begin, c, head / group, K);
-    if (d.fresh & Gradient::fresh_k) clear_rows(d.d_k, row, begin, c, head / group, K);
   }
 
   // dS_0 = e_c dS' + [Q; K]' [dO; dR], whose rows have been scaled
@@ -397,8 +396,11 @@ class ChunkForm {
     if (begin >= C && !state_only) {
       const Size from = begin - C;
       if (!reads(rule)) hints.add(p.v, row, from, C, head, 1, V);
-      hints.add(d.d_v, row, from, C, head, 1, V);
-      hints.add(d.d_q, row, from, C, key_head, 1, K), hints.add(d.d_k, row, from, C, key_head, 1, K);
+      using Gradient = LinearGradient<T>;
+      const auto old = [&](unsigned role) { return !(d.fresh & role) || !past; };  // else written without being read
+      if (old(Gradient::fresh_v)) hints.add(d.d_v, row, from, C, head, 1, V);
+      if (old(Gradient::fresh_q)) hints.add(d.d_q, row, from, C, key_head, 1, K);
+      if (old(Gradient::fresh_k)) hints.add(d.d_k, row, from, C, key_head, 1, K);
       if (next_state) hints.add_rows(next_state, next_sizes.state);
       if (next_rows) hints.add_rows(next_rows, next_sizes.rows);
     }
@@ -490,11 +492,16 @@ class ChunkForm {
     if (first < end) s.scale_rows(end - first, V, factors + first, y + first * V, V, y + first * V, V);
   }
 
-  // to[rows] += diag(a) from + also, where `to` is wanted; with z also dots = rowdot(z, from) and
+  // to[rows] += diag(a) from + also, where `to` is wanted; fresh: = ; with z also dots = rowdot(z, from) and
   // read_dots = rowdot(z, also).
   void finish(Size c, int dim, const T* a, const T* from, const T* also, const T* z, const View<T, 4>& to, Size row,
-              Size begin, int head) {
+              Size begin, int head, bool fresh, bool far) {
     const bool direct = !to || to.stride[3] == 1;
+    if (fresh && to && direct) {
+      if (z) s.add_rows_dots(c, dim, a, from, dim, also, dim, z, dim, nullptr, dim, dots, read_dots);
+      return through.write_rows(c, dim, a, from, nullptr, also, nullptr, &to(row, begin, head, 0), to.stride[1], far);
+    }
+    if (fresh) clear_rows(to, row, begin, c, head, dim);
     T* const rows = !to ? nullptr : direct ? &to(row, begin, head, 0) : spare;
     if (!direct) std::fill_n(spare, c * dim, T(0));
     s.add_rows_dots(c, dim, a, from, dim, also, dim, z, dim, rows, direct ? to.stride[1] : dim, dots, read_dots);
@@ -508,6 +515,7 @@ class ChunkForm {
   Prefetch<T> hints, sweep_hints;
   bool sweeps = true;
   bool gated = false;
+  bool past = false;  // gradients go past the caches
   T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *rests, *factors, *swept;
   Size* ends;
   T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,

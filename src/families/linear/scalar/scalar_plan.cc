@@ -3,6 +3,7 @@
 
 #include "families/linear/scalar/decay.h"
 #include "families/linear/scalar/delta.h"
+#include "families/linear/scalar/rule.h"
 
 namespace ttr::families {
 
@@ -88,7 +89,11 @@ struct DecayCalls : HandsOn<T, decay::forward<T>, decay::backward<T>> {
                            int workers) {
     return decay::workspace_bytes<T>(K, V, time, form, body.options.chunk, backward, workers);
   }
-  static SavedChunks saved(const Plan::Body& body, const Step&, int K, int V, std::int64_t tokens, Form form) {
+  /// Nothing where sweeps go back; the few heads whose gates close are replayed.
+  static SavedChunks saved(const Plan::Body& body, const Step& step, int K, int V, std::int64_t tokens, Form form) {
+    const bool swept = step.operands[Slot::g] >= 0 && !body.pipeline.design.weights.signed_factors &&
+                       has_swept_gradient(K, V, vector_bytes_of<T>(body), sizeof(T));
+    if (swept) return {};
     return decay::saved_chunks<T>(K, V, tokens, form, body.options.chunk, vector_bytes_of<T>(body));
   }
   static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v;

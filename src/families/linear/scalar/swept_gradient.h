@@ -53,11 +53,11 @@ class SweptGradient {
   void through_queries(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                        T* Z, T* of_gates) {
     const int key_head = head / (p.heads / p.key_heads);
-    if ((d.fresh & LinearGradient<T>::fresh_q) && head % (p.heads / p.key_heads) == 0)
-      clear_rows(d.d_q, row, begin, c, key_head, K);
+    const How how = how_keys(p, d, head, LinearGradient<T>::fresh_q);
     hints.begin();
     hints.add(p.k, row, begin + c, C, key_head, 1, K), hints.add(p.v, row, begin + c, C, head, 1, V);
-    hints.add(d.d_o, row, begin + c, C, head, 1, V), hints.add(d.d_q, row, begin + c, C, key_head, 1, K);
+    hints.add(d.d_o, row, begin + c, C, head, 1, V);
+    if (!how.far) hints.add(d.d_q, row, begin + c, C, key_head, 1, K);
     if (of_gates) hints.add(p.q, row, begin + c, C, key_head, 1, K);
     hints.spread_over(2 * c * K * V);
     find_frames(
@@ -70,21 +70,22 @@ class SweptGradient {
     for (Size i = 0; p.beta && i < c; ++i) down[i] *= steps[i];
     x.write = down, x.answer = up, x.scale = p.scale, x.before = of_gates != nullptr;
     sweep(x, Z, answers, K);
-    if (!of_gates) return add(c, K, nullptr, answers, nullptr, nullptr, d.d_q, row, begin, key_head);
+    if (!of_gates) return add(c, K, nullptr, answers, nullptr, nullptr, d.d_q, row, begin, key_head, how);
     s.row_dots(c, V, x.k, x.ldk, x.q, x.ldq, own);
     for (Size i = 0; i < c; ++i) own[i] *= p.scale * steps[i];
     Size ldq;
     const T* const rows = contiguous(s, p.q, row, begin, c, key_head, K, queries, &ldq);
-    add_pair(c, x.v, x.ldv, rows, ldq, d.d_q, row, begin, key_head, of_gates);
+    add_pair(c, x.v, x.ldv, rows, ldq, d.d_q, row, begin, key_head, how, of_gates);
   }
 
   /// D [K,V] from their end to their start; d_v and d_beta get their sums.
   void through_values(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                       T* D) {
     const int key_head = head / (p.heads / p.key_heads);
-    if (d.fresh & LinearGradient<T>::fresh_v) clear_rows(d.d_v, row, begin, c, head, V);
+    const bool fresh = d.fresh & LinearGradient<T>::fresh_v;
+    const How how{fresh, fresh && past};
     look_behind(p, d.d_o, row, begin, head);
-    hints.add(d.d_v, row, begin - C, begin >= C ? C : 0, head, 1, V);
+    if (!how.far) hints.add(d.d_v, row, begin - C, begin >= C ? C : 0, head, 1, V);
     hints.spread_over(2 * c * K * V);
     frames_back(p, row, begin, c, head, D);
     typename StateSimd<T>::Group x{.n = c, .K = K, .V = V};
@@ -97,7 +98,7 @@ class SweptGradient {
     load_steps(p, row, begin, c, head);
     Size ldv = V;
     const T* const v = d.d_beta ? contiguous(s, p.v, row, begin, c, head, V, values, &ldv) : nullptr;
-    add(c, V, p.beta ? steps : nullptr, answers, v, &ldv, d.d_v, row, begin, head);
+    add(c, V, p.beta ? steps : nullptr, answers, v, &ldv, d.d_v, row, begin, head, how);
     for (Size i = 0; d.d_beta && i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
   }
 
@@ -105,10 +106,9 @@ class SweptGradient {
   void through_keys(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
                     bool last, T* E, T* of_gates) {
     const int key_head = head / (p.heads / p.key_heads);
-    if ((d.fresh & LinearGradient<T>::fresh_k) && head % (p.heads / p.key_heads) == 0)
-      clear_rows(d.d_k, row, begin, c, key_head, K);
+    const How how = how_keys(p, d, head, LinearGradient<T>::fresh_k);
     look_behind(p, d.d_o, row, begin, head);
-    hints.add(d.d_k, row, begin - C, begin >= C ? C : 0, key_head, 1, K);
+    if (!how.far) hints.add(d.d_k, row, begin - C, begin >= C ? C : 0, key_head, 1, K);
     hints.spread_over(2 * c * K * V);
     frames_back(p, row, begin, c, head, E);
     typename StateSimd<T>::Group x{.n = c, .K = V, .V = K};
@@ -119,14 +119,17 @@ class SweptGradient {
     for (Size i = 0; i < c; ++i) down[i] *= p.scale, up[i] *= steps[c - 1 - i];
     x.write = down, x.answer = up, x.before = of_gates != nullptr;
     sweep(x, E, answers + (c - 1) * K, -K);
-    if (!of_gates) return add(c, K, nullptr, answers, nullptr, nullptr, d.d_k, row, begin, key_head);
+    if (!of_gates) return add(c, K, nullptr, answers, nullptr, nullptr, d.d_k, row, begin, key_head, how);
     s.row_dots(c, V, x.q + (c - 1) * x.ldq, -x.ldq, x.k + (c - 1) * x.ldk, -x.ldk, own);
     for (Size i = 0; i < c; ++i) own[i] *= p.scale * steps[i];
     Size ldk;
     const T* const rows = contiguous(s, p.k, row, begin, c, key_head, K, keys, &ldk);
-    add_pair(c, x.v + (c - 1) * x.ldv, -x.ldv, rows, ldk, d.d_k, row, begin, key_head, of_gates);
+    add_pair(c, x.v + (c - 1) * x.ldv, -x.ldv, rows, ldk, d.d_k, row, begin, key_head, how, of_gates);
     if (last) of_gates[c - 1] = T(0);
   }
+
+  /// Gradients are more than caches hold: rows that are written once go past them.
+  void write_far(bool far) { past = far; }
 
  private:
   // Tokens in the order of a sweep, gate(i) in front of token i and `after` behind the last: up and down, frames, and the
@@ -185,25 +188,37 @@ class SweptGradient {
     through.group_sweep(x, S, x.V, out, ldo, panel_of_sweep);
   }
 
+  // How rows of a gradient are reached: they hold nothing yet and are written, past the caches.
+  struct How {
+    bool fresh, far;
+  };
+  // Those of a key head, which its first head comes to first.
+  How how_keys(const LinearProblem<T>& p, const LinearGradient<T>& d, int head, unsigned role) const {
+    const int group = p.heads / p.key_heads;
+    const bool fresh = (d.fresh & role) && head % group == 0;
+    return {fresh, fresh && past && group == 1};
+  }
+
   // to += diag(a) panel; with z dots = rowdot(z, panel)
   void add(Size c, int dim, const T* a, const T* panel, const T* z, const Size* ldz, const View<T, 4>& to, Size row,
-           Size begin, int head) {
-    const bool direct = !to || to.stride[3] == 1;
+           Size begin, int head, How how) {
+    const bool direct = !to || to.stride[3] == 1, written = to && direct && how.fresh;
     T* const rows = !to ? nullptr : direct ? &to(row, begin, head, 0) : spare;
+    const Size ld = direct && to ? to.stride[1] : dim;
+    if (written) through.write_rows(c, dim, a, panel, nullptr, nullptr, nullptr, rows, ld, how.far);
+    else if (how.fresh) clear_rows(to, row, begin, c, head, dim);
+    if (written && how.far) through.flush();
     if (!direct) std::fill_n(spare, c * dim, T(0));
-    s.add_rows_dots(c, dim, a, panel, dim, nullptr, dim, z, z ? *ldz : dim, rows, direct && to ? to.stride[1] : dim,
-                    dots, other);
+    s.add_rows_dots(c, dim, a, panel, dim, nullptr, dim, z, z ? *ldz : dim, written ? nullptr : rows, ld, dots,
+                    other);
     if (!direct) add_rows(s, T(1), spare, row, begin, c, head, dim, to);
   }
   // to += diag(own) partners + answers ; of_gates = rowdot(z, answers)
   void add_pair(Size c, const T* partners, Size ldp, const T* z, Size ldz, const View<T, 4>& to, Size row, Size begin,
-                int head, T* of_gates) {
-    const bool direct = !to || to.stride[3] == 1;
-    T* const rows = !to ? nullptr : direct ? &to(row, begin, head, 0) : spare;
-    if (!direct) std::fill_n(spare, c * K, T(0));
-    s.add_rows_dots(c, K, own, partners, ldp, answers, K, z, ldz, rows, direct && to ? to.stride[1] : K, dots,
-                    of_gates);
-    if (!direct) add_rows(s, T(1), spare, row, begin, c, head, K, to);
+                int head, How how, T* of_gates) {
+    s.row_dots(c, K, z, ldz, answers, K, of_gates);
+    s.add_rows_dots(c, K, own, partners, ldp, nullptr, K, nullptr, K, answers, K, dots, other);
+    add(c, K, nullptr, answers, nullptr, nullptr, to, row, begin, head, how);
   }
 
   const Simd<T>& s;
@@ -211,6 +226,7 @@ class SweptGradient {
   int K, V;
   Size C;
   Prefetch<T> hints;
+  bool past = false;  // gradients go past the caches
   T *keys, *queries, *values, *asked, *answers, *spare, *panel_of_sweep;
   T *up, *down, *rest, *late, *own, *steps, *dots, *other;
   Size *ends, frames = 0;
