@@ -154,6 +154,54 @@ inline void narrow_f16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_f16(x); });
 }
 
+// One vector of floats from halves, and a row of them.
+struct RowsOfBf16 {
+  static HWY_INLINE hn::Vec<HalfBits::F> load(const std::uint16_t* in) {
+    return HalfBits::from_bf16(hn::PromoteTo(HalfBits::U(), hn::LoadU(HalfBits::H(), in)));
+  }
+  static HWY_INLINE void row(std::ptrdiff_t n, const std::uint16_t* in, float* out) { widen_bf16(n, in, out); }
+};
+struct RowsOfF16 {
+  static HWY_INLINE hn::Vec<HalfBits::F> load(const std::uint16_t* in) {
+#if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
+    const hn::Rebind<hwy::float16_t, HalfBits::F> h;
+    return hn::PromoteTo(HalfBits::F(), hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(in)));
+#else
+    return HalfBits::from_f16(hn::PromoteTo(HalfBits::U(), hn::LoadU(HalfBits::H(), in)));
+#endif
+  }
+  static HWY_INLINE void row(std::ptrdiff_t n, const std::uint16_t* in, float* out) { widen_f16(n, in, out); }
+};
+
+template <class Widen>
+void widen_rows(std::ptrdiff_t rows, std::ptrdiff_t n, const std::uint16_t* in, std::ptrdiff_t ld,
+                const float* factors, float* HWY_RESTRICT out) {
+  const HalfBits::F f;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f)), whole = n / lanes * lanes;
+  for (std::ptrdiff_t r = 0; r < rows; ++r, in += ld, out += n) {
+    if (factors) {
+      for (std::ptrdiff_t i = 0; i < whole; i += lanes)
+        hn::StoreU(hn::Mul(Widen::load(in + i), hn::LoadU(f, factors + i)), f, out + i);
+    } else {
+      for (std::ptrdiff_t i = 0; i < whole; i += lanes) hn::StoreU(Widen::load(in + i), f, out + i);
+    }
+    if (whole < n) {
+      Widen::row(n - whole, in + whole, out + whole);
+      for (std::ptrdiff_t i = whole; factors && i < n; ++i) out[i] *= factors[i];
+    }
+    if (factors) factors += n;
+  }
+}
+
+inline void narrow_rows_bf16(std::ptrdiff_t rows, std::ptrdiff_t n, const float* in, std::uint16_t* out,
+                             std::ptrdiff_t ld) {
+  for (std::ptrdiff_t r = 0; r < rows; ++r, in += n, out += ld) narrow_bf16(n, in, out);
+}
+inline void narrow_rows_f16(std::ptrdiff_t rows, std::ptrdiff_t n, const float* in, std::uint16_t* out,
+                            std::ptrdiff_t ld) {
+  for (std::ptrdiff_t r = 0; r < rows; ++r, in += n, out += ld) narrow_f16(n, in, out);
+}
+
 // The 16 random bits of an element are the upper half of seed + number of the element x 2^32 / golden ratio. For one
 // element they are as random as the seed, which is a hash of the token; neighbours are spread evenly. What is kept of a
 // number plus its bits is the upper half, two vectors at a time. The lines behind `out` are fetched meanwhile: they are
@@ -237,7 +285,17 @@ inline float narrow_i8(std::ptrdiff_t n, const float* HWY_RESTRICT in, std::int8
 
 template <class T>
 const HalfSimd* HalfTable() {
-  static constexpr HalfSimd table{widen_bf16, widen_f16, narrow_bf16, narrow_f16, round_bf16, widen_i8, narrow_i8};
+  static constexpr HalfSimd table{widen_bf16,
+                                  widen_f16,
+                                  narrow_bf16,
+                                  narrow_f16,
+                                  widen_rows<RowsOfBf16>,
+                                  widen_rows<RowsOfF16>,
+                                  narrow_rows_bf16,
+                                  narrow_rows_f16,
+                                  round_bf16,
+                                  widen_i8,
+                                  narrow_i8};
   return &table;
 }
 

@@ -48,7 +48,7 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
   tokens.late = keys.up_rows(Reader::after), tokens.ld_late = K, tokens.hints = hints.get();
   const bool direct = outputs && p.o.stride[3] == 1;
   through.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
-  if (outputs && !direct) unpack(o, row, begin, c, head, V, p.o);
+  if (outputs && !direct) unpack(s, o, row, begin, c, head, V, p.o);
 }
 
 template <class T, Erase erase>
@@ -107,7 +107,7 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
       s.trmm_nn(c, V, T(1), P, C, R, V, T(1), out, ldo);
     }
     if (p.bonus && p.v) add_bonus(p, row, begin, c, head, out, ldo);
-    if (!direct) unpack(o, row, begin, c, head, V, p.o);
+    if (!direct) unpack(s, o, row, begin, c, head, V, p.o);
   }
   const T *const late = keys.over(c), *const written_late = keys.apart().late_of_writers(late, K);
   pieces(K, V, [&](Size i, Size m, Size j, Size n) {

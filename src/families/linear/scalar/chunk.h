@@ -263,7 +263,7 @@ class ChunkForm {
     tokens.hints = sweep_hints.get();
     const bool direct = outputs && p.o.stride[3] == 1;
     through.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
-    if (outputs && !direct) unpack(o, row, begin, n, head, V, p.o);
+    if (outputs && !direct) unpack(s, o, row, begin, n, head, V, p.o);
     return n;
   }
 
@@ -296,7 +296,7 @@ class ChunkForm {
       T* const answer = direct ? &p.o(row, begin, head, 0) : o;
       s.gemm_trmm_nn(c, V, K, factors, queries, ldq, S, V, P, C, W, V, answer, direct ? p.o.stride[1] : V,
                      hints.get());
-      if (!direct) unpack(o, row, begin, c, head, V, p.o);
+      if (!direct) unpack(s, o, row, begin, c, head, V, p.o);
     }
     if (write) s.scale_rows(c, K, write, keys, ldk, x, K), keys = x, ldk = K;
     s.gemm_tn_onto(K, V, c, nullptr, keys, ldk, W, V, gated ? e[c] : T(1), S, V, S_end, V, hints.get());
