@@ -238,6 +238,11 @@ void HalfCopies::open_parameters() const noexcept {
     if (!one.in_place && !one.output && one.time_axis < 0) widen(one, convert_, 0, 0);
 }
 
+void HalfCopies::open_all(std::ptrdiff_t time) const noexcept {
+  for (const HalfTensor& one : list())
+    if (!one.in_place && !one.output) widen(one, convert_, 0, time);
+}
+
 void HalfCopies::open(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
   for (const HalfTensor& one : list())
     if (!one.in_place && !one.output && one.time_axis >= 0) widen(one, convert_, begin, end);

@@ -54,6 +54,8 @@ class HalfCopies {
   void open_parameters() const noexcept;
   /// Tokens begin .. end-1 of the inputs.
   void open(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept;
+  /// Both, of a call in one block.
+  void open_all(std::ptrdiff_t time) const noexcept;
   /// The same tokens of the outputs, to the caller.
   void close(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept;
 

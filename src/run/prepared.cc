@@ -213,7 +213,7 @@ struct TTR_HIDDEN Prepared::Body {
       if (const Status s = check_memory(plan, state, workspace, pairs_kept); s != Status::ok) return s;
       copies.bind(*std::get_if<Binding<float>>(&binding));
     }
-    copies.open_parameters(), copies.open(0, time);
+    copies.open_all(time);
     const Status status = run_at_once(plan, state, workspace);
     if (status == Status::ok || status == Status::out_of_domain) copies.close(0, time);
     return status;

@@ -69,10 +69,10 @@ struct HalfBits {
   }
 };
 
-// The last numbers go through the same vectors by way of a buffer.
-template <class Convert>
+// The last numbers go through the same vectors by way of a buffer; a few, as the gates of a token are, by one(half).
+template <class Convert, class One>
 HWY_INLINE void widen_all(std::ptrdiff_t n, const std::uint16_t* HWY_RESTRICT in, float* HWY_RESTRICT out,
-                          Convert&& convert) {
+                          Convert&& convert, One&& single) {
   const HalfBits::F f;
   const HalfBits::U u;
   const HalfBits::H h;
@@ -82,7 +82,10 @@ HWY_INLINE void widen_all(std::ptrdiff_t n, const std::uint16_t* HWY_RESTRICT in
                        HWY_ATTR { hn::StoreU(convert(hn::PromoteTo(u, hn::LoadU(h, in + at))), f, out + at); };
   for (; i + 4 * lanes <= n; i += 4 * lanes) one(i), one(i + lanes), one(i + 2 * lanes), one(i + 3 * lanes);
   for (; i + lanes <= n; i += lanes) one(i);
-  if (i == n) return;
+  if (n - i <= 4) {
+    for (; i < n; ++i) out[i] = single(in[i]);
+    return;
+  }
   HWY_ALIGN std::uint16_t from[HWY_MAX_BYTES / sizeof(float)] = {};
   HWY_ALIGN float to[HWY_MAX_BYTES / sizeof(float)];
   for (std::ptrdiff_t j = i; j < n; ++j) from[j - i] = in[j];
@@ -109,7 +112,14 @@ HWY_INLINE void narrow_all(std::ptrdiff_t n, const float* HWY_RESTRICT in, std::
 }
 
 inline void widen_bf16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
-  widen_all(n, in, out, [](auto h) HWY_ATTR { return HalfBits::from_bf16(h); });
+  const auto single = [](std::uint16_t half) {
+    const std::uint32_t bits = std::uint32_t{half} << 16;
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  };
+  widen_all(
+      n, in, out, [](auto h) HWY_ATTR { return HalfBits::from_bf16(h); }, single);
 }
 inline void widen_f16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
 #if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
@@ -121,7 +131,18 @@ inline void widen_f16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
     hn::StoreU(hn::PromoteTo(f, hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(in + i))), f, out + i);
   n -= whole, in += whole, out += whole;
 #endif
-  widen_all(n, in, out, [](auto half) HWY_ATTR { return HalfBits::from_f16(half); });
+  const auto single = [](std::uint16_t half) {
+    const bool special = (half >> 10 & 31) == 31;
+    const std::uint32_t sign = std::uint32_t{half} >> 15 << 31, size = half & 0x7fffu;
+    std::uint32_t bits = (size << 13) + ((special ? 224u : 112u) << 23);
+    float x = static_cast<float>(size) * 0x1p-24f;  // a subnormal half
+    if (size < 0x400u) std::memcpy(&bits, &x, sizeof bits);
+    bits |= sign;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  };
+  widen_all(
+      n, in, out, [](auto half) HWY_ATTR { return HalfBits::from_f16(half); }, single);
 }
 inline void narrow_bf16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
 #if HWY_TARGET != HWY_SCALAR
@@ -154,10 +175,14 @@ inline void narrow_f16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_f16(x); });
 }
 
-// One vector of floats from halves, and a row of them.
+// One vector of floats from halves and to them, and a row from them.
 struct RowsOfBf16 {
   static HWY_INLINE hn::Vec<HalfBits::F> load(const std::uint16_t* in) {
     return HalfBits::from_bf16(hn::PromoteTo(HalfBits::U(), hn::LoadU(HalfBits::H(), in)));
+  }
+  static HWY_INLINE void store(hn::Vec<HalfBits::F> x, std::uint16_t* out) {
+    const HalfBits::H h;
+    hn::StoreU(hn::DemoteTo(h, hn::BitCast(HalfBits::S(), HalfBits::to_bf16(x))), h, out);
   }
   static HWY_INLINE void row(std::ptrdiff_t n, const std::uint16_t* in, float* out) { widen_bf16(n, in, out); }
 };
@@ -168,6 +193,15 @@ struct RowsOfF16 {
     return hn::PromoteTo(HalfBits::F(), hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(in)));
 #else
     return HalfBits::from_f16(hn::PromoteTo(HalfBits::U(), hn::LoadU(HalfBits::H(), in)));
+#endif
+  }
+  static HWY_INLINE void store(hn::Vec<HalfBits::F> x, std::uint16_t* out) {
+#if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
+    const hn::Rebind<hwy::float16_t, HalfBits::F> h;
+    hn::StoreU(hn::DemoteTo(h, x), h, reinterpret_cast<hwy::float16_t*>(out));
+#else
+    const HalfBits::H h;
+    hn::StoreU(hn::DemoteTo(h, hn::BitCast(HalfBits::S(), HalfBits::to_f16(x))), h, out);
 #endif
   }
   static HWY_INLINE void row(std::ptrdiff_t n, const std::uint16_t* in, float* out) { widen_f16(n, in, out); }
