@@ -212,6 +212,26 @@ TEST(HalfTypes, LongAndPackedCalls) {
   }
 }
 
+// Kernels that read rows of halves where they lie, in columns that fill vectors and in others; with two threads on three
+// heads, of which the last is divided by columns.
+TEST(HalfTypes, RowsWhereTheyLie) {
+  for (const char* text : {"gla", "rwkv-6", "rwkv-7", "kda", "gated-deltanet", "mamba-2", "retnet", "deltanet"})
+    for (const int V : {48, 37}) {
+      SCOPED_TRACE(text);
+      const Shape shape{1, 3, 3, find_layer(text).square ? V : 32, V};
+      const Type type = V == 48 ? Type::bf16 : Type::f16;
+      for (const int threads : {1, 2})
+        for (const Form form : {Form::best, Form::recurrent, Form::parallel}) {
+          Problem p = batch_problem(half_plan(text, shape, {}), 150, 0), half = p;
+          half.plan = half_plan(text, shape, type, threads);
+          const HalfRun expected = run_half(p, Type::f32, type, form), r = run_half(half, type, type, form);
+          EXPECT_EQ(r.forward, Status::ok);
+          EXPECT_EQ(r.outputs, expected.outputs);
+          EXPECT_TRUE(same_bits(r.state, expected.state));
+        }
+    }
+}
+
 // On the oracle the caller's tensor says how many levels there are.
 TEST(HalfTypes, ExtentsThatTheCallerChooses) {
   Options options;

@@ -67,6 +67,9 @@ struct KernelCalls {
   const SegmentCalls<T>* segments = nullptr;  // of Form::parallel
   /// Slots of operands whose gradients backward clears itself where they are its alone (LinearGradient::fresh), a bit each.
   unsigned clears = 0;
+  /// Slots of operands whose rows forward reads where they lie in tensors of a half type, a bit each (half_rows.h); those of
+  /// its result it then writes there too, and Form::scan does neither.
+  unsigned halves = 0;
   /// Of a sequence of `tokens` tokens, where a call has room for it; null: nothing.
   families::SavedChunks (*saved)(const Plan::Body&, const Step&, std::int64_t tokens, Form) = nullptr;
   /// The scratch of `time` tokens after `past` pairs, of families that keep these; null: that of time + past tokens.

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "families/common/linear.h"
 #include "families/common/scratch.h"
@@ -23,9 +25,18 @@ struct Bound {
   const T* gradient_in;  // what backward reads: the caller's d_output or the scratch below
   T* gradient;           // what backward adds to; null = not wanted
   bool fresh;            // backward: the gradient holds nothing yet, and the one step that adds to it clears it
-  bool of_caller;        // an input, or an output the caller has room for: as long as the call
+  Type half;       // bf16 or f16: data and writable are halves, and only kernels that say so see it (half_rows.h)
+  bool of_caller;  // an input, or an output the caller has room for: as long as the call
   std::array<std::ptrdiff_t, max_rank> extent, stride, gradient_stride;
 };
+
+/// A place `by` numbers further on in a value that is of a half type, or (Type::f32) of the type of its pointer.
+template <class N>
+N* further(Type half, N* data, std::ptrdiff_t by) {
+  if (half == Type::f32 || !data) return data ? data + by : nullptr;
+  using Half = std::conditional_t<std::is_const_v<N>, const std::uint16_t, std::uint16_t>;
+  return reinterpret_cast<N*>(reinterpret_cast<Half*>(data) + by);
+}
 
 /// Strides of one value by role. An axis the value does not have has stride zero.
 struct AxisStrides {

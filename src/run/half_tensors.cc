@@ -4,6 +4,8 @@
 #include <new>
 
 #include "run/bind.h"
+#include "run/execute.h"
+#include "run/time_blocks.h"
 #include "simd/half_simd.h"
 
 namespace ttr {
@@ -27,9 +29,9 @@ void each_row(const HalfTensor& h, std::ptrdiff_t begin, std::ptrdiff_t end, Row
   });
 }
 
-void widen(const HalfTensor& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
-  const HalfSimd& s = half_simd(simd);
+void widen(const HalfTensor& h, const HalfSimd& s, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   const auto convert = h.type == Type::bf16 ? s.widen_bf16 : s.widen_f16;
+  if (h.flat > 0) return convert(h.flat, static_cast<const std::uint16_t*>(h.data), h.copy);
   const std::ptrdiff_t step = step_of(h.rank, h.stride);
   each_row(h, begin, end, [&](const std::uint16_t* theirs, float* own, std::ptrdiff_t n) {
     if (step == 1) return convert(n, theirs, own);
@@ -37,14 +39,22 @@ void widen(const HalfTensor& h, const Simd<float>& simd, std::ptrdiff_t begin, s
   });
 }
 
-void narrow(const HalfTensor& h, const Simd<float>& simd, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
-  const HalfSimd& s = half_simd(simd);
+void narrow(const HalfTensor& h, const HalfSimd& s, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   const auto convert = h.type == Type::bf16 ? s.narrow_bf16 : s.narrow_f16;
+  if (h.flat > 0) return convert(h.flat, h.copy, static_cast<std::uint16_t*>(h.data));
   const std::ptrdiff_t step = step_of(h.rank, h.stride);
   each_row(h, begin, end, [&](std::uint16_t* theirs, const float* own, std::ptrdiff_t n) {
     if (step == 1) return convert(n, own, theirs);
     for (std::ptrdiff_t i = 0; i < n; ++i) convert(1, own + i, theirs + i * step);
   });
+}
+
+// All numbers of a tensor, if they lie in one row.
+std::ptrdiff_t numbers_together(const HalfTensor& h) {
+  std::ptrdiff_t rows = 0, numbers = 0;
+  for_each_row<2>(h.rank, h.extent, {&h.stride, &h.copy_stride},
+                  [&](const auto&, std::ptrdiff_t count) { ++rows, numbers = count; });
+  return rows == 1 && step_of(h.rank, h.stride) == 1 ? numbers : 0;
 }
 
 // A tensor of the caller as a call on tokens begin .. end-1 sees it: a view of these tokens, of a half type a view of
@@ -96,6 +106,56 @@ bool any_half(const List* list) {
   return false;
 }
 
+// The tensor of a value of the pipeline; null: none, or not one of the caller's.
+struct TensorOfValue {
+  const Axes* axes = nullptr;
+  void* data = nullptr;  // of an input it is only read
+  Type type = Type::f32;
+  int rank = 0;
+  PerAxis extent{}, stride{};
+  bool output = false;
+};
+TensorOfValue tensor_of(const Plan::Body& body, const Call& call, std::size_t value) noexcept {
+  const Pipeline& p = body.pipeline;
+  const Value& v = p.values[value];
+  TensorOfValue found;
+  const auto take = [&](const Axes& axes, const auto* tensor) {
+    if (!tensor || !*tensor) return;
+    found = {&axes,          const_cast<void*>(static_cast<const void*>(tensor->data)),
+             tensor->type,   tensor->rank,
+             tensor->extent, tensor->stride};
+  };
+  if (v.from == Value::From::input && v.input >= 0) {
+    const auto input = static_cast<std::size_t>(v.input);
+    take(p.input_axes[input], call.inputs->find(p.inputs[input].name, v.input));
+  } else if (v.from == Value::From::step && v.output >= 0) {
+    const auto output = static_cast<std::size_t>(v.output);
+    take(p.output_axes[output], call.outputs->find(p.outputs[output].name, v.output));
+    found.output = true;
+  }
+  return found;
+}
+
+// Whether kernels alone read or write the tensor of a value, and can where it lies. A single token is not worth it: its
+// kernels take all heads together, from rows of floats.
+bool is_in_place(const Plan::Body& body, const Call& call, std::size_t value, const TensorOfValue& tensor) noexcept {
+  const Value& v = body.pipeline.values[value];
+  const AxisPlaces& at = v.places;
+  if (call.time <= 1 || call.form == Form::scan || !is_half(tensor.type)) return false;
+  if (at.batch < 0 || at.time < 0 || at.inner < 0 || at.outer >= 0 || at.inner + 1 != tensor.rank) return false;
+  const auto inner = static_cast<std::size_t>(at.inner);
+  if (tensor.stride[inner] != 1 || tensor.extent[inner] < 2) return false;
+  const int index = static_cast<int>(value);
+  if (tensor.output && v.read) return false;
+  for (const Step& step : body.pipeline.steps) {
+    const unsigned halves = step.kernel ? step.kernel->f32.halves : 0;
+    if (tensor.output && step.result == index) return halves != 0;
+    for (std::size_t r = 0; r < step.operands.size(); ++r)
+      if (step.operands[r] == index && (halves >> r & 1) == 0) return false;
+  }
+  return !tensor.output;
+}
+
 }  // namespace
 
 bool has_half_tensors(const Call& call) noexcept {
@@ -118,37 +178,56 @@ std::size_t half_tensor_bytes(const Plan::Body& body, std::int64_t length, std::
 }
 
 HalfCopies::HalfCopies(const Plan::Body& body, const Call& call, std::ptrdiff_t length, Arena& arena) noexcept
-    : simd_(*body.simd_f32) {
+    : convert_(half_simd(*body.simd_f32)) {
   const Pipeline& p = body.pipeline;
   list_ = arena.take<HalfTensor>(static_cast<std::ptrdiff_t>(p.values.size()));
   ok_ = arena.rest().data != nullptr;
   const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, call.time);
   length = std::min(length, time);
-  const auto add = [&](std::size_t value, const Axes& axes, const auto& tensor, bool output) {
-    if (!is_half(tensor.type) || !tensor) return;
-    HalfTensor& one = *new (list_ + count_) HalfTensor;
-    part_of(body, axes, tensor, 0, time, length, arena, &one);
-    one.value = static_cast<int>(value), one.output = output;
-    ok_ = one.copy && arena.rest().data;
-    if (ok_) ++count_;
-  };
   for (std::size_t i = 0; i < p.values.size() && ok_; ++i) {
-    const Value& v = p.values[i];
-    if (v.from == Value::From::input && v.input >= 0) {
-      const auto input = static_cast<std::size_t>(v.input);
-      if (const ConstTensor* const tensor = call.inputs->find(p.inputs[input].name, v.input))
-        add(i, p.input_axes[input], *tensor, false);
-    } else if (v.from == Value::From::step && v.output >= 0) {
-      const auto output = static_cast<std::size_t>(v.output);
-      if (const Tensor* const tensor = call.outputs->find(p.outputs[output].name, v.output))
-        add(i, p.output_axes[output], *tensor, true);
+    const TensorOfValue found = tensor_of(body, call, i);
+    if (!found.axes || !is_half(found.type)) continue;
+    HalfTensor& one = *new (list_ + count_) HalfTensor;
+    if (is_in_place(body, call, i, found)) {
+      one.data = found.data, one.type = found.type, one.in_place = true;
+    } else {
+      Tensor tensor;
+      tensor.data = found.data, tensor.type = found.type, tensor.rank = found.rank;
+      tensor.extent = found.extent, tensor.stride = found.stride;
+      part_of(body, *found.axes, tensor, 0, time, length, arena, &one);
+      if (time <= length) one.flat = numbers_together(one);
+      ok_ = one.copy && arena.rest().data;
     }
+    one.value = static_cast<int>(i), one.output = found.output;
+    if (ok_) ++count_;
   }
 }
 
+std::ptrdiff_t half_length(const Plan::Body& body, const Call& call) noexcept {
+  if (!goes_in_blocks(body, call.form)) return bound_length(body, call.form);
+  std::array<bool, max_values> copied{};
+  for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
+    const TensorOfValue found = tensor_of(body, call, i);
+    copied[i] = found.axes && is_half(found.type) && !is_in_place(body, call, i, found);
+  }
+  return half_block_length(body, call.form, copied);
+}
+
+bool HalfCopies::any_of_tokens() const noexcept {
+  return std::any_of(list_, list_ + count_,
+                     [](const HalfTensor& one) { return !one.in_place && one.time_axis >= 0; });
+}
+
+void HalfCopies::bind_in_place(Binding<float>& b) const noexcept {
+  for (const HalfTensor& one : list())
+    if (one.in_place) b.values[static_cast<std::size_t>(one.value)].half = one.type;
+}
+
 void HalfCopies::bind(Binding<float>& b) const noexcept {
+  bind_in_place(b);
   for (const HalfTensor& one : list()) {
     Bound<float>& bound = b.values[static_cast<std::size_t>(one.value)];
+    if (one.in_place) continue;
     bound.data = one.copy, bound.stride = one.copy_stride;
     if (one.output) bound.writable = one.copy;
   }
@@ -156,21 +235,26 @@ void HalfCopies::bind(Binding<float>& b) const noexcept {
 
 void HalfCopies::open_parameters() const noexcept {
   for (const HalfTensor& one : list())
-    if (!one.output && one.time_axis < 0) widen(one, simd_, 0, 0);
+    if (!one.in_place && !one.output && one.time_axis < 0) widen(one, convert_, 0, 0);
+}
+
+void HalfCopies::open_all(std::ptrdiff_t time) const noexcept {
+  for (const HalfTensor& one : list())
+    if (!one.in_place && !one.output) widen(one, convert_, 0, time);
 }
 
 void HalfCopies::open(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
   for (const HalfTensor& one : list())
-    if (!one.output && one.time_axis >= 0) widen(one, simd_, begin, end);
+    if (!one.in_place && !one.output && one.time_axis >= 0) widen(one, convert_, begin, end);
 }
 
 void HalfCopies::close(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept {
   for (const HalfTensor& one : list())
-    if (one.output) narrow(one, simd_, begin, end);
+    if (!one.in_place && one.output) narrow(one, convert_, begin, end);
 }
 
 Status backward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
-  const Simd<float>& simd = *body.simd_f32;
+  const HalfSimd& simd = half_simd(*body.simd_f32);
   const std::ptrdiff_t time = std::max<std::ptrdiff_t>(0, call.time);
   Arena arena(call.workspace);
   Inputs in, d_out;

@@ -1,6 +1,7 @@
-// Calls with tensors of a half type (bf16, f16) on a float plan: the state and all arithmetic are float. A call works
-// on float copies of its tensors: forwards block by block (time_blocks.h), so that the copies stay in cache and
-// memory traffic is halved; backwards of the whole call.
+// Calls with tensors of a half type (bf16, f16) on a float plan: the state and all arithmetic are float. Forwards, kernels
+// that can read rows of halves where they lie, and write them there (KernelCalls::halves): they convert as they pack their
+// chunks. Of all other tensors a call has float copies, forwards block by block (time_blocks.h), so that these stay in
+// cache and memory traffic is halved; backwards of the whole call.
 #pragma once
 
 #include <span>
@@ -8,6 +9,7 @@
 #include "plan/pipeline.h"
 #include "run/bind.h"
 #include "run/strided.h"
+#include "simd/half_simd.h"
 
 namespace ttr {
 
@@ -28,6 +30,8 @@ struct HalfTensor {
   PerAxis copy_stride{};
   int value = -1;  // of the pipeline
   bool output = false;
+  std::ptrdiff_t flat = 0;  // numbers of a call in one block, where they lie together; 0: they do not
+  bool in_place = false;    // a kernel reads or writes it; there is no copy
 };
 
 /// The float copies of a forward call, for blocks of up to `length` tokens.
@@ -37,27 +41,33 @@ class HalfCopies {
   HalfCopies(const Plan::Body&, const Call&, std::ptrdiff_t length, Arena&) noexcept;
   /// The same copies again, with other addresses.
   HalfCopies(const Plan::Body& body, std::span<HalfTensor> list) noexcept
-      : simd_(*body.simd_f32), list_(list.data()), count_(list.size()) {}
+      : convert_(half_simd(*body.simd_f32)), list_(list.data()), count_(list.size()) {}
   bool ok() const { return ok_; }
   std::span<const HalfTensor> list() const { return {list_, count_}; }
-  /// The copies in place of the caller's tensors in what is bound for them.
+  /// Whether a token has a copy of anything.
+  bool any_of_tokens() const noexcept;
+  /// The copies in place of the caller's tensors in what is bound for them, and which of these are halves.
   void bind(Binding<float>&) const noexcept;
+  /// The last alone: what is bound for them moves by halves.
+  void bind_in_place(Binding<float>&) const noexcept;
   /// Parameters, which have no time.
   void open_parameters() const noexcept;
   /// Tokens begin .. end-1 of the inputs.
   void open(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept;
+  /// Both, of a call in one block.
+  void open_all(std::ptrdiff_t time) const noexcept;
   /// The same tokens of the outputs, to the caller.
   void close(std::ptrdiff_t begin, std::ptrdiff_t end) const noexcept;
 
  private:
-  const Simd<float>& simd_;
+  const HalfSimd& convert_;
   HalfTensor* list_ = nullptr;
   std::size_t count_ = 0;
   bool ok_ = true;
 };
 
 /// Tokens of a forward call that have room in the copies.
-std::ptrdiff_t half_length(const Plan::Body&, Form) noexcept;
+std::ptrdiff_t half_length(const Plan::Body&, const Call&) noexcept;
 
 Status backward_half_tensors(const Plan::Body&, const Call&) noexcept;
 

@@ -1,6 +1,7 @@
 // One kernel step of one call as its family sees it: operands, gradients and states as views.
 #pragma once
 
+#include "families/common/half_rows.h"
 #include "families/common/linear.h"
 #include "families/common/team.h"
 #include "run/bind.h"
@@ -213,15 +214,15 @@ class KernelArgs {
     if (index < 0) return {};
     const Bound<T>& to = b_.values[static_cast<std::size_t>(index)];
     const AxisStrides s = axis_strides(value(body_, index).places, to.stride);
-    return {at(index, to.writable, to.stride),
+    return {at(index, to.half, to.writable, to.stride),
             {b_.batch, time_, heads_of_value(index), width_of_value(index)},
-            {s.batch, s.time, s.head, s.inner}};
+            {s.batch, s.time, s.head, inner_stride(to, s)}};
   }
   View<const T, 4> d_output(int index) const {
     if (index < 0) return {};
     const Bound<T>& to = b_.values[static_cast<std::size_t>(index)];
     const AxisStrides s = axis_strides(value(body_, index).places, to.gradient_stride);
-    return {at(index, to.gradient_in, to.gradient_stride),
+    return {at(index, Type::f32, to.gradient_in, to.gradient_stride),
             {b_.batch, time_, heads_of_value(index), width_of_value(index)},
             {s.batch, s.time, s.head, s.inner}};
   }
@@ -285,20 +286,27 @@ class KernelArgs {
   int width_of(std::size_t r) const { return width_of_value(value_of(r)); }
   // Where the share of a value begins.
   template <class N>
-  N* at(int index, N* whole, const std::array<std::ptrdiff_t, max_rank>& stride) const {
+  N* at(int index, Type half, N* whole, const std::array<std::ptrdiff_t, max_rank>& stride) const {
     if (!whole || (shard_.first_group == 0 && shard_.first_head == 0 && shard_.first_column == 0)) return whole;
     const Axes& letters = value(body_, index).axes;
     const std::ptrdiff_t first_head =
         shard_.first_group * (body_.shape.heads / body_.shape.key_heads) + shard_.first_head;
+    std::ptrdiff_t skip = 0;
     for (std::size_t i = 0; i < letters.size(); ++i) {
-      if (letters[i] == 'G') whole += shard_.first_group * stride[i];
-      if (letters[i] == 'H') whole += first_head * stride[i];
-      if (letters[i] == 'V') whole += shard_.first_column * stride[i];
+      if (letters[i] == 'G') skip += shard_.first_group * stride[i];
+      if (letters[i] == 'H') skip += first_head * stride[i];
+      if (letters[i] == 'V') skip += shard_.first_column * stride[i];
     }
-    return whole;
+    return further(half, whole, skip);
   }
-  const T* data(std::size_t r) const { return at(value_of(r), bound(r).data, bound(r).stride); }
-  T* gradient_data(std::size_t r) const { return at(value_of(r), bound(r).gradient, bound(r).gradient_stride); }
+  const T* data(std::size_t r) const { return at(value_of(r), bound(r).half, bound(r).data, bound(r).stride); }
+  T* gradient_data(std::size_t r) const {
+    return at(value_of(r), Type::f32, bound(r).gradient, bound(r).gradient_stride);
+  }
+  // Rows of a half type are told by it (half_rows.h).
+  static std::ptrdiff_t inner_stride(const Bound<T>& to, const AxisStrides& s) {
+    return to.half == Type::f32 ? s.inner : families::stride_of_half(to.half);
+  }
   const Bound<T>& bound(std::size_t r) const { return b_.values[static_cast<std::size_t>(value_of(r))]; }
   AxisStrides strides(std::size_t r) const { return axis_strides(value(body_, value_of(r)).places, bound(r).stride); }
   AxisStrides d_strides(std::size_t r) const {
@@ -306,7 +314,7 @@ class KernelArgs {
   }
   View<const T, 4> rows(std::size_t r, int heads, int channels) const {
     const AxisStrides s = strides(r);
-    return {data(r), {b_.batch, time(r), heads, channels}, {s.batch, s.time, s.head, s.inner}};
+    return {data(r), {b_.batch, time(r), heads, channels}, {s.batch, s.time, s.head, inner_stride(bound(r), s)}};
   }
   View<T, 4> d_rows(std::size_t r, int heads, int channels) const {
     const AxisStrides s = d_strides(r);

@@ -140,7 +140,7 @@ struct TTR_HIDDEN Prepared::Body {
     for (std::size_t i = 0; i < halves.size(); ++i) {
       const HalfPlace& of = half_places[i];
       halves[i].data = halves[i].output ? outputs[of.at] : const_cast<void*>(inputs[of.at]);
-      halves[i].copy = reinterpret_cast<float*>(base + of.offset);
+      if (!halves[i].in_place) halves[i].copy = reinterpret_cast<float*>(base + of.offset);
     }
   }
 
@@ -213,7 +213,7 @@ struct TTR_HIDDEN Prepared::Body {
       if (const Status s = check_memory(plan, state, workspace, pairs_kept); s != Status::ok) return s;
       copies.bind(*std::get_if<Binding<float>>(&binding));
     }
-    copies.open_parameters(), copies.open(0, time);
+    copies.open_all(time);
     const Status status = run_at_once(plan, state, workspace);
     if (status == Status::ok || status == Status::out_of_domain) copies.close(0, time);
     return status;
@@ -311,22 +311,24 @@ Prepared Plan::prepare(const Inputs& inputs, const Outputs& outputs, Form form) 
     const std::size_t size = p->needed + 64;
     const auto memory = std::make_unique_for_overwrite<std::byte[]>(size);  // only places in it matter
     Arena arena(Workspace{memory.get(), size});
-    const std::ptrdiff_t length = half ? half_length(body, form) : bound_length(body, form);
     Call own = p->call({}, {memory.get(), size});
+    const std::ptrdiff_t length = half ? half_length(body, own) : bound_length(body, form);
+    bool copies_of_tokens = false;
     const std::byte* const base = aligned(memory.get());
     if (half) {
       const HalfCopies copies(body, own, length, arena);
+      copies_of_tokens = copies.any_of_tokens();
       for (const HalfTensor& one : copies.list()) {
         const std::vector<Place>& places = one.output ? p->writes : p->reads;
         const auto at =
             std::find_if(places.begin(), places.end(), [&](const Place& x) { return x.value == one.value; });
         p->halves.push_back(one);
-        p->half_places.push_back(
-            {reinterpret_cast<const std::byte*>(one.copy) - base, static_cast<std::size_t>(at - places.begin())});
+        p->half_places.push_back({one.copy ? reinterpret_cast<const std::byte*>(one.copy) - base : 0,
+                                  static_cast<std::size_t>(at - places.begin())});
       }
     }
     bind<T>(body, own, false, length, arena, b);
-    p->at_once = b.time > 0 && (half ? b.time <= length : runs_at_once(body, b, form, length));
+    p->at_once = b.time > 0 && (copies_of_tokens ? b.time <= length : runs_at_once(body, b, form, length));
     if (!p->at_once) p->halves.clear(), p->half_places.clear();
     p->sequences.assign(b.sequences.begin(), b.sequences.end());
     p->pair_sequences.assign(b.pair_sequences.begin(), b.pair_sequences.end());

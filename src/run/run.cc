@@ -156,8 +156,8 @@ void bind_block(const Plan::Body& body, const Binding<T>& whole, std::ptrdiff_t 
     if (places.time < 0) continue;
     const std::ptrdiff_t first = places.of_pairs ? begin * pairs : begin;
     const std::ptrdiff_t skip = first * bound.stride[static_cast<std::size_t>(places.time)];
-    bound.data += skip;
-    if (bound.writable) bound.writable += skip;
+    bound.data = further(bound.half, bound.data, skip);
+    bound.writable = further(bound.half, bound.writable, skip);
   }
 }
 
@@ -194,11 +194,6 @@ template Status execute<double>(const Plan::Body&, const Binding<double>&, State
 
 std::ptrdiff_t bound_length(const Plan::Body& body, Form form) noexcept {
   return goes_in_blocks(body, form) ? block_length(body, form) : std::numeric_limits<std::ptrdiff_t>::max();
-}
-
-std::ptrdiff_t half_length(const Plan::Body& body, Form form) noexcept {
-  const std::ptrdiff_t most = bound_length(body, form);
-  return goes_in_blocks(body, form) ? std::min(most, half_block_length(body, form)) : most;
 }
 
 template <class T>
@@ -363,6 +358,8 @@ Status forward_bound(const Plan::Body& body, const Call& call, std::ptrdiff_t le
   Binding<T> b;
   bind(body, call, false, length, arena, b);
   if (b.time == 0) return Status::ok;
+  if constexpr (sizeof(T) == 4)
+    if (halves) halves->bind_in_place(b);
   const auto run = [&](Binding<T>& tokens, std::ptrdiff_t begin, std::ptrdiff_t end) {
     if constexpr (sizeof(T) == 4)
       if (halves) halves->bind(tokens), halves->open(begin, end);
@@ -370,7 +367,8 @@ Status forward_bound(const Plan::Body& body, const Call& call, std::ptrdiff_t le
     if (halves) halves->close(begin, end);
     return status;
   };
-  if (halves ? b.time <= length : runs_at_once(body, b, call.form, length)) return run(b, 0, b.time);
+  const bool copies = halves && halves->any_of_tokens();
+  if (copies ? b.time <= length : runs_at_once(body, b, call.form, length)) return run(b, 0, b.time);
   Sequence* const sequences = arena.take<Sequence>(body.shape.batch);
   Sequence* const of_pairs = arena.take<Sequence>(body.shape.batch);
   std::ptrdiff_t* const later = arena.take<std::ptrdiff_t>(body.shape.batch);
@@ -390,7 +388,7 @@ Status forward_typed(const Plan::Body& body, const Call& call) noexcept {
 
 Status forward_half_tensors(const Plan::Body& body, const Call& call) noexcept {
   Arena arena(call.workspace);
-  const std::ptrdiff_t length = half_length(body, call.form);
+  const std::ptrdiff_t length = half_length(body, call);
   const HalfCopies halves(body, call, length, arena);
   if (!halves.ok()) return Status::small_workspace;
   halves.open_parameters();

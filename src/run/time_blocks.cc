@@ -74,11 +74,14 @@ std::ptrdiff_t block_length(const Plan::Body& body, Form form) {
   return whole(fits, time_unit(body));
 }
 
-std::ptrdiff_t half_block_length(const Plan::Body& body, Form form) {
-  if (form == Form::scan || grows(body)) return block_length(body, form);
-  const std::ptrdiff_t bytes =
-      token_bytes(body, [](const Value& v) { return v.places.time >= 0 && v.from != Value::From::constant; });
-  return whole(std::clamp<std::ptrdiff_t>(cache / bytes, 16, most), chunk_unit(body));
+std::ptrdiff_t half_block_length(const Plan::Body& body, Form form, std::span<const bool> copied) {
+  const std::ptrdiff_t longest = block_length(body, form);
+  if (form == Form::scan || grows(body)) return longest;
+  const Value* const first = body.pipeline.values.data();
+  const std::ptrdiff_t bytes = token_bytes(body, [&](const Value& v) {
+    return v.places.time >= 0 && (v.from == Value::From::step || copied[static_cast<std::size_t>(&v - first)]);
+  });
+  return std::min(longest, whole(std::clamp<std::ptrdiff_t>(cache / bytes, 16, most), chunk_unit(body)));
 }
 
 }  // namespace ttr

@@ -69,10 +69,10 @@ struct HalfBits {
   }
 };
 
-// The last numbers go through the same vectors by way of a buffer.
-template <class Convert>
+// The last numbers go through the same vectors by way of a buffer; a few, as the gates of a token are, by one(half).
+template <class Convert, class One>
 HWY_INLINE void widen_all(std::ptrdiff_t n, const std::uint16_t* HWY_RESTRICT in, float* HWY_RESTRICT out,
-                          Convert&& convert) {
+                          Convert&& convert, One&& single) {
   const HalfBits::F f;
   const HalfBits::U u;
   const HalfBits::H h;
@@ -82,7 +82,10 @@ HWY_INLINE void widen_all(std::ptrdiff_t n, const std::uint16_t* HWY_RESTRICT in
                        HWY_ATTR { hn::StoreU(convert(hn::PromoteTo(u, hn::LoadU(h, in + at))), f, out + at); };
   for (; i + 4 * lanes <= n; i += 4 * lanes) one(i), one(i + lanes), one(i + 2 * lanes), one(i + 3 * lanes);
   for (; i + lanes <= n; i += lanes) one(i);
-  if (i == n) return;
+  if (n - i <= 4) {
+    for (; i < n; ++i) out[i] = single(in[i]);
+    return;
+  }
   HWY_ALIGN std::uint16_t from[HWY_MAX_BYTES / sizeof(float)] = {};
   HWY_ALIGN float to[HWY_MAX_BYTES / sizeof(float)];
   for (std::ptrdiff_t j = i; j < n; ++j) from[j - i] = in[j];
@@ -109,7 +112,14 @@ HWY_INLINE void narrow_all(std::ptrdiff_t n, const float* HWY_RESTRICT in, std::
 }
 
 inline void widen_bf16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
-  widen_all(n, in, out, [](auto h) HWY_ATTR { return HalfBits::from_bf16(h); });
+  const auto single = [](std::uint16_t half) {
+    const std::uint32_t bits = std::uint32_t{half} << 16;
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  };
+  widen_all(
+      n, in, out, [](auto h) HWY_ATTR { return HalfBits::from_bf16(h); }, single);
 }
 inline void widen_f16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
 #if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
@@ -121,7 +131,18 @@ inline void widen_f16(std::ptrdiff_t n, const std::uint16_t* in, float* out) {
     hn::StoreU(hn::PromoteTo(f, hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(in + i))), f, out + i);
   n -= whole, in += whole, out += whole;
 #endif
-  widen_all(n, in, out, [](auto half) HWY_ATTR { return HalfBits::from_f16(half); });
+  const auto single = [](std::uint16_t half) {
+    const bool special = (half >> 10 & 31) == 31;
+    const std::uint32_t sign = std::uint32_t{half} >> 15 << 31, size = half & 0x7fffu;
+    std::uint32_t bits = (size << 13) + ((special ? 224u : 112u) << 23);
+    float x = static_cast<float>(size) * 0x1p-24f;  // a subnormal half
+    if (size < 0x400u) std::memcpy(&bits, &x, sizeof bits);
+    bits |= sign;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+  };
+  widen_all(
+      n, in, out, [](auto half) HWY_ATTR { return HalfBits::from_f16(half); }, single);
 }
 inline void narrow_bf16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
 #if HWY_TARGET != HWY_SCALAR
@@ -152,6 +173,67 @@ inline void narrow_f16(std::ptrdiff_t n, const float* in, std::uint16_t* out) {
   n -= whole, in += whole, out += whole;
 #endif
   narrow_all(n, in, out, [](auto x) HWY_ATTR { return HalfBits::to_f16(x); });
+}
+
+// One vector of floats from halves and to them, and a row from them.
+struct RowsOfBf16 {
+  static HWY_INLINE hn::Vec<HalfBits::F> load(const std::uint16_t* in) {
+    return HalfBits::from_bf16(hn::PromoteTo(HalfBits::U(), hn::LoadU(HalfBits::H(), in)));
+  }
+  static HWY_INLINE void store(hn::Vec<HalfBits::F> x, std::uint16_t* out) {
+    const HalfBits::H h;
+    hn::StoreU(hn::DemoteTo(h, hn::BitCast(HalfBits::S(), HalfBits::to_bf16(x))), h, out);
+  }
+  static HWY_INLINE void row(std::ptrdiff_t n, const std::uint16_t* in, float* out) { widen_bf16(n, in, out); }
+};
+struct RowsOfF16 {
+  static HWY_INLINE hn::Vec<HalfBits::F> load(const std::uint16_t* in) {
+#if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
+    const hn::Rebind<hwy::float16_t, HalfBits::F> h;
+    return hn::PromoteTo(HalfBits::F(), hn::LoadU(h, reinterpret_cast<const hwy::float16_t*>(in)));
+#else
+    return HalfBits::from_f16(hn::PromoteTo(HalfBits::U(), hn::LoadU(HalfBits::H(), in)));
+#endif
+  }
+  static HWY_INLINE void store(hn::Vec<HalfBits::F> x, std::uint16_t* out) {
+#if HWY_ARCH_X86 && HWY_CAP_GE256 && !defined(HWY_DISABLE_F16C)
+    const hn::Rebind<hwy::float16_t, HalfBits::F> h;
+    hn::StoreU(hn::DemoteTo(h, x), h, reinterpret_cast<hwy::float16_t*>(out));
+#else
+    const HalfBits::H h;
+    hn::StoreU(hn::DemoteTo(h, hn::BitCast(HalfBits::S(), HalfBits::to_f16(x))), h, out);
+#endif
+  }
+  static HWY_INLINE void row(std::ptrdiff_t n, const std::uint16_t* in, float* out) { widen_f16(n, in, out); }
+};
+
+template <class Widen>
+void widen_rows(std::ptrdiff_t rows, std::ptrdiff_t n, const std::uint16_t* in, std::ptrdiff_t ld,
+                const float* factors, float* HWY_RESTRICT out) {
+  const HalfBits::F f;
+  const std::ptrdiff_t lanes = static_cast<std::ptrdiff_t>(hn::Lanes(f)), whole = n / lanes * lanes;
+  for (std::ptrdiff_t r = 0; r < rows; ++r, in += ld, out += n) {
+    if (factors) {
+      for (std::ptrdiff_t i = 0; i < whole; i += lanes)
+        hn::StoreU(hn::Mul(Widen::load(in + i), hn::LoadU(f, factors + i)), f, out + i);
+    } else {
+      for (std::ptrdiff_t i = 0; i < whole; i += lanes) hn::StoreU(Widen::load(in + i), f, out + i);
+    }
+    if (whole < n) {
+      Widen::row(n - whole, in + whole, out + whole);
+      for (std::ptrdiff_t i = whole; factors && i < n; ++i) out[i] *= factors[i];
+    }
+    if (factors) factors += n;
+  }
+}
+
+inline void narrow_rows_bf16(std::ptrdiff_t rows, std::ptrdiff_t n, const float* in, std::uint16_t* out,
+                             std::ptrdiff_t ld) {
+  for (std::ptrdiff_t r = 0; r < rows; ++r, in += n, out += ld) narrow_bf16(n, in, out);
+}
+inline void narrow_rows_f16(std::ptrdiff_t rows, std::ptrdiff_t n, const float* in, std::uint16_t* out,
+                            std::ptrdiff_t ld) {
+  for (std::ptrdiff_t r = 0; r < rows; ++r, in += n, out += ld) narrow_f16(n, in, out);
 }
 
 // The 16 random bits of an element are the upper half of seed + number of the element x 2^32 / golden ratio. For one
@@ -237,7 +319,17 @@ inline float narrow_i8(std::ptrdiff_t n, const float* HWY_RESTRICT in, std::int8
 
 template <class T>
 const HalfSimd* HalfTable() {
-  static constexpr HalfSimd table{widen_bf16, widen_f16, narrow_bf16, narrow_f16, round_bf16, widen_i8, narrow_i8};
+  static constexpr HalfSimd table{widen_bf16,
+                                  widen_f16,
+                                  narrow_bf16,
+                                  narrow_f16,
+                                  widen_rows<RowsOfBf16>,
+                                  widen_rows<RowsOfF16>,
+                                  narrow_rows_bf16,
+                                  narrow_rows_f16,
+                                  round_bf16,
+                                  widen_i8,
+                                  narrow_i8};
   return &table;
 }
 

@@ -21,6 +21,12 @@ struct HalfSimd {
   void (*widen_f16)(Size n, const std::uint16_t* in, float* out);
   void (*narrow_bf16)(Size n, const float* in, std::uint16_t* out);
   void (*narrow_f16)(Size n, const float* in, std::uint16_t* out);
+  /// The same for rows of n numbers that lie ld apart on the side of the halves, and one behind the other on that of the
+  /// floats. out = in * factors where there are factors, rows as of out.
+  void (*widen_rows_bf16)(Size rows, Size n, const std::uint16_t* in, Size ld, const float* factors, float* out);
+  void (*widen_rows_f16)(Size rows, Size n, const std::uint16_t* in, Size ld, const float* factors, float* out);
+  void (*narrow_rows_bf16)(Size rows, Size n, const float* in, std::uint16_t* out, Size ld);
+  void (*narrow_rows_f16)(Size rows, Size n, const float* in, std::uint16_t* out, Size ld);
   /// Narrowing at random: up with the probability that makes the mean exact, so that what is far below a rounding still
   /// adds up over many tokens. Number first + i of an array gets the bits of (seed, first + i), on every instruction set.
   void (*round_bf16)(Size n, const float* in, std::uint32_t seed, std::uint32_t first, std::uint16_t* out);

@@ -161,6 +161,7 @@ constexpr KernelCalls<T> linear_calls_of(const SegmentCalls<T>* segments = nullp
                             .team_workspace = Family::in_teams ? Family::team_workspace : nullptr,
                             .segments = segments};
     if constexpr (Family::saves) calls.saved = Family::saved, calls.clears = F<T>::clears;
+    if constexpr (requires { F<T>::halves; }) calls.halves = F<T>::halves;
     if constexpr (requires { F<T>::only_places; })
       calls.ready_bytes = sizeof(typename Family::Ready), calls.ready = Family::ready, calls.go = Family::go;
     return calls;

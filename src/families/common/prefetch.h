@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "families/common/half_rows.h"
 #include "simd/simd.h"
 #include "ttr/view.h"
 
@@ -34,11 +35,12 @@ class Prefetch {
   /// Tokens begin .. begin+count-1 of heads head .. head+heads-1, D numbers each.
   template <class U>
   void add(const View<U, 4>& x, Size row, Size begin, Size count, Size head, Size heads, Size D) {
-    constexpr Size size = sizeof(T);
-    if (!x || count <= 0 || x.stride[3] != 1 || (heads > 1 && x.stride[2] != D)) return;
+    const bool half = has_half_rows(x);
+    const Size size = half ? 2 : sizeof(T);
+    if (!x || count <= 0 || (x.stride[3] != 1 && !half) || (heads > 1 && x.stride[2] != D)) return;
     if (longest > 0 && (x.stride[1] == D || D * size > longest)) return;
-    const U* const first = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
-    append(first, x.stride[1] * size, heads * D * size, count);
+    const Size at = row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
+    append(reinterpret_cast<const char*>(x.data) + at * size, x.stride[1] * size, heads * D * size, count);
   }
   /// Of the next chunk, the share of head `head` of `heads`: whole tokens, whose heads are neighbours. For loops that
   /// take a chunk of c tokens at `begin` through all heads before the next.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "families/common/half_rows.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/view.h"
@@ -42,6 +43,12 @@ class Arena {
 template <class T>
 void pack(const Simd<T>& s, const View<const T, 4>& x, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_t count,
           int head, int dim, T scale, T* out) {
+  if constexpr (sizeof(T) == 4)
+    if (has_half_rows(x)) {
+      widen_rows(s, x, row, begin, count, head, dim, nullptr, out);
+      if (scale != T(1)) s.scale(count * dim, scale, out, out);
+      return;
+    }
   const T* from = x.data + row * x.stride[0] + begin * x.stride[1] + head * x.stride[2];
   for (std::ptrdiff_t i = 0; i < count; ++i, from += x.stride[1], out += dim) {
     if (x.stride[3] != 1)
@@ -71,6 +78,15 @@ void unpack(const T* in, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_
     else
       for (int j = 0; j < dim; ++j) to[j * x.stride[3]] = in[j];
   }
+}
+
+/// The same, also where the rows are of a half type.
+template <class T>
+void unpack(const Simd<T>& s, const T* in, std::ptrdiff_t row, std::ptrdiff_t begin, std::ptrdiff_t count, int head,
+            int dim, const View<T, 4>& x) {
+  if constexpr (sizeof(T) == 4)
+    if (has_half_rows(x)) return narrow_rows(s, in, row, begin, count, head, dim, x);
+  unpack(in, row, begin, count, head, dim, x);
 }
 
 /// x[row, begin .. begin+count-1, head, :] = 0

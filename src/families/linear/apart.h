@@ -68,7 +68,7 @@ class Apart {
   /// The numbers of a role.
   void load(Role role, const View<const T, 4>& from, Size batch, Size begin, Size c, int head) {
     for (Size n = 0; n < count_; ++n)
-      for (Size i = 0; i < c; ++i) column(n, role)[i] = from(batch, begin + i, head, channels[n]);
+      for (Size i = 0; i < c; ++i) column(n, role)[i] = number_of(from, batch, begin + i, head, channels[n]);
   }
   /// What the sums of writers have at the end where all others have `late` [dim].
   const T* late_of_writers(const T* late, Size dim) {

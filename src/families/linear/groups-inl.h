@@ -25,6 +25,7 @@
 
 #include "families/linear/state-inl.h"
 #include "families/linear/state_simd.h"
+#include "simd/half-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ttr::simd_detail {
@@ -67,6 +68,27 @@ struct Place {
   Size ld;
 };
 
+// A vector of the values of token t, and one of an answer to its place.
+template <bool kPart, class T>
+HWY_INLINE Vec<T> ValueAt(const typename StateSimd<T>::Group& x, Size t, Size j, Size lanes) {
+  const Size at = t * x.ldv + j;
+  if constexpr (sizeof(T) == 4 && !kPart) {
+    const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(x.v) + at;
+    if (x.values == Halves::bf16) return RowsOfBf16::load(halves);
+    if (x.values == Halves::f16) return RowsOfF16::load(halves);
+  }
+  return LoadMaybe<kPart>(x.v + at, lanes);
+}
+template <bool kPart, class T>
+HWY_INLINE void StoreAnswer(const typename StateSimd<T>::Group& x, Vec<T> answer, T* o, Size at, Size lanes) {
+  if constexpr (sizeof(T) == 4 && !kPart) {
+    std::uint16_t* const halves = reinterpret_cast<std::uint16_t*>(o) + at;
+    if (x.answers == Halves::bf16) return RowsOfBf16::store(answer, halves);
+    if (x.answers == Halves::f16) return RowsOfF16::store(answer, halves);
+  }
+  StoreMaybe<kPart>(answer, o + at, lanes);
+}
+
 // next[r] = S' x_r of two tokens, which may be the same one
 template <int NV, bool kPart, class T>
 HWY_INLINE void ReadTwo(Size K, const T* x0, const T* x1, const T* S, Size lds, Size lanes, Vec<T> (&next)[2][NV]) {
@@ -93,7 +115,7 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
   Vec<T> u[R][NV], out[R][NV], read[R][NV];
   TTR_UNROLL for (int r = 0; r < R; ++r) {
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      u[r][v] = LoadMaybe<kPart>(x.v + (t + r) * x.ldv + j + v * L, lanes);
+      u[r][v] = ValueAt<kPart, T>(x, t + r, j + v * L, lanes);
       const Vec<T> value = u[r][v];
       if (x.write) u[r][v] = hn::Mul(hn::Set(d, x.write[t + r]), u[r][v]);
       out[r][v] = hn::Zero(d);
@@ -174,9 +196,8 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
       TTR_UNROLL for (int v = 0; v < NV; ++v) {
         Vec<T> answer = hn::Mul(scale, out[r][v]);
         if (x.direct)
-          answer = hn::MulAdd(hn::Set(d, x.direct[t + r]), LoadMaybe<kPart>(x.v + (t + r) * x.ldv + j + v * L, lanes),
-                              answer);
-        StoreMaybe<kPart>(answer, o + (t + r) * ldo + j + v * L, lanes);
+          answer = hn::MulAdd(hn::Set(d, x.direct[t + r]), ValueAt<kPart, T>(x, t + r, j + v * L, lanes), answer);
+        StoreAnswer<kPart, T>(x, answer, o, (t + r) * ldo + j + v * L, lanes);
       }
     }
   }

@@ -18,6 +18,9 @@
 
 namespace ttr {
 
+/// Rows of a half type in the place of floats.
+enum class Halves { none, bf16, f16 };
+
 template <class T>
 struct StateSimd {
   using Size = std::ptrdiff_t;
@@ -80,6 +83,7 @@ struct StateSimd {
     const T* late = nullptr;
     Size ld_late = 0, late_step = 1;
     Hints* hints = nullptr;
+    Halves values = Halves::none, answers = Halves::none;  // v, and o of the sweep; V is then whole vectors
   };
   /// Tokens through a state S [K,V] without gates, two or four at a time, one sweep over S for each group:
   ///   r_t = S' x_t ;  S <- S + k_t u_t' (+ y_t r_t') ;  o_t = scale answer_t S' q_t + direct_t v_t

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "families/linear/channel/chunk.h"
+#include "families/linear/half_sweep.h"
 
 namespace ttr::families {
 
@@ -37,8 +38,9 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
     scaled(p.b, row, begin, c, head, keys.down_rows(), y);
     tokens.y = y, tokens.ldy = K;
   }
-  if (p.v) tokens.v = contiguous(s, p.v, row, begin, c, head, V, v, &tokens.ldv);
-  else std::fill_n(v, V, T(0)), tokens.v = v;
+  if (!p.v) std::fill_n(v, V, T(0)), tokens.v = v;
+  else if (!takes_values(s, p.v, row, begin, head, tokens))
+    tokens.v = contiguous(s, p.v, row, begin, c, head, V, v, &tokens.ldv);
   if (p.beta) tokens.write = tokens.read = beta;
   if (outputs) {
     scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), q);
@@ -46,9 +48,11 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
   }
   tokens.ends = keys.frame_ends(), tokens.frames = keys.frame_count();
   tokens.late = keys.up_rows(Reader::after), tokens.ld_late = K, tokens.hints = hints.get();
-  const bool direct = outputs && p.o.stride[3] == 1;
-  through.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
-  if (outputs && !direct) unpack(o, row, begin, c, head, V, p.o);
+  bool direct = true;
+  Size ldo = V;
+  T* const answers = outputs ? answers_of_sweep(s, p.o, row, begin, head, o, tokens, &ldo, &direct) : o;
+  through.group_sweep(tokens, S, V, answers, ldo, swept);
+  if (!direct) unpack(s, o, row, begin, c, head, V, p.o);
 }
 
 template <class T, Erase erase>
@@ -107,7 +111,7 @@ void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, 
       s.trmm_nn(c, V, T(1), P, C, R, V, T(1), out, ldo);
     }
     if (p.bonus && p.v) add_bonus(p, row, begin, c, head, out, ldo);
-    if (!direct) unpack(o, row, begin, c, head, V, p.o);
+    if (!direct) unpack(s, o, row, begin, c, head, V, p.o);
   }
   const T *const late = keys.over(c), *const written_late = keys.apart().late_of_writers(late, K);
   pieces(K, V, [&](Size i, Size m, Size j, Size n) {

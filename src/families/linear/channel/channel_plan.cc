@@ -83,6 +83,7 @@ struct GatedCalls : HandsOn<T, gated::forward<T>, gated::backward<T>> {
     return gated::saved_chunks<T>(K, V, tokens, form, body.options.chunk, vector_bytes_of<T>(body));
   }
   static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v | 1u << GatedSlot::gk;
+  static constexpr unsigned halves = clears | 1u << GatedSlot::gv;
   static constexpr bool only_places = true;
   static GatedProblem<T> problem(const KernelArgs<T>& o, State state) {
     GatedProblem<T> p;
@@ -185,6 +186,7 @@ struct DplrCalls : HandsOn<T, dplr::forward<T>, dplr::backward<T>> {
   }
   static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v | 1u << DplrSlot::gk |
                                      1u << DplrSlot::read | 1u << DplrSlot::erase;
+  static constexpr unsigned halves = clears;
   static constexpr bool only_places = true;
   static DplrProblem<T> problem(const KernelArgs<T>& o, State state) {
     DplrProblem<T> p;

@@ -304,7 +304,7 @@ class VectorChunk {
       if (p.bonus) {
         for (Size i = 0; i < c; ++i) s.axpy(V, own[i], v + i * V, o + i * V);
       }
-      unpack(o, row, begin, c, head, V, p.o);
+      unpack(s, o, row, begin, c, head, V, p.o);
     }
     decay_state(c, S);
     s.gemm_tn(K, V, c, T(1), keys.to_end(c, k, key_rows), K, values.to_end(c, u, value_rows), V, T(1), S, V);
@@ -495,6 +495,8 @@ class VectorChunk {
 
   // out [c,K] = the rows of a view times factors
   void scaled(const View<const T, 4>& from, Size row, Size begin, Size c, int head, const T* factors, T* out) {
+    if constexpr (sizeof(T) == 4)
+      if (has_half_rows(from)) return widen_rows(s, from, row, begin, c, head, K, factors, out);
     Size ld;
     const T* const rows = contiguous(s, from, row, begin, c, head, K, out, &ld);
     s.mul_rows(c, K, rows, ld, factors, K, out, K);

@@ -76,7 +76,7 @@ class VectorRecurrent {
       }
       const bool direct = output && p.o.stride[3] == 1;
       through.gated_sweep(t, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, panel);
-      if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
+      if (output && !direct) unpack(s, o, row, begin, n, head, V, p.o);
     }
   }
 

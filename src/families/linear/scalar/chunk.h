@@ -47,6 +47,7 @@
 #include "families/common/prefetch.h"
 #include "families/common/scratch.h"
 #include "families/linear/gates.h"
+#include "families/linear/half_sweep.h"
 #include "families/linear/scalar/rule.h"
 #include "families/linear/scalar/swept_gradient.h"
 #include "families/linear/state_simd.h"
@@ -257,16 +258,18 @@ class ChunkForm {
       tokens.kept = keep.data, tokens.ld_kept = keep.ld;
       if (p.g) tokens.kept_read = undecayed ? rests : up;
     }
-    if (p.v) tokens.v = values(p, row, begin, n, head, &tokens.ldv);
-    else std::fill_n(w, V, T(0)), tokens.v = w;
+    if (!p.v) std::fill_n(w, V, T(0)), tokens.v = w;
+    else if (!takes_values(s, p.v, row, begin, head, tokens)) tokens.v = values(p, row, begin, n, head, &tokens.ldv);
     if (outputs) {
       tokens.q = contiguous(s, p.q, row, begin, n, key_head, K, x + C * K, &tokens.ldq);
       tokens.scale = p.scale;
     }
     tokens.hints = sweep_hints.get();
-    const bool direct = outputs && p.o.stride[3] == 1;
-    through.group_sweep(tokens, S, V, direct ? &p.o(row, begin, head, 0) : o, direct ? p.o.stride[1] : V, swept);
-    if (outputs && !direct) unpack(o, row, begin, n, head, V, p.o);
+    bool direct = true;
+    Size ldo = V;
+    T* const answers = outputs ? answers_of_sweep(s, p.o, row, begin, head, o, tokens, &ldo, &direct) : o;
+    through.group_sweep(tokens, S, V, answers, ldo, swept);
+    if (!direct) unpack(s, o, row, begin, n, head, V, p.o);
     return n;
   }
 
@@ -299,7 +302,7 @@ class ChunkForm {
       T* const answer = direct ? &p.o(row, begin, head, 0) : o;
       s.gemm_trmm_nn(c, V, K, factors, queries, ldq, S, V, P, C, W, V, answer, direct ? p.o.stride[1] : V,
                      hints.get());
-      if (!direct) unpack(o, row, begin, c, head, V, p.o);
+      if (!direct) unpack(s, o, row, begin, c, head, V, p.o);
     }
     if (write) s.scale_rows(c, K, write, keys, ldk, x, K), keys = x, ldk = K;
     s.gemm_tn_onto(K, V, c, nullptr, keys, ldk, W, V, gated ? e[c] : T(1), S, V, S_end, V, hints.get());

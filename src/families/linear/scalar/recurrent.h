@@ -67,7 +67,7 @@ class RecurrentForm {
       const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
       through.sweep(n, K, V, a, b, beta, p.scale, key, ldk, value, ldv, query, ldq, S, V, answer,
                     direct ? p.o.stride[1] : V, panel);
-      if (output && !direct) unpack(o, row, begin, n, head, V, p.o);
+      if (output && !direct) unpack(s, o, row, begin, n, head, V, p.o);
     }
   }
 

@@ -97,6 +97,7 @@ struct DecayCalls : HandsOn<T, decay::forward<T>, decay::backward<T>> {
     return decay::saved_chunks<T>(K, V, tokens, form, body.options.chunk, vector_bytes_of<T>(body));
   }
   static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v;
+  static constexpr unsigned halves = clears;
   static constexpr bool only_places = true;
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) {
     LinearProblem<T> p = o.problem(state);
@@ -169,6 +170,7 @@ struct DeltaCalls {
     return delta::saved_chunks<T>(K, V, tokens, form, body.options.chunk, vector_bytes_of<T>(body));
   }
   static constexpr unsigned clears = 1u << Slot::q | 1u << Slot::k | 1u << Slot::v;
+  static constexpr unsigned halves = clears;
   static constexpr bool only_places = true;
   static LinearProblem<T> problem(const KernelArgs<T>& o, State state) { return o.problem(state); }
   static LinearGradient<T> gradient(const KernelArgs<T>&, const LinearGradient<T>& d, const Call&) { return d; }
