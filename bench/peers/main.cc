@@ -87,7 +87,8 @@ class Side {
   int repeats_ = 1;
 };
 
-// Seconds of a token of ours at the limits of the machine. What is kept in half precision is half of the bytes.
+// Seconds of a token of ours at the limits of the machine; 0 where its kernels do not count. What is kept in half precision is
+// half of the bytes.
 double limit_of(const Operation& operation, const Row& row, double peak) {
   static const cli::MachineLimits machine = cli::measure_machine(row.threads, false);
   const Shape shape = operation.shape(row.heads, row.dim);
@@ -97,7 +98,9 @@ double limit_of(const Operation& operation, const Row& row, double peak) {
   spec.key_heads = shape.key_heads == shape.heads ? 0 : shape.key_heads, spec.time = prompt;
   spec.gates = row.gates.empty() ? "gentle" : row.gates;
   const cli::CaseRun run(spec);
-  const double seconds = 1 / cli::limit_of(run, cli::executed_flops_per_token(spec), peak, machine).tokens_per_s;
+  const double flops = cli::executed_flops_per_token(spec);
+  if (std::isnan(flops)) return 0;
+  const double seconds = 1 / cli::limit_of(run, flops, peak, machine).tokens_per_s;
   return operation.half_pairs && row.decode ? seconds / 2 : seconds;
 }
 
@@ -150,7 +153,7 @@ double geometric_mean(const std::vector<Row>& rows, const std::function<bool(con
   double sum = 0;
   int n = 0;
   for (const Row& row : rows)
-    if (wanted(row)) sum += std::log((row.*ratio)()), ++n;
+    if (wanted(row) && std::isfinite((row.*ratio)())) sum += std::log((row.*ratio)()), ++n;
   if (count) *count = n;
   return n ? std::exp(sum / n) : std::numeric_limits<double>::quiet_NaN();
 }
@@ -176,14 +179,16 @@ std::vector<Mean> means(const std::vector<Row>& rows) {
   add("all", [](const Row&) { return true; });
   // Operations without gates have fewer rows: here each counts once.
   Mean each{"operations, each once", 0, 0, 0};
+  int counted = 0;
   for (const Operation& operation : operations()) {
     const auto wanted = [&](const Row& row) { return row.operation == operation.name; };
     const double ratio = geometric_mean(rows, wanted, &Row::ratio);
     if (!std::isfinite(ratio)) continue;
     each.ratio += std::log(ratio), ++each.rows;
-    each.limit += std::log(geometric_mean(rows, wanted, &Row::best_ratio));
+    const double limit = geometric_mean(rows, wanted, &Row::best_ratio);
+    if (std::isfinite(limit)) each.limit += std::log(limit), ++counted;
   }
-  each.ratio = std::exp(each.ratio / each.rows), each.limit = std::exp(each.limit / each.rows);
+  each.ratio = std::exp(each.ratio / each.rows), each.limit = std::exp(each.limit / counted);
   all.push_back(each);
   return all;
 }
@@ -210,7 +215,7 @@ std::string markdown(const std::vector<Row>& rows) {
       const char* between = gates.empty() && ours.empty() ? "" : ", ";
       gates += between + b.gates, ours += between + tokens_text(b.ours), ggml += between + tokens_text(b.ggml);
       ratio += fmt::format("{}{:.1f}", between, b.ratio());
-      limit += fmt::format("{}{:.1f}", between, b.best_ratio());
+      if (b.limit > 0) limit += fmt::format("{}{:.1f}", between, b.best_ratio());
     }
     text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", rows[i].operation,
                         rows[i].decode ? "decode" : "prompt", rows[i].dim, rows[i].threads, gates, ours, ggml, ratio,
