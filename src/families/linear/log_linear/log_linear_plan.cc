@@ -59,13 +59,12 @@ struct LogLinearCalls {
 
 }  // namespace
 
-const Family log_linear_family = {
-    .name = "log_linear",
-    .forms = blocks_only,
-    .why_absent = "what a segment makes of the levels depends on where it begins",
-    .claim = claim,
-    .build = build,
-    .f32 = linear_calls_of<LogLinearCalls, float>(),
-    .f64 = linear_calls_of<LogLinearCalls, double>()};
+const Family log_linear_family = {.name = "log_linear",
+                                  .forms = blocks_only,
+                                  .why_absent = "what a segment makes of the levels depends on where it begins",
+                                  .claim = claim,
+                                  .build = build,
+                                  .f32 = linear_calls_of<LogLinearCalls, float>(),
+                                  .f64 = linear_calls_of<LogLinearCalls, double>()};
 
 }  // namespace ttr::families
