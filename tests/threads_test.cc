@@ -136,7 +136,7 @@ TEST(Threads, AnyHeads) {
                                "near(exp) * window(40) / constant / exact",
                                "near(gauss, bandwidth) / constant / exact",
                                "local-linear-attention",
-                               "near(gauss, bandwidth) * decay(0.98) / local(2) / exact(ridge=0.5)",
+                               "near(gauss, bandwidth) * decay(0.98) / local(1) / exact(ridge=0.5)",
                                "near(exp) * window(40) / local(1) / exact(ridge=0.5)"};
   const Shape shapes[] = {{1, 1, 1, 20, 33}, {1, 3, 3, 20, 33}, {1, 3, 1, 20, 33}, {1, 6, 2, 20, 17}};
   const auto has_groups = [](const std::string& text) {
@@ -168,23 +168,21 @@ TEST(Threads, AnyHeads) {
 // blocks than one company of them, keys that steps of conjugate gradients solve and keys on which they run out.
 TEST(Threads, LocalLinearSolves) {
   for (const bool hard : {false, true})
-    for (const Shape& shape : {Shape{1, 1, 1, 36, 8}, Shape{1, 3, 1, 36, 8}}) {
+    for (const Shape& shape : {Shape{1, 1, 1, 36, 8}, Shape{1, 2, 1, 36, 8}}) {
       SCOPED_TRACE("heads " + std::to_string(shape.heads) + (hard ? ", hard keys" : ""));
       Options options;
       options.settings["ridge"] = hard ? "1e-7" : "1";
-      Problem p = batch_problem(plan("local-linear-attention", shape, options), 1100, 5);
+      Problem p = batch_problem(plan("local-linear-attention", shape, options), 600, 5);
       Numbers& k = p.inputs.at("k");
       for (std::size_t i = 0; hard && i < k.size(); ++i)
         k[i] *= std::pow(10.0, -4.0 * static_cast<double>(i % 36) / 36);
       const Result expected = run(p, Form::best);
-      for (const int count : {2, 3}) {
-        options.threads = count;
-        Problem q = p;
-        q.plan = plan("local-linear-attention", shape, options);
-        const Result r = run(q, Form::best);
-        EXPECT_TRUE(same_bits(r.values(), expected.values())) << count << " threads";
-        EXPECT_TRUE(same_bits(r.gradients(), expected.gradients())) << count << " threads";
-      }
+      options.threads = 3;
+      Problem q = p;
+      q.plan = plan("local-linear-attention", shape, options);
+      const Result r = run(q, Form::best);
+      EXPECT_TRUE(same_bits(r.values(), expected.values()));
+      EXPECT_TRUE(same_bits(r.gradients(), expected.gradients()));
     }
 }
 
