@@ -8,6 +8,7 @@ refuses the rest by name. It needs numpy and no PyTorch. Formats: the zip files 
 """
 import argparse
 import json
+import math
 import os
 import pickle
 import struct
@@ -19,6 +20,8 @@ import numpy as np
 
 TYPES = {"FloatStorage": ("F32", 4), "HalfStorage": ("F16", 2), "BFloat16Storage": ("BF16", 2), "DoubleStorage": ("F64", 8),
          "LongStorage": ("I64", 8), "IntStorage": ("I32", 4), "ByteStorage": ("U8", 1), "BoolStorage": ("BOOL", 1)}
+
+REPEATED = 2 ** 26  # bytes
 
 
 class Refused(Exception):
@@ -34,7 +37,11 @@ class Tensor:
     """A view of a storage."""
 
     def __init__(self, storage, offset, size, stride):
-        self.storage, self.offset, self.size, self.stride = storage, offset, tuple(size), tuple(stride)
+        whole = lambda *numbers: all(type(n) is int and 0 <= n < 2 ** 62 for n in numbers)
+        if not (isinstance(size, tuple) and isinstance(stride, tuple) and len(size) == len(stride) <= 32
+                and whole(offset, *size, *stride) and isinstance(storage, tuple) and len(storage) == 2):
+            raise Refused("a tensor has a shape, strides or a place that are no whole numbers from 0 on")
+        self.storage, self.offset, self.size, self.stride = storage, offset, size, stride
 
 
 class Reader(pickle.Unpickler):
@@ -59,13 +66,20 @@ class Reader(pickle.Unpickler):
         return saved[1].kind, self.read_storage(str(saved[2]))
 
 
-def contiguous(tensor, name):
+def contiguous(tensor, name, repeated):
+    """The type and the bytes. A view may repeat numbers (a stride of 0): `repeated` is how many bytes more may come of that."""
     kind, raw = tensor.storage
     dtype, width = TYPES[kind]
-    count = int(np.prod(tensor.size, dtype=np.int64))
-    last = tensor.offset + sum((n - 1) * s for n, s in zip(tensor.size, tensor.stride)) if count else 0
-    if tensor.offset < 0 or any(s < 0 for s in tensor.stride) or (last + 1) * width > len(raw) > 0 and count:
+    count = math.prod(tensor.size)
+    if count == 0:
+        return dtype, b""
+    last = tensor.offset + sum((n - 1) * s for n, s in zip(tensor.size, tensor.stride))
+    if (last + 1) * width > len(raw):
         raise Refused(f"the tensor '{name}' goes beyond its storage")
+    if count * width - len(raw) > repeated[0]:
+        raise Refused(f"the tensor '{name}' has {count} numbers of a storage of {len(raw) // width}, which it repeats; "
+                      f"no more than {REPEATED} bytes are written so")
+    repeated[0] -= max(0, count * width - len(raw))
     numbers = np.frombuffer(raw, np.dtype(f"V{width}") if width != 1 else np.uint8)
     view = np.lib.stride_tricks.as_strided(numbers[tensor.offset:], tensor.size, [s * width for s in tensor.stride])
     return dtype, np.ascontiguousarray(view).tobytes()
@@ -90,9 +104,11 @@ def convert(source, target):
     tensors = {name: x for name, x in tree.items() if isinstance(x, Tensor)} if isinstance(tree, dict) else {}
     if not tensors:
         raise Refused("it has no tensors")
-    header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
+    header, data, at, repeated = {"__metadata__": {"format": "pt"}}, [], 0, [REPEATED]
     for name, tensor in tensors.items():
-        dtype, raw = contiguous(tensor, name)
+        if not isinstance(name, str) or name == "__metadata__":
+            raise Refused(f"a tensor has the name {name!r}, which .safetensors cannot hold")
+        dtype, raw = contiguous(tensor, name, repeated)
         header[name] = {"dtype": dtype, "shape": list(tensor.size), "data_offsets": [at, at + len(raw)]}
         data.append(raw)
         at += len(raw)
@@ -118,7 +134,8 @@ def main():
     options = parser.parse_args()
     try:
         count, size = convert(options.source, options.target)
-    except (Refused, pickle.UnpicklingError, zipfile.BadZipFile, OSError, KeyError, EOFError, ValueError, TypeError) as error:
+    except (Refused, pickle.UnpicklingError, zipfile.BadZipFile, OSError, KeyError, EOFError, ValueError, TypeError,
+            AttributeError, IndexError, OverflowError, MemoryError, RecursionError) as error:
         print(f"pth-to-safetensors: {options.source}: {error}", file=sys.stderr)
         return 2
     print(f"{options.target}: {count} tensors, {size} bytes")
