@@ -119,6 +119,7 @@ int run_inspect(const InspectOptions& o) {
     Json all = Json::object().set("file", path).set("checkpoint", ours).set("numbers", numbers).set("bytes", bytes);
     all.set("not_finite", strange);
     if (ours) all.set("parameters", parameters).set("step", saved.progress.step).set("blocks", stack);
+    if (!ours && o.published) o.published(path, all);
     fmt::print("{}\n", all.set("tensors", list).set("metadata", about).dump());
     return 0;
   }
@@ -126,6 +127,7 @@ int run_inspect(const InspectOptions& o) {
   fmt::print("{}: {} tensors, {} numbers, {}\n", path, tensors.size(), numbers,
              short_bytes(static_cast<double>(bytes)));
   if (strange) fmt::print("{} numbers are not finite\n", strange);
+  if (Json unused = Json::object(); !ours && o.published) fmt::print("{}", o.published(path, unused));
   if (ours) {
     fmt::print("a checkpoint of ttr at step {}{}; its checksum is right\n{} parameters{}\n\n", saved.progress.step,
                saved.has_optimiser ? ", with the state of its optimiser" : "", parameters,

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "atomic_file.h"
 #include "json.h"
 #include "language_verbs.h"
 #include "progress.h"
@@ -22,23 +23,31 @@ namespace ttr::cli {
 namespace {
 
 // The prompt as one turn of a chat, for the templates that most models have; the text that ends the answer goes to `stop`.
-std::string chat_turn(const std::string& templ, const std::string& prompt, std::vector<std::string>& stop) {
+// `seen` is the end of what a saved state has seen, which may be an answer that was not ended; empty: this is the first turn.
+std::string chat_turn(const std::string& templ, const std::string& prompt, const std::string& seen,
+                      std::vector<std::string>& stop) {
   if (templ.empty())
     throw Error("the model comes without a chat template; leave --chat away and write the turn into the prompt",
                 "--chat");
   const auto has = [&](const char* word) { return templ.find(word) != std::string::npos; };
+  const auto ends_with = [&](std::string_view word) {
+    return seen.size() >= word.size() && seen.compare(seen.size() - word.size(), word.size(), word) == 0;
+  };
   if (has("<|im_start|>")) {
     stop.push_back("<|im_end|>");
-    return "<|im_start|>user\n" + prompt + "<|im_end|>\n<|im_start|>assistant\n";
+    const char* const before = seen.empty() ? "" : ends_with("<|im_end|>") ? "\n" : "<|im_end|>\n";
+    return before + ("<|im_start|>user\n" + prompt) + "<|im_end|>\n<|im_start|>assistant\n";
   }
   if (has("<|start_header_id|>")) {
     stop.push_back("<|eot_id|>");
-    return "<|start_header_id|>user<|end_header_id|>\n\n" + prompt +
+    const char* const before = seen.empty() || ends_with("<|eot_id|>") ? "" : "<|eot_id|>";
+    return before + ("<|start_header_id|>user<|end_header_id|>\n\n" + prompt) +
            "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n";
   }
   if (has("User: ") && has("Assistant:")) {
     stop.push_back("\n\nUser:");
-    return "User: " + prompt + "\n\nAssistant:";
+    const char* const before = seen.empty() ? "User: " : ends_with("\n\nUser:") ? " " : "\n\nUser: ";
+    return before + prompt + "\n\nAssistant:";
   }
   throw Error(
       "the model's chat template is none of those that are known (<|im_start|>, <|start_header_id|>, "
@@ -47,9 +56,9 @@ std::string chat_turn(const std::string& templ, const std::string& prompt, std::
       "--chat");
 }
 
-class Writer {
+class TextWriter {
  public:
-  Writer(bool quiet, std::vector<std::string> stop) : quiet_(quiet), text_(std::move(stop)) {}
+  TextWriter(bool quiet, std::vector<std::string> stop) : quiet_(quiet), text_(std::move(stop)) {}
   /// False: a stop text has come, or nobody reads any more.
   bool add(const std::string& text) { return write(text_.add(text)) && !text_.stopped(); }
   bool finish() { return write(text_.rest()); }
@@ -129,52 +138,106 @@ bool speculate(LanguageRunner& model, LanguageRunner& draft, const ContinueOptio
   return go_on;
 }
 
-}  // namespace
-
-int run_continue(const ContinueOptions& o) {
+void check_options(const ContinueOptions& o) {
   if (o.tokens < 1) throw Error(fmt::format("--tokens is {}; it is at least 1", o.tokens), "--tokens");
   o.sampling.check();
   if (o.draft_tokens < 1 || o.draft_tokens > 64)
     throw Error(fmt::format("--draft-tokens is {}; it is 1 to 64", o.draft_tokens), "--draft-tokens");
+  for (const std::string& one : o.stop)
+    if (one.empty()) throw Error("--stop is empty; it is a text of at least one byte", "--stop");
+  if (!o.draft.empty() && (!o.state_in.empty() || !o.state_out.empty()))
+    throw Error("--draft does not go with --state-in and --state-out", "--draft");
+  if (!o.state_out.empty()) AtomicFile(o.state_out, "--state-out");  // that it can be written; nothing remains
+}
+
+std::unique_ptr<LanguageRunner> open_draft(const ContinueOptions& o, const ModelOptions& how,
+                                           const LanguageRunner& model) {
+  if (o.draft.empty()) return nullptr;
+  ModelOptions small = how;
+  small.model = o.draft, small.settings.clear();
+  auto draft = open_language_model(small);
+  if (draft->vocabulary() != model.vocabulary())
+    throw Error(fmt::format("'{}' has {} tokens and '{}' has {}; a draft has the same ones", o.draft,
+                            draft->vocabulary(), o.model.model, model.vocabulary()),
+                "--draft");
+  return draft;
+}
+
+constexpr std::size_t kept_tokens = 64;  // in a state: what the penalty and the next turn of a chat look at
+
+// What there is before the first token is drawn.
+struct Start {
+  std::vector<std::int32_t> all;  // newest tokens of a saved state, then those of the prompt
+  std::size_t seen = 0;           // how many of them the model has seen
+  std::vector<double> logits;     // of a saved state
+  std::vector<std::string> stop;
+};
+
+Start start_of(const ContinueOptions& o, LanguageRunner& model) {
+  Start start;
+  start.stop = o.stop;
+  std::string seen;
+  if (!o.state_in.empty()) {
+    auto loaded = model.load(o.state_in);
+    start.all = std::move(loaded.newest), start.logits = std::move(loaded.logits), start.seen = start.all.size();
+    for (const std::int32_t token : start.all) seen += model.decode(token);
+  }
+  const std::string text = o.chat ? chat_turn(model.chat_template(), o.prompt, seen, start.stop) : o.prompt;
+  if (!text.empty()) {
+    const std::vector<std::int32_t> prompt = model.encode(text, o.state_in.empty());
+    start.all.insert(start.all.end(), prompt.begin(), prompt.end());
+  }
+  if (start.all.size() > start.seen) return start;
+  if (o.state_in.empty()) {
+    const std::vector<std::int32_t> ends = model.ends();
+    start.all.push_back(ends.empty() ? model.encode(model.tokenizer().empty() ? "0" : "\n", false).front()
+                                     : ends.front());
+  } else if (start.logits.empty()) {
+    throw Error(fmt::format("the prompt is empty, and '{}' does not say what came next; give at least one more token",
+                            o.state_in),
+                "prompt");
+  }
+  return start;
+}
+
+// The tokens of a prompt, in the pieces that a single call would make of them, to look for Ctrl-C between them: false if it
+// came. `logits` are those after the last one.
+bool read_prompt(LanguageRunner& model, std::span<const std::int32_t> tokens, int piece,
+                 std::span<const double>& logits) {
+  while (!tokens.empty()) {
+    if (interrupted()) return false;
+    const std::size_t some = std::min(tokens.size(), static_cast<std::size_t>(piece));
+    logits = model.advance(tokens.first(some));
+    tokens = tokens.subspan(some);
+  }
+  return true;
+}
+
+}  // namespace
+
+int run_continue(const ContinueOptions& o) {
+  check_options(o);
   ModelOptions how = o.model;
   if (!o.draft.empty()) how.rewind = o.draft_tokens + 1, how.fixed = true;
   const auto model = open_language_model(how);
-  std::unique_ptr<LanguageRunner> draft;
-  if (!o.draft.empty()) {
-    ModelOptions small = how;
-    small.model = o.draft;
-    draft = open_language_model(small);
-    if (draft->vocabulary() != model->vocabulary())
-      throw Error(fmt::format("'{}' has {} tokens and '{}' has {}; a draft has the same ones", o.draft,
-                              draft->vocabulary(), o.model.model, model->vocabulary()),
-                  "--draft");
-    if (!o.state_in.empty() || !o.state_out.empty())
-      throw Error("--draft does not go with --state-in and --state-out", "--draft");
-  }
-  std::vector<std::string> stop = o.stop;
-  const std::string text = o.chat ? chat_turn(model->chat_template(), o.prompt, stop) : o.prompt;
-  std::vector<std::int32_t> all =
-      text.empty() ? std::vector<std::int32_t>() : model->encode(text, o.state_in.empty());
-  if (!o.state_in.empty()) model->load(o.state_in);
-  if (all.empty()) {
-    if (!o.state_in.empty())
-      throw Error("the prompt is empty; a saved state wants at least one more token", "prompt");
-    const std::vector<std::int32_t> ends = model->ends();
-    all.push_back(ends.empty() ? model->encode("\n", false).front() : ends.front());
-  }
+  const std::unique_ptr<LanguageRunner> draft = open_draft(o, how, *model);
+  Start begin = start_of(o, *model);
+  if (!model->tokenizer_problem().empty())
+    fmt::print(stderr, "ttr: {}; prompt and answer are numbers of tokens\n", model->tokenizer_problem());
+  std::vector<std::int32_t>& all = begin.all;
   const InterruptGuard guard;
-  Writer writer(o.json, stop);
+  TextWriter writer(o.json, begin.stop);
   if (!o.json && !o.chat) {
-    Writer prompt(false, {});
+    TextWriter prompt(false, {});
     prompt.add(o.prompt);
     if (!prompt.finish()) return 0;
   }
   const std::vector<std::int32_t> ends = model->ends();
-  const std::size_t prompt_tokens = all.size();
+  const std::size_t prompt_tokens = all.size() - begin.seen;
   const auto start = std::chrono::steady_clock::now();
   auto first = start;
   std::int64_t count = 0;
-  bool ended = false;
+  bool ended = false, read = true;
   Counts counts;
   model::Random random(o.seed, "generate");
   const auto take = [&](std::int32_t token) {
@@ -185,24 +248,35 @@ int run_continue(const ContinueOptions& o) {
     }
     return writer.add(model->decode(token)) && count < o.tokens && interrupted() == 0;
   };
-  if (draft) {
-    if (all.size() > 1) {
-      model->advance(std::span(all).first(all.size() - 1));
-      draft->advance(std::span(all).first(all.size() - 1));
+  try {
+    std::span<const double> logits = begin.logits;
+    const std::span<const std::int32_t> prompt = std::span(all).subspan(begin.seen);
+    if (draft) {
+      const auto but_last = prompt.first(prompt.size() - 1);
+      read = read_prompt(*model, but_last, how.piece, logits) && read_prompt(*draft, but_last, how.piece, logits);
+      while (read && speculate(*model, *draft, o, all, random, counts, take)) {
+      }
+    } else {
+      read = read_prompt(*model, prompt, how.piece, logits);
+      while (read) {
+        const std::int32_t next = draw(shares_of(logits, o.sampling, all), random);
+        all.push_back(next);
+        if (!take(next)) break;
+        logits = model->advance({&next, 1});
+      }
     }
-    while (speculate(*model, *draft, o, all, random, counts, take)) {
+    writer.finish();
+    if (!o.state_out.empty() && read) {  // the last token too
+      logits = model->advance({&all.back(), 1});
+      model->save(o.state_out, logits, std::span(all).last(std::min(all.size(), kept_tokens)));
     }
-  } else {
-    std::span<const double> logits = model->advance(all);
-    for (;;) {
-      const std::int32_t next = draw(shares_of(logits, o.sampling, all), random);
-      all.push_back(next);
-      if (!take(next)) break;
-      logits = model->advance({&next, 1});
+  } catch (...) {
+    if (!o.json) {  // the message has a line of its own
+      writer.finish();
+      std::fputc('\n', stdout), std::fflush(stdout);
     }
+    throw;
   }
-  writer.finish();
-  if (!o.state_out.empty()) model->save(o.state_out);
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double> seconds = now - start, to_first = first - start, rest = now - first;
   if (o.json) {
@@ -214,6 +288,7 @@ int run_continue(const ContinueOptions& o) {
                       .set("tokens", count)
                       .set("ended", ended              ? "end of text"
                                     : writer.stopped() ? "stop"
+                                    : interrupted()    ? "interrupted"
                                                        : "length")
                       .set("seed", static_cast<std::int64_t>(o.seed))
                       .set("temperature", o.sampling.temperature)

@@ -8,6 +8,34 @@
 
 namespace ttr::cli {
 
+namespace {
+// In JSON, and as lines for people.
+std::string tell(const model::CheckpointAbout& about, Json& to) {
+  const std::string tokenizer = fmt::format("tokenizer: {}\n", about.tokenizer);
+  to.set("runs", about.why.empty()).set("tokenizer", about.tokenizer);
+  if (!about.why.empty()) {
+    to.set("why", about.why);
+    return fmt::format("does not run: {}\n{}", about.why, tokenizer);
+  }
+  to.set("architecture", about.architecture)
+      .set("layers", about.layers)
+      .set("width", about.width)
+      .set("vocabulary", about.vocabulary);
+  return fmt::format("{}, {} layers of width {}, {} tokens\n{}", about.architecture, about.layers, about.width,
+                     about.vocabulary, tokenizer);
+}
+}  // namespace
+
+std::string tell_published(const std::string& path, Json& to) {
+  model::CheckpointAbout about;
+  try {
+    about = model::look_into(path);
+  } catch (const Error& error) {  // config.json beside it
+    about.why = error.what(), about.tokenizer = "none";
+  }
+  return tell(about, to);
+}
+
 int run_look_into(const std::string& path, bool json) {
   const model::CheckpointAbout about = model::look_into(path);
   std::int64_t numbers = 0;
@@ -24,24 +52,15 @@ int run_look_into(const std::string& path, bool json) {
                        .set("bytes", one.bytes));
     for (const auto& [key, value] : about.settings) settings.set(key, value);
     Json all = Json::object().set("file", path).set("checkpoint", false).set("format", about.format);
-    all.set("numbers", numbers).set("bytes", bytes).set("runs", about.why.empty());
-    if (about.why.empty())
-      all.set("architecture", about.architecture)
-          .set("layers", about.layers)
-          .set("width", about.width)
-          .set("vocabulary", about.vocabulary);
-    else all.set("why", about.why);
-    fmt::print("{}\n",
-               all.set("tokenizer", about.tokenizer).set("tensors", tensors).set("metadata", settings).dump());
+    all.set("numbers", numbers).set("bytes", bytes);
+    tell(about, all);
+    fmt::print("{}\n", all.set("tensors", tensors).set("metadata", settings).dump());
     return 0;
   }
   fmt::print("{}: {}, {} tensors, {} numbers, {}\n", path, about.format, about.tensors.size(), numbers,
              short_bytes(static_cast<double>(bytes)));
-  if (about.why.empty())
-    fmt::print("{}, {} layers of width {}, {} tokens\n", about.architecture, about.layers, about.width,
-               about.vocabulary);
-  else fmt::print("does not run: {}\n", about.why);
-  fmt::print("tokenizer: {}\n\n", about.tokenizer);
+  Json unused = Json::object();
+  fmt::print("{}\n", tell(about, unused));
   TextTable table({"tensor", "type", "shape", "numbers"});
   for (const model::TensorAbout& one : about.tensors)
     table.row({one.name, one.type, one.shape, std::to_string(one.numbers)});

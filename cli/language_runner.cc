@@ -24,9 +24,15 @@ class Published final : public LanguageRunner {
   int vocabulary() const override { return model_.about().vocabulary; }
   std::string tokenizer() const override { return model_.tokenizer() ? model_.tokenizer()->about() : ""; }
   std::string chat_template() const override { return model_.about().chat_template; }
-  std::vector<std::int32_t> encode(std::string_view text, bool special) const override {
-    if (!model_.tokenizer()) return token_list(text, vocabulary(), "text");
-    std::vector<std::int32_t> tokens = model_.tokenizer()->encode(text, special);
+  std::string tokenizer_problem() const override { return model_.about().tokenizer_problem; }
+  std::vector<std::int32_t> encode(std::string_view text, bool beginning) const override {
+    if (!model_.tokenizer()) try {
+        return token_list(text, vocabulary(), "text");
+      } catch (const Error& error) {
+        if (tokenizer_problem().empty()) throw;
+        throw Error(fmt::format("{}; without a tokenizer {}", tokenizer_problem(), error.what()), "tokenizer");
+      }
+    std::vector<std::int32_t> tokens = model_.tokenizer()->encode(text, true, beginning);
     for (const std::int32_t token : tokens)
       if (token >= vocabulary())
         throw Error(fmt::format("the tokenizer has the token {} and the model has {}; it belongs to another model",
@@ -37,9 +43,7 @@ class Published final : public LanguageRunner {
   std::string decode(std::int32_t token) const override {
     return model_.tokenizer() ? model_.tokenizer()->decode(token) : fmt::format("{} ", token);
   }
-  std::vector<std::int32_t> ends() const override {
-    return model_.tokenizer() ? model_.tokenizer()->ends() : std::vector<std::int32_t>();
-  }
+  std::vector<std::int32_t> ends() const override { return model_.about().ends; }
   void reset() override { sequence_.reset(); }
   std::int64_t tokens() const override { return sequence_.tokens(); }
   std::span<const double> advance(std::span<const std::int32_t> tokens) override {
@@ -56,8 +60,16 @@ class Published final : public LanguageRunner {
     }
   }
   void rewind(std::int64_t tokens) override { sequence_.rewind(tokens); }
-  void save(const std::string& path) override { sequence_.save(path); }
-  void load(const std::string& path) override { sequence_.load(path); }
+  void save(const std::string& path, std::span<const double> logits, std::span<const std::int32_t> newest) override {
+    model::TextEnd<T> end;
+    for (const double x : logits) end.logits.push_back(static_cast<T>(x));
+    end.newest.assign(newest.begin(), newest.end());
+    sequence_.save(path, end);
+  }
+  Loaded load(const std::string& path) override {
+    const model::TextEnd<T> end = sequence_.load(path);
+    return {{end.logits.begin(), end.logits.end()}, end.newest};
+  }
 
  private:
   std::span<const double> widened(std::span<const T> logits) {
@@ -114,8 +126,10 @@ class Trained final : public LanguageRunner {
     for (std::size_t i = 0; i < tokens.size(); ++i) put(i, advance(tokens.subspan(i, 1)));
   }
   void rewind(std::int64_t) override { refuse("go back"); }
-  void save(const std::string&) override { refuse("save its state"); }
-  void load(const std::string&) override { refuse("load a state"); }
+  void save(const std::string&, std::span<const double>, std::span<const std::int32_t>) override {
+    refuse("save its state");
+  }
+  Loaded load(const std::string&) override { refuse("load a state"); }
 
  private:
   [[noreturn]] static void refuse(const char* what) {

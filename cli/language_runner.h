@@ -26,10 +26,13 @@ class LanguageRunner {
   virtual ~LanguageRunner() = default;
   virtual std::string about() const = 0;
   virtual int vocabulary() const = 0;
-  /// Empty: the model has no tokenizer.
+  /// Empty: the model has no tokenizer, and a text is numbers of tokens.
   virtual std::string tokenizer() const = 0;
+  /// Why it has none, where it comes with one that is not supported.
+  virtual std::string tokenizer_problem() const { return ""; }
   virtual std::string chat_template() const { return ""; }
-  virtual std::vector<std::int32_t> encode(std::string_view text, bool special) const = 0;
+  /// With the tokens that the text names; `beginning`: and those that the model wants before a text.
+  virtual std::vector<std::int32_t> encode(std::string_view text, bool beginning = true) const = 0;
   virtual std::string decode(std::int32_t token) const = 0;
   virtual std::vector<std::int32_t> ends() const { return {}; }
 
@@ -41,8 +44,14 @@ class LanguageRunner {
   virtual void each(std::span<const std::int32_t> tokens,
                     const std::function<void(std::size_t, std::span<const double>)>& put) = 0;
   virtual void rewind(std::int64_t tokens) = 0;
-  virtual void save(const std::string& path) = 0;
-  virtual void load(const std::string& path) = 0;
+  /// What was seen, the logits of what comes next and the newest tokens; load gives both back as far as the file has them.
+  virtual void save(const std::string& path, std::span<const double> logits,
+                    std::span<const std::int32_t> newest) = 0;
+  struct Loaded {
+    std::vector<double> logits;
+    std::vector<std::int32_t> newest;
+  };
+  virtual Loaded load(const std::string& path) = 0;
 };
 
 std::unique_ptr<LanguageRunner> open_language_model(const ModelOptions&);

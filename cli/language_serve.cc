@@ -70,7 +70,7 @@ class Completions final : public TextService {
     std::filesystem::path path(o.model);
     if (path.filename().empty()) path = path.parent_path();
     name_ = path.filename().string();
-    if (model_.tokenizer()) ends_ = model_.tokenizer()->ends();
+    ends_ = model_.about().ends;
     worker_ = std::thread([this] { work(); });
   }
   ~Completions() override { end(); }
@@ -198,7 +198,9 @@ class Completions final : public TextService {
     if (prompt.is_text()) {
       r.prompt_text = prompt.text();
       if (!model_.tokenizer())
-        refuse("the model comes without a tokenizer; give the prompt as a list of the numbers of tokens");
+        refuse(fmt::format("{}; give the prompt as a list of the numbers of tokens",
+                           model_.about().tokenizer_problem.empty() ? "the model comes without a tokenizer"
+                                                                    : model_.about().tokenizer_problem));
       r.prompt = model_.tokenizer()->encode(r.prompt_text);
     } else if (prompt.is_array()) {
       for (std::size_t i = 0; i < prompt.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "json.h"
 #include "language_runner.h"
 #include "sampling.h"
 
@@ -24,6 +25,8 @@ struct ContinueOptions {
 };
 int run_continue(const ContinueOptions&);
 
+/// Whether a file runs, what it is and its tokenizer: into JSON, and as lines for people.
+std::string tell_published(const std::string& path, Json& to);
 /// What `ttr inspect` shows of a published model.
 int run_look_into(const std::string& path, bool json);
 

@@ -42,15 +42,18 @@ std::string shown(std::string_view text) {
 int run_logits(const LogitsOptions& o) {
   if (o.tokens.empty() == o.text.empty())
     throw Error("give the tokens by --tokens 34,105,110 or a text by --text, not both", "--tokens");
+  if (o.top < 1) throw Error(fmt::format("--top is {}; it is at least 1", o.top), "--top");
   const auto model = open_language_model(o.model);
   const std::vector<std::int32_t> tokens =
-      o.tokens.empty() ? model->encode(o.text, true) : token_list(o.tokens, model->vocabulary(), "--tokens");
+      o.tokens.empty() ? model->encode(o.text) : token_list(o.tokens, model->vocabulary(), "--tokens");
   if (tokens.empty()) throw Error("there is no token; give at least one", "--tokens");
   Json numbers = Json::array();
   for (const std::int32_t token : tokens) numbers.push(token);
+  const auto whose = [&](std::size_t i) { return fmt::format("'{}' after token {}", o.model.model, i); };
   if (o.all) {
     Json rows = Json::array();
     model->each(tokens, [&](std::size_t i, std::span<const double> logits) {
+      check_logits(logits, whose(i));
       if (o.json) rows.push(list_of(logits));
       else {
         const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
@@ -61,6 +64,7 @@ int run_logits(const LogitsOptions& o) {
     return 0;
   }
   const std::span<const double> logits = model->advance(tokens);
+  check_logits(logits, whose(tokens.size() - 1));
   if (o.json) {
     fmt::print("{}\n", Json::object().set("tokens", numbers).set("logits", list_of(logits)).dump());
     return 0;
@@ -95,9 +99,11 @@ int run_perplexity(const PerplexityOptions& o) {
   ModelOptions how = o.model;
   const auto model = open_language_model(how);
   if (model->tokenizer().empty())
-    throw Error(fmt::format("'{}' comes without a tokenizer; name one by --tokenizer", o.model.model), "--tokenizer");
-  const std::vector<std::int32_t> tokens =
-      model->encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, true);
+    throw Error(model->tokenizer_problem().empty()
+                    ? fmt::format("'{}' comes without a tokenizer; name one by --tokenizer", o.model.model)
+                    : model->tokenizer_problem(),
+                "--tokenizer");
+  const std::vector<std::int32_t> tokens = model->encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (tokens.size() < 2)
     throw Error(fmt::format("'{}' has {} token; at least two are needed", o.file, tokens.size()), o.file);
   const InterruptGuard guard;
@@ -110,6 +116,7 @@ int run_perplexity(const PerplexityOptions& o) {
                 [&](std::size_t i, std::span<const double> logits) {
                   const std::size_t next = begin + i + 1;
                   if (next < first) return;
+                  check_logits(logits, fmt::format("'{}' after token {}", o.model.model, next - 1));
                   const std::int32_t token = tokens[next];
                   nats += log_sum(logits) - logits[static_cast<std::size_t>(token)];
                   ++counted, scored_bytes += static_cast<std::int64_t>(model->decode(token).size());
@@ -159,18 +166,34 @@ int run_perplexity(const PerplexityOptions& o) {
 }
 
 int run_quantize(const QuantizeOptions& o) {
-  const auto [before, after] = model::quantise(o.from, o.to, o.type);
+  const InterruptGuard guard;
+  model::Quantised made;
+  try {
+    made = model::quantise(o.from, o.to, o.type, [] { return interrupted() == 0; });
+  } catch (const Error&) {
+    if (!interrupted()) throw;
+    return 128 + interrupted();
+  }
   if (o.json)
     fmt::print("{}\n", Json::object()
                            .set("from", o.from)
                            .set("to", o.to)
                            .set("type", o.type)
-                           .set("bytes_before", before)
-                           .set("bytes_after", after)
+                           .set("bytes_before", made.before)
+                           .set("bytes_after", made.after)
+                           .set("tensors", made.changed)
+                           .set("no_matrices", made.no_matrices)
+                           .set("odd_rows", made.odd_rows)
                            .dump());
-  else
-    fmt::print("{}: {} of tensors, {} before\n", o.to, short_bytes(static_cast<double>(after)),
-               short_bytes(static_cast<double>(before)));
+  else {
+    fmt::print("{}: {} of tensors, {} before\n{} tensors are {}", o.to, short_bytes(static_cast<double>(made.after)),
+               short_bytes(static_cast<double>(made.before)), made.changed, o.type);
+    if (made.no_matrices > 0) fmt::print("; {} stay f32, being vectors or small", made.no_matrices);
+    if (made.odd_rows > 0)
+      fmt::print("; {} stay f32, since their rows are no multiple of 32 numbers, the block of {}", made.odd_rows,
+                 o.type);
+    fmt::print("\n");
+  }
   return 0;
 }
 

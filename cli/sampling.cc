@@ -13,11 +13,25 @@ void Sampling::check() const {
   const auto refuse = [](const char* option, double value, const char* what) {
     throw Error(fmt::format("{} is {}; it is {}", option, value, what), option);
   };
-  if (!(temperature >= 0)) refuse("--temperature", temperature, "at least 0");
+  if (!(temperature >= 0) || std::isinf(temperature)) refuse("--temperature", temperature, "a number from 0 on");
   if (!(top_p > 0 && top_p <= 1)) refuse("--top-p", top_p, "above 0 and at most 1");
   if (top_k < 0) refuse("--top-k", top_k, "at least 0");
   if (!(min_p >= 0 && min_p < 1)) refuse("--min-p", min_p, "at least 0 and below 1");
-  if (!(penalty > 0)) refuse("--repeat-penalty", penalty, "above 0");
+  if (!(penalty > 0) || std::isinf(penalty)) refuse("--repeat-penalty", penalty, "a number above 0");
+}
+
+void check_logits(std::span<const double> logits, std::string_view whose) {
+  std::size_t wrong = 0, least = 0;
+  for (const double x : logits) {
+    if (std::isnan(x) || (std::isinf(x) && x > 0)) ++wrong;
+    else if (std::isinf(x)) ++least;
+  }
+  if (wrong > 0 || least == logits.size())
+    throw Error(
+        fmt::format("the logits of {} are not numbers: {} of {} are NaN or infinite; its weights or settings are "
+                    "not what it was trained with, or too large for floats",
+                    whose, wrong > 0 ? wrong : least, logits.size()),
+        "logits");
 }
 
 double Shares::of(std::int32_t token) const {
@@ -27,6 +41,7 @@ double Shares::of(std::int32_t token) const {
 }
 
 Shares shares_of(std::span<const double> logits, const Sampling& how, std::span<const std::int32_t> before) {
+  check_logits(logits);
   std::vector<double> changed;
   if (how.penalty != 1 && !before.empty()) {
     changed.assign(logits.begin(), logits.end());
@@ -49,7 +64,7 @@ Shares shares_of(std::span<const double> logits, const Sampling& how, std::span<
   }
   double all = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double share = std::exp((logits[i] - *likeliest) / how.temperature);
+    const double share = logits[i] == *likeliest ? 1 : std::exp((logits[i] - *likeliest) / how.temperature);
     if (share >= how.min_p) result.list.emplace_back(share, static_cast<std::int32_t>(i));
     all += share;
   }

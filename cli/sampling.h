@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ttr/random.h"
@@ -19,6 +20,9 @@ struct Sampling {
   void check() const;  // throws Error that names the option
 };
 
+/// Throws Error unless they are numbers, of which one at least is above -inf; `whose` stands for the model.
+void check_logits(std::span<const double> logits, std::string_view whose = "the model");
+
 /// Probabilities of the tokens that may be drawn, the likeliest first. `before`: tokens so far, for the penalty.
 struct Shares {
   std::vector<std::pair<double, std::int32_t>> list;  // they add up to `sum`
@@ -26,6 +30,7 @@ struct Shares {
   bool certain = false;                 // temperature 0: nothing is drawn
   double of(std::int32_t token) const;  // 0 if it may not be drawn
 };
+/// Throws Error as check_logits does.
 Shares shares_of(std::span<const double> logits, const Sampling&, std::span<const std::int32_t> before);
 std::int32_t draw(const Shares&, model::Random&);
 

@@ -36,7 +36,7 @@ struct TrainedModel {
 /// From a file or the folder of a run; for sequences of up to `time` tokens if that is more than it was trained for.
 TrainedModel open_trained(const std::string& path, int time = 0);
 
-/// The next token. Throws nothing; `scores` are logarithms up to a constant.
+/// The next token; `scores` are logarithms up to a constant. Throws Error if they are no numbers.
 std::int32_t draw_token(std::span<const float> scores, const Sampling&, model::Random&);
 /// `count` tokens after a prompt of at least one; `put` gets each as it is drawn, and ends it by returning false.
 void generate(const model::Model<float>&, const std::vector<std::int32_t>& prompt, std::int64_t count,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "trained.h"
 
 namespace ttr::cli {
+
+class Json;
 
 struct EvalOptions {
   std::string model;           // the folder of a run or a file
@@ -34,6 +37,8 @@ int run_generate(const GenerateOptions&);
 struct InspectOptions {
   std::string file;
   bool json = false;
+  // Whether a file is a published model that runs, as lines and into JSON; empty: this program has none.
+  std::function<std::string(const std::string& path, Json& to)> published;
 };
 int run_inspect(const InspectOptions&);
 

@@ -1,6 +1,8 @@
 // Verbs on language models: `ttr logits`, `perplexity`, `quantize`, and `generate` and `inspect` of published ones.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "language_verbs.h"
 #include "ttr/language.h"
 #include "verbs.h"
@@ -33,18 +35,27 @@ struct LanguageVerbs : Verb {
     option("--stop", more.stop, "a text that ends it; repeat for several")->allow_extra_args(false);
     command.add_flag("--chat", more.chat, "the prompt is a turn of a chat, by the model's template")
         ->group("Published models");
-    option("--state-in", more.state_in, "go on from a state that --state-out has written");
+    option("--state-in", more.state_in,
+           "go on from a state that --state-out has written, after another prompt or none");
     option("--state-out", more.state_out, "write what was seen, prompt and answer, to a file");
     option("--draft", more.draft,
            "a smaller model with the same tokens, which proposes some for the model to accept");
     option("--draft-tokens", more.draft_tokens, "how many it proposes at a time");
     option("--tokenizer", more.model.tokenizer, "tokenizer.json or a vocabulary of RWKV; none: the model's own");
     option("--context", more.model.context, "most tokens of a text, where a layer keeps them");
-    option("--set", more.model.settings, "name=value, before what the model's configuration says")
+    option("--set", more.model.settings, "name=value, before what the model's configuration says; not of the draft")
         ->allow_extra_args(false);
     option("--activations", more.model.activations, activations_meaning);
     command.add_flag("--fixed", more.model.fixed, "token by token: the same bits on any number of threads")
         ->group("Published models");
+  }
+  /// A run of `ttr train` has none of these options.
+  static void refuse_extended(const CLI::App& command, const std::string& run) {
+    for (const CLI::Option* const one : command.get_options())
+      if (one->count() > 0 && one->get_group() == "Published models")
+        throw Error(fmt::format("{} is for published models; '{}' is a run of `ttr train`, which has no such option",
+                                one->get_name(), run),
+                    one->get_name());
   }
   int continue_text(const GenerateOptions& o, bool threads_given) {
     // A token of a published model is work enough for all cores.
@@ -106,8 +117,10 @@ struct LanguageVerbs : Verb {
     if (*quantize_command) return run_quantize(quantize);
     if (*trained.inspect_command && model::is_published(trained.inspect.file))
       return run_look_into(trained.inspect.file, trained.inspect.json);
+    trained.inspect.published = tell_published;
     if (*trained.generate_command && !model::is_trained_here(trained.generate.model))
       return continue_text(trained.generate, trained.generate_command->count("--threads") > 0);
+    if (*trained.generate_command) refuse_extended(*trained.generate_command, trained.generate.model);
     return {};
   }
 };

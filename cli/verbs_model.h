@@ -81,7 +81,11 @@ struct TrainedVerbs : Verb {
     generate_command->add_option("prompt,--prompt", generate.prompt,
                                  "text to go on after; models without a tokenizer: numbers of tokens");
     generate_command->add_option("--tokens", generate.tokens, "how many to make")->capture_default_str();
-    generate_command->add_option("--seed", generate.seed, "of the draws")->capture_default_str();
+    generate_command->add_option("--seed", generate.seed, "of the draws")
+        ->capture_default_str()
+        ->check([](const std::string& text) {
+          return text.find('-') == std::string::npos ? std::string() : text + " is no whole number from 0 on";
+        });
     generate_command
         ->add_option("--temperature", generate.sampling.temperature,
                      "below 1: more of the likely; 0: the likeliest alone")

@@ -128,6 +128,7 @@ class PairEncoder final : public Tokenizer {
   std::vector<std::int32_t> before, end_tokens;  // what comes before a text; what ends one
   std::vector<std::unique_ptr<Splitter>> splitters;
   bool nfc = false, whole_first = false, space_first = false;
+  bool guessed = false;  // end_tokens
 
   /// `left`, `right` as printed.
   void join(const std::string& left, const std::string& right, std::int32_t rank, const std::string& name) {
@@ -165,9 +166,9 @@ class PairEncoder final : public Tokenizer {
     for (const Added& one : added) texts_[static_cast<std::size_t>(one.id)] = one.text;
   }
 
-  std::vector<std::int32_t> encode(std::string_view text, bool special) const override {
+  std::vector<std::int32_t> encode(std::string_view text, bool special, bool beginning) const override {
     std::vector<std::int32_t> result;
-    if (special) result = before;
+    if (special && beginning) result = before;
     std::size_t begin = 0, at = 0;
     while (at < text.size()) {
       const Added* const found = added_at(text, at, special);
@@ -193,6 +194,7 @@ class PairEncoder final : public Tokenizer {
                                                                          : std::string();
   }
   std::vector<std::int32_t> ends() const override { return end_tokens; }
+  bool ends_guessed() const override { return guessed; }
   std::string about() const override {
     return "byte-level pairs, " + std::to_string(vocabulary.size()) + " tokens, " + std::to_string(joined.size()) +
            " merges, " + std::to_string(added.size()) + " added";
@@ -388,6 +390,7 @@ std::unique_ptr<Tokenizer> json_tokenizer(std::string_view text, const std::stri
   if (tree.contains("normalizer")) read_normaliser(tree["normalizer"], name, *result);
   if (tree.contains("pre_tokenizer")) read_splitters(tree["pre_tokenizer"], name, *result);
   if (tree.contains("post_processor")) read_post_processor(tree["post_processor"], *result);
+  result->guessed = true;
   for (const Added& one : result->added)
     for (const char* end : {"<|endoftext|>", "</s>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>"})
       if (one.text == end) result->end_tokens.push_back(one.id);
@@ -396,6 +399,36 @@ std::unique_ptr<Tokenizer> json_tokenizer(std::string_view text, const std::stri
 }
 
 // ---- GGUF
+
+namespace {
+// Names of patterns, tokenizer.ggml.pre. `whole_words`: a piece that is a token is that token, whatever the merges, and a text
+// begins with the token for that; `digits`: each by itself first; `composed`: NFC.
+struct PreName {
+  const char *name, *pattern;
+  enum { plain, whole_words, digits, composed } kind = plain;
+};
+const PreName pre_names[] = {{"default", gpt2_pattern},
+                             {"gpt-2", gpt2_pattern},
+                             {"gpt2", gpt2_pattern},
+                             {"mpt", gpt2_pattern},
+                             {"olmo", gpt2_pattern},
+                             {"phi-2", gpt2_pattern},
+                             {"jais", gpt2_pattern},
+                             {"smollm", gpt2_pattern, PreName::digits},
+                             {"starcoder", gpt2_pattern, PreName::digits},
+                             {"refact", gpt2_pattern, PreName::digits},
+                             {"command-r", gpt2_pattern, PreName::digits},
+                             {"codeshell", gpt2_pattern, PreName::digits},
+                             {"llama-bpe", llama3_pattern, PreName::whole_words},
+                             {"llama3", llama3_pattern, PreName::whole_words},
+                             {"llama-v3", llama3_pattern, PreName::whole_words},
+                             {"falcon3", llama3_pattern, PreName::whole_words},
+                             {"dbrx", llama3_pattern},
+                             {"smaug-bpe", llama3_pattern},
+                             {"qwen2", qwen2_pattern, PreName::composed},
+                             {"deepseek-r1-qwen", qwen2_pattern, PreName::composed},
+                             {"qwen35", qwen35_pattern, PreName::composed}};
+}  // namespace
 
 std::unique_ptr<Tokenizer> gguf_tokenizer(const Settings& s) {
   const std::string kind = s.text("tokenizer.ggml.model"), &name = s.source();
@@ -423,17 +456,16 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const Settings& s) {
                 "tokenizer.ggml.model");
   auto result = std::make_unique<PairEncoder>();
   const std::string pre = s.text("tokenizer.ggml.pre", "default");
-  const char* const pattern = pre == "gpt-2" || pre == "default" || pre == "olmo" ? gpt2_pattern
-                              : pre == "llama-bpe" || pre == "llama3"             ? llama3_pattern
-                              : pre == "qwen2"                                    ? qwen2_pattern
-                              : pre == "qwen35"                                   ? qwen35_pattern
-                                                                                  : nullptr;
-  if (!pattern)
-    throw Error(name + ": tokenizer.ggml.pre is '" + pre + "'; gpt-2, llama-bpe, qwen2 and qwen35 are supported",
-                "tokenizer.ggml.pre");
-  result->nfc = pre == "qwen2" || pre == "qwen35";
-  result->whole_first = pre == "llama-bpe" || pre == "llama3";
-  result->splitters.push_back(std::make_unique<Splitter>(pattern, name));
+  const auto row =
+      std::find_if(std::begin(pre_names), std::end(pre_names), [&](const PreName& one) { return pre == one.name; });
+  if (row == std::end(pre_names)) {
+    std::string known;
+    for (const PreName& one : pre_names) known += (known.empty() ? "" : ", ") + std::string(one.name);
+    throw Error(name + ": tokenizer.ggml.pre is '" + pre + "'; supported are " + known, "tokenizer.ggml.pre");
+  }
+  result->nfc = row->kind == PreName::composed, result->whole_first = row->kind == PreName::whole_words;
+  if (row->kind == PreName::digits) result->splitters.push_back(std::make_unique<Splitter>(R"(\p{N})", name));
+  result->splitters.push_back(std::make_unique<Splitter>(row->pattern, name));
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (type(i) == control || type(i) == user)
       result->added.push_back({tokens[i], static_cast<std::int32_t>(i), type(i) == control, false, false});
@@ -445,7 +477,7 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const Settings& s) {
     if (space == std::string::npos) throw Error(name + ": merge " + std::to_string(rank) + " is no pair", name);
     result->join(one.substr(0, space), one.substr(space + 1), rank++, name);
   }
-  if (s.flag("tokenizer.ggml.add_bos_token", false) && s.has("tokenizer.ggml.bos_token_id"))
+  if (s.flag("tokenizer.ggml.add_bos_token", result->whole_first) && s.has("tokenizer.ggml.bos_token_id"))
     result->before.push_back(s.whole("tokenizer.ggml.bos_token_id"));
   result->end_tokens = ends;
   result->finish(name);

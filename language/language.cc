@@ -34,8 +34,12 @@ struct TTR_HIDDEN LanguageModel<T>::Body {
     const Architecture& architecture = build_graph(weights, overrides, graph);
     const int count = o.threads == 0 ? threads::available() : o.threads;
     network = std::make_unique<Network<T>>(graph, count, o.piece, o.context, o.rewind, o.activations);
-    tokenizer =
-        o.tokenizer.empty() ? tokenizer_of(weights, static_cast<int>(graph.head.out)) : open_tokenizer(o.tokenizer);
+    if (!o.tokenizer.empty()) tokenizer = open_tokenizer(o.tokenizer);
+    else try {
+        tokenizer = tokenizer_of(weights, static_cast<int>(graph.head.out));
+      } catch (const Error& error) {  // numbers of tokens do without it
+        about.tokenizer_problem = error.what();
+      }
     about.path = path, about.architecture = architecture.name;
     if (weights.settings().has("model_type"))
       about.architecture += " (" + weights.settings().text("model_type") + ")";
@@ -54,6 +58,7 @@ struct TTR_HIDDEN LanguageModel<T>::Body {
         about.token_products += node.groups * node.matrix.out * node.matrix.in;
       }
     about.chat_template = chat_template_of(weights);
+    about.ends = ends_of(weights, tokenizer.get());
     logits.resize(static_cast<std::size_t>(graph.head.out));
   }
 
@@ -132,12 +137,12 @@ void Sequence<T>::rewind(std::int64_t tokens) {
                 "rewind");
 }
 template <class T>
-void Sequence<T>::save(const std::string& path) const {
-  write_whole_file(path, model_->body().network->save(body_->memory));
+void Sequence<T>::save(const std::string& path, const TextEnd<T>& end) const {
+  write_whole_file(path, model_->body().network->save(body_->memory, end));
 }
 template <class T>
-void Sequence<T>::load(const std::string& path) {
-  model_->body().network->load(read_whole_file(path), path, body_->memory);
+TextEnd<T> Sequence<T>::load(const std::string& path) {
+  return model_->body().network->load(read_whole_file(path), path, body_->memory);
 }
 
 template <class T>
@@ -254,7 +259,7 @@ bool is_published(const std::string& path) {
 CheckpointAbout look_into(const std::string& path) {
   const Weights weights(path);
   CheckpointAbout about;
-  about.format = weights.gguf() ? "GGUF" : "safetensors";
+  about.format = weights.gguf() || weights.kept() ? "GGUF" : "safetensors";
   int vocabulary = 0;
   try {
     Graph graph;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "files/seal.h"
@@ -344,7 +345,7 @@ std::size_t Network<T>::workspace_bytes() const {
 }
 
 template <class T>
-std::vector<std::byte> Network<T>::save(const Memory& memory) const {
+std::vector<std::byte> Network<T>::save(const Memory& memory, const TextEnd<T>& end) const {
   const Body& b = *body_;
   TensorFile file;
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -362,12 +363,19 @@ std::vector<std::byte> Network<T>::save(const Memory& memory) const {
     }
     file.tensors.push_back(std::move(tensor));
   }
+  const auto list = [&](const char* name, const char* dtype, const auto& from) {
+    if (from.empty()) return;
+    const auto bytes = std::as_bytes(std::span(from));
+    file.tensors.push_back({name, dtype, {static_cast<std::int64_t>(from.size())}, {bytes.begin(), bytes.end()}});
+  };
+  list("logits", sizeof(T) == 4 ? "F32" : "F64", end.logits);
+  list("newest", "I32", end.newest);
   file.metadata = {{"format", "ttr language state"}, {"layout", "1"}, {"tokens", std::to_string(memory.tokens)}};
   return sealed(std::move(file));
 }
 
 template <class T>
-void Network<T>::load(std::span<const std::byte> bytes, const std::string& name, Memory& memory) const {
+TextEnd<T> Network<T>::load(std::span<const std::byte> bytes, const std::string& name, Memory& memory) const {
   const Body& b = *body_;
   const TensorFile file = from_bytes(bytes, name);
   const auto note = [&](const char* key) {
@@ -380,9 +388,21 @@ void Network<T>::load(std::span<const std::byte> bytes, const std::string& name,
   Memory fresh;
   reset(fresh);
   if (!is_sealed(bytes)) throw refuse("is damaged: its bytes do not have its checksum");
-  if (file.tensors.size() != b.memories)
-    throw refuse("has " + std::to_string(file.tensors.size()) + " parts and the model has " +
-                 std::to_string(b.memories) + "; it is the state of another model");
+  TextEnd<T> end;
+  const auto list = [&](const char* tensor_name, auto& to) -> std::size_t {
+    const StoredTensor* const tensor = file.find(tensor_name);
+    if (!tensor) return 0;
+    if (tensor->shape.size() != 1 ||
+        tensor->bytes.size() != static_cast<std::size_t>(tensor->shape[0]) * sizeof(to[0]))
+      throw refuse("is the state of a model of another type");
+    to.resize(static_cast<std::size_t>(tensor->shape[0]));
+    std::memcpy(to.data(), tensor->bytes.data(), tensor->bytes.size());
+    return 1;
+  };
+  const std::size_t parts = file.tensors.size() - list("logits", end.logits) - list("newest", end.newest);
+  if (parts != b.memories)
+    throw refuse("has " + std::to_string(parts) + " parts and the model has " + std::to_string(b.memories) +
+                 "; it is the state of another model");
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
     if (b.memory_of[i] == Body::none) continue;
     const StoredTensor* const tensor = file.find("part." + std::to_string(b.memory_of[i]));
@@ -396,8 +416,15 @@ void Network<T>::load(std::span<const std::byte> bytes, const std::string& name,
       std::copy(tensor->bytes.begin(), tensor->bytes.end(), part.data());
     }
   }
+  if (!end.logits.empty() && end.logits.size() != static_cast<std::size_t>(graph_.head.out))
+    throw refuse("has " + std::to_string(end.logits.size()) + " logits and the model " +
+                 std::to_string(graph_.head.out) + "; it is the state of another model");
+  for (const std::int32_t token : end.newest)
+    if (token < 0 || token >= graph_.head.out)
+      throw refuse("has the token " + std::to_string(token) + "; it is the state of another model");
   fresh.tokens = std::strtoll(note("tokens").c_str(), nullptr, 10);
   memory = std::move(fresh);
+  return end;
 }
 
 template <class T>

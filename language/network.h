@@ -46,8 +46,8 @@ class Network {
   std::size_t workspace_bytes() const;
   Size piece() const { return piece_; }
   /// Of every part of a memory in order, for files: a plan's saved state, or the rows of a shift.
-  std::vector<std::byte> save(const Memory&) const;
-  void load(std::span<const std::byte>, const std::string& name, Memory&) const;
+  std::vector<std::byte> save(const Memory&, const TextEnd<T>&) const;
+  TextEnd<T> load(std::span<const std::byte>, const std::string& name, Memory&) const;
 
   /// The tokens of the rows go through all nodes. Throws Error where a mixer does not take its numbers.
   void run(std::span<const std::int32_t> tokens, std::span<const Rows>, Mode);

@@ -58,6 +58,7 @@ Settings Settings::from_json(std::string_view text, const std::string& source) {
 }
 
 const Settings::Value* Settings::find(const std::string& key) const {
+  asked_.insert(key);
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : &found->second;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,7 +20,9 @@ class Settings {
   /// `source` stands for the file in errors.
   explicit Settings(std::string source = "config") : source_(std::move(source)) {}
   void set(const std::string& key, Value value) { values_[key] = std::move(value); }
-  bool has(const std::string& key) const { return values_.count(key) > 0; }
+  bool has(const std::string& key) const { return find(key) != nullptr; }
+  /// Keys that were asked for so far.
+  const std::set<std::string>& asked() const { return asked_; }
   const std::map<std::string, Value>& all() const { return values_; }
   const std::string& source() const { return source_; }
 
@@ -42,6 +45,7 @@ class Settings {
 
   std::map<std::string, Value> values_;
   std::string source_;
+  mutable std::set<std::string> asked_;
 };
 
 }  // namespace ttr::model

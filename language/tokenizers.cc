@@ -1,5 +1,6 @@
 #include "language/tokenizers.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -10,7 +11,7 @@ namespace {
 
 class Bytes final : public Tokenizer {
  public:
-  std::vector<std::int32_t> encode(std::string_view text, bool) const override {
+  std::vector<std::int32_t> encode(std::string_view text, bool, bool) const override {
     std::vector<std::int32_t> tokens;
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
     return tokens;
@@ -42,7 +43,7 @@ class Trie final : public Tokenizer {
       nodes_[static_cast<std::size_t>(node)].token = static_cast<std::int32_t>(i);
     }
   }
-  std::vector<std::int32_t> encode(std::string_view text, bool) const override {
+  std::vector<std::int32_t> encode(std::string_view text, bool, bool) const override {
     std::vector<std::int32_t> result;
     for (std::size_t begin = 0; begin < text.size();) {
       std::int32_t node = 0, token = -1;
@@ -193,10 +194,64 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Weights& weights, int vocabulary) 
 
 std::string chat_template_of(const Weights& weights) {
   if (weights.gguf()) return weights.settings().text("tokenizer.chat_template", "");
+  if (weights.kept()) return weights.kept()->text("ttr.chat_template", "");
   if (const std::string path = weights.beside("chat_template.jinja"); !path.empty()) return file_text(path);
-  if (const std::string path = weights.beside("tokenizer_config.json"); !path.empty())
-    return Settings::from_json(file_text(path), path).text("chat_template", "");
+  const std::string path = weights.beside("tokenizer_config.json");
+  if (path.empty()) return "";
+  const Settings all = Settings::from_json(file_text(path), path);
+  if (all.has("chat_template")) return all.text("chat_template");
+  // A list of {name, template}.
+  for (int i = 0; all.has("chat_template." + std::to_string(i) + ".name"); ++i) {
+    const std::string one = "chat_template." + std::to_string(i) + ".";
+    if (all.text(one + "name") == "default") return all.text(one + "template");
+  }
   return "";
+}
+
+namespace {
+// A number or a list of them; nothing if there is none.
+void add_numbers(const Settings& from, const std::string& key, std::vector<std::int32_t>& to) {
+  const auto found = from.all().find(key);
+  if (found == from.all().end()) return;
+  std::vector<double> numbers;
+  if (const auto* one = std::get_if<double>(&found->second)) numbers = {*one};
+  else if (const auto* list = std::get_if<std::vector<double>>(&found->second)) numbers = *list;
+  else throw Error(from.source() + ": '" + key + "' is no number of a token and no list of them", key);
+  for (const double x : numbers)
+    if (x >= 0 && x < (1 << 30)) to.push_back(static_cast<std::int32_t>(x));  // -1 stands for none
+}
+// The one token that a text is, or -1.
+std::int32_t token_of(const Tokenizer& tokenizer, const std::string& text) {
+  try {
+    const std::vector<std::int32_t> tokens = tokenizer.encode(text, true, false);
+    return tokens.size() == 1 ? tokens[0] : -1;
+  } catch (const Error&) {  // the vocabulary does not have it
+    return -1;
+  }
+}
+}  // namespace
+
+std::vector<std::int32_t> ends_of(const Weights& weights, const Tokenizer* tokenizer) {
+  std::vector<std::int32_t> ends;
+  if (weights.kept()) add_numbers(*weights.kept(), "ttr.ends", ends);
+  else if (!weights.gguf()) {
+    if (const std::string path = weights.beside("generation_config.json"); !path.empty())
+      add_numbers(Settings::from_json(file_text(path), path), "eos_token_id", ends);
+    for (const char* key : {"eos_token_id", "text_config.eos_token_id"})
+      if (ends.empty()) add_numbers(weights.settings(), key, ends);
+    if (const std::string path = weights.beside("tokenizer_config.json"); !path.empty() && tokenizer) {
+      const Settings all = Settings::from_json(file_text(path), path);
+      for (const char* key : {"eos_token", "eos_token.content"})
+        if (const auto found = all.all().find(key); found != all.all().end())
+          if (const auto* text = std::get_if<std::string>(&found->second))
+            if (const std::int32_t token = token_of(*tokenizer, *text); token >= 0) ends.push_back(token);
+    }
+  }
+  if (tokenizer && (ends.empty() || !tokenizer->ends_guessed()))
+    for (const std::int32_t token : tokenizer->ends()) ends.push_back(token);
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
 }
 
 }  // namespace ttr::model

@@ -86,6 +86,13 @@ std::string Weights::beside(const std::string& name) const {
   return fs::is_regular_file(path, failed) ? path.string() : std::string();
 }
 
+bool Weights::reads(const std::string& path) const {
+  std::error_code failed;
+  for (const std::string& one : paths_)
+    if (fs::equivalent(one, path, failed)) return true;
+  return false;
+}
+
 void Weights::add(Weight weight) {
   const std::string name = weight.name;
   if (!weights_.emplace(name, std::move(weight)).second)
@@ -93,7 +100,7 @@ void Weights::add(Weight weight) {
 }
 
 void Weights::open_safetensors(const std::string& path) {
-  files_.push_back(std::make_unique<MappedFile>(path));
+  files_.push_back(std::make_unique<MappedFile>(path)), paths_.push_back(path);
   const auto bytes = files_.back()->bytes();
   for (TensorPlace& place : list_safetensors(bytes, path)) {
     Weight weight;
@@ -129,13 +136,13 @@ void Weights::open_shards(const std::string& index) {
 void Weights::open_gguf(const std::string& path) {
   gguf_ = true;
   settings_ = Settings(path);
-  files_.push_back(std::make_unique<MappedFile>(path));
+  files_.push_back(std::make_unique<MappedFile>(path)), paths_.push_back(path);
   std::vector<Weight> list;
   read_gguf(files_.back()->bytes(), path, list, settings_);
   for (Weight& weight : list) add(std::move(weight));
   // What quantise() wrote of other files: their names and configuration (quantise.cc).
   if (settings_.text("general.architecture", "") != "ttr") return;
-  gguf_ = false, kept_ = true;
+  gguf_ = false, kept_ = settings_;
   tokenizer_ = settings_.text("ttr.tokenizer", "");
   settings_ = settings_.has("ttr.config") ? Settings::from_json(settings_.text("ttr.config"), path) : Settings(path);
 }

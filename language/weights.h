@@ -44,6 +44,10 @@ class Weights {
   std::size_t bytes() const;
 
   bool gguf() const { return gguf_; }
+  /// Keys of a GGUF file that quantise() made of .safetensors, "ttr.config" and others; else null.
+  const Settings* kept() const { return kept_ ? &*kept_ : nullptr; }
+  /// Whether it is one of the files that are mapped, by another path too.
+  bool reads(const std::string& path) const;
   const std::string& path() const { return path_; }
   const Settings& settings() const { return settings_; }
   /// The text of a tokenizer that the file holds, or empty.
@@ -63,7 +67,8 @@ class Weights {
   Settings settings_;
   std::string tokenizer_;
   bool gguf_ = false;
-  bool kept_ = false;  // GGUF with the names and the configuration of other files
+  std::optional<Settings> kept_;
+  std::vector<std::string> paths_;  // of files_
 };
 
 /// The tensors and settings of a GGUF file, which lies in `bytes`.

@@ -115,6 +115,10 @@ write("good.pth", collections.OrderedDict(a=turned, b=Tensor(Stored("0", 24), 0,
 class Evil:
     def __reduce__(self): return __import__("os").system, ("touch evil",)
 write("evil.pth", {"a": Evil()})
+write("repeated.pth", {"a": Tensor(Stored("0", 24), 0, (2 ** 42,), (0,), False, {})})
+write("thrice.pth", {"a": Tensor(Stored("0", 24), 4, (3, 2), (0, 1), False, {})})
+write("named.pth", {"__metadata__": Tensor(Stored("0", 24), 0, (5,), (1,), False, {})})
+write("shapeless.pth", {"a": Tensor(Stored("0", 24), 0, ("x",), (1,), False, {})})
 write("beyond.pth", {"a": Tensor(Stored("0", 24), 20, (5,), (1,), False, {})})
 P
 convert="$root/scripts/pth-to-safetensors.py"
@@ -132,6 +136,11 @@ P
 refused "a pickle that runs a program" "wants to call (os|posix).system" "$python" "$convert" evil.pth evil.safetensors
 check "it has not run" test ! -e evil
 refused "a tensor beyond its numbers" "goes beyond its storage" "$python" "$convert" beyond.pth x.safetensors
+refused "a tensor that repeats its numbers without end" "4398046511104 numbers of a storage of 24" "$python" "$convert" repeated.pth x.safetensors
+check "one that repeats some" "$python" "$convert" thrice.pth thrice.safetensors
+check "has them" "$python" -c 'import numpy as np; assert np.fromfile("thrice.safetensors", np.float32)[-6:].tolist() == [4, 5] * 3'
+refused "a tensor with the name of the metadata" "the name '__metadata__'" "$python" "$convert" named.pth x.safetensors
+refused "a shape that is no number" "no whole numbers" "$python" "$convert" shapeless.pth x.safetensors
 refused "no zip file" "pth-to-safetensors" "$python" "$convert" text.txt x.safetensors
 
 for i in $(seq 40); do echo "the cat sat on the mat, and the cat number $i was fat."; done > text.txt

@@ -24,7 +24,8 @@ gcc -std=c99 "${flags[@]}" "$root/examples/c/generate.c" -L "$build" -lttr_langu
 [ "1 2 3 $(cat "$work/c.txt")" = "$(cat "$work/program.txt")" ] || { echo "C says '$(cat "$work/c.txt")', the program '$(cat "$work/program.txt")'" >&2; exit 1; }
 
 export TTR_LIBRARY="$build/libttr_c.so" TTR_LANGUAGE_LIBRARY="$library" PYTHONPATH="$root/python" PYTHONDONTWRITEBYTECODE=1
-export TTR_CHECKPOINTS="$work/models"
+mkdir "$work/edges" && /usr/bin/python3 "$root/scripts/checkpoints/edges.py" "$work/edges"
+export TTR_CHECKPOINTS="$work/models" TTR_EDGES="$work/edges"
 cd "$root/python/tests"
 /usr/bin/python3 -m unittest -q test_language
 echo "language models from C and Python: all passed"

@@ -230,16 +230,18 @@ TEST_F(LanguageFiles, SequencesAreCopiedRewoundAndSaved) {
 }
 
 TEST_F(LanguageFiles, QuantisedCopies) {
-  const auto [before, after] = quantise(path_, at("model.gguf"), "f32");
-  EXPECT_EQ(before, after);
+  const Quantised plain = quantise(path_, at("model.gguf"), "f32");
+  EXPECT_EQ(plain.before, plain.after);
   LanguageModel<float> model(path_), same(at("model.gguf"));
   Sequence<float> a(model), b(same);
   const std::vector<std::int32_t> tokens = some_tokens(9);
   const std::vector<float> expected = copy_of(model.prefill(a, tokens));
   EXPECT_EQ(expected, copy_of(same.prefill(b, tokens)));  // the same bits from GGUF
   for (const auto& [type, limit] : {std::pair{"q8_0", 0.05f}, {"q4_0", 0.8f}, {"bf16", 0.05f}, {"f16", 0.01f}}) {
-    const auto [large, small] = quantise(path_, at("small.gguf"), type);
-    EXPECT_LT(small, large);
+    const Quantised made = quantise(path_, at("small.gguf"), type);
+    EXPECT_LT(made.after, made.before);
+    EXPECT_EQ(made.changed, 2 + 2 * 7);
+    EXPECT_EQ(made.odd_rows, 0);
     LanguageModel<float> rounded(at("small.gguf"));
     Sequence<float> c(rounded);
     const std::span<const float> logits = rounded.prefill(c, tokens);

@@ -8,6 +8,7 @@ root=$(dirname "$here")
 . "$here/black_box.sh"
 in_empty_folder || exit 1
 /usr/bin/python3 "$root/scripts/checkpoints/check.py" --write models > /dev/null 2>&1
+mkdir edges && /usr/bin/python3 "$root/scripts/checkpoints/edges.py" edges
 
 server=0
 start() {  # start OPTION..: sets server and port
@@ -38,6 +39,13 @@ client long & reader=$!
 until grep -q . long.txt 2> /dev/null; do sleep 0.02; done
 kill -TERM "$server"; wait "$server" && ok "the end cuts a text off" || bad "SIGTERM during a text: exit $?"
 wait "$reader" && ok "and its client has what there was" || bad "the client of a text that was cut off"
+
+start --model edges/nan-after-20 --slots 3
+check "logits that are no numbers fail one request" client no_numbers
+kill -TERM "$server"; wait "$server" && ok "and the server goes on" || bad "the server after logits that are no numbers: exit $?"
+start --model edges/unknown-tokenizer
+check "a tokenizer that is not supported takes numbers" client numbers_alone
+kill -TERM "$server"; wait "$server"
 
 start
 check "a server without a language model" client none

@@ -60,12 +60,16 @@ struct LoadOptions {
 class TTR_LANGUAGE_API Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// `special`: with the tokens that the model wants before a text, and those that a text names (<|im_start|>).
-  virtual std::vector<std::int32_t> encode(std::string_view text, bool special = true) const = 0;
+  /// `special`: those that a text names (<|im_start|>) are tokens, and before a text (`beginning`) come those that the model wants
+  /// there.
+  virtual std::vector<std::int32_t> encode(std::string_view text, bool special = true,
+                                           bool beginning = true) const = 0;
   /// The bytes of a token; empty for one that has none.
   virtual std::string decode(std::int32_t token) const = 0;
-  /// Tokens that end a text.
+  /// Tokens that end a text, by the tokenizer alone: see ModelAbout::ends.
   virtual std::vector<std::int32_t> ends() const { return {}; }
+  /// They are guessed from the texts of tokens, and not named in the file.
+  virtual bool ends_guessed() const { return false; }
   virtual std::string about() const = 0;
 };
 
@@ -84,6 +88,10 @@ struct ModelAbout {
   std::int64_t token_products = 0, head_products = 0;  // multiply-adds of a token, and of its logits
   std::map<std::string, std::int64_t> types;           // tensors of each stored type
   std::string chat_template;
+  std::vector<std::int32_t>
+      ends;  // tokens that end a text: by generation_config.json or config.json, and the tokenizer
+  std::string
+      tokenizer_problem;  // why the tokenizer that the model comes with is not read; empty: it is, or there is none
 };
 
 /// How a call computes. `fixed`: token by token, with the same bits whatever else is in the call, however a text was cut into
@@ -92,6 +100,13 @@ enum class Bits { fast, fixed };
 
 template <class T>
 class LanguageModel;
+
+/// How a text ended, for those who go on with it. Both may be empty.
+template <class T>
+struct TextEnd {
+  std::vector<T> logits;             // of what comes next
+  std::vector<std::int32_t> newest;  // its newest tokens
+};
 
 /// What one text has seen. The model must outlive it and keep its place.
 template <class T>
@@ -107,9 +122,9 @@ class TTR_LANGUAGE_API Sequence {
   /// Takes back the newest tokens (LoadOptions::rewind), bit for bit; throws Error if they are more than rewindable().
   void rewind(std::int64_t tokens);
   std::int64_t rewindable() const noexcept;
-  /// A .safetensors file that the same model takes back.
-  void save(const std::string& path) const;
-  void load(const std::string& path);
+  /// A .safetensors file that the same model takes back: all tokens that calls were made with, and `end` if there is one.
+  void save(const std::string& path, const TextEnd<T>& end = {}) const;
+  TextEnd<T> load(const std::string& path);
 
   const LanguageModel<T>& model() const noexcept { return *model_; }
 
@@ -129,7 +144,8 @@ class TTR_LANGUAGE_API LanguageModel {
   LanguageModel(const LanguageModel&) = delete;
 
   const ModelAbout& about() const noexcept;
-  /// Null if the model comes without one: then a text is numbers of tokens.
+  /// Null if the model comes without one, or with one that is not supported (ModelAbout::tokenizer_problem): then a text is
+  /// numbers of tokens.
   const Tokenizer* tokenizer() const noexcept;
 
   /// The tokens of one sequence; the logits after the last of them, until the next call.
@@ -220,9 +236,16 @@ TTR_LANGUAGE_API std::vector<ArchitectureAbout> known_architectures();
 
 /// Copies a checkpoint to GGUF or .safetensors (by the ending of `to`) with its matrices in another type: "f32", "f16", "bf16",
 /// and in GGUF "q8_0", "q4_0". Vectors, embeddings that are no matrix of products and rows that are no multiple of a block
-/// stay floats. Returns the bytes of tensors before and after.
-TTR_LANGUAGE_API std::pair<std::size_t, std::size_t> quantise(const std::string& from, const std::string& to,
-                                                              const std::string& type);
+/// stay floats. A .safetensors file of an architecture that is known here becomes a GGUF file that this library alone reads. The
+/// file is there whole or not at all, and one tensor after another goes through memory; `go_on` is asked between them.
+struct Quantised {
+  std::size_t before = 0, after = 0;  // bytes of tensors
+  int changed = 0;                    // tensors that have the type
+  int no_matrices = 0,
+      odd_rows = 0;  // that are floats: vectors and what is small; rows that are no multiple of a block
+};
+TTR_LANGUAGE_API Quantised quantise(const std::string& from, const std::string& to, const std::string& type,
+                                    const std::function<bool()>& go_on = {});
 
 extern template class TTR_LANGUAGE_API Sequence<float>;
 extern template class TTR_LANGUAGE_API Sequence<double>;

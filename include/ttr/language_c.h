@@ -50,8 +50,10 @@ TTR_API int32_t ttr_lm_vocabulary(const ttr_lm*);
  * if the room is less. */
 TTR_API ttr_status ttr_lm_describe(const ttr_lm*, char* to, size_t* size);
 
-/* Text to tokens: `*count` is the room, and becomes how many there are; TTR_BAD_ARGUMENT if the room is less. `special`: with
- * the tokens that the model wants before a text, and those that a text names. */
+/* Text to tokens: `*count` is the room, and becomes how many there are; TTR_BAD_ARGUMENT if the room is less. `special`: 1 with
+ * the tokens that the model wants before a text, and those that a text names; TTR_LM_NAMED with the latter alone, for a text that
+ * goes on; 0 without either. */
+enum { TTR_LM_NAMED = 2 };
 TTR_API ttr_status ttr_lm_encode(const ttr_lm*, const char* text, size_t bytes, int32_t special, int32_t* tokens,
                                  size_t* count);
 /* The bytes of a token, without a final zero; `*bytes` as above. */

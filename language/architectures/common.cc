@@ -27,6 +27,12 @@ const Architecture& build_graph(const Weights& weights, const Settings& override
     if (one->recognises(source)) {
       one->build(source, graph);
       source.all_used();
+      for (const auto& [key, value] : overrides.all())
+        if (!source.settings().asked().count(key)) {
+          std::string known;
+          for (const std::string& name : source.settings().asked()) known += (known.empty() ? "" : ", ") + name;
+          throw Error("the setting '" + key + "' is none that " + one->name + " reads; it reads " + known, key);
+        }
       return *one;
     }
   const std::string key = weights.gguf() ? "general.architecture" : "model_type";

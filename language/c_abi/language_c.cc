@@ -59,9 +59,15 @@ std::string description(const model::LanguageModel<float>& of) {
   text += ", \"workspace_bytes\": " + number(a.workspace_bytes);
   text += ", \"tokenizer\": " + (of.tokenizer() ? quoted(of.tokenizer()->about()) : std::string("null"));
   text += ", \"chat_template\": " + quoted(a.chat_template) + ", \"ends\": [";
-  if (of.tokenizer())
-    for (const std::int32_t token : of.tokenizer()->ends()) text += (text.back() == '[' ? "" : ", ") + number(token);
+  for (const std::int32_t token : a.ends) text += (text.back() == '[' ? "" : ", ") + number(token);
   return text + "]}";
+}
+
+void need_tokenizer(const model::LanguageModel<float>& of) {
+  if (of.tokenizer()) return;
+  const std::string& why = of.about().tokenizer_problem;
+  throw ttr::Error((why.empty() ? "the model comes without a tokenizer" : why) + "; name one when it is loaded",
+                   "tokenizer");
 }
 
 model::Bits bits(std::int32_t fixed) { return fixed ? model::Bits::fixed : model::Bits::fast; }
@@ -124,16 +130,14 @@ ttr_status ttr_lm_encode(const ttr_lm* lm, const char* text, size_t bytes, int32
   if (!lm) return bad(no_model);
   if (!text && bytes > 0) return bad("the text is NULL");
   return guarded([&] {
-    if (!lm->model.tokenizer())
-      throw ttr::Error("the model comes without a tokenizer; name one when it is loaded", "tokenizer");
-    return give(lm->model.tokenizer()->encode({text, bytes}, special != 0), tokens, count);
+    need_tokenizer(lm->model);
+    return give(lm->model.tokenizer()->encode({text, bytes}, special != 0, special != TTR_LM_NAMED), tokens, count);
   });
 }
 ttr_status ttr_lm_decode(const ttr_lm* lm, int32_t token, char* to, size_t* bytes) {
   if (!lm) return bad(no_model);
   return guarded([&] {
-    if (!lm->model.tokenizer())
-      throw ttr::Error("the model comes without a tokenizer; name one when it is loaded", "tokenizer");
+    need_tokenizer(lm->model);
     return give(lm->model.tokenizer()->decode(token), to, bytes);
   });
 }

@@ -60,6 +60,61 @@ class EveryArchitecture(unittest.TestCase):
             self.assertLess(error, 2e-5 * largest, f"pieces of {piece}")
 
 
+    def test_long(self):
+        """Six hundred tokens, over the pieces of 256 that a prompt goes in: fixed bits by any cut, blocks up to rounding.
+
+        What is rounded adds up over a text: kda differs by 2.8e-5 of the largest here (in double by 4e-14), so that the limit
+        is that of floats beside the plain evaluation."""
+        for name, path, settings, _, _ in cases():
+            with self.subTest(name):
+                model = ttr.load_model(path, threads=2, settings=settings)
+                tokens = np.random.default_rng(3).integers(0, model.vocabulary, 600)
+                whole = model.logits(tokens, fixed=True)
+                text = model.text()
+                cuts = [model.logits(part, text, fixed=True) for part in np.split(tokens, [1, 255, 256, 300, 557])]
+                np.testing.assert_array_equal(np.concatenate(cuts), whole)
+                largest, short = np.abs(whole).max(), ttr.load_model(path, threads=1, piece=100, settings=settings)
+                for other, how in ((model, "pieces of 256"), (short, "pieces of 100")):
+                    self.assertLess(np.abs(other.logits(tokens) - whole).max(), 1e-4 * largest, how)
+                text = model.text()
+                model.prefill(text, tokens[:300])
+                self.assertLess(np.abs(model.prefill(text, tokens[300:]) - whole[-1]).max(), 1e-4 * largest, "300 and 300")
+
+
+class Edges(unittest.TestCase):
+    """TTR_EDGES is a folder that scripts/checkpoints/edges.py has filled."""
+
+    def model(self, name):
+        return ttr.load_model(os.path.join(os.environ["TTR_EDGES"], name), threads=1)
+
+    def test_no_numbers(self):
+        for name in ("says-nan", "says-inf", "says-least-all"):
+            for temperature in (0, 1):
+                with self.assertRaisesRegex(ttr.Error, "are not numbers"):
+                    self.model(name).generate([1, 2], tokens=2, temperature=temperature)
+        self.assertNotIn(7, self.model("says-least").generate([1, 2], tokens=300, temperature=5, seed=1))
+
+    def test_ends(self):
+        for name in ("config", "list", "generation", "name", "object"):
+            self.assertEqual(self.model("ends-" + name).generate("hi", tokens=3, temperature=0), "")
+        self.assertEqual(len(self.model("ends-not").generate([1], tokens=3, temperature=0)), 3)
+
+    def test_special(self):
+        model = self.model("chat")
+        begin, start = model.encode("<|im_start|>")
+        self.assertEqual(model.encode("<|im_start|>", beginning=False), [start])
+        self.assertNotIn(start, model.encode("<|im_start|>", special=False))
+        self.assertNotIn(begin, model.encode("<|im_start|>", special=False))
+
+    def test_refused(self):
+        with self.assertRaisesRegex(ttr.Error, "'nothing' is none that rwkv-4 reads"):
+            ttr.load_model(os.path.join(os.environ["TTR_EDGES"], "chat"), settings={"nothing": 1})
+        model = self.model("unknown-tokenizer")
+        self.assertEqual(len(model.generate([1, 2], tokens=2)), 2)
+        with self.assertRaisesRegex(ttr.Error, "'Unigram' is not supported"):
+            model.encode("hello")
+
+
 class Texts(unittest.TestCase):
     def setUp(self):
         self.model = ttr.load_model(os.path.join(FOLDER, "rwkv-7"), rewind=3)

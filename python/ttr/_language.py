@@ -131,6 +131,7 @@ class Text:
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
+        """What was seen: every token that was given to prefill, logits or step."""
         _check(_library().ttr_lm_sequence_save(self._handle, os.fsencode(path)))
 
     def load(self, path: str | os.PathLike[str]) -> "Text":
@@ -177,13 +178,14 @@ class LanguageModel:
         a = self.about
         return f"<ttr.LanguageModel {a['architecture']}, {a['layers']} layers of width {a['width']}, {a['vocabulary']} tokens>"
 
-    def encode(self, text: str | bytes, special: bool = True) -> list[int]:
-        """The tokens of a text; ``special``: with those that the model wants before one."""
+    def encode(self, text: str | bytes, special: bool = True, beginning: bool = True) -> list[int]:
+        """The tokens of a text; ``special``: with those that it names, and before it (``beginning``) those that the model wants."""
+        how = 0 if not special else 1 if beginning else 2
         data = text.encode() if isinstance(text, str) else text
         count = _size(len(data) + 16)
         while True:
             tokens = np.empty(count.value, dtype=np.int32)
-            status = _library().ttr_lm_encode(self._handle, data, len(data), int(special), tokens.ctypes.data, c.byref(count))
+            status = _library().ttr_lm_encode(self._handle, data, len(data), how, tokens.ctypes.data, c.byref(count))
             if status != BAD_ARGUMENT or count.value <= len(tokens):
                 break
         _check(status)
@@ -274,6 +276,8 @@ class LanguageModel:
 def _draw(logits: np.ndarray, temperature: float, top_p: float, rng: np.random.Generator) -> int:
     if temperature < 0 or not 0 < top_p <= 1:
         raise Error(f"the temperature is {temperature} and top_p {top_p}; they are at least 0, and above 0 to 1")
+    if np.isnan(logits).any() or not np.isfinite(logits.max()):
+        raise Error("the logits of the model are not numbers: its weights or settings are not what it was trained with")
     if temperature == 0:
         return int(logits.argmax())
     scores = logits.astype(np.float64) / temperature
