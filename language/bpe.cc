@@ -1,10 +1,13 @@
-// Byte-level pair encoding: tokenizer.json of Hugging Face, and the vocabularies "gpt2" and "rwkv" of GGUF files.
+// Pair encoding: tokenizer.json of Hugging Face, and the vocabularies "gpt2" and "rwkv" of GGUF files.
 //
 //   1  added tokens are cut out of the text, the longest first, and are tokens themselves
 //   2  what is between them is normalised (NFC, where the file says so) and split by a regular expression
 //   3  every byte of a piece becomes a character that can be printed: 21-7E, A1-AC and AE-FF stay, the 68 others are
 //      U+0100, U+0101, ... in their order
 //   4  of all neighbours the pair that was learned first is joined, again and again (the leftmost of equal ones)
+//
+// Vocabularies that were learned by SentencePiece (byte_fallback): a blank becomes U+2581, one comes before a text or a piece, pairs
+// are joined from characters on, and a character that is no token becomes its bytes, tokens "<0xE2>".
 //
 // The regular expression is PCRE2's, NFC is utf8proc's. What a tokenizer.json asks for beyond that is refused by name.
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -114,6 +117,25 @@ std::string normalised(std::string_view text) {
   return result;
 }
 
+constexpr std::string_view digits_of_bytes = "0123456789ABCDEF";
+const char* const blank = "\xE2\x96\x81";  // U+2581
+
+// The number of "<0xE2>", or -1.
+int byte_of(const std::string& token) {
+  if (token.size() != 6 || token.compare(0, 3, "<0x") != 0 || token[5] != '>') return -1;
+  const std::size_t high = digits_of_bytes.find(token[3]), low = digits_of_bytes.find(token[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return -1;
+  return static_cast<int>(16 * high + low);
+}
+
+// Bytes of the character that begins here; 1 if it is none.
+std::size_t character(std::string_view text) {
+  utf8proc_int32_t code = -1;
+  const utf8proc_ssize_t n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                              static_cast<utf8proc_ssize_t>(text.size()), &code);
+  return n > 0 ? static_cast<std::size_t>(n) : 1;
+}
+
 struct Added {
   std::string text;
   std::int32_t id;
@@ -129,6 +151,9 @@ class PairEncoder final : public Tokenizer {
   std::vector<std::unique_ptr<Splitter>> splitters;
   bool nfc = false, whole_first = false, space_first = false;
   bool guessed = false;  // end_tokens
+  // With bytes for what is no token: blanks are marked, one comes before a text. `own_words`: every mark begins a piece.
+  bool fallback = false, marked = false, own_words = false;
+  enum { none, every, first_missing, every_missing } before_text = none;
 
   /// `left`, `right` as printed.
   void join(const std::string& left, const std::string& right, std::int32_t rank, const std::string& name) {
@@ -144,7 +169,8 @@ class PairEncoder final : public Tokenizer {
     std::unordered_map<std::string, unsigned char> bytes;
     for (std::size_t b = 0; b < 256; ++b) {
       bytes[stand_ins()[b]] = static_cast<unsigned char>(b);
-      const auto found = vocabulary.find(stand_ins()[b]);
+      const auto found = vocabulary.find(
+          fallback ? std::string("<0x") + digits_of_bytes[b >> 4] + digits_of_bytes[b & 15] + ">" : stand_ins()[b]);
       byte_tokens_[b] = found == vocabulary.end() ? -1 : found->second;
     }
     std::int32_t most = -1;
@@ -158,10 +184,12 @@ class PairEncoder final : public Tokenizer {
         std::size_t n = 1;
         while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0) == 0x80) ++n;
         const auto found = bytes.find(text.substr(i, n));
-        if (found != bytes.end()) to += static_cast<char>(found->second);
+        if (fallback) to += marked && text.compare(i, n, blank) == 0 ? " " : text.substr(i, n);
+        else if (found != bytes.end()) to += static_cast<char>(found->second);
         else to += text.substr(i, n);
         i += n;
       }
+      if (const int byte = fallback ? byte_of(text) : -1; byte >= 0) to = std::string(1, static_cast<char>(byte));
     }
     for (const Added& one : added) texts_[static_cast<std::size_t>(one.id)] = one.text;
   }
@@ -179,14 +207,14 @@ class PairEncoder final : public Tokenizer {
       std::string_view piece = text.substr(begin, at - begin);
       if (found->strip_left)
         while (!piece.empty() && std::isspace(static_cast<unsigned char>(piece.back()))) piece.remove_suffix(1);
-      plain(piece, result);
+      plain(piece, begin == 0, result);
       result.push_back(found->id);
       at += found->text.size();
       if (found->strip_right)
         while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at]))) ++at;
       begin = at;
     }
-    plain(text.substr(begin), result);
+    plain(text.substr(begin), begin == 0, result);
     return result;
   }
   std::string decode(std::int32_t token) const override {
@@ -196,8 +224,9 @@ class PairEncoder final : public Tokenizer {
   std::vector<std::int32_t> ends() const override { return end_tokens; }
   bool ends_guessed() const override { return guessed; }
   std::string about() const override {
-    return "byte-level pairs, " + std::to_string(vocabulary.size()) + " tokens, " + std::to_string(joined.size()) +
-           " merges, " + std::to_string(added.size()) + " added";
+    return (fallback ? "pairs with bytes for what is no token, " : "byte-level pairs, ") +
+           std::to_string(vocabulary.size()) + " tokens, " + std::to_string(joined.size()) + " merges, " +
+           std::to_string(added.size()) + " added";
   }
 
  private:
@@ -208,11 +237,26 @@ class PairEncoder final : public Tokenizer {
     return nullptr;
   }
 
-  void plain(std::string_view text, std::vector<std::int32_t>& to) const {
+  void plain(std::string_view text, bool first, std::vector<std::int32_t>& to) const {
     if (text.empty()) return;
     std::string whole = nfc ? normalised(text) : std::string(text);
+    if (fallback) return with_marks(whole, first, to);
     if (space_first && whole[0] != ' ') whole.insert(whole.begin(), ' ');
     pieces(whole, 0, to);
+  }
+  void with_marks(const std::string& text, bool first, std::vector<std::int32_t>& to) const {
+    std::string whole;
+    for (const char c : text)
+      if (marked && c == ' ') whole += blank;
+      else whole += c;
+    if (before_text == every || ((before_text == every_missing || (before_text == first_missing && first)) &&
+                                 whole.compare(0, 3, blank) != 0))
+      whole.insert(0, blank);
+    for (std::size_t begin = 0; begin < whole.size();) {
+      const std::size_t end = own_words ? std::min(whole.find(blank, begin + 1), whole.size()) : whole.size();
+      word(std::string_view(whole).substr(begin, end - begin), to);
+      begin = end;
+    }
   }
   void pieces(std::string_view text, std::size_t splitter, std::vector<std::int32_t>& to) const {
     if (splitter == splitters.size()) return word(text, to);
@@ -223,7 +267,7 @@ class PairEncoder final : public Tokenizer {
   void word(std::string_view text, std::vector<std::int32_t>& to) const {
     if (whole_first) {
       std::string printed;
-      for (const char c : text) printed += stand_ins()[static_cast<unsigned char>(c)];
+      for (const char c : text) printed += fallback ? std::string(1, c) : stand_ins()[static_cast<unsigned char>(c)];
       if (const auto found = vocabulary.find(printed); found != vocabulary.end()) {
         to.push_back(found->second);
         return;
@@ -237,13 +281,22 @@ class PairEncoder final : public Tokenizer {
       bool operator>(const Candidate& o) const { return rank != o.rank ? rank > o.rank : at > o.at; }
     };
     std::vector<Item> items;
-    for (const char c : text) {
-      const std::int32_t token = byte_tokens_[static_cast<unsigned char>(c)];
-      if (token < 0)
-        throw Error("the vocabulary has no token for the byte " + std::to_string(static_cast<unsigned char>(c)),
-                    "text");
+    const auto add = [&](std::int32_t token) {
       const auto i = static_cast<std::int32_t>(items.size());
       items.push_back({token, i - 1, i + 1});
+    };
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t n = fallback ? character(text.substr(at)) : 1;
+      const auto whole = fallback ? vocabulary.find(std::string(text.substr(at, n))) : vocabulary.end();
+      if (whole != vocabulary.end()) add(whole->second);
+      else
+        for (const char c : text.substr(at, n)) {
+          const auto byte = static_cast<unsigned char>(c);
+          if (byte_tokens_[byte] < 0)
+            throw Error("the vocabulary has no token for the byte " + std::to_string(byte), "text");
+          add(byte_tokens_[byte]);
+        }
+      at += n;
     }
     if (items.empty()) return;
     items.back().right = -1;
@@ -295,10 +348,18 @@ bool flag_of(const Tree& tree, const char* key, bool otherwise) {
 void read_normaliser(const Tree& node, const std::string& name, PairEncoder& to) {
   if (node.is_null()) return;
   const std::string type = node.is_object() ? text_of(node, "type") : "";
+  const auto is_blank = [](const Tree& tree, const char* key) { return text_of(tree, key) == blank; };
   if (type == "NFC") to.nfc = true;
+  else if (type == "Prepend" && to.fallback && is_blank(node, "prepend")) to.before_text = PairEncoder::every;
+  else if (type == "Replace" && to.fallback && is_blank(node, "content") && node.contains("pattern") &&
+           node["pattern"].is_object() && text_of(node["pattern"], "String") == " ")
+    to.marked = true;
   else if (type == "Sequence" && node.contains("normalizers") && node["normalizers"].is_array())
     for (const Tree& one : node["normalizers"]) read_normaliser(one, name, to);
-  else throw Error(name + ": the normalizer '" + type + "' is not supported; NFC is", "normalizer");
+  else
+    throw Error(name + ": the normalizer '" + type +
+                    "' is not supported; NFC is, and with byte_fallback blanks that become U+2581",
+                "normalizer");
 }
 
 void read_splitters(const Tree& node, const std::string& name, PairEncoder& to) {
@@ -306,6 +367,15 @@ void read_splitters(const Tree& node, const std::string& name, PairEncoder& to) 
   const std::string type = node.is_object() ? text_of(node, "type") : "";
   if (type == "Sequence" && node.contains("pretokenizers") && node["pretokenizers"].is_array()) {
     for (const Tree& one : node["pretokenizers"]) read_splitters(one, name, to);
+  } else if (type == "Metaspace" && to.fallback && text_of(node, "replacement") == blank) {
+    const std::string scheme = text_of(node, "prepend_scheme");
+    if (scheme == "first") to.before_text = PairEncoder::first_missing;
+    else if (scheme == "always" || (scheme.empty() && flag_of(node, "add_prefix_space", true)))
+      to.before_text = PairEncoder::every_missing;
+    to.marked = true, to.own_words = flag_of(node, "split", true);
+  } else if (to.fallback) {
+    throw Error(name + ": the pre_tokenizer '" + type + "' is not supported with byte_fallback; Metaspace is",
+                "pre_tokenizer");
   } else if (type == "ByteLevel") {
     to.space_first = to.space_first || flag_of(node, "add_prefix_space", false);
     if (flag_of(node, "use_regex", true)) to.splitters.push_back(std::make_unique<Splitter>(gpt2_pattern, name));
@@ -355,13 +425,13 @@ std::unique_ptr<Tokenizer> json_tokenizer(std::string_view text, const std::stri
   const std::string type = text_of(*model, "type");
   if (!type.empty() && type != "BPE")
     throw Error(name + ": the model '" + type + "' is not supported; BPE is", "model");
-  if (flag_of(*model, "byte_fallback", false))
-    throw Error(
-        name +
-            ": it falls back to bytes (byte_fallback), as vocabularies of SentencePiece do; byte-level BPE is "
-            "what is supported",
-        "byte_fallback");
   auto result = std::make_unique<PairEncoder>();
+  // Where all bytes are characters nothing falls back.
+  const bool byte_level =
+      tree.contains("pre_tokenizer") &&
+      tree["pre_tokenizer"].dump(-1, ' ', true, Tree::error_handler_t::replace).find("\"ByteLevel\"") !=
+          std::string::npos;
+  result->fallback = !byte_level && flag_of(*model, "byte_fallback", false);
   for (const auto& [token, id] : (*model)["vocab"].items())
     result->vocabulary.emplace(token, token_number(id, name, token));
   if (model->contains("merges") && (*model)["merges"].is_array()) {

@@ -158,6 +158,10 @@ const char tokenizer[] = R"({"added_tokens": [{"id": 8, "content": "<|end|>", "s
  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}, "decoder": {"type": "ByteLevel"},
  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3, "abc": 4, "\u0120": 5, "\u0120a": 6, "ba": 7},
  "merges": ["a b", "ab c", "\u0120 a", "b a"]}})";
+const char fallback[] = R"({"added_tokens": [{"id": 9, "content": "</s>", "special": true}], "model": {"type": "BPE",
+ "byte_fallback": true, "vocab": {"<0x0A>": 0, "<0xFF>": 1, "a": 2, "b": 3, "\u2581": 4, "\u2581a": 5, "ab": 6, "c": 7},
+ "merges": ["a b", "\u2581 a"]}, "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
+ {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}})";
 const char vocabulary[] =
     "1 '\\x00' 1\n2 'a' 1\n3 'ab' 2\n4 b'\\xff' 1\n5 ' b' 2\n6 '\\n\\n' 2\n7 'b' 1\n8 '\\u00e9' 2\n";
 
@@ -228,7 +232,7 @@ TEST_F(LanguageFuzz, Index) {
   fuzz(bytes_of(index), 1000, "model.safetensors.index.json", 4, [&] { run(folder_.string()); });
 }
 TEST_F(LanguageFuzz, Tokenizer) {
-  fuzz(bytes_of(tokenizer), 1000, "tokenizer.json", 5, [&] {
+  const auto read = [&] {
     const auto one = open_tokenizer(at("tokenizer.json"));
     (void)one->decode(-1), (void)one->decode(1 << 30);
     for (const char* text : {"\xff\xfe", " a<|end|>b", ""}) try {
@@ -236,7 +240,9 @@ TEST_F(LanguageFuzz, Tokenizer) {
       } catch (const Error&) {  // a byte that the vocabulary does not have
       }
     for (const std::int32_t token : one->encode("abc ab")) (void)one->decode(token);
-  });
+  };
+  fuzz(bytes_of(tokenizer), 1000, "tokenizer.json", 5, read);
+  fuzz(bytes_of(fallback), 1000, "tokenizer.json", 7, read);
 }
 TEST_F(LanguageFuzz, Vocabulary) {
   fuzz(bytes_of(vocabulary), 1000, "rwkv_vocab_v20230424.txt", 6, [&] {

@@ -255,7 +255,26 @@ TEST_F(LanguageFiles, QuantisedCopies) {
   EXPECT_THROW(quantise(path_, at("x.safetensors"), "q8_0"), Error);
   EXPECT_THROW(quantise(path_, at("x.gguf"), "q3_k"), Error);
   EXPECT_THROW(quantise(path_, at("x.bin"), "f16"), Error);
-  EXPECT_FALSE(std::filesystem::exists(at("x.gguf")));
+  EXPECT_THROW(quantise(path_, path_, "f16"), Error);
+  EXPECT_THROW(quantise(path_, at("x.gguf"), "f16", [] { return false; }), Error);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    EXPECT_NE(entry.path().filename().string().rfind("x.", 0), 0u) << entry.path();
+}
+
+TEST_F(LanguageFiles, StatesKnowHowTheyEnded) {
+  LanguageModel<float> model(path_);
+  Sequence<float> text(model), other(model);
+  TextEnd<float> end{copy_of(model.prefill(text, some_tokens(9))), some_tokens(9)};
+  text.save(at("state"), end);
+  const TextEnd<float> back = other.load(at("state"));
+  EXPECT_EQ(back.logits, end.logits);
+  EXPECT_EQ(back.newest, end.newest);
+  EXPECT_EQ(other.tokens(), 9);
+  text.save(at("state"));
+  EXPECT_TRUE(other.load(at("state")).logits.empty());
+  end.logits.resize(7);
+  text.save(at("state"), end);
+  EXPECT_THROW(other.load(at("state")), Error);
 }
 
 // A GGUF that says that it has no tokenizer has none, though 256 tokens could be bytes; tests/language_cli_test.sh runs one.
@@ -449,6 +468,41 @@ TEST(Language, HostileSizes) {
                std::int32_t{0}, std::uint64_t{0}));  // a product that overflows
   refused(
       file(1, 0, std::uint64_t{1}, 'a', std::uint32_t{1}, std::int64_t{8}, std::int32_t{0}, std::uint64_t{1} << 62));
+}
+
+TEST(Language, PairsThatFallBackToBytes) {
+  std::string bytes;
+  for (int b = 0; b < 256; ++b) {
+    char token[16];
+    std::snprintf(token, sizeof token, "\"<0x%02X>\": %d, ", static_cast<unsigned>(b), b);
+    bytes += token;
+  }
+  const auto with = [&](const std::string& rest) {
+    return json_tokenizer(
+        R"({"added_tokens": [{"id": 300, "content": "</s>", "special": true}], "model": {"type": "BPE",
+      "byte_fallback": true, "vocab": {)" +
+            bytes + R"("a": 256, "b": 257, "\u2581": 258, "\u2581a": 259, "ab": 260,
+      "\u2581ab": 261}, "merges": ["a b", "\u2581 a", "\u2581 ab"]}, )" +
+            rest + "}",
+        "tokenizer.json");
+  };
+  using Tokens = std::vector<std::int32_t>;
+  const auto old =
+      with(R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
+    {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]})");
+  EXPECT_EQ(old->encode("ab a"), (Tokens{261, 259}));
+  EXPECT_EQ(old->encode(" ab</s>a"), (Tokens{258, 261, 300, 259}));
+  EXPECT_EQ(old->encode("a\n\xC3\xA9\xFF"), (Tokens{259, 10, 0xC3, 0xA9, 0xFF}));
+  std::string text;
+  for (const std::int32_t token : old->encode("ab a\n\xC3\xA9")) text += old->decode(token);
+  EXPECT_EQ(text, " ab a\n\xC3\xA9");
+  EXPECT_EQ(old->ends(), (Tokens{300}));
+  const auto first =
+      with(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first",
+    "split": false})");
+  EXPECT_EQ(first->encode(" ab</s>a"), (Tokens{261, 300, 256}));
+  EXPECT_THROW(with(R"("pre_tokenizer": {"type": "Digits"})"), Error);
+  EXPECT_THROW(with(R"("normalizer": {"type": "Prepend", "prepend": "x"})"), Error);
 }
 
 TEST(Language, WorldTokenizer) {
