@@ -25,6 +25,7 @@ extern "C" {
 
 typedef struct ttr_lm ttr_lm;
 typedef struct ttr_lm_sequence ttr_lm_sequence;
+typedef struct ttr_lm_slots ttr_lm_slots;
 
 enum { TTR_LM_EXACT = 0, TTR_LM_ROUNDED = 1 }; /* activations: see ttr/language.h */
 
@@ -78,6 +79,21 @@ TTR_API ttr_status ttr_lm_logits(ttr_lm*, ttr_lm_sequence*, const int32_t* token
 /* One token of each of several sequences, which are not twice the same; logits [count, vocabulary]. */
 TTR_API ttr_status ttr_lm_step(ttr_lm*, ttr_lm_sequence* const* sequences, const int32_t* tokens, size_t count,
                                float* logits);
+
+/* Texts that come and go (Slots of ttr/language.h): a round decodes one token of every text that has its prompt behind it, and
+ * reads one piece of the prompt that waits longest. What a text gets does not depend on its company. Destroy them before the model,
+ * which makes no other calls during a round. */
+TTR_API ttr_status ttr_lm_slots_create(ttr_lm*, int32_t most, ttr_lm_slots**);
+TTR_API void ttr_lm_slots_destroy(ttr_lm_slots*);
+/* A text that begins with these tokens, and goes on from a copy of `from` unless that is NULL; `*slot` is -1 if all are taken. */
+TTR_API ttr_status ttr_lm_slots_join(ttr_lm_slots*, const int32_t* tokens, size_t count, const ttr_lm_sequence* from,
+                                     int32_t* slot);
+TTR_API ttr_status ttr_lm_slots_leave(ttr_lm_slots*, int32_t slot);
+TTR_API int32_t ttr_lm_slots_taken(const ttr_lm_slots*);
+/* A round asks for the next token of each text, from its logits [vocabulary]; -1: it leaves its slot. `next` may join and leave, and
+ * must not throw. If a call of the model fails, the texts in it have left. */
+typedef int32_t (*ttr_lm_next)(void* user, int32_t slot, const float* logits);
+TTR_API ttr_status ttr_lm_slots_round(ttr_lm_slots*, ttr_lm_next next, void* user);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,9 @@ struct ttr_lm {
 struct ttr_lm_sequence {
   ttr::model::Sequence<float> sequence;
 };
+struct ttr_lm_slots {
+  ttr::model::Slots<float> slots;
+};
 
 namespace {
 
@@ -24,6 +27,7 @@ using ttr::c_abi::guarded;
 namespace model = ttr::model;
 
 constexpr const char* no_model = "the model is NULL";
+constexpr const char* no_slots = "the slots are NULL";
 constexpr const char* no_sequence = "the sequence is NULL";
 
 // Numbers or bytes to the caller: `*count` is the room and becomes how many there are.
@@ -210,6 +214,38 @@ ttr_status ttr_lm_step(ttr_lm* lm, ttr_lm_sequence* const* sequences, const int3
     }
     const std::span<const float> all = lm->model.decode(lm->slots, {tokens, count});
     std::copy(all.begin(), all.end(), logits);
+    return TTR_OK;
+  });
+}
+
+ttr_status ttr_lm_slots_create(ttr_lm* lm, int32_t most, ttr_lm_slots** made) {
+  if (!lm) return bad(no_model);
+  if (!made) return bad("the place for the slots is NULL");
+  *made = nullptr;
+  return guarded([&] {
+    *made = new ttr_lm_slots{model::Slots<float>(lm->model, most)};
+    return TTR_OK;
+  });
+}
+void ttr_lm_slots_destroy(ttr_lm_slots* slots) { delete slots; }
+ttr_status ttr_lm_slots_join(ttr_lm_slots* slots, const int32_t* tokens, size_t count, const ttr_lm_sequence* from,
+                             int32_t* slot) {
+  if (!slots || !slot) return bad(slots ? "the place for the slot is NULL" : no_slots);
+  if (!tokens && count > 0) return bad("the tokens are NULL");
+  return guarded([&] {
+    *slot = slots->slots.join({tokens, count}, from ? &from->sequence : nullptr);
+    return TTR_OK;
+  });
+}
+ttr_status ttr_lm_slots_leave(ttr_lm_slots* slots, int32_t slot) {
+  if (!slots) return bad(no_slots);
+  return guarded([&] { return slots->slots.leave(slot), TTR_OK; });
+}
+int32_t ttr_lm_slots_taken(const ttr_lm_slots* slots) { return slots ? slots->slots.taken() : 0; }
+ttr_status ttr_lm_slots_round(ttr_lm_slots* slots, ttr_lm_next next, void* user) {
+  if (!slots || !next) return bad(slots ? "the function that chooses tokens is NULL" : no_slots);
+  return guarded([&] {
+    slots->slots.round([&](int slot, std::span<const float> logits) { return next(user, slot, logits.data()); });
     return TTR_OK;
   });
 }
