@@ -31,7 +31,7 @@ def with_rates(tensors, key, rates):
 
 
 def rates_of(tensors):
-    return {name: -np.exp(x) for name, x in tensors.items() if name.endswith("A_log")}
+    return {name: (-np.exp(x.astype(np.float64))).astype(np.float32) for name, x in tensors.items() if name.endswith("A_log")}
 
 
 class Writer:
@@ -43,8 +43,10 @@ class Writer:
         os.makedirs(path, exist_ok=True)
         return path
 
-    def case(self, name, model, expected, settings=(), twin=None):
-        self.cases.append({"name": name, "model": model, "expected": expected, "settings": list(settings), "twin": twin})
+    def case(self, name, model, expected, settings=(), twin=None, float_twin=None):
+        """`twin`: a case with the same bits; `float_twin`: in floats, where the files hold what a float is rounded from once."""
+        self.cases.append({"name": name, "model": model, "expected": expected, "settings": list(settings), "twin": twin,
+                           "float_twin": float_twin})
         with open(os.path.join(self.place(name), "expected.json"), "w") as f:
             json.dump({"tokens": TOKENS, "logits": expected.tolist()}, f)
 
@@ -99,13 +101,13 @@ def write_all(folder):
     w.folder_case("mamba-1", None, t, e(t, TOKENS))
     w.folder_case("mamba-1-hf", {"model_type": "mamba", "layer_norm_epsilon": 1e-5, "time_step_rank": "auto"},
                   mamba.hugging_face(t), e(t, TOKENS), twin="mamba-1")
-    w.gguf_case("mamba-1-gguf", *mamba.gguf_1(t), e(with_rates(t, "A_log", rates_of(t)), TOKENS))
+    w.gguf_case("mamba-1-gguf", *mamba.gguf_1(t), e(with_rates(t, "A_log", rates_of(t)), TOKENS), float_twin="mamba-1")
     t, e, c = mamba.mamba_2()
     w.folder_case("mamba-2", {**c, "ssm_cfg": {"layer": "Mamba2", "ngroups": 2}}, t, e(t, TOKENS))
     hf = {**{k: v for k, v in c.items() if k != "norm_eps"}, "layer_norm_epsilon": 1e-5,
           "time_step_limit": [0.0, float("inf")]}
     w.folder_case("mamba-2-hf", hf, mamba.hugging_face(t), e(t, TOKENS, norm_groups=1))
-    w.gguf_case("mamba-2-gguf", *mamba.gguf_2(t, 2), e(with_rates(t, "A_log", rates_of(t)), TOKENS))
+    w.gguf_case("mamba-2-gguf", *mamba.gguf_2(t, 2), e(with_rates(t, "A_log", rates_of(t)), TOKENS), float_twin="mamba-2")
 
     models = {"gla": fla.gla(), "retnet": fla.retnet(), "delta_net": fla.delta_net(),
               "delta_net-gate-elu": fla.delta_net(33, False, True, "elu"), "gated_deltanet": fla.gated_deltanet(),
@@ -133,7 +135,8 @@ def write_all(folder):
         for n, x in t.items():
             if n.endswith("norm.weight") and "linear_attn" not in n:
                 held[n] = (1 + x).astype(np.float32).astype(np.float64) - 1
-        w.gguf_case("qwen-gguf-" + ("tiled" if tiled else "grouped"), keys, g, e(held, TOKENS))
+        w.gguf_case("qwen-gguf-" + ("tiled" if tiled else "grouped"), keys, g, e(held, TOKENS),
+                    float_twin=None if tiled else "qwen3_5")  # tiled heads are summed in another order
 
     quantised(w)
     return w.cases
@@ -207,8 +210,9 @@ def main():
                 worst[kind] = f"{error:.1e}"
                 bits[case["name"], kind] = got
                 ok = error <= limit
-                if ok and case["twin"] and not np.array_equal(got, bits.get((case["twin"], kind), got)):
-                    worst[kind] += f" (not the bits of {case['twin']})"
+                twin = case["twin"] or kind.startswith("float") and case["float_twin"]
+                if ok and twin and not np.array_equal(got, bits.get((twin, kind), got)):
+                    worst[kind] += f" (not the bits of {twin})"
                     ok = False
                 passed, failures = passed + ok, failures + (not ok)
                 if not ok:

@@ -77,7 +77,7 @@ def gguf_1(tensors):
         t[b + "ssm_x.weight"] = tensors[m + "x_proj.weight"]
         t[b + "ssm_dt.weight"] = tensors[m + "dt_proj.weight"]
         t[b + "ssm_dt.bias"] = tensors[m + "dt_proj.bias"]
-        t[b + "ssm_a"] = -np.exp(tensors[m + "A_log"])
+        t[b + "ssm_a"] = -np.exp(tensors[m + "A_log"].astype(np.float64)).astype(np.float32)
         t[b + "ssm_d"] = tensors[m + "D"]
         t[b + "ssm_out.weight"] = tensors[m + "out_proj.weight"]
     return keys, t
@@ -139,7 +139,7 @@ def gguf_2(tensors, groups):
         t[b + "ssm_conv1d.weight"] = tensors[m + "conv1d.weight"][:, 0].copy()
         t[b + "ssm_conv1d.bias"] = tensors[m + "conv1d.bias"]
         t[b + "ssm_dt.bias"] = tensors[m + "dt_bias"]
-        t[b + "ssm_a"] = -np.exp(tensors[m + "A_log"]).reshape(-1, 1)
+        t[b + "ssm_a"] = -np.exp(tensors[m + "A_log"].astype(np.float64)).astype(np.float32).reshape(-1, 1)
         t[b + "ssm_d"] = tensors[m + "D"].reshape(-1, 1)
         t[b + "ssm_norm.weight"] = tensors[m + "norm.weight"].reshape(groups, -1)
         t[b + "ssm_out.weight"] = tensors[m + "out_proj.weight"]

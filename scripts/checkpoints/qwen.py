@@ -154,7 +154,7 @@ def gguf(tensors, tiled):
         t[b + "attn_gate.weight"] = heads(tensors[s + "in_proj_z.weight"])
         t[b + "ssm_conv1d.weight"] = np.concatenate([conv[:keep], heads(conv[keep:])])
         t[b + "ssm_dt.bias"] = tensors[s + "dt_bias"][order]
-        t[b + "ssm_a"] = -np.exp(tensors[s + "A_log"][order])
+        t[b + "ssm_a"] = -np.exp(tensors[s + "A_log"][order].astype(np.float64)).astype(np.float32)
         t[b + "ssm_norm.weight"] = tensors[s + "norm.weight"]
         t[b + "ssm_out.weight"] = heads(tensors[s + "out_proj.weight"].T).T.copy()
         bb, aa = tensors[s + "in_proj_b.weight"], tensors[s + "in_proj_a.weight"]
