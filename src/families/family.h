@@ -129,6 +129,7 @@ struct Traits {
   bool running = false;            // a quantity beside the regression, not the regression itself
   bool light = false;              // work of a token grows with its vectors, not with their product
   bool literal = false;            // the oracle
+  bool adds_skip = false;  // forwards it can add D v to its answers, D a number per head (LinearProblem::skip)
   BestForm best = BestForm::chunk;
   Teams team = {};
 };

@@ -16,6 +16,7 @@ class Finder {
       if (const Joint found = keys_from(i); found.multiply >= 0)
         for (const int member : found.members())
           if (member >= 0) p_.steps[static_cast<std::size_t>(member)].set_options(found);
+    for (int i = 0; i < count(); ++i) fold_skip(i);
   }
 
  private:
@@ -48,6 +49,20 @@ class Finder {
     const AxisPlaces& at = p_.values[static_cast<std::size_t>(value)].places;
     return at.batch >= 0 && at.time >= 0 && at.head >= 0 && at.inner >= 0 && !at.of_pairs &&
            (one_head_per_key_ || !at.grouped);
+  }
+
+  void fold_skip(int at) {
+    Step& kernel = p_.steps[static_cast<std::size_t>(at)];
+    if (!kernel.kernel || !kernel.kernel->traits.adds_skip || kernel.pairs != 1 || readers(kernel.result) != 1)
+      return;
+    const int found = reader(Op::skip, 0, kernel.result);
+    if (found < at || p_.values[static_cast<std::size_t>(kernel.result)].output >= 0) return;
+    Step& skip = p_.steps[static_cast<std::size_t>(found)];
+    const auto axes = [&](int value) -> const Axes& { return p_.values[static_cast<std::size_t>(value)].axes; };
+    if (skip.operands[1] != kernel.operands[Slot::v] || skip.operands[2] < 0 ||
+        !(axes(skip.operands[2]) == Axes("H")) || !(axes(skip.result) == axes(kernel.result)))
+      return;
+    if (is_there(skip.operands[2], at)) kernel.skip = found, skip.folded = true;
   }
 
   Joint keys_from(int at) const {

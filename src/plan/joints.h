@@ -17,7 +17,7 @@ struct Joint {
   bool begins_with(std::size_t step) const { return first == static_cast<int>(step); }
 };
 
-/// Finds them by what they do.
+/// Finds them by what they do, and skips that a kernel adds itself (Step::skip).
 void find_joints(Pipeline&, const Shape&);
 
 /// The joint that a step is a part of; null: none.

@@ -69,6 +69,8 @@ struct Step {
   int pairs = 1;                              // kernels: their time is that of pairs, T times this
   int state = -1;                             // kernels: index of the first state
   bool compact = false;                       // kernels: its state has matrices in fewer bytes (run/compact_state.h)
+  int skip = -1;        // kernels: the step behind it that adds D v to its answers; forwards it does that itself
+  bool folded = false;  // such a step
   std::shared_ptr<const void> options_of_family;  // further options of the kernel, of a type of the family's own
 
   template <class Options>

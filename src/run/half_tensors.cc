@@ -147,9 +147,13 @@ bool is_in_place(const Plan::Body& body, const Call& call, std::size_t value, co
   if (tensor.stride[inner] != 1 || tensor.extent[inner] < 2) return false;
   const int index = static_cast<int>(value);
   if (tensor.output && v.read) return false;
+  const bool forward = !call.d_outputs;
   for (const Step& step : body.pipeline.steps) {
+    if (forward && step.folded) continue;  // the kernel does its work
     const unsigned halves = step.kernel ? step.kernel->f32.halves : 0;
-    if (tensor.output && step.result == index) return halves != 0;
+    const int written =
+        forward && step.skip >= 0 ? body.pipeline.steps[static_cast<std::size_t>(step.skip)].result : step.result;
+    if (tensor.output && written == index) return halves != 0;
     for (std::size_t r = 0; r < step.operands.size(); ++r)
       if (step.operands[r] == index && (halves >> r & 1) == 0) return false;
   }

@@ -196,6 +196,10 @@ class KernelArgs {
     p.g = scalars(Slot::g), p.beta = scalars(Slot::beta);
     p.state = state<T>(buffer);
     p.o = output(step_.result);
+    if (step_.skip >= 0 && !b_.backward) {
+      const Step& skip = body_.pipeline.steps[static_cast<std::size_t>(step_.skip)];
+      p.o = output(skip.result), p.skip = number_per_head(skip.operands[2]);
+    }
     p.team = team_;
     return p;
   }
@@ -209,6 +213,14 @@ class KernelArgs {
     return d;
   }
 
+  // [H] of pipeline value `index`
+  View<const T, 1> number_per_head(int index) const {
+    const Bound<T>& from = b_.values[static_cast<std::size_t>(index)];
+    if (!from.data) return {};
+    return {at(index, from.half, from.data, from.stride),
+            {heads_},
+            {axis_strides(value(body_, index).places, from.stride).head}};
+  }
   // Output `index` of pipeline values as the kernel writes it, and its gradient as backward reads it.
   View<T, 4> output(int index) const {
     if (index < 0) return {};

@@ -159,6 +159,7 @@ struct TTR_HIDDEN Prepared::Body {
     bool all = true;
     for (std::size_t i = 0; i < plan.pipeline.steps.size(); ++i) {
       const Step& step = plan.pipeline.steps[i];
+      if (step.folded) continue;
       std::size_t own = 0;
       std::visit(
           [&]<class T>(const Binding<T>&) {

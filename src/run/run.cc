@@ -178,7 +178,7 @@ Status execute(const Plan::Body& body, const Binding<T>& b, State state, Form fo
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     const Joint* const joint = joint_of(step);
-    if (joint && !joint->begins_with(i)) continue;
+    if (step.folded || (joint && !joint->begins_with(i))) continue;
     const Status s = joint          ? joint_forward(body, *joint, b)
                      : !step.kernel ? operation_forward(body, step, b)
                      : undoable     ? kernel_forward_undoable(body, step, b, state, form, work, scratch)

@@ -26,6 +26,7 @@ struct LinearProblem {
   View<const T, 3> beta;  // [B, T, H]; no data = 1
   T* state;               // [N, H, K, V] contiguous, start in, end out
   View<T, 4> o;           // [B, T, H, V]; no data = outputs not wanted
+  View<const T, 1> skip;  // [H]: o has skip v too (Traits::adds_skip); no data = 0
   int chosen_by = 0;      // columns by which form and chunk are chosen: of all, where these are a part; 0: value_dim
   Team team = {};         // who works on it
   bool of_factors =

@@ -3,6 +3,8 @@
 //
 // A factor of a reader times one of a writer is e^{G_i - G_j}, where |G| may be 55: the rounding of a sum of that size
 // would cost two digits of a float. So sums are kept with what their additions lost, and the exponential takes both.
+// At the end of a frame only channels whose sums have become large begin anew: one strong channel is one row of the
+// state to multiply, not all of them.
 #if defined(TTR_LINEAR_FRAMES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_LINEAR_FRAMES_INL_H_
 #undef TTR_LINEAR_FRAMES_INL_H_
@@ -36,6 +38,17 @@ HWY_INLINE void ExpBothOfSum(Vec<T> x, Vec<T> rest, Vec<T>* up, Vec<T>* down) {
   }
 }
 
+// sum += gate, and what that loses to rest.
+template <class T>
+HWY_INLINE void AddGate(Vec<T> gate, Vec<T>* sum, Vec<T>* rest) {
+  const Vec<T> next = hn::Add(*sum, gate);
+  if constexpr (sizeof(T) == 4) {
+    const Vec<T> added = hn::Sub(next, *sum);
+    *rest = hn::Add(*rest, hn::Add(hn::Sub(*sum, hn::Sub(next, added)), hn::Sub(gate, added)));
+  }
+  *sum = next;
+}
+
 template <class T>
 Size GateFactors(Size C, Size D, const T* g, Size ldg, const T* centre, T limit, T* up, T* down) {
   const Tag<T> d;
@@ -47,12 +60,7 @@ Size GateFactors(Size C, Size D, const T* g, Size ldg, const T* centre, T limit,
     if (centre) sum = hn::Neg(LoadMaybe<part>(centre + j, lanes));
     auto open = hn::Eq(one, one);
     for (Size i = 0; i < C; ++i) {
-      const Vec<T> gate = LoadMaybe<part>(g + i * ldg + j, lanes), next = hn::Add(sum, gate);
-      if constexpr (sizeof(T) == 4) {
-        const Vec<T> added = hn::Sub(next, sum);
-        rest = hn::Add(rest, hn::Add(hn::Sub(sum, hn::Sub(next, added)), hn::Sub(gate, added)));
-      }
-      sum = next;
+      AddGate<T>(LoadMaybe<part>(g + i * ldg + j, lanes), &sum, &rest);
       open = hn::And(open, hn::Le(hn::Abs(sum), most));
       within = hn::Add(within, hn::IfThenElseZero(open, one));
       Vec<T> grow, shrink;
@@ -65,36 +73,87 @@ Size GateFactors(Size C, Size D, const T* g, Size ldg, const T* centre, T limit,
   return static_cast<Size>(hn::GetLane(hn::MinOfLanes(d, rows)));
 }
 
+// A vector of channels at a time, as far as the vectors before it came: `end` is the first token that is not in the frame.
 template <class T>
-Size GateFrames(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard, T* sums, Size* ends, Size* frames) {
+Size GateFrames(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard, T* sums, T* carried, Size* ends,
+                Size* frames) {
   const Tag<T> d;
-  const Vec<T> most = hn::Set(d, hard), much = hn::Set(d, soft);
-  Size start = 0, count = 0, t = 0;
-  // sums (+)= the gates of token t; whether all are within the two limits
-  bool within = true, mild = true;
-  const auto add = [&](bool fresh) HWY_ATTR {
-    const auto all = hn::Eq(most, most);
-    auto ok = all, small = all;
+  const Vec<T> most = hn::Set(d, hard), much = hn::Set(d, soft), little = hn::Set(d, soft / 2);
+  const Vec<T> one = hn::Set(d, T(1));
+  T *const base = sums, *const trail = sums + D;  // G in front of the frame, and behind each of its groups
+  Size start = 0, count = 0;
+  std::fill_n(base, D, T(0));
+  while (start < C) {
+    Size end = C;
     ForVectors<T>(D, [&](Size j, Size lanes, auto p) HWY_ATTR {
       constexpr bool part = decltype(p)::part;
-      Vec<T> sum = LoadMaybe<part>(g + t * ldg + j, lanes);
-      if (!fresh) sum = hn::Add(sum, LoadMaybe<part>(sums + j, lanes));
-      StoreMaybe<part>(sum, sums + j, lanes);
-      const Vec<T> size = hn::Abs(sum);
-      ok = hn::And(ok, hn::Le(size, most));
-      small = hn::And(small, hn::Le(size, much));
+      const auto gate = [&](Size t) HWY_ATTR { return LoadMaybe<part>(g + t * ldg + j, lanes); };
+      Vec<T> sum = LoadMaybe<part>(base + j, lanes);
+      for (Size t = start, i = 0; t < end; ++i) {
+        const Size n = std::min(group, end - t);
+        const Vec<T> first = sum;
+        Vec<T> largest = hn::Zero(d);
+        for (Size r = 0; r < n; ++r) sum = hn::Add(sum, gate(t + r)), largest = hn::Max(largest, hn::Abs(sum));
+        // NaN may be lost in the largest, but not in the sum
+        if (!hn::AllTrue(d, hn::And(hn::Le(largest, most), hn::Eq(sum, sum)))) {
+          sum = first;
+          for (end = t; hn::AllTrue(d, hn::Le(hn::Abs(sum = hn::Add(sum, gate(end))), most));) ++end;
+          return;
+        }
+        t += n;
+        StoreMaybe<part>(sum, trail + i * D + j, lanes);
+        if (n == group && !hn::AllTrue(d, hn::Le(hn::Abs(sum), much))) {
+          end = t;
+          return;
+        }
+      }
     });
-    within = hn::AllTrue(d, ok), mild = hn::AllTrue(d, small);
-  };
-  for (; t < C; ++t) {
-    add(t == start);
-    if (!within && t > start) ends[count++] = start = t, add(true);
-    if (!within) break;
-    if (!mild && (t + 1 - start) % group == 0 && t + 1 < C) ends[count++] = start = t + 1;
+    if (end == start) break;
+    ends[count++] = end;
+    if (end < C) {  // sums that are small, and stay within the limit with the next token, go on
+      const Size groups = (end - start) / group;
+      T* const row = carried + count * D;
+      ForVectors<T>(D, [&](Size j, Size lanes, auto p) HWY_ATTR {
+        constexpr bool part = decltype(p)::part;
+        const auto gate = [&](Size t) HWY_ATTR { return LoadMaybe<part>(g + t * ldg + j, lanes); };
+        Vec<T> sum = LoadMaybe<part>(groups > 0 ? trail + (groups - 1) * D + j : base + j, lanes);
+        for (Size t = start + groups * group; t < end; ++t) sum = hn::Add(sum, gate(t));
+        const auto goes_on = hn::And(hn::Le(hn::Abs(sum), little), hn::Le(hn::Abs(hn::Add(sum, gate(end))), most));
+        StoreMaybe<part>(hn::IfThenElseZero(goes_on, sum), base + j, lanes);
+        StoreMaybe<part>(hn::IfThenElseZero(goes_on, one), row + j, lanes);
+      });
+    }
+    start = end;
   }
-  if (t > start) ends[count++] = t;
   *frames = count;
-  return t;
+  return start;
+}
+
+template <class T>
+void GateFrameFactors(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T* up, T* down,
+                      T* before, T* late) {
+  const Tag<T> d;
+  const Vec<T> one = hn::Set(d, T(1));
+  ForVectors<T>(D, [&](Size j, Size lanes, auto p) HWY_ATTR {
+    constexpr bool part = decltype(p)::part;
+    Vec<T> sum = hn::Zero(d), rest = sum, grow = one, shrink;
+    for (Size f = 0, t = 0; f < frames; ++f) {
+      if (f > 0) {
+        const auto goes_on = hn::Eq(LoadMaybe<part>(carried + f * D + j, lanes), one);
+        StoreMaybe<part>(hn::IfThenElse(goes_on, one, grow), late + (t - 1) * D + j, lanes);
+        sum = hn::IfThenElseZero(goes_on, sum), rest = hn::IfThenElseZero(goes_on, rest);
+        grow = hn::IfThenElse(goes_on, grow, one);
+      }
+      for (; t < ends[f]; ++t) {
+        if (before) StoreMaybe<part>(grow, before + t * D + j, lanes);
+        AddGate<T>(LoadMaybe<part>(g + t * ldg + j, lanes), &sum, &rest);
+        ExpBothOfSum<T>(sum, rest, &grow, &shrink);
+        StoreMaybe<part>(grow, up + t * D + j, lanes);
+        StoreMaybe<part>(shrink, down + t * D + j, lanes);
+      }
+    }
+    StoreMaybe<part>(grow, late + (ends[frames - 1] - 1) * D + j, lanes);
+  });
 }
 
 template <class T>

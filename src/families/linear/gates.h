@@ -24,7 +24,8 @@
 //   reach    the first tokens, as many as are; known token by token, so that a strong gate, or NaN, does not change a
 //            bit of what lies before it
 //   frames   all tokens between gates of less than e^-55, in frames whose G starts anew: what sweeps over a state use,
-//            where a new frame costs one product per row (groups-inl.h). As causal as reach.
+//            where a new frame costs one product for every row whose G begins anew (groups-inl.h); that of the others
+//            goes on. As causal as reach.
 //   pieces   equal parts of a chunk, each with G from the middle of what it runs through, so that |G| may be 88: for
 //            replays and backward passes, which know the future. The state at the start of a piece has then a factor
 //            too, start(). A few channels that run further are kept apart (apart.h).
@@ -82,7 +83,8 @@ class Gates {
 
   /// The same for tokens in frames whose groups have `group` tokens. A token behind the last frame is alone beyond the
   /// limits, and `alone` says how many there are in a row.
-  Size frames(const View<const T, 4>& g, Size row, Size begin, Size c, int h, Size group) {
+  /// before: up_rows(Reader::before) will be asked for.
+  Size frames(const View<const T, 4>& g, Size row, Size begin, Size c, int h, Size group, bool before) {
     bounded = on = g && g.stride[3] != 0, even = centred = false, frames_ = 0;
     if (!on) return 0;
     const Rows rows_of = gates_of(g, row, begin, c, h);
@@ -92,10 +94,15 @@ class Gates {
     }
     // The same frames whichever way they are found; the last chunk only tells which to try first.
     const Size n = through.gate_frames(c, D, rows_of.data, rows_of.ld, group, static_cast<T>(mild_limit),
-                                       static_cast<T>(bounded_limit), rows, ends_, &frames_);
+                                       static_cast<T>(bounded_limit), a, to_block, ends_, &frames_);
     strong = frames_ > 1 || n < c;
-    for (Size i = 0; i < frames_; ++i)
-      factors_of(rows_of, i == 0 ? 0 : ends_[i - 1], ends_[i], nullptr, static_cast<T>(bounded_limit));
+    if (frames_ == 1) {
+      factors_of(rows_of, 0, n, nullptr, static_cast<T>(bounded_limit));
+    } else if (frames_ > 1) {
+      std::fill_n(up, D, T(1));
+      through.gate_frame_factors(frames_, ends_, D, rows_of.data, rows_of.ld, to_block, up + D, down + D,
+                                 before ? head : nullptr, tail);
+    }
     return n;
   }
   Size frame_count() const { return frames_; }
@@ -177,12 +184,10 @@ class Gates {
   /// Gentle tokens: the factors of readers and of writers, [c,D].
   const T* up_rows(Reader reader) {
     if (reader == Reader::after) return up + D;
-    if (frames_ < 2) return up;
-    // A frame starts with 1, not with the end of the one before.
-    std::copy_n(up, ends_[frames_ - 1] * D, head);
-    for (Size i = 0; i + 1 < frames_; ++i) std::fill_n(head + ends_[i] * D, D, T(1));
-    return head;
+    return frames_ < 2 ? up : head;
   }
+  /// Frames: row t, where one ends behind token t, is what the rows of the state are multiplied by there.
+  const T* late_rows() const { return frames_ < 2 ? up + D : tail; }
   const T* down_rows() const { return down + D; }
   /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
   const T* over(Size c) const { return (bounded ? up : head) + c * D; }

@@ -53,13 +53,33 @@ struct Near {
   T k = 0, y = 0;
 };
 
+enum class Late { none, all, some };  // of the rows of a state have a factor behind a group
+
+// Which rows of a state have a factor: bit b is rows b kRowsOfBit and the following; all of them where there are more than bits.
+using RowBits = std::int64_t;
+constexpr Size kRowsOfBit = Hints::round;
+
 // A group: its first token, how many it has, and the factors of the rows behind it, where a frame ends; else null.
 template <class T>
 struct Step {
   Size t, size;
   const T* late;
+  RowBits scaled;
   Near<T> near;
 };
+
+constexpr RowBits AllRows(Size K) {
+  const Size bits = (K + kRowsOfBit - 1) / kRowsOfBit;
+  return bits >= 64 ? -1 : static_cast<RowBits>((std::uint64_t{1} << bits) - 1);
+}
+template <class T>
+RowBits ScaledRows(Size K, const T* late, Size late_step) {
+  if (late_step == 0) return *late == T(1) ? 0 : AllRows(K);
+  if (K > 64 * kRowsOfBit) return AllRows(K);
+  std::uint64_t bits = 0;
+  for (Size i = 0; i < K; ++i) bits |= std::uint64_t{late[i * late_step] != T(1)} << (i / kRowsOfBit);
+  return static_cast<RowBits>(bits);
+}
 
 // Where a group finds its panel and where it leaves it.
 template <class T>
@@ -105,10 +125,10 @@ HWY_INLINE void ReadTwo(Size K, const T* x0, const T* x1, const T* S, Size lds, 
 
 // Tokens t .. t+R-1; `next` comes with what they read and, if kMore, leaves with what the two behind them will. If kLate
 // the rows of the state have a factor at the end, late[i late_step].
-template <Erase kErase, Query kQuery, bool kMore, bool kLate, int R, int NV, bool kPart, class T>
+template <Erase kErase, Query kQuery, bool kMore, Late kLate, int R, int NV, bool kPart, class T>
 HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Size lanes, Place<T> from, Place<T> to,
-                      Near<T> near, const T* x0, const T* x1, const T* late, Size late_step, T* o, Size ldo,
-                      Vec<T> (&next)[2][NV]) {
+                      Near<T> near, const T* x0, const T* x1, const T* late, Size late_step, RowBits scaled, T* o,
+                      Size ldo, Vec<T> (&next)[2][NV]) {
   const Tag<T> d;
   constexpr Size L = Width<T>();
   constexpr bool kReads = kErase != Erase::none, kNext = kReads && kMore;
@@ -145,7 +165,7 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
   const Size ldk = x.ldk, ldq = x.ldq, ldy = x.ldy, ldk3 = 3 * ldk, ldq3 = 3 * ldq;
   const T *k = x.k + t * ldk, *q = kQuery == Query::none ? nullptr : x.q + t * ldq;
   const T* y = kErase == Erase::other ? x.y + t * ldy : nullptr;
-  const auto rows = [&](Size count) HWY_ATTR {
+  const auto rows = [&](Size count, auto late_too) HWY_ATTR {
     for (; count > 0; --count) {
       Vec<T> s[NV];
       TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = LoadMaybe<kPart>(from.data + v * L, lanes);
@@ -165,7 +185,7 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
           TTR_UNROLL for (int v = 0; v < NV; ++v) out[r][v] = hn::MulAdd(qi, s[v], out[r][v]);
         }
       }
-      if constexpr (kLate) {
+      if constexpr (decltype(late_too)::value) {
         const Vec<T> factor = hn::Set(d, *late);
         TTR_UNROLL for (int v = 0; v < NV; ++v) s[v] = hn::Mul(factor, s[v]);
       }
@@ -179,14 +199,21 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
       if constexpr (kQuery != Query::none) ++q;
       if constexpr (kErase == Erase::other) ++y;
       if constexpr (kNext) ++x0, ++x1;
-      if constexpr (kLate) late += late_step;
+      if constexpr (kLate != Late::none) late += late_step;
     }
   };
   constexpr int products = 1 + (kQuery != Query::none) + kNext + (kErase == Erase::other);
   Hints* const hints = R > 1 ? x.hints : nullptr;
-  for (Size left = x.K; left > 0;) {  // one place for the loop over rows: it is what there is to compile
-    const Size count = hints ? std::min(left, Hints::round) : left;
-    rows(count);
+  // Few places for the loop over rows: it is what there is to compile.
+  for (Size left = x.K; left > 0;) {
+    const Size count = hints || kLate == Late::some ? std::min(left, kRowsOfBit) : left;
+    if constexpr (kLate == Late::some) {
+      if (scaled & 1) rows(count, std::true_type());
+      else rows(count, std::false_type());
+      scaled >>= 1;
+    } else {
+      rows(count, std::bool_constant<kLate == Late::all>());
+    }
     left -= count;
     if (hints && count == Hints::round) GiveHints(*hints, R * NV * products);
   }
@@ -223,24 +250,36 @@ HWY_NOINLINE void GroupPanel(const typename StateSimd<T>::Group& x, const Step<T
     const Place<T> to = last ? S : panel;
     // What is not read needs no variant of its own that leaves something for the tokens behind.
     if (step->size == R) {
-      if (!last && !step->late)
-        Group<kErase, kQuery, true, false, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1, nullptr, 0,
-                                                            o, ldo, next);
-      else if (kReads && !last)
-        Group<kErase, kQuery, kReads, true, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1, late,
-                                                             late_step, o, ldo, next);
+      if (!last && !step->late) {
+        Group<kErase, kQuery, true, Late::none, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1,
+                                                                 nullptr, 0, 0, o, ldo, next);
+        continue;
+      }
+      if constexpr (!kPart)
+        if (step->late && step->scaled != AllRows(x.K)) {
+          if (kReads && !last)
+            Group<kErase, kQuery, kReads, Late::some, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1,
+                                                                       late, late_step, step->scaled, o, ldo, next);
+          else
+            Group<kErase, kQuery, false, Late::some, R, NV, kPart, T>(
+                x, t, j, lanes, from, to, step->near, nullptr, nullptr, late, late_step, step->scaled, o, ldo, next);
+          continue;
+        }
+      if (kReads && !last)
+        Group<kErase, kQuery, kReads, Late::all, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1, late,
+                                                                  late_step, 0, o, ldo, next);
       else
-        Group<kErase, kQuery, false, true, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, nullptr, nullptr,
-                                                            late, late_step, o, ldo, next);
+        Group<kErase, kQuery, false, Late::all, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, nullptr,
+                                                                 nullptr, late, late_step, 0, o, ldo, next);
     } else if (R > 2 && step->size == 2) {
-      Group<kErase, kQuery, false, true, 2, NV, kPart, T>(x, t, j, lanes, from, to, {}, nullptr, nullptr, late,
-                                                          late_step, o, ldo, next);
+      Group<kErase, kQuery, false, Late::all, 2, NV, kPart, T>(x, t, j, lanes, from, to, {}, nullptr, nullptr, late,
+                                                               late_step, 0, o, ldo, next);
     } else if (kReads && !last) {
-      Group<kErase, kQuery, kReads, true, 1, NV, kPart, T>(x, t, j, lanes, from, to, {}, x0, x1, late, late_step, o,
-                                                           ldo, next);
+      Group<kErase, kQuery, kReads, Late::all, 1, NV, kPart, T>(x, t, j, lanes, from, to, {}, x0, x1, late, late_step,
+                                                                0, o, ldo, next);
     } else {
-      Group<kErase, kQuery, false, true, 1, NV, kPart, T>(x, t, j, lanes, from, to, {}, nullptr, nullptr, late,
-                                                          late_step, o, ldo, next);
+      Group<kErase, kQuery, false, Late::all, 1, NV, kPart, T>(x, t, j, lanes, from, to, {}, nullptr, nullptr, late,
+                                                               late_step, 0, o, ldo, next);
     }
   }
 }
@@ -252,14 +291,18 @@ HWY_INLINE Size StepsOf(const typename StateSimd<T>::Group& x, Size begin, Size 
   Size count = 0;
   for (Size t = begin; t < end; t += steps[count++].size) {
     const Size frame_end = x.frames > 0 ? x.ends[*frame] : x.n, left = std::min(frame_end, end) - t;
-    Step<T>& step = steps[count] = {t, left >= R ? R : R > 2 && left >= 2 ? 2 : 1, nullptr, {}};
+    Step<T>& step = steps[count] = {t, left >= R ? R : R > 2 && left >= 2 ? 2 : 1, nullptr, 0, {}};
     if (kErase != Erase::none && step.size == R) {
       const T* const reader = x.x + (t + 1) * x.ldx;
       step.near.k = Dot(x.K, reader, x.k + t * x.ldk);
       if (kErase == Erase::other) step.near.y = Dot(x.K, reader, x.y + t * x.ldy);
     }
     if (t + step.size < frame_end) continue;
-    if (x.late) step.late = x.late + (frame_end - 1) * x.ld_late;
+    if (x.late) {  // behind the last frame all rows have a factor, or as good as all
+      const T* const late = x.late + (frame_end - 1) * x.ld_late;
+      step.scaled = *frame + 1 < x.frames ? ScaledRows(x.K, late, x.late_step) : AllRows(x.K);
+      if (step.scaled != 0) step.late = late;
+    }
     ++*frame;
   }
   return count;

@@ -53,8 +53,9 @@ constexpr Parts parts[] = {
 template <class T>
 class SimdGroups : public ttr_simd_test::Primitives<T> {
  protected:
-  // frames: how many tokens they have, by turns; empty: one frame.
-  void check(const Simd<T>& s, const Parts& has, Size n, Size K, Size V, const std::vector<Size>& frames = {}) {
+  // frames: how many tokens they have, by turns; empty: one frame. few: most factors of rows at their ends are 1.
+  void check(const Simd<T>& s, const Parts& has, Size n, Size K, Size V, const std::vector<Size>& frames = {},
+             bool few = false) {
     SCOPED_TRACE(testing::Message() << "n " << n << " K " << K << " V " << V << " part " << &has - parts << " frames "
                                     << frames.size());
     std::vector<Size> ends;
@@ -68,6 +69,8 @@ class SimdGroups : public ttr_simd_test::Primitives<T> {
     Rows<T> v = rows(n, V, 1);
     std::vector<T> write = this->normals(n), read = this->normals(n), answer = this->normals(n),
                    direct = this->normals(n), late = this->normals(n * K);
+    for (Size i = 0; few && i < n * K; ++i)
+      if (i % 29 != 0) late[static_cast<std::size_t>(i)] = T(1);
     const T scale = T(0.5);
     std::vector<T> panel(static_cast<std::size_t>(StateSimd<T>::sweep_scratch(K)),
                          std::numeric_limits<T>::quiet_NaN());
@@ -160,6 +163,7 @@ TYPED_TEST(SimdGroups, AgainstLoops) {
       if (!has.late) continue;
       for (const std::vector<Size>& frames : {std::vector<Size>{1}, {2}, {4}, {3, 8, 1, 2}, {5, 1, 61}})
         for (const Size n : {7, 16, 65, 130}) this->check(s, has, n, 9, 3 * L + 1, frames);
+      for (const Size K : {16, 41, 530}) this->check(s, has, 21, K, 3 * L + 1, {4, 6}, true);
     }
   });
 }

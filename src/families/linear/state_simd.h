@@ -108,10 +108,16 @@ struct StateSimd {
   Size (*gate_factors)(Size C, Size D, const T* g, Size ldg, const T* centre, T limit, T* up, T* down);
   /// Divides C tokens into frames over which no |G| exceeds `hard`: a frame ends before a token that would, and behind
   /// whole groups of tokens where some |G| exceeds `soft`. ends [C] get the first tokens behind the frames, *frames their
-  /// number, sums [D] is scratch. Returns the number of tokens in frames: the one behind them is alone beyond `hard`, or NaN.
-  /// What a token belongs to does not depend on later ones.
-  Size (*gate_frames)(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard, T* sums, Size* ends,
-                      Size* frames);
+  /// number; carried [C,D] has a row for every frame but the first: 1 where G goes on (it is at most soft / 2), 0 where it
+  /// begins anew. sums [C+1,D] is scratch. Returns the number of tokens in frames: the one behind them is alone beyond
+  /// `hard`, or NaN. What a token belongs to does not depend on later ones.
+  Size (*gate_frames)(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard, T* sums, T* carried,
+                      Size* ends, Size* frames);
+  /// up and down as in gate_factors for the tokens of such frames; before [C,D] (null: nobody asks): up of the token before,
+  /// 1 where G begins anew; late [C,D], row t where a frame ends behind token t: what the rows of a state have to be
+  /// multiplied by, 1 where G goes on. Behind the last frame all begin anew.
+  void (*gate_frame_factors)(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T* up,
+                             T* down, T* before, T* late);
   /// Pieces of `piece` tokens (the last may be shorter), each with G from its own start: centres [pieces,D] get the middle
   /// of what G runs through, 0 where |G| <= mild, NaN where G - centre would exceed the limit. Returns 0 if some G - centre exceeds the limit, 1 if all centres are 0,
   /// else 2.

@@ -47,7 +47,7 @@ void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Si
     tokens.q = q, tokens.ldq = K, tokens.scale = p.scale, tokens.before = ask == Reader::before;
   }
   tokens.ends = keys.frame_ends(), tokens.frames = keys.frame_count();
-  tokens.late = keys.up_rows(Reader::after), tokens.ld_late = K, tokens.hints = hints.get();
+  tokens.late = keys.late_rows(), tokens.ld_late = K, tokens.hints = hints.get();
   bool direct = true;
   Size ldo = V;
   T* const answers = outputs ? answers_of_sweep(s, p.o, row, begin, head, o, tokens, &ldo, &direct) : o;

@@ -317,7 +317,8 @@ class VectorChunk {
                     TokenRows<T> keep, bool* kept) {
     for (Size n; c > 0; begin += n, c -= n, keep = keep.from(n)) {
       const Size most = std::min(c, longest_bounded);
-      n = keys.frames(p.gk, row, begin, most, head, erase == Erase::none ? 4 : 2);
+      n = keys.frames(p.gk, row, begin, most, head, erase == Erase::none ? 4 : 2,
+                      p.read_before || (erase != Erase::none && !p.decayed_read));
       if (!keys.gated()) return false;
       // Frames of a token or two are more work than the tokens themselves.
       const bool worth = keys.frame_count() < 3 || 3 * keys.frame_count() <= 2 * n;

@@ -73,7 +73,7 @@ class ChunkForm {
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
     D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
     g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C + 1), sums = arena.take<T>(C);
-    rests = arena.take<T>(C), ends = arena.take<Size>(C), factors = arena.take<T>(2 * C),
+    rests = arena.take<T>(C), skip = arena.take<T>(C), ends = arena.take<Size>(C), factors = arena.take<T>(2 * C),
     swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (reads(rule)) N = arena.take<T>(C * C), kept_rows = arena.take<T>(C * V);
     if (!backward) return;
@@ -263,6 +263,7 @@ class ChunkForm {
     if (outputs) {
       tokens.q = contiguous(s, p.q, row, begin, n, key_head, K, x + C * K, &tokens.ldq);
       tokens.scale = p.scale;
+      if (p.skip) std::fill_n(skip, n, p.skip(head)), tokens.direct = skip;
     }
     tokens.hints = sweep_hints.get();
     bool direct = true;
@@ -302,6 +303,10 @@ class ChunkForm {
       T* const answer = direct ? &p.o(row, begin, head, 0) : o;
       s.gemm_trmm_nn(c, V, K, factors, queries, ldq, S, V, P, C, W, V, answer, direct ? p.o.stride[1] : V,
                      hints.get());
+      if (p.skip) {
+        const T* const v = contiguous(s, p.v, row, begin, c, head, V, W, &ldv);
+        for (Size i = 0; i < c; ++i) s.axpy(V, p.skip(head), v + i * ldv, answer + i * (direct ? p.o.stride[1] : V));
+      }
       if (!direct) unpack(s, o, row, begin, c, head, V, p.o);
     }
     if (write) s.scale_rows(c, K, write, keys, ldk, x, K), keys = x, ldk = K;
@@ -519,7 +524,7 @@ class ChunkForm {
   bool sweeps = true;
   bool gated = false;
   bool past = false;  // gradients go past the caches
-  T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *rests, *factors, *swept;
+  T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *rests, *skip, *factors, *swept;
   Size* ends;
   T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,
     *spare = nullptr;

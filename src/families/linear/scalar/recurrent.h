@@ -1,6 +1,6 @@
 // Recurrent form of scalar decay and of the delta rule, for one head: the step in a loop, one sweep over S per token.
 //
-//   u = beta (v - b S' k), b = e^g | 1 (add: u = beta v) ;   S <- e^g S + k u' ;   o = scale S' q
+//   u = beta (v - b S' k), b = e^g | 1 (add: u = beta v) ;   S <- e^g S + k u' ;   o = scale S' q (+ skip v)
 //
 // A sequence in one call has the same bits as one call per token.
 //
@@ -67,6 +67,9 @@ class RecurrentForm {
       const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
       through.sweep(n, K, V, a, b, beta, p.scale, key, ldk, value, ldv, query, ldq, S, V, answer,
                     direct ? p.o.stride[1] : V, panel);
+      if (output && p.skip)
+        for (Size i = 0; i < n; ++i)
+          s.axpy(V, p.skip(head), value + i * ldv, answer + i * (direct ? p.o.stride[1] : V));
       if (output && !direct) unpack(s, o, row, begin, n, head, V, p.o);
     }
   }
@@ -85,6 +88,8 @@ class RecurrentForm {
       through.sweep_heads(h.count, h.group, K, V, a, b, beta, p.scale, &p.k(row, t, h.key_head, 0), p.k.stride[2],
                           &p.v(row, t, h.first, 0), p.v.stride[2], &p.q(row, t, h.key_head, 0), p.q.stride[2],
                           S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);
+      for (int i = h.first; p.skip && i < h.first + h.count; ++i)
+        s.axpy(V, p.skip(i), &p.v(row, t, i, 0), &p.o(row, t, i, 0));
     });
     return true;
   }

@@ -188,7 +188,7 @@ struct DeltaCalls {
 const Family decay_family = {
     .name = "decay",
     .forms = all_forms,
-    .traits = {.splits_columns = true, .team = {.forward = scan_only, .backward = chunk_and_scan}},
+    .traits = {.splits_columns = true, .adds_skip = true, .team = {.forward = scan_only, .backward = chunk_and_scan}},
     .claim = claim_decay,
     .build = build_decay,
     .f32 = linear_calls_of<DecayCalls, float>(),
