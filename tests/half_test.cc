@@ -232,6 +232,24 @@ TEST(HalfTypes, RowsWhereTheyLie) {
     }
 }
 
+// Strong gates end frames inside a chunk; those of a half type are a copy that must last until then.
+TEST(HalfTypes, StrongGatesWhereTheyLie) {
+  const std::pair<const char*, const char*> layers[] = {{"gla", "gk"}, {"kda", "g"}, {"dplr", "gk"}, {"rwkv-6", "w"}};
+  for (const auto& [text, gate] : layers) {
+    SCOPED_TRACE(text);
+    const Shape shape{1, 2, 2, 32, 32};
+    Problem p = batch_problem(half_plan(text, shape, {}), 150, 0), half = p;
+    Numbers& gates = p.inputs.at(gate);
+    for (std::size_t i = 0; i < gates.size(); ++i)
+      if (i % 7 < 2) gates[i] = -6;
+    half.inputs = p.inputs, half.plan = half_plan(text, shape, Type::bf16);
+    const HalfRun expected = run_half(p, Type::f32, Type::bf16, Form::chunk);
+    const HalfRun r = run_half(half, Type::bf16, Type::bf16, Form::chunk);
+    EXPECT_EQ(r.outputs, expected.outputs);
+    EXPECT_TRUE(same_bits(r.state, expected.state));
+  }
+}
+
 // On the oracle the caller's tensor says how many levels there are.
 TEST(HalfTypes, ExtentsThatTheCallerChooses) {
   Options options;

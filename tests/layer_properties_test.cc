@@ -62,6 +62,22 @@ TEST(EveryLayer, StridesDoNotMatter) {
   }
 }
 
+// The same where gates end frames inside a chunk.
+TEST(EveryLayer, StridesDoNotMatterUnderStrongGates) {
+  const std::pair<const char*, const char*> layers[] = {{"gla", "gk"}, {"kda", "g"}, {"dplr", "gk"}, {"rwkv-6", "w"}};
+  for (const auto& [text, gate] : layers) {
+    TTR_TRACE(text);
+    Problem p = batch_problem(plan(text, Shape{1, 2, 2, 18, 18}), 90, 6);
+    Numbers& gates = p.inputs.at(gate);
+    for (std::size_t i = 0; i < gates.size(); ++i)
+      if (i % 7 < 2) gates[i] = -6;
+    const Result dense = run(p, Form::chunk);
+    for (const Layout layout : strided)
+      EXPECT_TRUE(same_bits(run(p, Form::chunk, layout).values(), dense.values()))
+          << layout_names[static_cast<int>(layout)];
+  }
+}
+
 // Sequence `n` of a packed call as a call of its own.
 Problem alone(const Problem& packed, const Plan& single, int n, std::int64_t capacity) {
   const std::int64_t begin = packed.cu[static_cast<std::size_t>(n)], end = packed.cu[static_cast<std::size_t>(n) + 1];

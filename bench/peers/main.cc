@@ -188,7 +188,8 @@ std::vector<Mean> means(const std::vector<Row>& rows) {
     const double limit = geometric_mean(rows, wanted, &Row::best_ratio);
     if (std::isfinite(limit)) each.limit += std::log(limit), ++counted;
   }
-  each.ratio = std::exp(each.ratio / each.rows), each.limit = std::exp(each.limit / counted);
+  each.ratio = std::exp(each.ratio / each.rows);
+  each.limit = counted ? std::exp(each.limit / counted) : std::numeric_limits<double>::quiet_NaN();
   all.push_back(each);
   return all;
 }
@@ -223,7 +224,8 @@ std::string markdown(const std::vector<Row>& rows) {
   }
   text += "\n| geometric mean over | rows | ttr / ggml | limit / ggml |\n|---|---|---|---|\n";
   for (const Mean& mean : means(rows))
-    text += fmt::format("| {} | {} | {:.2f} | {:.2f} |\n", mean.what, mean.rows, mean.ratio, mean.limit);
+    text += fmt::format("| {} | {} | {:.2f} | {} |\n", mean.what, mean.rows, mean.ratio,
+                        std::isfinite(mean.limit) ? fmt::format("{:.2f}", mean.limit) : "");
   return text;
 }
 

@@ -19,16 +19,16 @@ struct LinearProblem {
   std::span<const Sequence> sequences;  // sequence n owns state n
   int heads, key_heads;                 // value head h reads q and k of head h / (heads / key_heads)
   int key_dim, value_dim;
-  T scale = 1;            // on q
-  View<const T, 4> q, k;  // [B, T, G, K]
-  View<const T, 4> v;     // [B, T, H, V]
-  View<const T, 3> g;     // [B, T, H] natural log of the decay; no data = 0. Strides may be zero.
-  View<const T, 3> beta;  // [B, T, H]; no data = 1
-  T* state;               // [N, H, K, V] contiguous, start in, end out
-  View<T, 4> o;           // [B, T, H, V]; no data = outputs not wanted
-  View<const T, 1> skip;  // [H]: o has skip v too (Traits::adds_skip); no data = 0
-  int chosen_by = 0;      // columns by which form and chunk are chosen: of all, where these are a part; 0: value_dim
-  Team team = {};         // who works on it
+  T scale = 1;                 // on q
+  View<const T, 4> q, k;       // [B, T, G, K]
+  View<const T, 4> v;          // [B, T, H, V]
+  View<const T, 3> g;          // [B, T, H] natural log of the decay; no data = 0. Strides may be zero.
+  View<const T, 3> beta;       // [B, T, H]; no data = 1
+  T* state;                    // [N, H, K, V] contiguous, start in, end out
+  View<T, 4> o;                // [B, T, H, V]; no data = outputs not wanted
+  View<const T, 1> skip = {};  // [H]: o has skip v too (Traits::adds_skip); no data = 0
+  int chosen_by = 0;  // columns by which form and chunk are chosen: of all, where these are a part; 0: value_dim
+  Team team = {};     // who works on it
   bool of_factors =
       false;  // g are logs of factors that are inputs: d_g is divided by them, however small, and must be exact
   Saving<T> saving = {};  // forward: what backward will want; backward: what forward has left

@@ -94,7 +94,7 @@ class Gates {
     }
     // The same frames whichever way they are found; the last chunk only tells which to try first.
     const Size n = through.gate_frames(c, D, rows_of.data, rows_of.ld, group, static_cast<T>(mild_limit),
-                                       static_cast<T>(bounded_limit), a, to_block, ends_, &frames_);
+                                       static_cast<T>(bounded_limit), head, to_block, ends_, &frames_);
     strong = frames_ > 1 || n < c;
     if (frames_ == 1) {
       factors_of(rows_of, 0, n, nullptr, static_cast<T>(bounded_limit));
