@@ -129,14 +129,20 @@ Size GateFrames(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard
   return start;
 }
 
-template <class T>
-void GateFrameFactors(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T* up, T* down,
-                      T* before, T* late) {
+template <bool kX, bool kY, class T>
+Size GateRowsWith(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
+                  const typename StateSimd<T>::GateRows& rows, T* late) {
   const Tag<T> d;
-  const Vec<T> one = hn::Set(d, T(1));
+  const Vec<T> one = hn::Set(d, T(1)), most = hn::Set(d, limit);
+  Vec<T> all = hn::Set(d, static_cast<T>(ends[0]));
+  const typename StateSimd<T>::GateRows x = rows;  // the stores might change it, for all the compiler knows
   ForVectors<T>(D, [&](Size j, Size lanes, auto p) HWY_ATTR {
     constexpr bool part = decltype(p)::part;
-    Vec<T> sum = hn::Zero(d), rest = sum, grow = one, shrink;
+    const auto scale = [&](const T* from, Size ld, Size t, Vec<T> factor, T* to) HWY_ATTR {
+      StoreMaybe<part>(hn::Mul(LoadMaybe<part>(from + t * ld + j, lanes), factor), to + t * D + j, lanes);
+    };
+    Vec<T> sum = hn::Zero(d), rest = sum, within = sum, grow = one, shrink;
+    auto open = hn::Eq(one, one);
     for (Size f = 0, t = 0; f < frames; ++f) {
       if (f > 0) {
         const auto goes_on = hn::Eq(LoadMaybe<part>(carried + f * D + j, lanes), one);
@@ -145,15 +151,28 @@ void GateFrameFactors(Size frames, const Size* ends, Size D, const T* g, Size ld
         grow = hn::IfThenElse(goes_on, grow, one);
       }
       for (; t < ends[f]; ++t) {
-        if (before) StoreMaybe<part>(grow, before + t * D + j, lanes);
+        const Vec<T> before = grow;
         AddGate<T>(LoadMaybe<part>(g + t * ldg + j, lanes), &sum, &rest);
+        open = hn::And(open, hn::Le(hn::Abs(sum), most));
+        within = hn::Add(within, hn::IfThenElseZero(open, one));
         ExpBothOfSum<T>(sum, rest, &grow, &shrink);
-        StoreMaybe<part>(grow, up + t * D + j, lanes);
-        StoreMaybe<part>(shrink, down + t * D + j, lanes);
+        scale(x.k, x.ldk, t, shrink, x.to_k);
+        if constexpr (kY) scale(x.y, x.ldy, t, shrink, x.to_y);
+        if (x.q) scale(x.q, x.ldq, t, x.q_before ? before : grow, x.to_q);
+        if constexpr (kX) scale(x.x, x.ldx, t, x.x_before ? before : grow, x.to_x);
       }
     }
     StoreMaybe<part>(grow, late + (ends[frames - 1] - 1) * D + j, lanes);
+    all = hn::Min(all, within);
   });
+  return static_cast<Size>(hn::GetLane(hn::MinOfLanes(d, all)));
+}
+template <class T>
+Size GateRowsOf(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
+                const typename StateSimd<T>::GateRows& rows, T* late) {
+  if (rows.y) return GateRowsWith<true, true, T>(frames, ends, D, g, ldg, carried, limit, rows, late);
+  if (rows.x) return GateRowsWith<true, false, T>(frames, ends, D, g, ldg, carried, limit, rows, late);
+  return GateRowsWith<false, false, T>(frames, ends, D, g, ldg, carried, limit, rows, late);
 }
 
 template <class T>

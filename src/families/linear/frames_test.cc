@@ -123,43 +123,75 @@ TYPED_TEST(Frames, EndWhereSumsBecomeTooLarge) {
   });
 }
 
-TYPED_TEST(Frames, FactorsOfFrames) {
+TYPED_TEST(Frames, GatesInRows) {
   using T = TypeParam;
+  using Rows = typename ttr::StateSimd<T>::GateRows;
   this->for_targets([&](const Simd<T>& s) {
     for (const Size C : {2, 16, 61})
       for (const Size D : {1, 5, 33})
-        for (const bool asks : {false, true}) {
-          const Size ld = D + 2;
-          auto g = this->gates(C, D, ld, 2.0);
-          for (Size i = 0; i < C; ++i) g[i * ld + D / 3] = T(-9);
-          std::vector<T> sums((C + 1) * D), carried(C * D);
-          std::vector<Size> ends(C);
-          Size frames = 0;
-          ASSERT_EQ(state_simd(s).gate_frames(C, D, g.data(), ld, 2, T(30), T(55), sums.data(), carried.data(),
-                                              ends.data(), &frames),
-                    C);
-          std::vector<T> up(C * D + 1, this->nan), down = up, before = up, late = up;
-          state_simd(s).gate_frame_factors(frames, ends.data(), D, g.data(), ld, carried.data(), up.data(),
-                                           down.data(), asks ? before.data() : nullptr, late.data());
-          const double most = sizeof(T) == 4 ? 4e-7 : 50 * 4e-16;
-          for (Size j = 0; j < D; ++j) {
-            double G = 0;
-            for (Size f = 0, t = 0; f < frames; ++f) {
-              for (; t < ends[f]; ++t) {
-                if (asks) {
-                  ASSERT_NEAR(before[t * D + j] / std::exp(G), 1, most);
-                }
-                G += static_cast<double>(g[t * ld + j]);
-                ASSERT_NEAR(up[t * D + j] / std::exp(G), 1, most);
-                ASSERT_NEAR(down[t * D + j] * std::exp(G), 1, most);
-              }
-              const bool goes_on = f + 1 < frames && carried[(f + 1) * D + j] == T(1);
-              ASSERT_NEAR(late[(t - 1) * D + j] / std::exp(goes_on ? 0 : G), 1, goes_on ? 0 : most);
-              if (!goes_on) G = 0;
+        for (const bool strong : {false, true})
+          for (int which = 0; which < 6; ++which) {  // k; k q; k q x; k q x y; the last before; the last in place
+            const Size ld = D + 2;
+            auto g = this->gates(C, D, ld, strong ? 2.0 : 20.0 / static_cast<double>(C));
+            for (Size i = 0; strong && i < C; ++i) g[i * ld + D / 3] = T(-9);
+            std::vector<T> sums((C + 1) * D), carried(C * D, this->nan);
+            std::vector<Size> ends{C};
+            Size frames = 1;
+            if (strong) {
+              ends.resize(C);
+              ASSERT_EQ(state_simd(s).gate_frames(C, D, g.data(), ld, 2, T(30), T(55), sums.data(), carried.data(),
+                                                  ends.data(), &frames),
+                        C);
             }
+            const bool before = which == 4, in_place = which == 5;
+            const auto from = this->normals(4 * C * D);
+            std::vector<T> to(4 * C * D + 1, this->nan), late(C * D + 1, this->nan);
+            if (in_place) std::copy(from.begin(), from.end(), to.begin());
+            const auto source = [&](Size n) { return (in_place ? to.data() : from.data()) + n * C * D; };
+            Rows rows;
+            rows.k = source(0), rows.ldk = D, rows.to_k = to.data();
+            if (which > 0) rows.q = source(1), rows.ldq = D, rows.to_q = to.data() + C * D;
+            if (which > 1) rows.x = source(2), rows.ldx = D, rows.to_x = to.data() + 2 * C * D;
+            if (which > 2) rows.y = source(3), rows.ldy = D, rows.to_y = to.data() + 3 * C * D;
+            rows.q_before = rows.x_before = before;
+            const Size within =
+                state_simd(s).gate_rows(frames, ends.data(), D, g.data(), ld, strong ? carried.data() : nullptr,
+                                        T(strong ? 55 : 30), rows, late.data());
+            ASSERT_EQ(within, ends[0]);
+            const double most = sizeof(T) == 4 ? 5e-7 : 60 * 4e-16;
+            const auto expect = [&](Size n, Size at, double factor, bool given) {
+              const bool touched =
+                  in_place ? to[n * C * D + at] != from[n * C * D + at] : !std::isnan(to[n * C * D + at]);
+              if (!given) {
+                ASSERT_FALSE(touched);
+                return;
+              }
+              ASSERT_NEAR(to[n * C * D + at] / (static_cast<double>(from[n * C * D + at]) * factor), 1, most);
+            };
+            for (Size j = 0; j < D; ++j) {
+              double G = 0;
+              for (Size f = 0, t = 0; f < frames; ++f) {
+                for (; t < ends[f]; ++t) {
+                  const double old = G;
+                  G += static_cast<double>(g[t * ld + j]);
+                  const Size at = t * D + j;
+                  expect(0, at, std::exp(-G), true), expect(1, at, std::exp(before ? old : G), which > 0);
+                  expect(2, at, std::exp(before ? old : G), which > 1), expect(3, at, std::exp(-G), which > 2);
+                }
+                const bool goes_on = f + 1 < frames && carried[(f + 1) * D + j] == T(1);
+                ASSERT_NEAR(late[(t - 1) * D + j] / std::exp(goes_on ? 0 : G), 1, goes_on ? 0 : most);
+                if (!goes_on) G = 0;
+              }
+            }
+            ASSERT_TRUE(std::isnan(late[C * D]) && std::isnan(to[4 * C * D]));
           }
-          ASSERT_TRUE(std::isnan(up[C * D]) && std::isnan(down[C * D]) && std::isnan(late[C * D]));
-        }
+    // How far the first frame is within its limit.
+    const std::vector<T> g{-1, -20, -20, -20};
+    std::vector<T> k(4, T(1)), late(4);
+    Rows rows;
+    rows.k = rows.to_k = k.data(), rows.ldk = 1;
+    const Size end = 4;
+    ASSERT_EQ(state_simd(s).gate_rows(1, &end, 1, g.data(), 1, nullptr, T(30), rows, late.data()), 2);
   });
 }
 

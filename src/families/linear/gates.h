@@ -76,35 +76,37 @@ class Gates {
   /// How many of the tokens begin .. begin+c-1 are bounded (0: there are no gates, or one for all channels). For as
   /// many up_rows, down_rows, over and add_gradient hold; the rest is after `load`.
   Size reach(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
-    bounded = on = g && g.stride[3] != 0, even = centred = false, frames_ = 0;
+    bounded = on = are_of_channels(g), even = centred = false, frames_ = 0;
     if (!on) return 0;
     return factors_of(gates_of(g, row, begin, c, h), 0, c, nullptr, static_cast<T>(bounded_limit));
   }
 
-  /// The same for tokens in frames whose groups have `group` tokens. A token behind the last frame is alone beyond the
-  /// limits, and `alone` says how many there are in a row.
-  /// before: up_rows(Reader::before) will be asked for.
-  Size frames(const View<const T, 4>& g, Size row, Size begin, Size c, int h, Size group, bool before) {
-    bounded = on = g && g.stride[3] != 0, even = centred = false, frames_ = 0;
+  /// Tokens in frames whose groups have `group` tokens, and gates multiplied into their rows on the way. A token behind
+  /// the last frame is alone beyond the limits, and `alone` says how many there are in a row. once: some rows come from
+  /// where they go, so that they cannot be multiplied again.
+  Size frames(const View<const T, 4>& g, Size row, Size begin, Size c, int h, Size group,
+              const typename StateSimd<T>::GateRows& into, bool once) {
+    bounded = on = are_of_channels(g), even = centred = false, frames_ = 0;
     if (!on) return 0;
     const Rows rows_of = gates_of(g, row, begin, c, h);
-    if (!strong && factors_of(rows_of, 0, c, nullptr, static_cast<T>(mild_limit)) == c) {
-      ends_[0] = c, frames_ = 1;
-      return c;
+    if (!strong && !once) {
+      ends_[0] = c;
+      if (through.gate_rows(1, ends_, D, rows_of.data, rows_of.ld, nullptr, static_cast<T>(mild_limit), into, tail) ==
+          c) {
+        frames_ = 1;
+        return c;
+      }
     }
     // The same frames whichever way they are found; the last chunk only tells which to try first.
     const Size n = through.gate_frames(c, D, rows_of.data, rows_of.ld, group, static_cast<T>(mild_limit),
                                        static_cast<T>(bounded_limit), head, to_block, ends_, &frames_);
     strong = frames_ > 1 || n < c;
-    if (frames_ == 1) {
-      factors_of(rows_of, 0, n, nullptr, static_cast<T>(bounded_limit));
-    } else if (frames_ > 1) {
-      std::fill_n(up, D, T(1));
-      through.gate_frame_factors(frames_, ends_, D, rows_of.data, rows_of.ld, to_block, up + D, down + D,
-                                 before ? head : nullptr, tail);
-    }
+    if (frames_ > 0)
+      through.gate_rows(frames_, ends_, D, rows_of.data, rows_of.ld, to_block, static_cast<T>(bounded_limit), into,
+                        tail);
     return n;
   }
+  static bool are_of_channels(const View<const T, 4>& g) { return g && g.stride[3] != 0; }
   Size frame_count() const { return frames_; }
   const Size* frame_ends() const { return ends_; }
   Size alone(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
@@ -120,7 +122,7 @@ class Gates {
   /// Tokens of a piece where equal parts of tokens begin .. begin+c-1 are bounded around their middles: the longest of
   /// a few lengths; 0: none. For each piece load_piece comes before its factors.
   Size pieces(const View<const T, 4>& g, Size row, Size begin, Size c, int h) {
-    bounded = on = g && g.stride[3] != 0, even = centred = false, frames_ = 0;
+    bounded = on = are_of_channels(g), even = centred = false, frames_ = 0;
     if (!on) return 0;
     const Rows gates = gates_of(g, row, begin, c, h);
     for (const Size parts : {1, 2, 3, 4, 6, 8}) {
@@ -182,12 +184,9 @@ class Gates {
 
   bool gated() const { return on; }
   /// Gentle tokens: the factors of readers and of writers, [c,D].
-  const T* up_rows(Reader reader) {
-    if (reader == Reader::after) return up + D;
-    return frames_ < 2 ? up : head;
-  }
+  const T* up_rows(Reader reader) { return reader == Reader::after ? up + D : up; }
   /// Frames: row t, where one ends behind token t, is what the rows of the state are multiplied by there.
-  const T* late_rows() const { return frames_ < 2 ? up + D : tail; }
+  const T* late_rows() const { return tail; }
   const T* down_rows() const { return down + D; }
   /// e^{G_c}: what is left of the start state at the end of the chunk, [D].
   const T* over(Size c) const { return (bounded ? up : head) + c * D; }

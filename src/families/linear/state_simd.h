@@ -113,11 +113,19 @@ struct StateSimd {
   /// `hard`, or NaN. What a token belongs to does not depend on later ones.
   Size (*gate_frames)(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard, T* sums, T* carried,
                       Size* ends, Size* frames);
-  /// up and down as in gate_factors for the tokens of such frames; before [C,D] (null: nobody asks): up of the token before,
-  /// 1 where G begins anew; late [C,D], row t where a frame ends behind token t: what the rows of a state have to be
-  /// multiplied by, 1 where G goes on. Behind the last frame all begin anew.
-  void (*gate_frame_factors)(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T* up,
-                             T* down, T* before, T* late);
+  /// Rows of such frames that gates are multiplied into, each [C,D] in and out (which may be the same): writers k and y have
+  /// e^-G, readers q and x e^G, with the gates up to their own token or, before, up to the one in front. null: there is none.
+  struct GateRows {
+    const T *k = nullptr, *y = nullptr, *q = nullptr, *x = nullptr;
+    Size ldk = 0, ldy = 0, ldq = 0, ldx = 0;
+    T *to_k = nullptr, *to_y = nullptr, *to_q = nullptr, *to_x = nullptr;  // rows D apart
+    bool q_before = false, x_before = false;
+  };
+  /// late [C,D] gets row t where a frame ends behind token t: what the rows of a state have to be multiplied by, 1 where G
+  /// goes on; behind the last frame all begin anew. carried = null: one frame. Returns for how many tokens of the first
+  /// frame all |G| up to there are within the limit; where they are not within 80, what is written is undefined.
+  Size (*gate_rows)(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
+                    const GateRows& rows, T* late);
   /// Pieces of `piece` tokens (the last may be shorter), each with G from its own start: centres [pieces,D] get the middle
   /// of what G runs through, 0 where |G| <= mild, NaN where G - centre would exceed the limit. Returns 0 if some G - centre exceeds the limit, 1 if all centres are 0,
   /// else 2.

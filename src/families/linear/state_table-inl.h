@@ -27,7 +27,7 @@ const StateSimd<T>* StateTable() {
       .column_dots = ColumnDots<T>,
       .gate_factors = GateFactors<T>,
       .gate_frames = GateFrames<T>,
-      .gate_frame_factors = GateFrameFactors<T>,
+      .gate_rows = GateRowsOf<T>,
       .gate_centres = GateCentres<T>,
       .sweep_heads = SweepHeads<T>,
       .gated_heads = GatedHeads<T>,

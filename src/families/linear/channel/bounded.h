@@ -24,28 +24,16 @@ namespace ttr::families {
 template <class T, Erase erase>
 void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
                                          bool outputs, TokenRows<T> keep) {
-  const int key_head = head / (p.heads / p.key_heads);
-  prepare(p, row, begin, c, head);
   typename StateSimd<T>::Group tokens{.n = c, .K = K, .V = V};
   if (outputs && p.bonus && p.v) find_bonus(p, row, begin, c, head), tokens.direct = own;
-  scaled(p.k, row, begin, c, key_head, keys.down_rows(), k);
   tokens.k = k, tokens.ldk = K;
-  if constexpr (erase != Erase::none) {
-    scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), x);
-    tokens.x = x, tokens.ldx = K, tokens.kept = keep.data, tokens.ld_kept = keep.ld;
-  }
-  if constexpr (erase == Erase::other) {
-    scaled(p.b, row, begin, c, head, keys.down_rows(), y);
-    tokens.y = y, tokens.ldy = K;
-  }
+  if constexpr (erase != Erase::none) tokens.x = x, tokens.ldx = K, tokens.kept = keep.data, tokens.ld_kept = keep.ld;
+  if constexpr (erase == Erase::other) tokens.y = y, tokens.ldy = K;
   if (!p.v) std::fill_n(v, V, T(0)), tokens.v = v;
   else if (!takes_values(s, p.v, row, begin, head, tokens))
     tokens.v = contiguous(s, p.v, row, begin, c, head, V, v, &tokens.ldv);
   if (p.beta) tokens.write = tokens.read = beta;
-  if (outputs) {
-    scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), q);
-    tokens.q = q, tokens.ldq = K, tokens.scale = p.scale, tokens.before = ask == Reader::before;
-  }
+  if (outputs) tokens.q = q, tokens.ldq = K, tokens.scale = p.scale, tokens.before = ask == Reader::before;
   tokens.ends = keys.frame_ends(), tokens.frames = keys.frame_count();
   tokens.late = keys.late_rows(), tokens.ld_late = K, tokens.hints = hints.get();
   bool direct = true;

@@ -315,11 +315,13 @@ class VectorChunk {
   // whether all have left their rows, which single tokens do not.
   bool sweep_frames(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
                     TokenRows<T> keep, bool* kept) {
+    if (!Gates<T>::are_of_channels(p.gk)) return false;
     for (Size n; c > 0; begin += n, c -= n, keep = keep.from(n)) {
       const Size most = std::min(c, longest_bounded);
-      n = keys.frames(p.gk, row, begin, most, head, erase == Erase::none ? 4 : 2,
-                      p.read_before || (erase != Erase::none && !p.decayed_read));
-      if (!keys.gated()) return false;
+      prepare(p, row, begin, most, head);
+      bool copied = false;
+      const typename StateSimd<T>::GateRows rows = rows_of(p, row, begin, most, head, outputs, &copied);
+      n = keys.frames(p.gk, row, begin, most, head, erase == Erase::none ? 4 : 2, rows, copied);
       // Frames of a token or two are more work than the tokens themselves.
       const bool worth = keys.frame_count() < 3 || 3 * keys.frame_count() <= 2 * n;
       if (n > 0 && worth) {
@@ -331,6 +333,25 @@ class VectorChunk {
       }
     }
     return true;
+  }
+
+  // The rows of a sweep, which go into its panels; *copied: some of them are there already, without their gates.
+  typename StateSimd<T>::GateRows rows_of(const VectorProblem<T>& p, Size row, Size begin, Size c, int head,
+                                          bool queries, bool* copied) {
+    const int key_head = head / (p.heads / p.key_heads);
+    const auto from = [&](const View<const T, 4>& view, int h, T* panel, Size* ld) {
+      const T* const there = contiguous(s, view, row, begin, c, h, K, panel, ld);
+      *copied = *copied || there == panel;
+      return there;
+    };
+    typename StateSimd<T>::GateRows rows;
+    rows.k = from(p.k, key_head, k, &rows.ldk), rows.to_k = k;
+    if (queries) rows.q = from(p.q, key_head, q, &rows.ldq), rows.to_q = q, rows.q_before = ask == Reader::before;
+    if constexpr (erase != Erase::none)
+      rows.x = from(p.a ? p.a : p.k, p.a ? head : key_head, x, &rows.ldx), rows.to_x = x,
+      rows.x_before = look == Reader::before;
+    if constexpr (erase == Erase::other) rows.y = from(p.b, head, y, &rows.ldy), rows.to_y = y;
+    return rows;
   }
 
   // backward() in pieces whose gates are bounded; false: they are not. The states between them are found once more, and R
@@ -559,7 +580,7 @@ class VectorChunk {
     Size ldk, ldq;
     const T* const key = contiguous(s, p.k, row, begin, c, key_head, K, key_rows, &ldk);
     s.scale_columns(c, K, w, key, ldk, key_rows, K);
-    const T* const query = contiguous(s, p.q, row, begin, c, key_head, K, q, &ldq);
+    const T* const query = contiguous(s, p.q, row, begin, c, key_head, K, kt, &ldq);
     s.row_dots(c, K, query, ldq, key_rows, K, own);
   }
   // o_i += own_i v_i
