@@ -1,6 +1,7 @@
 #include "pieces_mpi.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -11,8 +12,10 @@ namespace ttr::cli {
 namespace {
 
 // Where pairs are kept, a ring leaves them with the rank that they belong to.
-mpi::Settings settings_of(const Plan& plan) {
+mpi::Settings settings_of(const Plan& plan, const std::function<void(double)>& idle) {
   mpi::Settings settings;
+  settings.idle = idle;
+  if (idle) settings.patience = HUGE_VAL;
   settings.shares = true;  // the ranks' shares of all gradients are added up at the end of a step
   const std::vector<mpi::Way> ways = mpi::Split::ways(plan);
   if (std::find(ways.begin(), ways.end(), mpi::Way::ring) != ways.end()) settings.way = mpi::Way::ring;
@@ -21,7 +24,8 @@ mpi::Settings settings_of(const Plan& plan) {
 
 class SplitCall final : public model::Pieces::Call {
  public:
-  SplitCall(const Plan& plan, MPI_Comm comm) : plan_(plan), split_(plan, comm, settings_of(plan)) {}
+  SplitCall(const Plan& plan, MPI_Comm comm, const std::function<void(double)>& idle)
+      : plan_(plan), split_(plan, comm, settings_of(plan, idle)) {}
 
   void forward(const Inputs& in, const Outputs& out) override {
     std::int64_t tokens = 0;
@@ -49,7 +53,8 @@ class SplitCall final : public model::Pieces::Call {
 
 class MpiPieces final : public model::Pieces {
  public:
-  MpiPieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete) : comm_(comm), complete_(std::move(complete)) {
+  MpiPieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete, std::function<void(double)> idle)
+      : comm_(comm), complete_(std::move(complete)), idle_(std::move(idle)) {
     MPI_Comm_rank(comm_, &rank_), MPI_Comm_size(comm_, &count_);
   }
   ~MpiPieces() override {
@@ -60,7 +65,7 @@ class MpiPieces final : public model::Pieces {
   MpiPieces(const MpiPieces&) = delete;
   MpiPieces& operator=(const MpiPieces&) = delete;
 
-  std::unique_ptr<Call> call(const Plan& plan) override { return std::make_unique<SplitCall>(plan, comm_); }
+  std::unique_ptr<Call> call(const Plan& plan) override { return std::make_unique<SplitCall>(plan, comm_, idle_); }
 
   void pass_on(const void* mine, void* theirs, std::size_t bytes, bool backwards) override {
     const int step = backwards ? -1 : 1, to = rank_ + step, from = rank_ - step;
@@ -96,13 +101,15 @@ class MpiPieces final : public model::Pieces {
 
   MPI_Comm comm_;
   std::function<void(MPI_Request&)> complete_;
+  std::function<void(double)> idle_;
   int rank_ = 0, count_ = 1;
 };
 
 }  // namespace
 
-std::unique_ptr<model::Pieces> make_pieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete) {
-  return std::make_unique<MpiPieces>(comm, std::move(complete));
+std::unique_ptr<model::Pieces> make_pieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete,
+                                           std::function<void(double)> idle) {
+  return std::make_unique<MpiPieces>(comm, std::move(complete), std::move(idle));
 }
 
 }  // namespace ttr::cli
