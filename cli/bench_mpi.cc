@@ -348,8 +348,8 @@ int run_bench_mpi(const MpiBenchOptions& given) {
                              .set("cases", all)
                              .dump());
     else {
-      fmt::print("{} rank{}, {} tokens, {} heads of {} x {}, {}\n", ranks().count(), ranks().count() > 1 ? "s" : "", o.time, o.heads, o.key_dim,
-                 o.value_dim > 0 ? o.value_dim : o.key_dim, o.pass);
+      fmt::print("{} rank{}, {} tokens, {} heads of {} x {}, {}\n", ranks().count(), ranks().count() > 1 ? "s" : "",
+                 o.time, o.heads, o.key_dim, o.value_dim > 0 ? o.value_dim : o.key_dim, o.pass);
       if (ranks().count() > 1)
         fmt::print("from rank 0 to rank 1: latency {} us, {} GB/s\n", short_number(1e6 * network.latency),
                    short_number(1e-9 * network.rate));
