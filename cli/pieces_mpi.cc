@@ -70,13 +70,16 @@ class MpiPieces final : public model::Pieces {
   void pass_on(const void* mine, void* theirs, std::size_t bytes, bool backwards) override {
     const int step = backwards ? -1 : 1, to = rank_ + step, from = rank_ - step;
     const auto there = [&](int rank) { return rank >= 0 && rank < count_; };
-    MPI_Request sent = MPI_REQUEST_NULL, came = MPI_REQUEST_NULL;
     std::memset(theirs, 0, bytes);
-    const int size = static_cast<int>(bytes);  // a row of every sequence
-    if (there(from)) MPI_Irecv(theirs, size, MPI_BYTE, from, 0, comm_, &came);
-    if (there(to)) MPI_Isend(mine, size, MPI_BYTE, to, 0, comm_, &sent);
-    if (there(from)) complete_(came);
-    if (there(to)) complete_(sent);
+    for (std::size_t at = 0, part = 0; at < bytes; at += part) {  // a row of every sequence: most often one message
+      part = std::min(bytes - at, mpi::largest_message());
+      MPI_Request sent = MPI_REQUEST_NULL, came = MPI_REQUEST_NULL;
+      const int size = static_cast<int>(part);
+      if (there(from)) MPI_Irecv(static_cast<std::byte*>(theirs) + at, size, MPI_BYTE, from, 0, comm_, &came);
+      if (there(to)) MPI_Isend(static_cast<const std::byte*>(mine) + at, size, MPI_BYTE, to, 0, comm_, &sent);
+      if (there(from)) complete_(came);
+      if (there(to)) complete_(sent);
+    }
   }
   void sum(std::span<double> numbers) override {
     reduce(numbers, [](double a, double b) { return a + b; });
