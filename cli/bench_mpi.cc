@@ -79,8 +79,14 @@ bool has_state(const Plan& plan, std::string_view name) {
 }
 
 struct Formula {
-  double messages = -1, bytes = -1, collectives = -1, collective_bytes = -1;  // of all ranks; below zero: unknown
+  // Of all ranks; below zero: unknown.
+  double messages = -1, bytes = -1, collectives = -1, collective_bytes = -1, compositions = -1;
 };
+
+// Messages that so many bytes are.
+double parts_of(double bytes) {
+  return std::max(1.0, std::ceil(bytes / static_cast<double>(mpi::largest_message())));
+}
 
 // Of a forward, and with `both` of a backward after it. Collective calls: one that opens (32 bytes), one that closes (8),
 // forwards one more (8) where the start is kept or states grow; and the sums of gradients without time.
@@ -97,7 +103,7 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
     }
   f.collectives = P * (2 + both), f.collective_bytes = P * (40 + 8 * both);
   if (both) f.collectives += P * (2 + sums), f.collective_bytes += P * (40 + constant);
-  f.messages = f.bytes = 0;
+  f.messages = f.bytes = f.compositions = 0;
   const double levels = layer == "log-linear-attention" ? static_cast<double>(plan.extents("L", 1)[0]) : 0;
   const double state = 4 * H * K * V * std::max(1.0, levels), map = map_numbers(layer, K);  // of a sequence
   const auto piece = [&](int r) {                                                           // tokens
@@ -114,13 +120,19 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
     for (int i = 0; i < ranks; ++i)
       for (int j = 0; j < i; ++j) {
         const int round = 2 * (i - j);
-        if (round <= ranks)
-          f.messages += both ? 4 : 1, f.bytes += (both ? 4 : 1) * B * (8 + 4 * H * (K + V + gate) * piece(j));
+        if (round <= ranks) {
+          const double block = B * (8 + 4 * H * (K + V + gate) * piece(j));
+          f.messages += (both ? 4 : 1) * parts_of(block), f.bytes += (both ? 4 : 1) * block;
+        }
         const double sent = round < ranks ? 0 : round > ranks ? piece(i) : std::floor(piece(i) / 2);
         if (sent == 0) continue;
-        const double answers = 4 * B * H * sent * (K + gate + V + norm),
-                     gradients = 4 * B * H * sent * (2 * K + V + 2 * norm + 2 * gate);
-        f.messages += both ? 6 : 2, f.bytes += both ? 2 * answers + gradients : answers;
+        // Numbers of a query: there and back, and backwards once more with o, its gradient and the like.
+        const double query = 4 * B * H * sent, there = query * (K + gate), back = query * (V + norm);
+        const double all_there = query * (K + V + 2 * norm + gate), all_back = query * (K + gate);
+        f.messages += parts_of(there) + parts_of(back), f.bytes += there + back;
+        if (both)
+          f.messages += parts_of(there) + parts_of(back) + parts_of(all_there) + parts_of(all_back),
+              f.bytes += there + back + all_there + all_back;
       }
     return f;
   }
@@ -129,7 +141,7 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
     for (int j = 0; j + 1 < ranks; ++j) {
       const double list =
           static_cast<double>(plan.footprint(std::max<std::int64_t>(1, std::llround(piece(j)))).state);
-      f.messages += (P - 1 - j) * (1 + both), f.bytes += (P - 1 - j) * (1 + both) * list;
+      f.messages += (P - 1 - j) * (1 + both) * parts_of(list), f.bytes += (P - 1 - j) * (1 + both) * list;
     }
     return f;
   }
@@ -141,8 +153,8 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
     f.collectives += P * (1 + (plan.tokens_kept({}) >= 0 && !both ? 1 : 0));
     f.collective_bytes += P * (8 * B * counts + (plan.tokens_kept({}) >= 0 && !both ? 8 : 0));
     if (others == 0) return f;
-    f.messages = (P - 1) * (1 + both);
-    f.bytes = f.messages * static_cast<double>(plan.footprint(o.time).state);
+    const double end = static_cast<double>(plan.footprint(o.time).state);
+    f.messages = (P - 1) * (1 + both) * parts_of(end), f.bytes = (P - 1) * (1 + both) * end;
     return f;
   }
   if (map < 0 || plan.tokens_kept({}) >= 0) return {};
@@ -150,14 +162,19 @@ Formula formula_of(const Plan& plan, const MpiBenchOptions& o, const std::string
     const double passes = both ? 2 : 1, rows = std::max(1.0, B / groups),
                  parts = groups / std::min<double>(groups, B);
     // A group's message: its part of the state, and for every sequence of it the count of tokens.
-    f.messages = passes * (P - 1) * groups;
     // Levels belong to tokens as the kernel counts them, which is a number more.
-    f.bytes = passes * (P - 1) * groups * (rows * state / parts + (levels > 0 ? 16 : 8) * rows);
+    const double message = rows * state / parts + (levels > 0 ? 16 : 8) * rows;
+    f.messages = passes * (P - 1) * groups * parts_of(message), f.bytes = passes * (P - 1) * groups * message;
   } else {
     // Of levels: where a piece begins and ends, and what the first state has counted.
-    const double element = B * (8 + (levels > 0 ? 16 : 0) + state + 4 * H * map);
+    const double element = B / groups * (8 + (levels > 0 ? 16 : 0) + state + 4 * H * map);
     if (levels > 0) f.collectives += P, f.collective_bytes += P * 8 * B;
-    f.collectives += P * groups * (1 + both), f.collective_bytes += P * element * (1 + both);
+    // From every rank to the next, then y_r to r + s for s = 1, 2, 4, .. below P - 1, which is composed there.
+    double sent = P - 1, composed = 0;
+    for (double s = 1; s < P - 1; s *= 2) sent += P - 1 - s, composed += P - 1 - s;
+    const double scans = groups * (1 + both);
+    f.messages = scans * sent * parts_of(element), f.bytes = scans * sent * element;
+    f.compositions = scans * composed;
   }
   return f;
 }
@@ -166,12 +183,14 @@ struct Row {
   std::string layer, way;
   int groups = 0;
   double seconds = 0, local = 0, communication = 0, waiting = 0;  // the last three: means over ranks
+  double composing = 0;                                           // of one composition
   Formula counted, expected;
   double peak = 0;  // bytes, the largest of a rank
   bool agrees() const {
     return expected.messages < 0 ||
            (counted.messages == expected.messages && counted.bytes == expected.bytes &&
-            counted.collectives == expected.collectives && counted.collective_bytes == expected.collective_bytes);
+            counted.collectives == expected.collectives && counted.collective_bytes == expected.collective_bytes &&
+            counted.compositions == expected.compositions);
   }
 };
 
@@ -207,6 +226,12 @@ std::vector<Number> of_all(Number mine) {
   return all;
 }
 
+// Collective: the signal that has come to any of the ranks, so that no rank waits for one that has left.
+int stopped() {
+  const std::vector<int> all = of_all(interrupted());
+  return *std::max_element(all.begin(), all.end());
+}
+
 Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan, mpi::Way way) {
   const int rank = ranks().rank(), count = ranks().count();
   const std::int64_t time = o.time * (rank + 1) / count - o.time * rank / count;
@@ -222,9 +247,9 @@ Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan
   row.groups = split.way() == mpi::Way::relay || split.way() == mpi::Way::scan ? split.groups() : 0;
   row.seconds = HUGE_VAL;
   mpi::Counts counts;
-  for (int i = -1; i < o.runs && !interrupted(); ++i) {  // the first one warms up
+  for (int i = -1; i < o.runs; ++i) {  // the first one warms up
     if (plan.reset({state.data(), bytes}) != Status::ok) throw Error("the state cannot be reset");
-    ranks().wait();
+    if (stopped()) return row;
     split.reset_counts();
     const Clock::time_point begin = Clock::now();
     split.forward(piece.in_, {state.data(), bytes}, piece.out_, both ? State{start.data(), bytes} : State{});
@@ -234,16 +259,20 @@ Row measure(const MpiBenchOptions& o, const std::string& layer, const Plan& plan
     const double longest = *std::max_element(all.begin(), all.end());
     if (i >= 0 && longest < row.seconds) row.seconds = longest, counts = split.counts();
   }
+  double composing = 0;
   for (const mpi::Counts& one : of_all(counts)) {
+    composing += one.composing;
     row.local += one.local / count, row.communication += one.communication / count,
         row.waiting += one.waiting / count;
   }
-  row.counted = {0, 0, 0, 0};
+  row.counted = {0, 0, 0, 0, 0};
   for (const mpi::Counts& one : of_all(counts)) {
     row.counted.messages += static_cast<double>(one.messages), row.counted.bytes += static_cast<double>(one.bytes);
     row.counted.collectives += static_cast<double>(one.collectives);
     row.counted.collective_bytes += static_cast<double>(one.collective_bytes);
+    row.counted.compositions += static_cast<double>(one.compositions);
   }
+  row.composing = composing / std::max(1.0, row.counted.compositions);
   row.expected = formula_of(plan, o, layer, split.way(), split.groups(), count, both);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -261,6 +290,7 @@ Json to_json(const Row& row, const MpiBenchOptions& o) {
   one.set("local", row.local).set("communication", row.communication).set("waiting", row.waiting);
   one.set("messages", row.counted.messages).set("bytes", row.counted.bytes);
   one.set("collectives", row.counted.collectives).set("collective_bytes", row.counted.collective_bytes);
+  one.set("compositions", row.counted.compositions).set("seconds_of_a_composition", row.composing);
   one.set("as_formula", row.expected.messages < 0 ? Json() : Json(row.agrees())).set("peak_bytes", row.peak);
   return one;
 }
@@ -279,7 +309,7 @@ int run_bench_mpi(const MpiBenchOptions& given) {
   const Network network = network_of();
   Json all = Json::array();
   TextTable table({"layer", "way", "groups", "ms", "tokens/s", "local ms", "comm ms", "waiting ms", "messages",
-                   "bytes", "collectives", "their bytes", "formula", "peak"});
+                   "bytes", "collectives", "their bytes", "compositions", "formula", "peak"});
   for (const std::string& layer : o.layers) {
     const Plan plan = ttr::plan(layer, {o.batch, o.heads, 0, o.key_dim, o.value_dim > 0 ? o.value_dim : o.key_dim});
     const std::vector<mpi::Way> ways = mpi::Split::ways(plan);
@@ -294,7 +324,7 @@ int run_bench_mpi(const MpiBenchOptions& given) {
         throw Error("there is no way '" + name + "'; there are relay, scan, gather, ring, halo and best", "--way");
       if (way != mpi::Way::best && std::find(ways.begin(), ways.end(), way) == ways.end()) continue;
       const Row row = measure(o, layer, plan, way);
-      if (interrupted()) return 128 + interrupted();
+      if (const int signal = stopped()) return 128 + signal;
       agree = agree && row.agrees();
       all.push(to_json(row, o));
       const auto ms = [](double s) { return short_number(1e3 * s); };
@@ -302,7 +332,7 @@ int run_bench_mpi(const MpiBenchOptions& given) {
                  short_number(static_cast<double>(o.time * o.batch) / row.seconds), ms(row.local),
                  ms(row.communication), ms(row.waiting), fmt::format("{}", row.counted.messages),
                  fmt::format("{}", row.counted.bytes), fmt::format("{}", row.counted.collectives),
-                 fmt::format("{}", row.counted.collective_bytes),
+                 fmt::format("{}", row.counted.collective_bytes), fmt::format("{}", row.counted.compositions),
                  row.expected.messages < 0 ? "-"
                  : row.agrees()            ? "equal"
                                            : "DIFFERS",
@@ -318,8 +348,8 @@ int run_bench_mpi(const MpiBenchOptions& given) {
                              .set("cases", all)
                              .dump());
     else {
-      fmt::print("{} ranks, {} tokens, {} heads of {} x {}, {}\n", ranks().count(), o.time, o.heads, o.key_dim,
-                 o.value_dim > 0 ? o.value_dim : o.key_dim, o.pass);
+      fmt::print("{} rank{}, {} tokens, {} heads of {} x {}, {}\n", ranks().count(), ranks().count() > 1 ? "s" : "",
+                 o.time, o.heads, o.key_dim, o.value_dim > 0 ? o.value_dim : o.key_dim, o.pass);
       if (ranks().count() > 1)
         fmt::print("from rank 0 to rank 1: latency {} us, {} GB/s\n", short_number(1e6 * network.latency),
                    short_number(1e-9 * network.rate));

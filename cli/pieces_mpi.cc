@@ -1,6 +1,7 @@
 #include "pieces_mpi.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -11,8 +12,10 @@ namespace ttr::cli {
 namespace {
 
 // Where pairs are kept, a ring leaves them with the rank that they belong to.
-mpi::Settings settings_of(const Plan& plan) {
+mpi::Settings settings_of(const Plan& plan, const std::function<void(double)>& idle) {
   mpi::Settings settings;
+  settings.idle = idle;
+  if (idle) settings.patience = HUGE_VAL;
   settings.shares = true;  // the ranks' shares of all gradients are added up at the end of a step
   const std::vector<mpi::Way> ways = mpi::Split::ways(plan);
   if (std::find(ways.begin(), ways.end(), mpi::Way::ring) != ways.end()) settings.way = mpi::Way::ring;
@@ -21,7 +24,8 @@ mpi::Settings settings_of(const Plan& plan) {
 
 class SplitCall final : public model::Pieces::Call {
  public:
-  SplitCall(const Plan& plan, MPI_Comm comm) : plan_(plan), split_(plan, comm, settings_of(plan)) {}
+  SplitCall(const Plan& plan, MPI_Comm comm, const std::function<void(double)>& idle)
+      : plan_(plan), split_(plan, comm, settings_of(plan, idle)) {}
 
   void forward(const Inputs& in, const Outputs& out) override {
     std::int64_t tokens = 0;
@@ -49,7 +53,8 @@ class SplitCall final : public model::Pieces::Call {
 
 class MpiPieces final : public model::Pieces {
  public:
-  MpiPieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete) : comm_(comm), complete_(std::move(complete)) {
+  MpiPieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete, std::function<void(double)> idle)
+      : comm_(comm), complete_(std::move(complete)), idle_(std::move(idle)) {
     MPI_Comm_rank(comm_, &rank_), MPI_Comm_size(comm_, &count_);
   }
   ~MpiPieces() override {
@@ -60,18 +65,21 @@ class MpiPieces final : public model::Pieces {
   MpiPieces(const MpiPieces&) = delete;
   MpiPieces& operator=(const MpiPieces&) = delete;
 
-  std::unique_ptr<Call> call(const Plan& plan) override { return std::make_unique<SplitCall>(plan, comm_); }
+  std::unique_ptr<Call> call(const Plan& plan) override { return std::make_unique<SplitCall>(plan, comm_, idle_); }
 
   void pass_on(const void* mine, void* theirs, std::size_t bytes, bool backwards) override {
     const int step = backwards ? -1 : 1, to = rank_ + step, from = rank_ - step;
     const auto there = [&](int rank) { return rank >= 0 && rank < count_; };
-    MPI_Request sent = MPI_REQUEST_NULL, came = MPI_REQUEST_NULL;
     std::memset(theirs, 0, bytes);
-    const int size = static_cast<int>(bytes);  // a row of every sequence
-    if (there(from)) MPI_Irecv(theirs, size, MPI_BYTE, from, 0, comm_, &came);
-    if (there(to)) MPI_Isend(mine, size, MPI_BYTE, to, 0, comm_, &sent);
-    if (there(from)) complete_(came);
-    if (there(to)) complete_(sent);
+    for (std::size_t at = 0, part = 0; at < bytes; at += part) {  // a row of every sequence: most often one message
+      part = std::min(bytes - at, mpi::largest_message());
+      MPI_Request sent = MPI_REQUEST_NULL, came = MPI_REQUEST_NULL;
+      const int size = static_cast<int>(part);
+      if (there(from)) MPI_Irecv(static_cast<std::byte*>(theirs) + at, size, MPI_BYTE, from, 0, comm_, &came);
+      if (there(to)) MPI_Isend(static_cast<const std::byte*>(mine) + at, size, MPI_BYTE, to, 0, comm_, &sent);
+      if (there(from)) complete_(came);
+      if (there(to)) complete_(sent);
+    }
   }
   void sum(std::span<double> numbers) override {
     reduce(numbers, [](double a, double b) { return a + b; });
@@ -96,13 +104,15 @@ class MpiPieces final : public model::Pieces {
 
   MPI_Comm comm_;
   std::function<void(MPI_Request&)> complete_;
+  std::function<void(double)> idle_;
   int rank_ = 0, count_ = 1;
 };
 
 }  // namespace
 
-std::unique_ptr<model::Pieces> make_pieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete) {
-  return std::make_unique<MpiPieces>(comm, std::move(complete));
+std::unique_ptr<model::Pieces> make_pieces(MPI_Comm comm, std::function<void(MPI_Request&)> complete,
+                                           std::function<void(double)> idle) {
+  return std::make_unique<MpiPieces>(comm, std::move(complete), std::move(idle));
 }
 
 }  // namespace ttr::cli

@@ -13,7 +13,9 @@
 
 namespace ttr::cli {
 
-/// Takes the communicator over. `complete` waits for a request as the program does, which notices ranks that have ended.
-std::unique_ptr<model::Pieces> make_pieces(MPI_Comm, std::function<void(MPI_Request&)> complete);
+/// Takes the communicator over. `complete` waits for a request as the program does, which notices ranks that have ended;
+/// `idle`, if there is one, is called with the seconds that a plan waits, and has the time limit of the program.
+std::unique_ptr<model::Pieces> make_pieces(MPI_Comm, std::function<void(MPI_Request&)> complete,
+                                           std::function<void(double)> idle = {});
 
 }  // namespace ttr::cli

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -40,11 +41,23 @@ void Ranks::wait() {
 Ranks& ranks() { return *of_program(); }
 void set_ranks(std::unique_ptr<Ranks> all) { of_program() = std::move(all); }
 
-bool started_as_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
-    if (std::getenv(name)) return true;
-  return false;
+namespace {
+
+// How many ranks there are; 1: this process alone. 0: they do not say.
+int ranks_started() {
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text ? std::max(0, std::atoi(text)) : -1;
+  };
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const int count = number(name); count >= 0) return count;
+  if (!std::getenv("PMIX_RANK")) return 1;
+  return std::max(0, number("SLURM_STEP_NUM_TASKS"));  // srun says it there
 }
+
+}  // namespace
+
+bool started_as_rank() { return ranks_started() != 1; }
 
 void forget_ranks() {
   std::vector<std::string> names;
@@ -61,7 +74,10 @@ const MpiProgram*& mpi_program() {
 
 void start_ranks(char** argv, bool needed) {
   if (!needed && !started_as_rank()) return;
-  if (!mpi_program()) become_ttr_mpi(argv);
+  if (!mpi_program())
+    become_ttr_mpi(argv, needed && !started_as_rank() ? "this is done with MPI"
+                         : ranks_started() > 1        ? "several ranks of MPI have been started"
+                                                      : "this process was started as a rank of MPI (PMIX_RANK)");
   mpi_program()->start();
 }
 
@@ -70,13 +86,13 @@ int end_ranks(int code, bool good) {
   return code;
 }
 
-void become_ttr_mpi(char** argv) {
+void become_ttr_mpi(char** argv, const std::string& why) {
   std::error_code failed;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failed);
   const std::string other = (self.parent_path() / "ttr-mpi").string();
   if (!failed) execv(other.c_str(), argv);
-  throw Error("several ranks of MPI have been started, and this ttr has no MPI: '" + other + "' cannot be run (" +
-                  std::strerror(errno) + "). Build it where MPI is found (Debian: libopenmpi-dev openmpi-bin)",
+  throw Error(why + ", and this ttr has no MPI: '" + other + "' cannot be run (" + std::strerror(errno) +
+                  "). Build it where MPI is found (Debian: libopenmpi-dev openmpi-bin)",
               "mpirun");
 }
 

@@ -37,9 +37,13 @@ class Ranks {
   /// Those of this rank's group, where `size` ranks one after another hold the pieces of sequences. Null if that is one.
   virtual std::unique_ptr<model::Pieces> pieces(int size);
   void wait();
+  /// For one that waits by itself: throws Error if another rank of this machine has ended.
+  virtual void look() {}
 
-  /// What is said when another rank has ended, after who it was: "the last checkpoint is ..".
+  /// What is said when another rank has ended or does not come, after who it was: "the last checkpoint is ..".
   std::function<std::string()> last_words;
+  /// Seconds to wait for other ranks; 0: for ever. An hour, or the environment variable TTR_MPI_PATIENCE.
+  double patience = 3600;
 };
 
 /// Those of this program.
@@ -58,12 +62,12 @@ struct MpiProgram {
 /// Null in a program without MPI.
 const MpiProgram*& mpi_program();
 
-/// Whether mpirun, srun or the like has started this process as one of several.
+/// Whether mpirun, srun or the like has started this process as one of several, or perhaps so: some do not say how many.
 bool started_as_rank();
 /// A child of this process is none of the ranks.
 void forget_ranks();
-/// Replaces this process by ttr-mpi beside it, with the same words. Throws Error if that is not there.
-[[noreturn]] void become_ttr_mpi(char** argv);
+/// Replaces this process by ttr-mpi beside it, with the same words. Throws Error, with `why` it should, if that is not there.
+[[noreturn]] void become_ttr_mpi(char** argv, const std::string& why);
 /// Starts MPI where a verb can use it and there are ranks, or it is `needed`.
 void start_ranks(char** argv, bool needed);
 /// The end of the program, with its exit code; `good`: not by an Error.

@@ -37,7 +37,8 @@ int run_sweep(const SweepOptions& options) {
   const SweepSpec spec = parse_sweep(text, options.variant, overrides);
   const std::vector<SweepRun> runs = expand(spec);
   if (options.list) {
-    for (const SweepRun& run : runs) fmt::print("{}\n", command_text(train_words(run.settings)));
+    for (const SweepRun& run : runs)
+      if (ranks().first()) fmt::print("{}\n", command_text(train_words(run.settings)));
     return 0;
   }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

@@ -3,8 +3,8 @@
 // A child has a process group of its own, so that Ctrl-C reaches the sweep alone, which ends its children and waits for
 // them; if the sweep itself is killed, the system ends them (PR_SET_PDEATHSIG).
 //
-// The ranks of MPI work through the same list in the same folder: who makes the file KEY.claim has the run. In the end the
-// first rank reads the results of all.
+// The ranks of MPI work through the same list in the same folder: who makes the file KEY.claim has the run. A rank that is
+// told to end makes the file STOP, and the others end as well. Then the first rank reads the results of all.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -79,9 +79,12 @@ class Children {
     }
     total_ = waiting_.size();
     if (ranks().count() == 1) return;
+    ranks().patience = 0;  // a run may take as long as it likes
     std::error_code ignored;
-    if (ranks().first())  // of a sweep that was stopped
+    if (ranks().first()) {  // of a sweep that was stopped
       for (const std::size_t run : waiting_) fs::remove(file(run, ".claim"), ignored);
+      fs::remove(folder_ / "STOP", ignored);
+    }
     ranks().wait();
   }
 
@@ -90,12 +93,12 @@ class Children {
     std::reverse(waiting_.begin(), waiting_.end());
     try {
       while (!waiting_.empty() || !running_.empty()) {
-        while (!interrupted() && !waiting_.empty() && static_cast<int>(running_.size()) < jobs) {
+        while (!stopped() && !waiting_.empty() && static_cast<int>(running_.size()) < jobs) {
           const std::size_t run = waiting_.back();
           waiting_.pop_back();
           if (claim(run)) begin(run);
         }
-        if (interrupted()) break;
+        if (stopped()) break;
         collect();
         bar_.update(static_cast<double>(done_), static_cast<double>(total_),
                     fmt::format("{} of {} runs, {} running", done_, total_, running_.size()));
@@ -107,11 +110,8 @@ class Children {
       throw;
     }
     end_all();
+    if (ranks().count() > 1) meet();
     bar_.finish();
-    if (ranks().count() > 1 && !interrupted()) {
-      ranks().wait();
-      for (std::size_t i = 0; i < runs_.size() && ranks().first(); ++i) read(i);
-    }
     return std::move(results_);
   }
 
@@ -132,11 +132,45 @@ class Children {
     return true;
   }
 
+  // Whether this rank, or another, was told to end.
+  bool stopped() {
+    if (interrupted() || stopped_ || ranks().count() == 1) return interrupted() || stopped_;
+    const Clock::time_point now = Clock::now();
+    if (now - looked_ < std::chrono::milliseconds(200)) return false;
+    looked_ = now;
+    return stopped_ = fs::exists(folder_ / "STOP");
+  }
+
+  // All ranks, when there is nothing left to do or they are to end: until then this one watches the folder, where a collective
+  // call could not be left.
+  void meet() {
+    const auto missing = [&] {
+      return std::any_of(runs_.begin(), runs_.end(), [&](const SweepRun& run) {
+        const auto i = static_cast<std::size_t>(&run - runs_.data());
+        return results_[i].saved.is_null() && !read(i);
+      });
+    };
+    while (!stopped() && missing()) {
+      ranks().look();
+      bar_.update(static_cast<double>(done_), static_cast<double>(total_), "waiting for other ranks");
+      pollfd wake{interrupt_descriptor(), POLLIN, 0};
+      poll(&wake, 1, 200);
+    }
+    std::error_code ignored;
+    if (stopped()) std::ofstream(folder_ / "STOP").flush();
+    ranks().wait();
+    for (std::size_t i = 0; i < runs_.size() && ranks().first(); ++i) read(i);
+    if (ranks().first()) fs::remove(folder_ / "STOP", ignored);
+  }
+
   // Whether this rank is to do the run.
   bool claim(std::size_t run) {
     if (ranks().count() == 1) return true;
     const int file_of_claim = open(file(run, ".claim").c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
-    if (file_of_claim < 0) return false;
+    if (file_of_claim < 0 && errno == EEXIST) return false;
+    if (file_of_claim < 0)
+      throw Error(fmt::format("the file '{}' cannot be made: {}", file(run, ".claim").string(), std::strerror(errno)),
+                  "--out");
     close(file_of_claim);
     if (!read(run)) return true;  // another rank may have done it, and taken its claim away
     std::error_code ignored;
@@ -237,6 +271,8 @@ class Children {
   std::vector<std::size_t> waiting_;
   std::vector<Child> running_;
   std::size_t done_ = 0, total_ = 0;
+  bool stopped_ = false;
+  Clock::time_point looked_{};
   Progress bar_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -43,9 +44,26 @@ void check_mpi(MPI_Comm comm, bool threads) {
         "options.threads");
 }
 
+// Below the least number that MPI may have for the largest tag, above those of the ways.
+constexpr int roll_tag = 32766;
+
+// Of numbers that a collective call takes of a rank.
+int number_of(std::size_t count) {
+  if (count > INT_MAX) throw Error(std::to_string(count) + " numbers are more than MPI adds up in one call", "comm");
+  return static_cast<int>(count);
+}
+
 }  // namespace
 
-Channel::Channel(MPI_Comm comm, double seconds, bool threads) : patience(seconds) {
+std::size_t largest_message() {
+  constexpr std::size_t usual = std::size_t{1} << 30;
+  const char* text = std::getenv("TTR_MPI_MESSAGE");
+  const long long given = text ? std::atoll(text) : 0;
+  return given > 0 ? std::min(static_cast<std::size_t>(given), usual) : usual;
+}
+
+Channel::Channel(MPI_Comm comm, double seconds, bool threads, std::function<void(double)> idle)
+    : largest(largest_message()), patience(seconds), idle_(std::move(idle)) {
   check_mpi(comm, threads);
   if (!(patience > 0)) throw Error("patience is not a positive number of seconds", "settings.patience");
   // A handle that was freed through a copy of it is noticed by MPI itself, which would end the program.
@@ -73,6 +91,7 @@ Channel::Channel(MPI_Comm comm, double seconds, bool threads) : patience(seconds
   MPI_Comm_rank(comm, &rank_), MPI_Comm_size(comm, &ranks_);
   wait(request, "all ranks to make a ttr::mpi::Split", nullptr);
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  roll_.emplace(comm_, roll_tag);
 }
 
 Channel::~Channel() {
@@ -82,7 +101,6 @@ Channel::~Channel() {
   for (Letter& letter : under_way_)  // only after an Error: the receiver may be gone
     if (letter.request != MPI_REQUEST_NULL)
       new std::shared_ptr<const std::vector<std::byte>>(std::move(letter.bytes));  // MPI still reads it
-  if (reversed_ != MPI_COMM_NULL) MPI_Comm_free(&reversed_);
   if (comm_ != MPI_COMM_NULL && under_way_.empty()) MPI_Comm_free(&comm_);
 }
 
@@ -92,23 +110,43 @@ void Channel::check(int code, const char* call) const {
 }
 
 void Channel::wait(MPI_Request& request, const std::string& what, double* clock) {
+  wait_until(
+      [&] {
+        int done = 0;
+        check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        return done != 0;
+      },
+      [&] { return what; }, clock);
+}
+
+void Channel::wait_until(const std::function<bool()>& done, const std::function<std::string()>& what, double* clock) {
   double ignored = 0;
-  const Stopwatch stopwatch(clock ? *clock : ignored);
+  double& total = clock ? *clock : ignored;
+  const Stopwatch stopwatch(total);
+  const double composed = counts.composing;
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t tries = 0;; ++tries) {
-    int done = 0;
-    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done) return;
+    if (done()) {
+      total -= counts.composing - composed;  // which is no waiting
+      return;
+    }
     if (tries < 100) continue;
     if (tries < 400) sched_yield();
     else std::this_thread::sleep_for(std::chrono::microseconds(50));
-    if (tries % 64 == 0 &&
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > patience) {
-      throw Error(
-          "rank " + std::to_string(rank_) + " has waited " + std::to_string(static_cast<int>(patience)) +
-              " seconds for " + what +
-              "; does every rank make the same calls, and is it alive? (Settings::patience says how long to wait)",
-          "comm");
+    advance_all();
+    if (tries % 64 != 0) continue;
+    if (roll_) roll_->answer();
+    const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (idle_) idle_(waited);
+    if (waited > patience) {
+      const std::vector<int> missing = roll_ ? roll_->missing(std::min(patience, 5.0)) : std::vector<int>();
+      throw Error("rank " + std::to_string(rank_) + " has waited " + std::to_string(static_cast<int>(patience)) +
+                      " seconds for " + what() + "; " +
+                      (missing.empty() ? std::string("does every rank make the same calls?")
+                                       : ranks_text(missing) + (missing.size() > 1 ? " do" : " does") +
+                                             " not answer: does every rank make the same calls, and is it alive?") +
+                      " (Settings::patience says how long to wait)",
+                  "comm");
     }
   }
 }
@@ -117,7 +155,7 @@ template <class T>
 std::vector<T> Channel::gathered(std::span<const T> numbers, MPI_Datatype type) {
   Lent<T> mine(std::vector<T>(numbers.begin(), numbers.end()));
   Lent<T> all(mine->size() * static_cast<std::size_t>(ranks_));
-  const int count = static_cast<int>(mine->size());
+  const int count = number_of(mine->size());
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Iallgather(mine->data(), count, type, all->data(), count, type, comm_, &request), "MPI_Iallgather");
   wait(request, "all ranks to make the same call", &counts.waiting);
@@ -131,7 +169,7 @@ std::vector<double> Channel::all_of(std::span<const double> numbers) { return ga
 
 std::vector<double> Channel::exchange(std::span<const double> numbers) {
   Lent<double> mine(std::vector<double>(numbers.begin(), numbers.end())), theirs(numbers.size());
-  const int count = static_cast<int>(numbers.size()) / ranks_;
+  const int count = number_of(numbers.size() / static_cast<std::size_t>(ranks_));
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Ialltoall(mine->data(), count, MPI_DOUBLE, theirs->data(), count, MPI_DOUBLE, comm_, &request),
         "MPI_Ialltoall");
@@ -188,53 +226,78 @@ void Channel::send(std::vector<std::byte> bytes, int to, int tag) {
 
 void Channel::send(std::shared_ptr<const std::vector<std::byte>> bytes, int to, int tag) {
   const Stopwatch stopwatch(counts.communication);
-  if (bytes->size() > INT_MAX)
-    throw Error("a message of " + std::to_string(bytes->size()) +
-                    " bytes is more than MPI takes; split the relay into more "
-                    "groups (Settings::groups)",
-                "settings.groups");
   while (!under_way_.empty()) {  // those that have left
     int done = 0;
     check(MPI_Test(&under_way_.front().request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (!done) break;
     under_way_.pop_front();
   }
-  ++counts.messages, counts.bytes += static_cast<std::int64_t>(bytes->size());
-  Letter& letter = under_way_.emplace_back(Letter{std::move(bytes), MPI_REQUEST_NULL, to});
-  check(MPI_Isend(letter.bytes->data(), static_cast<int>(letter.bytes->size()), MPI_BYTE, to, tag, comm_,
-                  &letter.request),
-        "MPI_Isend");
+  std::size_t at = 0;
+  do {
+    const std::size_t part = std::min(largest, bytes->size() - at);
+    ++counts.messages, counts.bytes += static_cast<std::int64_t>(part);
+    Letter& letter = under_way_.emplace_back(Letter{bytes, MPI_REQUEST_NULL, to});
+    check(MPI_Isend(bytes->data() + at, static_cast<int>(part), MPI_BYTE, to, tag, comm_, &letter.request),
+          "MPI_Isend");
+    at += part;
+  } while (at < bytes->size());
 }
 
 Expected::~Expected() {
-  if (request_ == MPI_REQUEST_NULL) return;
-  static_cast<void>(bytes_.release());
   int ended = 0;
   MPI_Finalized(&ended);
-  if (!ended) MPI_Cancel(&request_), MPI_Request_free(&request_);
+  for (MPI_Request& request : requests_) {
+    if (request == MPI_REQUEST_NULL) continue;
+    static_cast<void>(bytes_.release());
+    if (!ended) MPI_Cancel(&request), MPI_Request_free(&request);
+  }
+}
+
+// Messages of one rank with one tag come in the order in which they were sent.
+void Channel::expect_into(std::byte* to, std::size_t bytes, int from, int tag, std::vector<MPI_Request>& requests) {
+  std::size_t at = 0;
+  do {
+    const std::size_t part = std::min(largest, bytes - at);
+    MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
+    check(MPI_Irecv(to + at, static_cast<int>(part), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
+    at += part;
+  } while (at < bytes);
 }
 
 Expected Channel::expect(std::size_t bytes, int from, int tag) {
   Expected coming;
   coming.bytes_ = std::make_unique<std::vector<std::byte>>(bytes), coming.from_ = from;
-  check(MPI_Irecv(coming.bytes_->data(), static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &coming.request_),
-        "MPI_Irecv");
+  expect_into(coming.bytes_->data(), bytes, from, tag, coming.requests_);
   return coming;
 }
 
+bool Channel::arrived(Expected& coming) {
+  int done = 0;
+  for (MPI_Request& request : coming.requests_) {
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!done) return false;
+  }
+  return true;
+}
+
+void Channel::wait_for(Expected& coming, const std::string& what) {
+  for (MPI_Request& request : coming.requests_)
+    wait(request, what + " from rank " + std::to_string(coming.from_), &counts.waiting);
+}
+
 std::vector<std::byte> Channel::take(Expected coming, const std::string& what) {
-  wait(coming.request_, what + " from rank " + std::to_string(coming.from_), &counts.waiting);
+  wait_for(coming, what);
   return std::move(*coming.bytes_);
 }
 
 void Channel::receive(std::span<std::byte> bytes, int from, int tag, const std::string& what) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, from, tag, comm_, &request), "MPI_Irecv");
+  std::vector<MPI_Request> requests;
+  expect_into(bytes.data(), bytes.size(), from, tag, requests);
   try {
-    wait(request, what + " from rank " + std::to_string(from), &counts.waiting);
-  } catch (const Error&) {
-    MPI_Cancel(&request);
-    MPI_Request_free(&request);
+    for (MPI_Request& request : requests) wait(request, what + " from rank " + std::to_string(from), &counts.waiting);
+  } catch (...) {
+    for (MPI_Request& request : requests)
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request), MPI_Request_free(&request);
     throw;
   }
 }
@@ -243,6 +306,11 @@ void Channel::progress() noexcept {
   // Not too often: an MPI that shares its cores gives up its time slice with every call.
   const auto now = std::chrono::steady_clock::now();
   if (now - last_progress_ < std::chrono::microseconds(300)) return;
+  try {
+    advance_all();
+  } catch (...) {
+    // The next wait says it again.
+  }
   int any = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &any, MPI_STATUS_IGNORE);
   last_progress_ = std::chrono::steady_clock::now();
@@ -254,25 +322,6 @@ void Channel::flush() {
          &counts.waiting);
     under_way_.pop_front();
   }
-}
-
-Composed Channel::begin_exscan(std::vector<std::byte> element, MPI_Datatype type, MPI_Op operation, bool backwards) {
-  const Stopwatch stopwatch(counts.communication);
-  if (backwards && reversed_ == MPI_COMM_NULL)
-    check(MPI_Comm_split(comm_, 0, ranks_ - 1 - rank_, &reversed_), "MPI_Comm_split");
-  ++counts.collectives, counts.collective_bytes += static_cast<std::int64_t>(element.size());
-  Composed c;
-  c.before = std::make_unique<Lent<std::byte>>(element.size());
-  c.mine = std::make_unique<Lent<std::byte>>(std::move(element));
-  check(MPI_Iexscan((*c.mine)->data(), (*c.before)->data(), 1, type, operation, backwards ? reversed_ : comm_,
-                    &c.request),
-        "MPI_Iexscan");
-  return c;
-}
-
-std::vector<std::byte> Channel::end_exscan(Composed& c) {
-  wait(c.request, "the maps of other ranks", &counts.waiting);
-  return std::move(**c.before);
 }
 
 }  // namespace ttr::mpi

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,7 +61,7 @@ class Expected {
   Expected() = default;
   Expected(Expected&& other) noexcept { *this = std::move(other); }
   Expected& operator=(Expected&& other) noexcept {
-    std::swap(bytes_, other.bytes_), std::swap(request_, other.request_), std::swap(from_, other.from_);
+    std::swap(bytes_, other.bytes_), std::swap(requests_, other.requests_), std::swap(from_, other.from_);
     return *this;
   }
   ~Expected();
@@ -67,20 +69,39 @@ class Expected {
  private:
   friend class Channel;
   std::unique_ptr<std::vector<std::byte>> bytes_;
-  MPI_Request request_ = MPI_REQUEST_NULL;
+  std::vector<MPI_Request> requests_;  // of its parts
   int from_ = 0;
 };
 
-/// An exclusive scan under way.
-struct Composed {
-  std::unique_ptr<Lent<std::byte>> mine, before;
-  MPI_Request request = MPI_REQUEST_NULL;
+/// An exclusive scan under way (mpi/exscan.cc), from Channel::begin_exscan to Channel::end_exscan. It goes on whenever MPI is
+/// called in between; it may not be moved while it does.
+class Exscan {
+ public:
+  /// The two as one, in the place of the one from ranks that are nearer to this one.
+  using Compose = std::function<void(const std::byte* further, std::byte* nearer)>;
+  Exscan() = default;
+  ~Exscan();
+  Exscan(const Exscan&) = delete;
+  Exscan& operator=(const Exscan&) = delete;
+
+ private:
+  friend class Channel;
+  class Channel* channel_ = nullptr;
+  std::vector<std::byte> mine_, before_;  // before_: of ranks up to the one before this, from some other one on
+  std::size_t bytes_ = 0;
+  Compose compose_;
+  Expected next_;
+  int step_ = 0;  // 0: from the neighbour. Then 1, 2, 4, ..
+  int tag_ = 0;
+  bool backwards_ = false, expects_ = false;
 };
 
 class Channel {
+  friend class Exscan;
+
  public:
   /// Collective: a copy of the communicator, so that nobody else's messages are taken for ours. Throws Error.
-  Channel(MPI_Comm, double patience, bool threads);
+  Channel(MPI_Comm, double patience, bool threads, std::function<void(double)> idle = {});
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -101,7 +122,8 @@ class Channel {
   void sum(std::span<float> numbers);
   void sum(std::span<double> numbers);
 
-  /// Sends without waiting; the bytes are kept here until they have left.
+  /// Sends without waiting; the bytes are kept here until they have left. More bytes than `largest` go as several messages,
+  /// here and in all that follows.
   void send(std::vector<std::byte> bytes, int to, int tag);
   /// The same bytes may go to several ranks.
   void send(std::shared_ptr<const std::vector<std::byte>> bytes, int to, int tag);
@@ -115,31 +137,45 @@ class Channel {
   /// Waits until everything has left.
   void flush();
 
-  /// Collective: what the elements of all ranks before this one are together, by `operation` on one element of `type`; of
-  /// the first rank it is zeros. `backwards`: all ranks after this one.
-  /// In two parts, so that work can be done meanwhile.
-  Composed begin_exscan(std::vector<std::byte> mine, MPI_Datatype, MPI_Op, bool backwards);
-  std::vector<std::byte> end_exscan(Composed&);
+  /// Collective: what the elements of all ranks before this one are together, of as many bytes on all ranks; of the first rank it
+  /// is nothing. `backwards`: all ranks after this one. Scans that are under way at the same time have tags of their own.
+  /// The order in which elements are composed, messages and bytes depend on the number of ranks alone (mpi/exscan.cc).
+  std::unique_ptr<Exscan> begin_exscan(std::vector<std::byte> mine, Exscan::Compose, bool backwards, int tag);
+  std::vector<std::byte> end_exscan(Exscan&);
+
+  std::size_t largest;  // bytes of a message; the same on all ranks
 
   Counts counts;
   double patience;  // seconds to wait for another rank
 
  private:
+  // Until `done`; `what` it is that this rank waits for is asked when it has waited for too long.
+  void wait_until(const std::function<bool()>& done, const std::function<std::string()>& what, double* clock);
   void wait(MPI_Request&, const std::string& what, double* clock);
+  void wait_for(Expected&, const std::string& what);
+  bool arrived(Expected&);
+  void expect_into(std::byte* to, std::size_t bytes, int from, int tag, std::vector<MPI_Request>& requests);
+  // A scan as far as it gets without waiting; whether it is at its end.
+  bool advance(Exscan&);
+  int place_in(const Exscan& scan) const { return scan.backwards_ ? ranks_ - 1 - rank_ : rank_; }
+  void advance_all();
   void check(int code, const char* call) const;
   template <class T>
   std::vector<T> gathered(std::span<const T> mine, MPI_Datatype);
   template <class T>
   void sum_in_order(std::span<T> numbers, MPI_Datatype);
 
-  MPI_Comm comm_ = MPI_COMM_NULL, reversed_ = MPI_COMM_NULL;
+  MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, ranks_ = 1;
   struct Letter {
     std::shared_ptr<const std::vector<std::byte>> bytes;
     MPI_Request request;
     int to;
   };
+  std::function<void(double)> idle_;
+  std::optional<RollCall> roll_;
   std::deque<Letter> under_way_;
+  std::vector<Exscan*> scans_;  // under way
   std::chrono::steady_clock::time_point last_progress_{};
 };
 

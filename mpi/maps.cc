@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <set>
 
 #include "mpi/groups.h"
@@ -98,27 +96,6 @@ Kind claimed(const Plan& plan) {
   return all;
 }
 
-// The operation of MPI_Exscan knows its element by its type.
-std::mutex layouts_mutex;
-std::map<MPI_Datatype, const MapLayout*>& layouts() {
-  static std::map<MPI_Datatype, const MapLayout*> all;
-  return all;
-}
-const MapLayout& layout_of(MPI_Datatype type) {
-  const std::lock_guard lock(layouts_mutex);
-  return *layouts().at(type);
-}
-
-// out [m, c] += a [m, k] b [k, c], or a' with a [k, m]
-template <class T>
-void multiply(std::size_t m, std::size_t k, std::size_t c, const T* a, bool transposed, const T* b, T* out) {
-  for (std::size_t i = 0; i < m; ++i)
-    for (std::size_t l = 0; l < k; ++l) {
-      const T x = transposed ? a[l * m + i] : a[i * k + l];
-      for (std::size_t j = 0; j < c; ++j) out[i * c + j] += x * b[l * c + j];
-    }
-}
-
 // Of one unit: the parts, one after another [P][U][K, V], as the matrix [P K, V].
 template <class T>
 void rows_of(const MapLayout& x, const T* states, std::size_t unit, T* rows, bool back) {
@@ -130,9 +107,9 @@ void rows_of(const MapLayout& x, const T* states, std::size_t unit, T* rows, boo
   }
 }
 
-// later becomes the two as one (MPI gives the operation what comes from lower ranks first).
+// later becomes the two as one; backwards the "earlier" element is that of later tokens.
 template <class T>
-void compose(const MapLayout& x, const T* earlier, T* later, bool backwards) {
+void compose(const MapLayout& x, const Simd<T>& simd, const T* earlier, T* later, bool backwards) {
   const T *A1 = earlier, *B1 = earlier + x.map;
   T *A2 = later, *B2 = later + x.map;
   if (x.n == 0) {
@@ -144,16 +121,14 @@ void compose(const MapLayout& x, const T* earlier, T* later, bool backwards) {
     return;
   }
   std::vector<T> product(x.n * x.n), from(x.n * x.V), to(x.n * x.V);
+  const auto n = static_cast<std::ptrdiff_t>(x.n), V = static_cast<std::ptrdiff_t>(x.V);
   for (std::size_t u = 0; u < x.units; ++u) {
     const T* first = A1 + u * x.n * x.n;
     T* second = A2 + u * x.n * x.n;
     rows_of(x, B1, u, from.data(), false), rows_of(x, B2, u, to.data(), false);
-    multiply(x.n, x.n, x.V, second, backwards, from.data(), to.data());
+    (backwards ? simd.gemm_tn : simd.gemm_nn)(n, V, n, 1, second, n, from.data(), V, 1, to.data(), V);
     rows_of(x, B2, u, to.data(), true);
-    std::fill(product.begin(), product.end(), T(0));
-    // Backwards the "earlier" element is that of later tokens.
-    if (backwards) multiply(x.n, x.n, x.n, first, false, second, product.data());
-    else multiply(x.n, x.n, x.n, second, false, first, product.data());
+    simd.gemm_nn(n, n, n, 1, backwards ? first : second, n, backwards ? second : first, n, 0, product.data(), n);
     std::copy(product.begin(), product.end(), second);
   }
 }
@@ -183,34 +158,6 @@ void compose_levels(const MapLayout& x, const std::int64_t* tokens, const T* ear
     }
     later[u] *= earlier[u];
   }
-}
-
-void compose_elements(void* earlier, void* later, int* count, MPI_Datatype* type, bool backwards) {
-  const MapLayout& x = layout_of(*type);
-  for (int i = 0; i < *count; ++i) {
-    const std::byte* a = static_cast<const std::byte*>(earlier) + x.bytes() * static_cast<std::size_t>(i);
-    std::byte* b = static_cast<std::byte*>(later) + x.bytes() * static_cast<std::size_t>(i);
-    const std::size_t counts = x.counts.size() * x.batch;
-    for (std::size_t j = 0; j < counts; ++j)
-      reinterpret_cast<std::int64_t*>(b)[j] += reinterpret_cast<const std::int64_t*>(a)[j];
-    a += counts * sizeof(std::int64_t), b += counts * sizeof(std::int64_t);
-    const auto both = [&](auto* first, auto* second) {
-      if (x.levels == 0) compose(x, first, second, backwards);
-      else compose_levels(x, reinterpret_cast<const std::int64_t*>(b), first, second, backwards);
-    };
-    const std::size_t span = x.span() * sizeof(std::int64_t);
-    if (x.type == Type::f64) both(reinterpret_cast<const double*>(a + span), reinterpret_cast<double*>(b + span));
-    else both(reinterpret_cast<const float*>(a + span), reinterpret_cast<float*>(b + span));
-    // The two as one begin where the earlier tokens do, and end where the later ones do.
-    const std::size_t half = span / 2, at = backwards ? half : 0;
-    std::memcpy(b + at, a + at, half);
-  }
-}
-void compose_forwards(void* a, void* b, int* count, MPI_Datatype* type) {
-  compose_elements(a, b, count, type, false);
-}
-void compose_backwards(void* a, void* b, int* count, MPI_Datatype* type) {
-  compose_elements(a, b, count, type, true);
 }
 
 std::size_t numbers_in(const Tensor& t) {
@@ -247,29 +194,10 @@ struct Maps::Body {
   Plan plan;   // of the layer
   Plan maker;  // with other columns: it makes the map
   MapLayout layout;
-  MPI_Datatype type = MPI_DATATYPE_NULL;
-  MPI_Op forwards = MPI_OP_NULL, backwards = MPI_OP_NULL;
   std::vector<std::byte> state, d_final, d_initial, work;
 
   Body(const Plan& p, const Plan& m) : plan(p), maker(m) {}
-  ~Body() {
-    const std::lock_guard lock(layouts_mutex);
-    layouts().erase(type);
-    int ended = 0;
-    MPI_Finalized(&ended);
-    if (ended || type == MPI_DATATYPE_NULL) return;
-    MPI_Type_free(&type), MPI_Op_free(&forwards), MPI_Op_free(&backwards);
-  }
-
   State of(std::vector<std::byte>& bytes) { return {bytes.data(), bytes.size()}; }
-
-  void commit() {
-    MPI_Type_contiguous(static_cast<int>(layout.bytes()), MPI_BYTE, &type);
-    MPI_Type_commit(&type);
-    MPI_Op_create(compose_forwards, 0, &forwards), MPI_Op_create(compose_backwards, 0, &backwards);
-    const std::lock_guard lock(layouts_mutex);
-    layouts()[type] = &layout;
-  }
 
   std::byte* numbers(std::byte* element) const {
     return element + (layout.counts.size() * layout.batch + layout.span()) * sizeof(std::int64_t);
@@ -338,7 +266,9 @@ std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape
       x.units = x.map = static_cast<std::size_t>(all.extent[0] * all.extent[1]);
     } else if (!dense) {
       const Tensor own = maker.plan->state_tensor(body->of(body->state), info.name);
-      part.factors = numbers_in(own), part.at = x.map, part.factor = spread(all, own);
+      part.factors = numbers_in(own), part.at = x.map;
+      if (part.factors > UINT32_MAX) return nullptr;
+      part.factor = spread(all, own);
       if (part.factor.empty()) return nullptr;
       x.map += part.factors;
     } else {
@@ -349,7 +279,6 @@ std::unique_ptr<Maps::Body> Maps::try_shape(const Plan& plan, const Shape& shape
   }
   x.mixed = mixed;
   if (dense || mixed) x.n = x.parts.size() * x.K, x.map = x.units * x.n * x.n;
-  if (x.bytes() >= std::size_t{1} << 31) return nullptr;
   return body;
 }
 
@@ -359,7 +288,6 @@ std::optional<Maps> Maps::of(const Plan& plan) {
   if (kind == Kind::mixed) {
     std::unique_ptr<Body> whole = try_shape(plan, plan.shape(), false, true);
     if (!whole) return std::nullopt;
-    whole->commit();
     return Maps(std::move(whole));
   }
   Shape shape = plan.shape();
@@ -375,15 +303,31 @@ std::optional<Maps> Maps::of(const Plan& plan) {
   }
   if (!body && !dense) body = try_shape(plan, plan.shape(), false, false, levels);
   if (!body) return std::nullopt;
-  body->commit();
   return Maps(std::move(body));
 }
 
 std::size_t Maps::bytes() const { return body_->layout.bytes(); }
 bool Maps::dense() const { return body_->layout.n > 0 && !body_->layout.mixed; }
 bool Maps::by_position() const { return body_->layout.levels > 0; }
-MPI_Datatype Maps::type() const { return body_->type; }
-MPI_Op Maps::operation(bool backwards) const { return backwards ? body_->backwards : body_->forwards; }
+
+void Maps::compose(const std::byte* first, std::byte* second, bool backwards) const {
+  const MapLayout& x = body_->layout;
+  const Plan::Body& plan = *body_->plan.body();
+  const std::size_t counts = x.counts.size() * x.batch, span = x.span() * sizeof(std::int64_t);
+  for (std::size_t i = 0; i < counts; ++i)
+    reinterpret_cast<std::int64_t*>(second)[i] += reinterpret_cast<const std::int64_t*>(first)[i];
+  first += counts * sizeof(std::int64_t), second += counts * sizeof(std::int64_t);
+  const auto both = [&](const auto& simd, const auto* a, auto* b) {
+    if (x.levels == 0) mpi::compose(x, simd, a, b, backwards);
+    else compose_levels(x, reinterpret_cast<const std::int64_t*>(second), a, b, backwards);
+  };
+  if (x.type == Type::f64)
+    both(*plan.simd_f64, reinterpret_cast<const double*>(first + span), reinterpret_cast<double*>(second + span));
+  else both(*plan.simd_f32, reinterpret_cast<const float*>(first + span), reinterpret_cast<float*>(second + span));
+  // The two as one begin where the earlier tokens do, and end where the later ones do.
+  const std::size_t half = span / 2, at = backwards ? half : 0;
+  std::memcpy(second + at, first + at, half);
+}
 
 Status Maps::make(const Inputs& inputs, std::int64_t tokens, Form form, const Place& place, std::byte* element) {
   Body& b = *body_;

@@ -32,7 +32,7 @@ struct Place {
   std::vector<std::int64_t> begin, end;
 };
 
-/// One element of MPI_Exscan: counts, the place of the piece if maps depend on it, numbers of A, numbers of B.
+/// One element of the scan: counts, the place of the piece if maps depend on it, numbers of A, numbers of B.
 struct MapLayout {
   struct Part {
     std::string name;
@@ -68,8 +68,8 @@ class Maps {
   bool dense() const;
   /// Whether maps depend on where a piece begins.
   bool by_position() const;
-  MPI_Datatype type() const;
-  MPI_Op operation(bool backwards) const;
+  /// The two elements as one, in the place of the second: it is of the tokens after those of the first, `backwards` before.
+  void compose(const std::byte* first, std::byte* second, bool backwards) const;
 
   /// What a kernel whose maps depend on it has counted, of every sequence of this plan; else nothing.
   std::vector<std::int64_t> counted(const Plan&, ConstState) const;

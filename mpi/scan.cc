@@ -1,4 +1,4 @@
-// The scan: maps of pieces by MPI_Exscan (mpi/maps.h).
+// The scan: maps of pieces (mpi/maps.h) by an exclusive scan (mpi/exscan.cc).
 //
 //   forward    rank 0 runs from the initial state ;  the others make B from nothing, without answers, and A ;  the exclusive
 //              scan gives every rank its start ;  then it runs from there
@@ -12,7 +12,7 @@
 // Maps that depend on the position of a piece (log-linear attention) need what the kernel had counted before it: forwards the
 // first rank tells all others what its initial state has counted, backwards the start of the piece has it.
 //
-// The order in which maps are composed is that of MPI_Exscan: it depends on the number of ranks alone.
+// The order in which maps are composed depends on the number of ranks alone.
 #include <algorithm>
 
 #include "mpi/split_body.h"
@@ -67,7 +67,7 @@ void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State s
     for (int n = 0; n < plan.shape().batch; ++n)
       for (int r = 0; r < rank; ++r) counted[static_cast<std::size_t>(n)] += piece.tokens_of(r, n, inputs);
   }
-  std::vector<Composed> maps_before;
+  std::vector<std::unique_ptr<Exscan>> maps_before;
   for (int g = 0; g < groups.count(); ++g) {
     const Group group = groups[g];
     std::vector<std::byte> mine(maps->bytes());
@@ -88,11 +88,12 @@ void Split::Body::scan_forward(const Piece& piece, const Inputs& inputs, State s
            [] { return std::string("the map of a piece cannot be made"); });
       maps->set(one, mine.data());
     }
-    maps_before.push_back(channel.begin_exscan(std::move(mine), maps->type(), maps->operation(false), false));
+    maps_before.push_back(channel.begin_exscan(
+        std::move(mine), [&](const std::byte* a, std::byte* b) { maps->compose(a, b, false); }, false, g));
     channel.progress();
   }
   for (int g = 0; g < groups.count(); ++g) {
-    const std::vector<std::byte> before = channel.end_exscan(maps_before[static_cast<std::size_t>(g)]);
+    const std::vector<std::byte> before = channel.end_exscan(*maps_before[static_cast<std::size_t>(g)]);
     if (rank == 0) continue;
     note(part.reset(one), [] { return std::string("a state cannot be reset"); });
     maps->get(before.data(), one), maps->put(one, place_of(counted, piece, groups[g]));
@@ -133,7 +134,7 @@ void Split::Body::scan_backward(const Piece& piece, const Inputs& inputs, ConstS
     if (d_initial.data) copy_state(plan, d_initial, part, d_start, group, true);
   };
   const std::vector<std::int64_t> counted = maps->counted(plan, start);
-  std::vector<Composed> maps_after;
+  std::vector<std::unique_ptr<Exscan>> maps_after;
   for (int g = 0; g < groups.count(); ++g) {
     const Group group = groups[g];
     std::vector<std::byte> mine(maps->bytes());
@@ -149,11 +150,12 @@ void Split::Body::scan_backward(const Piece& piece, const Inputs& inputs, ConstS
            [] { return std::string("the map of a piece cannot be made"); });
       maps->set(d_start, mine.data());
     }
-    maps_after.push_back(channel.begin_exscan(std::move(mine), maps->type(), maps->operation(true), true));
+    maps_after.push_back(channel.begin_exscan(
+        std::move(mine), [&](const std::byte* a, std::byte* b) { maps->compose(a, b, true); }, true, g));
     channel.progress();
   }
   for (int g = 0; g < groups.count(); ++g) {
-    const std::vector<std::byte> after = channel.end_exscan(maps_after[static_cast<std::size_t>(g)]);
+    const std::vector<std::byte> after = channel.end_exscan(*maps_after[static_cast<std::size_t>(g)]);
     if (rank == last) continue;
     zero(d_end);
     maps->get(after.data(), d_end);

@@ -1,5 +1,6 @@
 // A Split: what is checked, which way is taken, and what all ways have in common.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "mpi/gather.h"
@@ -11,18 +12,31 @@
 namespace ttr::mpi {
 namespace {
 
+// A text that no other number has.
+std::string exact(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", x);
+  return text;
+}
+
 // Everything that must be the same on all ranks.
-std::string text_of(const Plan& plan, const Settings& settings) {
+std::string text_of(const Plan& plan, const Settings& settings, std::size_t largest_message) {
   const Shape& s = plan.shape();
   std::string text = plan.name() + " " + to_string(plan.recipe());
   for (const auto& [name, value] : plan.options().settings) text += ":" + name + "=" + value;
   text += " batch=" + std::to_string(s.batch) + " heads=" + std::to_string(s.heads) + "/" +
           std::to_string(s.key_heads) + " key_dim=" + std::to_string(s.key_dim) +
           " value_dim=" + std::to_string(s.value_dim) + " type=" + std::string(to_string(plan.options().type)) +
-          " scale=" + std::to_string(plan.scale()) + " chunk=" + std::to_string(plan.options().chunk) +
+          " scale=" + exact(plan.scale()) + " chunk=" + std::to_string(plan.options().chunk) +
           " kernel=" + plan.kernel() + " way=" + std::string(to_string(settings.way)) +
           " form=" + std::string(to_string(settings.form)) + " groups=" + std::to_string(settings.groups) +
-          (settings.shares ? " shares" : "");
+          (settings.shares ? " shares" : "") + " rewind=" + std::to_string(plan.options().rewind) +
+          " message=" + std::to_string(largest_message);
+  const auto type = [&](const char* name, const std::optional<Type>& given) {
+    if (given) text += " " + std::string(name) + "=" + std::string(to_string(*given));
+  };
+  type("tensors", plan.options().tensors), type("state_type", plan.options().state_type);
+  if (!plan.options().target.empty()) text += " target=" + plan.options().target;
   return text;
 }
 
@@ -134,9 +148,7 @@ std::string_view to_string(Way way) noexcept {
 
 std::vector<Way> Split::ways(const Plan& plan) {
   std::vector<Way> all = {Way::relay};
-  int started = 0;
-  MPI_Initialized(&started);
-  if (started && Maps::of(plan)) all.push_back(Way::scan);
+  if (Maps::of(plan)) all.push_back(Way::scan);
   if (ring_of(plan)) all.push_back(Way::ring);
   if (halo_of(plan)) all.push_back(Way::halo);
   if (gathers(plan)) all.push_back(Way::gather);
@@ -146,11 +158,11 @@ std::vector<Way> Split::ways(const Plan& plan) {
 Split::Body::Body(const Plan& p, MPI_Comm comm, const Settings& s)
     : plan(p),
       settings(s),
-      channel(comm, s.patience, p.options().threads > 1),
+      channel(comm, s.patience, p.options().threads > 1, s.idle),
       part(p),
       pairs(p.body()->pipeline.pairs),
       grows(p.body()->layout.grows()) {
-  channel.same(text_of(plan, settings), "the plan");
+  channel.same(text_of(plan, settings, channel.largest), "the plan");
   channel.agree(complaint_of(plan, settings));
   groups = groups_of(plan, channel.ranks(), settings.groups);
   part = plan_of_group(plan, groups);

@@ -4,7 +4,8 @@
 #   scripts/scaling-tables.sh path/to/ttr [FOLDER [PART...]]          without parts: all of them; FOLDER keeps what was measured
 #
 #   model      `ttr bench mpi` on 1 to 4 ranks, and runs of other lengths and groups that the model has not seen, then
-#              scripts/scaling-model.py: the fit, the model beside every run, the predictions (2 minutes)
+#              scripts/scaling-model.py: the fit, the model beside every run, the predictions, those of training too if its
+#              part has been measured into the same folder before (2 minutes)
 #   waits      what a rank waits for, by the way that is taken (half a minute)
 #   memory     1,048,576 tokens on 1 and 4 ranks: the largest peak of a rank (a quarter of a minute)
 #   training   weak scaling of `ttr train`, medians of three runs in turn, and the peak of a rank in training (3 minutes)
@@ -14,7 +15,7 @@ root=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 folder=${2:-$(mktemp -d)}
 shift $(($# < 2 ? $# : 2))
 parts=("$@")
-[ $# -gt 0 ] || parts=(model waits memory training)
+[ $# -gt 0 ] || parts=(training model waits memory)
 mkdir -p "$folder"
 cd "$folder"
 ranks() { mpirun --oversubscribe --allow-run-as-root -n "$@"; }  # ranks COUNT COMMAND...
@@ -32,7 +33,12 @@ part_model() {
   bench other3.json 3 --time 49152
   bench other4.json 2 --time 262144 --groups 2 --runs 3
   bench other5.json 3 --time 262144 --runs 3
-  python3 "$root/scripts/scaling-model.py" ranks*.json --unseen other*.json
+  predict
+}
+predict() {  # weak scaling of training too, once there are runs of it in the folder
+  local training=()
+  [ ! -e weak-gated-deltanet-1-1.json ] || training=(--training weak-*.json)
+  python3 "$root/scripts/scaling-model.py" ranks*.json --unseen other*.json "${training[@]}"
 }
 
 waits_row() {  # waits_row RANKS OPTIONS...: milliseconds, and those of waiting

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "layer_harness.h"
+#include "simd/simd.h"
 #include "ttr/mpi.h"
 
 namespace ttr_layer_test {
@@ -307,7 +308,7 @@ TEST(RingOfGates, MayBeClosed) {
 }
 
 // Threads of a plan share its work on every way, and the one that calls looks after messages: the bits of one thread. Calls
-// are long enough to be divided; this is what the thread sanitizer sees (scripts/check-mpi-threads.sh).
+// are long enough to be divided; this is what the thread sanitizer sees (`ctest --test-dir build-tsan -R '^mpi'`).
 class ThreadsOnRanks : public ::testing::TestWithParam<std::pair<const char*, mpi::Way>> {};
 
 TEST_P(ThreadsOnRanks, SameBits) {
@@ -437,6 +438,22 @@ TEST(RankChecks, PlansThatDiffer) {
   const Plan plan = ttr::plan(rank_of_world() == last ? "deltanet" : "gla", {1, 2, 2, 4, 3});
   expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_WORLD); }),
                {("rank " + std::to_string(last)).c_str(), "the plan differs from that of rank 0", "deltanet", "gla"});
+}
+
+// What a plan is made with, each of them on one rank only.
+TEST(RankChecks, OptionsThatDiffer) {
+  const auto with = [&](const char* text, const Options& other) {
+    const Plan plan =
+        ttr::plan("softmax-attention", {1, 2, 2, 8, 8}, rank_of_world() == 1 ? other : Options{.scale = 0.3});
+    expect_words(sentence_of([&] { mpi::Split(plan, MPI_COMM_WORLD, {.patience = 20}); }),
+                 {"rank 1 of", "the plan differs from that of rank 0", text});
+  };
+  with("scale=", {.scale = 0.3000000001});
+  with("tensors=bf16", {.tensors = Type::bf16, .scale = 0.3});
+  with("rewind=2", {.scale = 0.3, .rewind = 2});
+  with("state_type=bf16", {.scale = 0.3, .state_type = Type::bf16});
+  const std::string target(simd_targets().back());
+  with(("target=" + target).c_str(), {.scale = 0.3, .target = target});
 }
 
 TEST(RankChecks, CallsThatDiffer) {
@@ -600,6 +617,11 @@ TEST(RankPatience, WhoDoesNotComeIsWaitedForOnlySoLong) {
   const std::string late =
       rank_of_world() > 0 ? "" : sentence_of([&] { split.forward(call.in, call.of_state(), call.out); });
   expect_words(rank_of_world() == 0 ? late : sentence, {"has waited 0", "seconds for"});
+  std::vector<int> others;
+  for (int r = 1; r < ranks_of_world(); ++r) others.push_back(r);
+  expect_words(
+      rank_of_world() == 0 ? late : sentence,
+      {(mpi::ranks_text(rank_of_world() == 0 ? others : std::vector<int>{0}) + " do").c_str(), "not answer"});
 }
 
 }  // namespace

@@ -14,12 +14,13 @@
 // state at the end of its piece, the last rank that of all tokens. backward wants the state at the beginning of the piece,
 // which forward leaves in `start`.
 //
-// Ways. `best` takes what is expected to be quickest; all are exact, with the same bits in every run on as many ranks.
+// Ways. `best` takes what is expected to be quickest; all are exact, with the same bits in every run on as many ranks with
+// pieces of the same lengths.
 //
 //   relay    rank r waits for the state of rank r - 1, group after group of sequences and heads, so that ranks work on
 //            different groups at a time. Every causal layer; no work is done twice
-//   scan     every rank makes the map of its piece, start to end, and its end from nothing; MPI_Exscan composes them; then
-//            it runs from its own start. Layers that are affine in their state; work is done twice, but nobody waits
+//   scan     every rank makes the map of its piece, start to end, and its end from nothing; an exclusive scan composes them;
+//            then it runs from its own start. Layers that are affine in their state; work is done twice, but nobody waits
 //   halo     layers whose state is the last few tokens, or how many there were: short convolutions, positions, softmax over
 //            a window. A rank sends the end of its piece before it runs, so that nobody waits for work. Calls whose
 //            sequences are packed, or whose pieces are shorter than what is kept, are relayed
@@ -31,7 +32,7 @@
 //            d_final
 //
 // Errors are ttr::Error with the same sentence on every rank, and a rank that waits longer than Settings::patience says
-// for whom. After an Error a Split is of no use. One thread at a time may use a Split, the one that may call MPI.
+// for what, and which ranks do not answer. After an Error a Split is of no use. One thread at a time may use a Split, the one that may call MPI.
 #pragma once
 
 #ifndef OMPI_SKIP_MPICXX
@@ -39,7 +40,9 @@
 #endif
 #include <mpi.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -59,14 +62,39 @@ struct Settings {
   double patience = 600;   // seconds to wait for another rank
   bool shares =
       false;  // gradients of inputs without time stay the share of each rank; else their sum is on all ranks
+  /// Called now and then while this rank waits, with the seconds that it has; what it throws ends the wait.
+  std::function<void(double)> idle = {};
 };
+
+/// Who of a communicator is there, for programs that wait with a time limit of their own. Every rank that waits answers now
+/// and then; one whose patience ends asks. Uses the tags `tag` and `tag + 1`; the communicator stays the caller's.
+class RollCall {
+ public:
+  RollCall(MPI_Comm, int tag);
+  /// Answers those who have asked.
+  void answer() noexcept;
+  /// Asks everybody: the ranks that have not answered within some seconds.
+  std::vector<int> missing(double seconds) noexcept;
+
+ private:
+  MPI_Comm comm_;
+  int tag_, rank_ = 0, ranks_ = 1;
+};
+/// "rank 2", "ranks 2, 3 and 7"; of many the first ones.
+std::string ranks_text(const std::vector<int>& ranks);
 
 /// What this rank has done since the Split was made or reset_counts() was called.
 struct Counts {
   std::int64_t messages = 0, bytes = 0;                // sent from rank to rank
   std::int64_t collectives = 0, collective_bytes = 0;  // calls that all ranks make, and what this rank gives them
+  std::int64_t compositions = 0;                       // of two maps to one
   double local = 0, communication = 0, waiting = 0;    // seconds: in the plan, packing and sending, for others
+  double composing = 0;                                // and in compositions, some of them while it waits
 };
+
+/// Bytes that a message has at most; longer ones go in parts. 2^30, or less by the environment variable TTR_MPI_MESSAGE, which
+/// must be the same on all ranks (for tests).
+std::size_t largest_message();
 
 class Split {
  public:
