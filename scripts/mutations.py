@@ -51,6 +51,8 @@ ARITHMETIC = "src/prepare/arithmetic.cc"
 FEATURES = "src/prepare/feature_maps.cc"
 PARTITION = "src/run/partition.cc"
 KERNELS = "src/run/kernels.cc"
+FRAMES = "src/families/linear/frames-inl.h"
+TOKENS = "src/families/linear/scalar/recurrent.h"
 RUN = "src/run/run.cc"
 OPERATIONS = "src/run/operation_steps.cc"
 
@@ -58,8 +60,12 @@ CG = "check 'equal / linear / cg(30):B1-T1-H2-K5-V4-f64-seed3' 'equal / linear /
 
 MUTATIONS = [
     # linear memories
-    ("frame-start", GATES, "std::fill_n(head + ends_[i] * D, D, T(1));", "std::fill_n(head + ends_[i] * D, D, T(0));",
+    ("frame-start", FRAMES, "grow = hn::IfThenElse(goes_on, grow, one);",
+     "grow = hn::IfThenElse(goes_on, grow, hn::Zero(d));",
      "a reader without its own gate sees nothing at the start of a frame", ["check rwkv-6"]),
+    ("skip-of-a-head", TOKENS, "s.axpy(V, p.skip(i), &p.v(row, t, i, 0), &p.o(row, t, i, 0));",
+     "s.axpy(V, p.skip(h.first), &p.v(row, t, i, 0), &p.o(row, t, i, 0));",
+     "a step adds the skip of the first head to all of them", ["check mamba-2"]),
     ("gates-to-block-start", GATES, "s.mul((n - 1) * D, in + D, to_block + i0 * D, rows + D);",
      "s.mul((n - 1) * D, in + D, to_block + (i0 + 1) * D, rows + D);",
      "between blocks a reader without its own gate sees that gate", ["check rwkv-6"]),
