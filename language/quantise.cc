@@ -13,6 +13,7 @@
 
 #include <unistd.h>
 
+#include "files/json_text.h"
 #include "language/architectures/architecture.h"
 #include "language/tokenizers.h"
 #include "language/weights.h"
@@ -143,25 +144,13 @@ std::size_t size_in(const Weight& weight, Stored type) {
   return static_cast<std::size_t>(row_bytes(type, weight.numbers()));
 }
 
-std::string quoted(const std::string& text) {
-  static const char digits[] = "0123456789abcdef";
-  std::string result = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') result += '\\', result += c;
-    else if (byte < 0x20) result += std::string("\\u00") + digits[byte >> 4] + digits[byte & 15];
-    else result += c;
-  }
-  return result + "\"";
-}
-
 // The length and the text before the numbers of a .safetensors file.
 std::string safetensors_head(const Weights& weights, Stored type) {
   std::string text = R"({"__metadata__":{"format":"pt"})";
   std::size_t at = 0;
   for (const auto& [name, weight] : weights.all()) {
     const Stored stored = wanted(weight, type);
-    text += "," + quoted(name) + ":{\"dtype\":\"" + std::string(to_string(stored)) +
+    text += "," + json_text(name) + ":{\"dtype\":\"" + std::string(to_string(stored)) +
             "\",\"shape\":" + weight.shape_text() + ",\"data_offsets\":[" + std::to_string(at) + ",";
     text += std::to_string(at += size_in(weight, stored)) + "]}";
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "c_abi/guard.h"
+#include "files/json_text.h"
 #include "ttr/language.h"
 
 struct ttr_lm {
@@ -41,28 +42,16 @@ ttr_status give(const From& from, To* to, std::size_t* count) {
   return TTR_OK;
 }
 
-std::string quoted(const std::string& text) {
-  static const char digits[] = "0123456789abcdef";
-  std::string result = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') result += '\\', result += c;
-    else if (byte < 0x20) result += std::string("\\u00") + digits[byte >> 4] + digits[byte & 15];
-    else result += c;
-  }
-  return result + "\"";
-}
-
 std::string description(const model::LanguageModel<float>& of) {
   const model::ModelAbout& a = of.about();
   const auto number = [](auto x) { return std::to_string(x); };
-  std::string text = "{\"path\": " + quoted(a.path) + ", \"architecture\": " + quoted(a.architecture);
+  std::string text = "{\"path\": " + ttr::json_text(a.path) + ", \"architecture\": " + ttr::json_text(a.architecture);
   text += ", \"layers\": " + number(a.layers) + ", \"width\": " + number(a.width);
   text += ", \"vocabulary\": " + number(a.vocabulary) + ", \"parameters\": " + number(a.parameters);
   text += ", \"weight_bytes\": " + number(a.weight_bytes) + ", \"state_bytes\": " + number(a.state_bytes);
   text += ", \"workspace_bytes\": " + number(a.workspace_bytes);
-  text += ", \"tokenizer\": " + (of.tokenizer() ? quoted(of.tokenizer()->about()) : std::string("null"));
-  text += ", \"chat_template\": " + quoted(a.chat_template) + ", \"ends\": [";
+  text += ", \"tokenizer\": " + (of.tokenizer() ? ttr::json_text(of.tokenizer()->about()) : std::string("null"));
+  text += ", \"chat_template\": " + ttr::json_text(a.chat_template) + ", \"ends\": [";
   for (const std::int32_t token : a.ends) text += (text.back() == '[' ? "" : ", ") + number(token);
   return text + "]}";
 }

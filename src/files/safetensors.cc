@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "files/json_text.h"
 #include "ttr/safetensors.h"
 
 namespace ttr {
@@ -191,18 +192,6 @@ class Header {
   int depth_ = 0;
 };
 
-std::string quoted(const std::string& text) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') (result += '\\') += c;
-    else if (c == '\n') result += "\\n";
-    else if (static_cast<unsigned char>(c) < 0x20) ((result += "\\u00") += digits[c >> 4 & 15]) += digits[c & 15];
-    else result += c;
-  }
-  return result += '"';
-}
-
 // A file descriptor that is closed whatever happens.
 class Descriptor {
  public:
@@ -353,14 +342,14 @@ std::string header_of(const TensorFile& file) {
     header += "\"__metadata__\":{";
     for (const auto& [key, value] : file.metadata) {
       if (header.back() != '{') header += ',';
-      header += quoted(key) + ":" + quoted(value);
+      header += json_text(key) + ":" + json_text(value);
     }
     header += '}';
   }
   std::uint64_t at = 0;
   for (const StoredTensor& tensor : file.tensors) {
     if (header.back() != '{') header += ',';
-    header += quoted(tensor.name) + ":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
+    header += json_text(tensor.name) + ":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
     for (std::size_t d = 0; d < tensor.shape.size(); ++d) header += (d ? "," : "") + std::to_string(tensor.shape[d]);
     header += "],\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(at + tensor.bytes.size()) + "]}";
     at += tensor.bytes.size();

@@ -1,5 +1,5 @@
 // The chunk of chunk.h where the key gates are bounded (gates.h) and there are no value gates: its members that
-// work on panels scaled once, as they are read. A sweep goes through several frames, the others through one piece. With up = e^G, down = e^-G and late = e^{G_c}:
+// work on panels scaled once, as they are read, one piece at a time (sweeps: sweep.h). With up = e^G, down = e^-G and late = e^{G_c}:
 //
 //   x^ = x up ;  pair(x, y) = x^ (y down)' ;  K~' U = diag(late) (k down)' U
 //
@@ -17,31 +17,8 @@
 #pragma once
 
 #include "families/linear/channel/chunk.h"
-#include "families/linear/half_sweep.h"
 
 namespace ttr::families {
-
-template <class T, Erase erase>
-void VectorChunk<T, erase>::sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,
-                                         bool outputs, TokenRows<T> keep) {
-  typename StateSimd<T>::Group tokens{.n = c, .K = K, .V = V};
-  if (outputs && p.bonus && p.v) find_bonus(p, row, begin, c, head), tokens.direct = own;
-  tokens.k = k, tokens.ldk = K;
-  if constexpr (erase != Erase::none) tokens.x = x, tokens.ldx = K, tokens.kept = keep.data, tokens.ld_kept = keep.ld;
-  if constexpr (erase == Erase::other) tokens.y = y, tokens.ldy = K;
-  if (!p.v) std::fill_n(v, V, T(0)), tokens.v = v;
-  else if (!takes_values(s, p.v, row, begin, head, tokens))
-    tokens.v = contiguous(s, p.v, row, begin, c, head, V, v, &tokens.ldv);
-  if (p.beta) tokens.write = tokens.read = beta;
-  if (outputs) tokens.q = q, tokens.ldq = K, tokens.scale = p.scale, tokens.before = ask == Reader::before;
-  tokens.ends = keys.frame_ends(), tokens.frames = keys.frame_count();
-  tokens.late = keys.late_rows(), tokens.ld_late = K, tokens.hints = hints.get();
-  bool direct = true;
-  Size ldo = V;
-  T* const answers = outputs ? answers_of_sweep(s, p.o, row, begin, head, o, tokens, &ldo, &direct) : o;
-  through.group_sweep(tokens, S, V, answers, ldo, swept);
-  if (!direct) unpack(s, o, row, begin, c, head, V, p.o);
-}
 
 template <class T, Erase erase>
 void VectorChunk<T, erase>::forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S,

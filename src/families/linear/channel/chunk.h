@@ -311,48 +311,13 @@ class VectorChunk {
     if constexpr (erase == Erase::other) s.gemm_tn(K, V, c, T(1), keys.to_end(c, y, key_rows), K, r, V, T(1), S, V);
   }
 
-  // The tokens in frames of bounded gates, those between frames one by one; false: there are no gates of channels. *kept:
-  // whether all have left their rows, which single tokens do not.
+  // Under bounded key gates and without value gates, by sweeps over the state: sweep.h
   bool sweep_frames(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
-                    TokenRows<T> keep, bool* kept) {
-    if (!Gates<T>::are_of_channels(p.gk)) return false;
-    for (Size n; c > 0; begin += n, c -= n, keep = keep.from(n)) {
-      const Size most = std::min(c, longest_bounded);
-      prepare(p, row, begin, most, head);
-      bool copied = false;
-      const typename StateSimd<T>::GateRows rows = rows_of(p, row, begin, most, head, outputs, &copied);
-      n = keys.frames(p.gk, row, begin, most, head, erase == Erase::none ? 4 : 2, rows, copied);
-      // Frames of a token or two are more work than the tokens themselves.
-      const bool worth = keys.frame_count() < 3 || 3 * keys.frame_count() <= 2 * n;
-      if (n > 0 && worth) {
-        sweep_gently(p, row, begin, n, head, S, outputs, keep);
-      } else {
-        *kept = false;
-        if (n == 0) n = std::max<Size>(1, keys.alone(p.gk, row, begin, most, head));
-        one_by_one.forward(p, row, begin, begin + n, head, S, outputs);
-      }
-    }
-    return true;
-  }
-
-  // The rows of a sweep, which go into its panels; *copied: some of them are there already, without their gates.
+                    TokenRows<T> keep, bool* kept);
   typename StateSimd<T>::GateRows rows_of(const VectorProblem<T>& p, Size row, Size begin, Size c, int head,
-                                          bool queries, bool* copied) {
-    const int key_head = head / (p.heads / p.key_heads);
-    const auto from = [&](const View<const T, 4>& view, int h, T* panel, Size* ld) {
-      const T* const there = contiguous(s, view, row, begin, c, h, K, panel, ld);
-      *copied = *copied || there == panel;
-      return there;
-    };
-    typename StateSimd<T>::GateRows rows;
-    rows.k = from(p.k, key_head, k, &rows.ldk), rows.to_k = k;
-    if (queries) rows.q = from(p.q, key_head, q, &rows.ldq), rows.to_q = q, rows.q_before = ask == Reader::before;
-    if constexpr (erase != Erase::none)
-      rows.x = from(p.a ? p.a : p.k, p.a ? head : key_head, x, &rows.ldx), rows.to_x = x,
-      rows.x_before = look == Reader::before;
-    if constexpr (erase == Erase::other) rows.y = from(p.b, head, y, &rows.ldy), rows.to_y = y;
-    return rows;
-  }
+                                          bool queries, bool* copied);
+  void sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
+                    TokenRows<T> keep);
 
   // backward() in pieces whose gates are bounded; false: they are not. The states between them are found once more, and R
   // where it was not kept.
@@ -530,8 +495,6 @@ class VectorChunk {
   }
 
   // Under bounded key gates and without value gates: bounded.h
-  void sweep_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs,
-                    TokenRows<T> keep);
   void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep);
   void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
                        const T* S_0, T* dS, const T* R, Back what);
@@ -716,3 +679,4 @@ class VectorChunk {
 }  // namespace ttr::families
 
 #include "families/linear/channel/bounded.h"
+#include "families/linear/channel/sweep.h"
