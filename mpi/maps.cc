@@ -29,7 +29,7 @@ Kind kind_of(std::string_view family) {
 // The values that a value is made of, itself included.
 class Origins {
  public:
-  explicit Origins(const Pipeline& p) : p_(p), maker_(p.values.size(), nullptr) {
+  explicit Origins(const Pipeline& p) : maker_(p.values.size(), nullptr) {
     for (const Step& step : p.steps)
       for (const int result : {step.result, step.second_result, step.third_result})
         if (result >= 0) maker_[static_cast<std::size_t>(result)] = &step;
@@ -52,7 +52,6 @@ class Origins {
   }
 
  private:
-  const Pipeline& p_;
   std::vector<const Step*> maker_;
 };
 

@@ -122,9 +122,9 @@ Numbers Source::vector(const std::string& name, Size count, const std::function<
 
 void Source::all_used() const {
   for (const auto& [name, weight] : weights_.all()) {
-    const bool ignored = std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& ending) {
-      return name.size() >= ending.size() && name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
-    });
+    const std::string_view whole = name;
+    const bool ignored = std::any_of(ignored_.begin(), ignored_.end(),
+                                     [&](const std::string& ending) { return whole.ends_with(ending); });
     if (!ignored && used_.count(name) == 0)
       throw Error("'" + weights_.path() + "' has the tensor '" + name + "' " + weight.shape_text() +
                       ", which this architecture has no use for: it is another variant, which is not supported",
