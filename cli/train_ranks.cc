@@ -89,10 +89,10 @@ model::Examples SequenceRanks::piece(const model::Examples& all, int first, int 
   own.sequences = rows, own.time = end(all.time) - begin(all.time);
   const std::size_t sequences = static_cast<std::size_t>(all.sequences), time = static_cast<std::size_t>(all.time);
   const auto take = [&](const auto& from, auto& to) {
-    const std::size_t unit = from.size() / (sequences * time);  // numbers of a token
+    const std::size_t numbers = from.size() / (sequences * time);  // numbers of a token
     for (int row = first; row < first + rows; ++row) {
-      const auto at = from.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row) * time * unit);
-      const auto width = static_cast<std::ptrdiff_t>(unit);
+      const auto at = from.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row) * time * numbers);
+      const auto width = static_cast<std::ptrdiff_t>(numbers);
       to.insert(to.end(), at + begin(all.time) * width, at + end(all.time) * width);
     }
   };
