@@ -31,17 +31,18 @@ if(BUILD_SHARED_LIBS)
 endif()
 
 if(NOT MSVC)
-  # No loops over numbers: words and planning, by their size. The glue of families and plan.cc are on the way of every call.
+  # No loops over numbers: words and planning, by their size. The glue of families and plan.cc are on the way of every call,
+  # and fresh_state.cc has a loop.
   file(GLOB words CONFIGURE_DEPENDS src/recipe/*.cc src/plan/*.cc)
-  list(FILTER words EXCLUDE REGEX "plan/plan\\.cc$")
+  list(FILTER words EXCLUDE REGEX "plan/(plan|fresh_state)\\.cc$")
   set_source_files_properties(${words} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
   set(glue ${library_sources})
   list(FILTER glue INCLUDE REGEX "(_plan|plan/plan)\\.cc$")
   set_source_files_properties(${glue} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
   # A product and a sum that a compiler fuses in one copy of a loop and not in another would make the bits of a row depend
-  # on its strides; the formulas say fma where they mean it.
+  # on its strides; the formulas say fma where they mean it. Those of normals.cc have the same bits on every machine.
   set_source_files_properties(src/prepare/elements_f32.cc src/prepare/elements_f64.cc src/prepare/joint.cc src/prepare/rows_f32.cc
-    src/prepare/rows_f64.cc PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+    src/prepare/rows_f64.cc src/simd/normals.cc PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 endif()
 
 set(parts_sources ${library_sources})

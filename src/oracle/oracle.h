@@ -6,8 +6,11 @@
 // apa, kalman) carry their answer in the state; batch solvers (gd, exact, cg, near, kernel) carry the pairs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +62,10 @@ void check_features(const Design&, const Sizes&);
 std::vector<std::int64_t> fresh_extents(const Design&, const Sizes&, const StateShape&);
 /// A state with no pairs seen.
 Arrays fresh_state(const Design&, const Sizes&);
+/// What is not zero in it, piece by piece, with the name of the array and the place of the first number: the weights of a
+/// large network are a million. Without the copies of weights that a block starts from, "start_" and their name.
+void fresh_numbers(const Design&, const Sizes&,
+                   const std::function<void(const std::string& name, std::size_t first, std::span<const double>)>&);
 /// Zeros of these axes; a list of pairs holds none.
 Array zeros(const Design&, const Sizes&, const Axes&);
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -96,22 +95,7 @@ struct StatePart {
   Axes axes = {};                      // of info.shape; filled in with the step
 };
 
-/// A fresh state of one sequence as the oracle has it, made when it is first asked for: the weights of a large network
-/// are a million normal numbers, and planning should not wait for them.
-class FreshState {
- public:
-  FreshState(const Design& design, const oracle::Sizes& sizes) : design_(design), sizes_(sizes) {}
-  const std::vector<double>& numbers(const std::string& name) const {
-    std::call_once(once_, [&] { arrays_ = oracle::fresh_state(design_, sizes_); });
-    return arrays_.at(name).data;
-  }
-
- private:
-  Design design_;
-  oracle::Sizes sizes_;
-  mutable std::once_flag once_;
-  mutable oracle::Arrays arrays_;
-};
+class FreshState;  // fresh_state.h
 
 struct Pipeline {
   Design design;
@@ -198,7 +182,14 @@ struct TTR_HIDDEN Plan::Body {
   std::int64_t backward_piece = 0;  // tokens of a piece of a long backward; 0: it is a whole (run/backward_pieces.h)
 
   /// `pairs` is the extent of P where that is a length of its own; below zero: that of T.
-  std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;
+  std::ptrdiff_t extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const {
+    if (const std::ptrdiff_t own = fixed_extents[static_cast<std::size_t>(letter) % 32]; own >= 0) return own;
+    if (letter != 'P') return letter == 'B' ? batch : time;
+    return !pipeline.noncausal ? time * pipeline.pairs : pairs < 0 ? time : pairs;
+  }
+  /// By letter; below zero: those of B, T and P, which a call has. Every call asks for every axis of its tensors.
+  std::array<std::ptrdiff_t, 32> fixed_extents{};
+  void fix_extents();
   std::size_t elements(const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time, std::ptrdiff_t pairs = -1) const;
   /// Bytes of a state that has room for `time` tokens.
   std::size_t state_bytes(std::int64_t time) const;
@@ -278,6 +269,7 @@ struct Call {
   Workspace workspace{};
   Form form = Form::best;
   Gradients gradients = Gradients::write;
+  bool sums_parameters = false;               // a piece of a call: gradients without time are added to all the same
   const std::ptrdiff_t* later = nullptr;      // tokens of each sequence behind this call, if it is a piece of one
   std::ptrdiff_t time = -1, pairs = -1;       // by measure(); below zero: no input has a time
   Saved saved{};                              // without data unless it is used: use_saved()

@@ -168,6 +168,7 @@ Plan make_plan(std::string name, Recipe recipe, const zoo::Declaration* layer, c
                 "options.causal");
   body->pipeline = lower(layer ? design : design_to_run(body->recipe, design, body->options), layer, body->shape,
                          body->options, body->scale);
+  body->fix_extents();
   if (body->pipeline.values.size() > static_cast<std::size_t>(max_values))
     throw Error("the layer's pipeline has " + std::to_string(body->pipeline.values.size()) + " values; at most " +
                 std::to_string(max_values) + " fit");
@@ -259,28 +260,14 @@ std::string_view to_string(Status status) noexcept {
   return "unknown status";
 }
 
-std::ptrdiff_t Plan::Body::extent(char letter, std::ptrdiff_t batch, std::ptrdiff_t time,
-                                  std::ptrdiff_t pairs) const {
-  switch (letter) {
-    case 'B':
-      return batch;
-    case 'T':
-      return time;
-    case 'P':
-      return !pipeline.noncausal ? time * pipeline.pairs : pairs < 0 ? time : pairs;
-    case 'H':
-      return shape.heads;
-    case 'G':
-      return shape.key_heads;
-    case 'K':
-      return shape.key_dim;
-    case 'V':
-      return shape.value_dim;
-    default: {
-      const auto own = pipeline.letters.find(letter);
-      return own == pipeline.letters.end() ? 1 : own->second;
-    }
-  }
+void Plan::Body::fix_extents() {
+  const auto at = [&](char letter) -> std::ptrdiff_t& {
+    return fixed_extents[static_cast<std::size_t>(letter) % fixed_extents.size()];
+  };
+  fixed_extents.fill(1);
+  for (const auto& [letter, extent] : pipeline.letters) at(letter) = extent;
+  at('H') = shape.heads, at('G') = shape.key_heads, at('K') = shape.key_dim, at('V') = shape.value_dim;
+  at('B') = at('T') = at('P') = -1;
 }
 
 std::size_t Plan::Body::elements(const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time,

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "plan/fresh_state.h"
 #include "plan/pipeline.h"
 #include "ttr/half.h"
 
@@ -55,27 +56,38 @@ bool can_truncate(const Plan::Body& body) {
          std::all_of(parts.begin(), parts.end(), [](const StatePart& part) { return part.history; });
 }
 
-// What reset writes into the fixed part of one sequence.
-void write_fresh(const Plan::Body& body, const StatePart& part, const PartOfSlot& slot) {
+// What reset writes into the fixed part of one sequence. cleared: it holds zeros.
+void write_fresh(const Plan::Body& body, const StatePart& part, const PartOfSlot& slot, bool cleared) {
   const std::size_t count = numbers(part);
-  std::memset(slot.data, 0, slot.bytes);
   const auto write = [&](std::size_t i, double x) {
     if (part.type == Type::f32) reinterpret_cast<float*>(slot.data)[i] = static_cast<float>(x);
     else if (part.type == Type::bf16) reinterpret_cast<bf16*>(slot.data)[i] = to_bf16(static_cast<float>(x));
     else reinterpret_cast<double*>(slot.data)[i] = x;
   };
-  if (!part.fresh_name.empty()) {
-    const std::vector<double>& all = body.pipeline.fresh->numbers(part.fresh_name);
-    // Again and again from the beginning. A division for every number would take most of the time.
+  // Again and again from the beginning. A division for every number would take most of the time.
+  const auto repeat = [&](const auto& all) {
+    const std::size_t size = size_of(part.type);
     for (std::size_t begin = 0, n; begin < count; begin += n) {
       n = std::min(all.size(), count - begin);
-      if (part.type == Type::f32)
-        std::transform(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n),
-                       reinterpret_cast<float*>(slot.data) + begin, [](double x) { return static_cast<float>(x); });
-      else
+      if (part.type == Type::bf16)
         for (std::size_t i = 0; i < n; ++i) write(begin + i, all[i]);
+      else std::memcpy(slot.data + begin * size, all.data(), n * size);
     }
-  } else if (part.identity) {
+    if (!cleared) std::memset(slot.data + count * size, 0, slot.bytes - count * size);
+  };
+  if (!part.fresh_name.empty()) {
+    const FreshState& fresh = *body.pipeline.fresh;
+    const auto take = [&](const auto& all) {
+      if (!all.empty()) repeat(all);
+      return !all.empty();
+    };
+    if (part.type == Type::f64 ? take(fresh.numbers<double>(part.fresh_name))
+                               : take(fresh.numbers<float>(part.fresh_name)))
+      return;
+  }
+  if (!cleared) std::memset(slot.data, 0, slot.bytes);
+  if (!part.fresh_name.empty()) return;
+  if (part.identity) {
     const std::size_t side = static_cast<std::size_t>(part.extent.back());
     for (std::size_t matrix = 0; matrix < count; matrix += side * side)
       for (std::size_t j = 0; j < side; ++j) write(matrix + j * (side + 1), part.fresh);
@@ -113,8 +125,9 @@ void restore_list(const Plan::Body& body, const StatePart& part, const std::byte
 
 }  // namespace
 
-Status Plan::reset(State state, int sequence) const noexcept try {
-  const Body& body = *body_;
+namespace {
+
+Status reset_slot(const Plan::Body& body, State state, int sequence, bool cleared) noexcept try {
   if (const Status s = check(body, state, sequence); s != Status::ok) return s;
   if (body.has_counts()) body.counts(state)[sequence] = 0;
   if (std::int64_t* const seen = body.seen(state)) seen[sequence] = 0;
@@ -122,13 +135,17 @@ Status Plan::reset(State state, int sequence) const noexcept try {
   for (std::size_t i = 0; i < body.pipeline.states.size(); ++i) {
     const StatePart& part = body.pipeline.states[i];
     const PartOfSlot slot = part_of(body, state, i, sequence);
-    if (part.history) std::memset(slot.data, 0, slot.bytes);
-    else write_fresh(body, part, slot);
+    if (!part.history) write_fresh(body, part, slot, cleared);
+    else if (!cleared) std::memset(slot.data, 0, slot.bytes);
   }
   return Status::ok;
 } catch (const std::bad_alloc&) {
   return Status::out_of_memory;
 }
+
+}  // namespace
+
+Status Plan::reset(State state, int sequence) const noexcept { return reset_slot(*body_, state, sequence, false); }
 
 Status Plan::zero(State state) const noexcept {
   if (!state.data || state.bytes < body_->layout.bytes(0)) return Status::small_state;
@@ -139,7 +156,7 @@ Status Plan::zero(State state) const noexcept {
 
 Status Plan::reset(State state) const noexcept {
   Status status = zero(state);
-  for (int n = 0; n < body_->shape.batch && status == Status::ok; ++n) status = reset(state, n);
+  for (int n = 0; n < body_->shape.batch && status == Status::ok; ++n) status = reset_slot(*body_, state, n, true);
   return status;
 }
 

@@ -4,6 +4,7 @@
 
 #include "families/families.h"
 #include "plan/builder.h"
+#include "plan/fresh_state.h"
 #include "run/kernel_args.h"
 
 namespace ttr::families {

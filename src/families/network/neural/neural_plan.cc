@@ -2,6 +2,7 @@
 #include "families/network/neural/neural_plan.h"
 
 #include "families/network/neural/options.h"
+#include "plan/fresh_state.h"
 
 namespace ttr::families {
 namespace {
