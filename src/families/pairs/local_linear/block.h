@@ -67,6 +67,7 @@ struct Pairs {
       if (one) fetch(p.past_k, p.k, t + 1, K);
       T* const halves = columns + (K + 1) * tile_size;
       a.centre(filled, K, given, ld, origin, rows, halves);
+      tame_keys[t] = tame_values[t] = false;
       if (one) continue;
       pack(s, layout.place(p.past_v, p.v, layout.block(t).begin), filled, key_head, Size{V}, values(t));
       std::fill_n(columns + K * tile_size, filled, T(1));
