@@ -178,7 +178,7 @@ const char* const kKinds[] = {"decay", "delta", "gated", "dplr"};
 template <class T>
 void family(benchmark::State& state, const Simd<T>& s, Kind kind, bool backward, Form form, Size time, int d) {
   Inputs<T> in(time, d);
-  const auto bytes_of = [&](auto bytes) { return bytes(d, d, time, form, 0, backward); };
+  const auto bytes_of = [&](auto bytes) { return bytes(d, d, time, form, 0, backward, 1); };
   const std::size_t bytes = kind == Kind::decay   ? bytes_of(fam::decay::workspace_bytes<T>)
                             : kind == Kind::delta ? bytes_of(fam::delta::workspace_bytes<T>)
                             : kind == Kind::gated ? bytes_of(fam::gated::workspace_bytes<T>)

@@ -153,6 +153,15 @@ if(TTR_LAYERS)
     endif()
   endif()
 
+  # Sweeps of a state that these families do not make (src/families/linear/state_simd.h).
+  set(linear ${PROJECT_SOURCE_DIR}/src/families/linear)
+  if(NOT "${linear}/channel" IN_LIST looked_at AND NOT "${linear}/oja" IN_LIST looked_at)
+    list(APPEND slim_definitions TTR_WITHOUT_CHANNEL_SWEEPS)
+  endif()
+  if(NOT "${linear}/momentum" IN_LIST looked_at)
+    list(APPEND slim_definitions TTR_WITHOUT_MOMENTUM_SWEEPS)
+  endif()
+
   # shortened(LIST MACRO ROWS...): the rows of a .def file that are wanted.
   function(shortened list macro)
     file(STRINGS src/${list} all REGEX "^${macro}\\(")

@@ -232,6 +232,25 @@ TEST(HalfTypes, RowsWhereTheyLie) {
     }
 }
 
+// Steps of more heads than one block of them has, with key heads that several share where a layer can.
+TEST(HalfTypes, StepsWhereTheyLie) {
+  for (const char* text :
+       {"gla", "rwkv-6", "rwkv-7", "kda", "gated-deltanet", "mamba-2", "retnet", "deltanet", "dplr"})
+    for (const int V : {48, 37, 160}) {
+      SCOPED_TRACE(testing::Message() << text << " V " << V);
+      const Shape shape{1, 18, find_layer(text).grouped ? 9 : 18, find_layer(text).square ? V : 20, V};
+      const Problem p = batch_problem(half_plan(text, shape, {}), 1, 0);
+      for (const Type type : half_types) {
+        Problem half = p;
+        half.plan = half_plan(text, shape, type);
+        const HalfRun expected = run_half(p, Type::f32, type, Form::step), r = run_half(half, type, type, Form::step);
+        EXPECT_EQ(r.forward, Status::ok);
+        EXPECT_EQ(r.outputs, expected.outputs);
+        EXPECT_TRUE(same_bits(r.state, expected.state));
+      }
+    }
+}
+
 // Strong gates end frames inside a chunk; those of a half type are a copy that must last until then.
 TEST(HalfTypes, StrongGatesWhereTheyLie) {
   const std::pair<const char*, const char*> layers[] = {{"gla", "gk"}, {"kda", "g"}, {"dplr", "gk"}, {"rwkv-6", "w"}};

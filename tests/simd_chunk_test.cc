@@ -149,7 +149,9 @@ TYPED_TEST(ChunkPrimitives, GradientOfGates) {
           typename Simd<T>::GateTerm terms[4];
           for (int t = 0; t < 4; ++t) terms[t] = {x.data() + t * C * D, dx.data() + t * C * D, t % 2 == 1, t == 2};
           auto out = before;
-          s.gate_gradient(C, D, terms, count, last.data(), out.data(), ldo);
+          s.gate_gradient(C, D, terms, count, last.data(), false, out.data(), ldo);
+          std::vector<T> written(C * D, std::numeric_limits<T>::quiet_NaN());
+          s.gate_gradient(C, D, terms, count, last.data(), true, written.data(), D);
           for (Size j = 0; j < ldo; ++j) {
             double sum = j < D ? last[j] : 0;
             for (Size i = C; i-- > 0;) {
@@ -159,9 +161,36 @@ TYPED_TEST(ChunkPrimitives, GradientOfGates) {
                 sum += (terms[t].writer ? -1.0 : 1.0) * terms[t].x[row * D + j] * terms[t].dx[row * D + j];
               }
               ASSERT_NEAR(out[i * ldo + j], before[i * ldo + j] + sum, this->tolerance(std::abs(sum) + C));
+              if (j < D) {
+                ASSERT_NEAR(written[i * D + j], sum, this->tolerance(std::abs(sum) + C));
+              }
             }
           }
         }
+  });
+}
+
+TYPED_TEST(ChunkPrimitives, SumsOfPairs) {
+  using T = TypeParam;
+  this->for_targets([&](const Simd<T>& s) {
+    for (const Size C : {1, 2, 15, 16, 17, 40}) {
+      const Size ld = C + 1;
+      const auto last = this->normals(C);
+      auto M = this->normals(C * ld);
+      for (Size i = 0; i < C; ++i)
+        for (Size j = i; j < ld; ++j) M[i * ld + j] = std::numeric_limits<T>::quiet_NaN();
+      std::vector<T> out(C + 1, T(7));
+      s.pair_sums(C, M.data(), ld, last.data(), out.data());
+      for (Size i = 0; i < C; ++i) {
+        double sum = 0, size = 1;
+        for (Size j = 0; j < i; ++j) {
+          sum += last[j], size += std::abs(last[j]);
+          for (Size r = i; r < C; ++r) sum += M[r * ld + j], size += std::abs(M[r * ld + j]);
+        }
+        ASSERT_NEAR(out[i], sum, this->tolerance(size));
+      }
+      ASSERT_EQ(out[C], T(7));
+    }
   });
 }
 

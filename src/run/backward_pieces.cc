@@ -208,8 +208,9 @@ Status backward_in_pieces(const Plan::Body& body, const Call& call) noexcept {
 
   Outputs gradients = *call.d_inputs;
   Sums sums(body, call, arena, gradients);
-  if (call.gradients == Gradients::write)
-    for (const InputInfo& info : p.inputs) clear_tensor(gradients.get(info.name));
+  if (call.gradients == Gradients::write)  // the others are cleared or written by the piece they belong to
+    for (std::size_t i = 0; i < p.inputs.size(); ++i)
+      if (!p.input_axes[i].has_any("TP")) clear_tensor(gradients.get(p.inputs[i].name));
 
   Inputs in, d_out;
   Outputs d_in, nothing;
@@ -250,7 +251,7 @@ Status backward_in_pieces(const Plan::Body& body, const Call& call) noexcept {
     part.state = start(i + 1);
     if (!note(run_forward(body, part))) return worst;
   }
-  part.outputs = nullptr, part.d_outputs = &d_out, part.d_inputs = &d_in, part.gradients = Gradients::add;
+  part.outputs = nullptr, part.d_outputs = &d_out, part.d_inputs = &d_in, part.sums_parameters = true;
   part.saved = call.saved;
   for (std::ptrdiff_t i = count; i-- > 0;) {
     set(memory.pieces[i]);

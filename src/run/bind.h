@@ -28,6 +28,14 @@ struct Bound {
   Type half;       // bf16 or f16: data and writable are halves, and only kernels that say so see it (half_rows.h)
   bool of_caller;  // an input, or an output the caller has room for: as long as the call
   std::array<std::ptrdiff_t, max_rank> extent, stride, gradient_stride;
+
+  /// Number by number: for a whole that is zero compilers have an instruction that takes as long to start as a small state
+  /// to pass.
+  void clear() {
+    data = nullptr, writable = nullptr, gradient_in = nullptr, gradient = nullptr;
+    fresh = false, half = Type::f32, of_caller = false;
+    for (std::size_t d = 0; d < max_rank; ++d) extent[d] = stride[d] = gradient_stride[d] = 0;
+  }
 };
 
 /// A place `by` numbers further on in a value that is of a half type, or (Type::f32) of the type of its pointer.
@@ -83,8 +91,9 @@ inline const Value& value(const Plan::Body& body, int index) {
 
 /// Extent of the last axis of a value, if it is one a row runs along; else 1.
 inline int width(const Plan::Body& body, int index) {
-  const Axes& axes = value(body, index).axes;
-  return axes.empty() || !Axes::is_inner(axes.back()) ? 1 : static_cast<int>(body.extent(axes.back(), 1, 1));
+  const Value& v = value(body, index);
+  const bool last = v.places.inner >= 0 && static_cast<std::size_t>(v.places.inner) + 1 == v.axes.size();
+  return last && v.axes.back() != 'N' ? static_cast<int>(body.extent(v.axes.back(), 1, 1)) : 1;
 }
 /// Extent of the last axis but one of a matrix; 1 for rows.
 inline int height(const Plan::Body& body, int index) {
@@ -99,16 +108,17 @@ inline int heads_of(const Plan::Body& body, int index) {
   return value(body, index).places.grouped ? body.shape.key_heads : body.shape.heads;
 }
 
-/// Contiguous strides for the axes of a value.
-inline void contiguous(const Plan::Body& body, const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
-                       std::ptrdiff_t pairs, std::array<std::ptrdiff_t, max_rank>& extent,
-                       std::array<std::ptrdiff_t, max_rank>& stride) {
+/// Contiguous strides for the axes of a value. Returns its numbers.
+inline std::ptrdiff_t contiguous(const Plan::Body& body, const Axes& axes, std::ptrdiff_t batch, std::ptrdiff_t time,
+                                 std::ptrdiff_t pairs, std::array<std::ptrdiff_t, max_rank>& extent,
+                                 std::array<std::ptrdiff_t, max_rank>& stride) {
   std::ptrdiff_t step = 1;
   for (std::size_t i = axes.size(); i-- > 0;) {
     extent[i] = body.extent(axes[i], batch, time, pairs);
     stride[i] = step;
     step *= extent[i];
   }
+  return step;
 }
 
 }  // namespace ttr

@@ -144,29 +144,30 @@ class CallMemory {
  public:
   template <class AnyTensor>
   void reads(std::string_view name, const AnyTensor& tensor) noexcept {
-    if (count_ < most) entries_[count_++] = {name, range_of(tensor), &tensor, std::is_same_v<AnyTensor, Tensor>};
+    if (read_count_ < most) note(read_[read_count_++], name, range_of(tensor), tensor);
   }
   void reads(std::string_view name, const void* data, std::size_t bytes) noexcept {
-    if (count_ < most && data) entries_[count_++] = {name, range_of_bytes(data, bytes), nullptr, false};
+    if (read_count_ < most && data) note(read_[read_count_++], name, range_of_bytes(data, bytes));
   }
-  template <class... What>
-  void writes(const What&... what) noexcept {
-    const int before = count_;
-    reads(what...);
-    if (count_ == before) return;
-    std::swap(entries_[written_], entries_[before]);  // what is written comes first
-    ++written_;
+  template <class AnyTensor>
+  void writes(std::string_view name, const AnyTensor& tensor) noexcept {
+    if (written_count_ < most) note(written_[written_count_++], name, range_of(tensor), tensor);
+  }
+  void writes(std::string_view name, const void* data, std::size_t bytes) noexcept {
+    if (written_count_ < most && data) note(written_[written_count_++], name, range_of_bytes(data, bytes));
   }
 
   /// What is written overlaps nothing else.
   Fault check() const noexcept {
-    for (int i = 0; i < written_; ++i)
-      for (int j = i + 1; j < count_; ++j) {
-        const Entry &a = entries_[i], &b = entries_[j];
-        if (!overlap(a.range, b.range)) continue;
-        if (a.tensor && b.tensor && !share_memory(a.as_tensor(), b.as_tensor())) continue;
-        return {Status::overlap, a.name, 0, 0, 0, b.name};
-      }
+    const auto together = [](const Entry& a, const Entry& b) {
+      return overlap(a.range, b.range) && (!a.tensor || !b.tensor || share_memory(a.as_tensor(), b.as_tensor()));
+    };
+    for (int i = 0; i < written_count_; ++i) {
+      for (int j = i + 1; j < written_count_; ++j)
+        if (together(written_[i], written_[j])) return {Status::overlap, written_[i].name, 0, 0, 0, written_[j].name};
+      for (int j = 0; j < read_count_; ++j)
+        if (together(written_[i], read_[j])) return {Status::overlap, written_[i].name, 0, 0, 0, read_[j].name};
+    }
     return {};
   }
 
@@ -180,11 +181,23 @@ class CallMemory {
       return writable ? ConstTensor(*static_cast<const Tensor*>(tensor)) : *static_cast<const ConstTensor*>(tensor);
     }
   };
+  // Member by member: an entry that is made elsewhere and copied would wait for its own stores.
+  static void note(Entry& e, std::string_view name, const ByteRange& range) noexcept {
+    e.name = name, e.range.begin = range.begin, e.range.end = range.end, e.tensor = nullptr, e.writable = false;
+  }
+  template <class AnyTensor>
+  static void note(Entry& e, std::string_view name, const ByteRange& range, const AnyTensor& tensor) noexcept {
+    note(e, name, range);
+    e.tensor = &tensor, e.writable = std::is_same_v<AnyTensor, Tensor>;
+  }
   static constexpr int most = 2 * Inputs::capacity + 5;  // inputs and outputs, or twice that with their gradients
   union {
-    Entry entries_[most];
+    Entry read_[most];
   };
-  int count_ = 0, written_ = 0;
+  union {
+    Entry written_[most];
+  };
+  int read_count_ = 0, written_count_ = 0;
 
  public:
   CallMemory() noexcept {}
@@ -246,10 +259,13 @@ Fault check_tensors(const Plan::Body& body, const Call& call, CallMemory& memory
     const ConstTensor& tensor = found ? *found : absent;
     known += found != nullptr;
     if (worst.status != Status::ok || (tensor.rank == 0 && info.optional)) continue;
-    if (tensor.rank == 0) worst = {Status::missing_input, info.name, 0, 0, 0};
-    else
-      worst = check_tensor(body, info.name, p.input_axes[i], tensor, batch, std::max<std::ptrdiff_t>(time, 0), pairs);
-    if (worst.status != Status::ok) continue;
+    const Fault fault = tensor.rank == 0 ? Fault{Status::missing_input, info.name, 0, 0, 0}
+                                         : check_tensor(body, info.name, p.input_axes[i], tensor, batch,
+                                                        std::max<std::ptrdiff_t>(time, 0), pairs);
+    if (fault.status != Status::ok) {
+      worst = fault;
+      continue;
+    }
     std::ptrdiff_t count = 1;
     for (int d = 0; d < tensor.rank; ++d) count *= tensor.extent[static_cast<std::size_t>(d)];
     if (!tensor && count != 0)  // tensors of zero tokens may have no data

@@ -26,9 +26,9 @@ bool runs_at_once(const Plan::Body&, const Binding<T>&, Form, std::ptrdiff_t len
 std::ptrdiff_t bound_length(const Plan::Body&, Form) noexcept;
 
 /// Clears the gradients of inputs (Gradients::write), but for those that the kernel of the one step that reads an input clears
-/// as it goes.
+/// as it goes. parameters: those without time as well.
 template <class T>
-void start_gradients(const Plan::Body&, const Outputs& d_inputs, Gradients, Binding<T>&) noexcept;
+void start_gradients(const Plan::Body&, const Outputs& d_inputs, Gradients, bool parameters, Binding<T>&) noexcept;
 
 /// Adds the gradients of a call that is bound with them to those of its inputs; `d_outputs` by the plan's outputs, null
 /// where there is none. The arena has what is left of the workspace.

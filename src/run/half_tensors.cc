@@ -136,12 +136,11 @@ TensorOfValue tensor_of(const Plan::Body& body, const Call& call, std::size_t va
   return found;
 }
 
-// Whether kernels alone read or write the tensor of a value, and can where it lies. A single token is not worth it: its
-// kernels take all heads together, from rows of floats.
+// Whether kernels alone read or write the tensor of a value, and can where it lies.
 bool is_in_place(const Plan::Body& body, const Call& call, std::size_t value, const TensorOfValue& tensor) noexcept {
   const Value& v = body.pipeline.values[value];
   const AxisPlaces& at = v.places;
-  if (call.time <= 1 || call.form == Form::scan || !is_half(tensor.type)) return false;
+  if (call.form == Form::scan || !is_half(tensor.type)) return false;
   if (at.batch < 0 || at.time < 0 || at.inner < 0 || at.outer >= 0 || at.inner + 1 != tensor.rank) return false;
   const auto inner = static_cast<std::size_t>(at.inner);
   if (tensor.stride[inner] != 1 || tensor.extent[inner] < 2) return false;
@@ -209,6 +208,7 @@ HalfCopies::HalfCopies(const Plan::Body& body, const Call& call, std::ptrdiff_t 
 
 std::ptrdiff_t half_length(const Plan::Body& body, const Call& call) noexcept {
   if (!goes_in_blocks(body, call.form)) return bound_length(body, call.form);
+  if (call.time <= least_half_block) return least_half_block;  // they are one block in any case
   std::array<bool, max_values> copied{};
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const TensorOfValue found = tensor_of(body, call, i);

@@ -187,6 +187,11 @@ class KernelArgs {
 
   LinearProblem<T> problem(State buffer) const {
     LinearProblem<T> p;
+    set_problem(buffer, p);
+    return p;
+  }
+  /// The same for a problem that is more, where it lies: it is large, and a step should not copy it.
+  void set_problem(State buffer, LinearProblem<T>& p) const {
     p.sequences = sequences();
     p.heads = heads_, p.key_heads = heads_of(Slot::k);
     p.key_dim = key_dim(), p.value_dim = value_dim();
@@ -201,7 +206,6 @@ class KernelArgs {
       p.o = output(skip.result), p.skip = number_per_head(skip.operands[2]);
     }
     p.team = team_;
-    return p;
   }
 
   LinearGradient<T> gradient(const Call& call) const {

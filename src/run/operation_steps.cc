@@ -20,26 +20,25 @@ int extent_at(const Plan::Body& body, const Value& v, signed char place, std::si
   return place < 0 || at + from_end != v.axes.size() ? 1 : static_cast<int>(body.extent(v.axes[at], 1, 1));
 }
 
-// Rows of a value for an operation on `heads` heads.
-template <class N, class T>
-prepare::Rows<N> rows_at(const Plan::Body& body, int index, N* data,
-                         const std::array<std::ptrdiff_t, max_rank>& stride, std::ptrdiff_t heads) {
+// Rows of a value for an operation on `heads` heads. Written where they stay: a copy would wait for the stores of its numbers.
+template <class N>
+void set_rows(const Plan::Body& body, int index, N* data, const std::array<std::ptrdiff_t, max_rank>& stride,
+              std::ptrdiff_t heads, prepare::Rows<N>& to) {
   const Value& v = value(body, index);
-  const AxisStrides s = axis_strides(v.places, stride);
-  const int of = heads_of(body, index), group = heads <= of ? 1 : static_cast<int>(heads / of);
-  const int width = extent_at(body, v, v.places.inner, 1);
-  const int height = v.places.inner < 0 ? 1 : extent_at(body, v, v.places.outer, 2);
-  return {data, s.batch, s.time, s.head, s.inner, group, width, s.outer, height};
+  const auto at = [&](signed char place) { return place < 0 ? 0 : stride[static_cast<std::size_t>(place)]; };
+  const int of = heads_of(body, index);
+  to.data = data;
+  to.batch = at(v.places.batch), to.time = at(v.places.time), to.head = at(v.places.head);
+  to.inner = at(v.places.inner), to.outer = at(v.places.outer);
+  to.group = heads <= of ? 1 : static_cast<int>(heads / of);
+  to.width = extent_at(body, v, v.places.inner, 1);
+  to.height = v.places.inner < 0 ? 1 : extent_at(body, v, v.places.outer, 2);
 }
 template <class T>
-prepare::Rows<const T> rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
+void set_rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads,
+              prepare::Rows<const T>& to) {
   const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
-  return rows_at<const T, T>(body, index, bound.data, bound.stride, heads);
-}
-template <class T>
-prepare::Rows<T> gradient_rows(const Plan::Body& body, const Binding<T>& b, int index, std::ptrdiff_t heads) {
-  const Bound<T>& bound = b.values[static_cast<std::size_t>(index)];
-  return rows_at<T, T>(body, index, bound.gradient, bound.gradient_stride, heads);
+  set_rows<const T>(body, index, bound.data, bound.stride, heads, to);
 }
 
 // The extent of an operation is that of its result; parameters have no batch and no time.
@@ -53,13 +52,12 @@ prepare::Extent operation_extent(const Plan::Body& body, const Binding<T>& b, co
 
 // A matrix operand whose axes stand the other way round than those of a matrix result.
 template <class N>
-prepare::Rows<N> turned_like(const Plan::Body& body, int to, int index, prepare::Rows<N> rows) {
+void turn_like(const Plan::Body& body, int to, int index, prepare::Rows<N>& rows) {
   const Axes &result = value(body, to).axes, &own = value(body, index).axes;
   const std::size_t n = result.size(), m = own.size();
   if (n < 2 || m < 2 || !Axes::is_inner(result[n - 2]) || result[n - 2] != own[m - 1] || result[n - 1] != own[m - 2])
-    return rows;
+    return;
   std::swap(rows.inner, rows.outer), std::swap(rows.width, rows.height);
-  return rows;
 }
 
 // The operands of an operation, and of its gradient.
@@ -67,8 +65,10 @@ template <class T>
 struct Operation {
   Operation(const Plan::Body& body, const Step& step, const Binding<T>& b)
       : op(step.op), number(step.number), count(step.operands.size()), extent(operation_extent(body, b, step)) {
-    for (std::size_t i = 0; i < count; ++i)
-      from[i] = turned_like(body, step.result, step.operands[i], rows(body, b, step.operands[i], extent.heads));
+    for (std::size_t i = 0; i < count; ++i) {
+      set_rows(body, b, step.operands[i], extent.heads, from[i]);
+      turn_like(body, step.result, step.operands[i], from[i]);
+    }
   }
   prepare::Op op;
   double number;
@@ -129,7 +129,7 @@ template <class T>
 Operation<T> forward_of(const Plan::Body& body, const Step& step, const Binding<T>& b) noexcept {
   Operation<T> all(body, step, b);
   const Bound<T>& to = b.values[static_cast<std::size_t>(step.result)];
-  all.to = rows_at<T, T>(body, step.result, to.writable, to.stride, all.extent.heads);
+  set_rows(body, step.result, to.writable, to.stride, all.extent.heads, all.to);
   return all;
 }
 
@@ -144,20 +144,20 @@ struct JointOperation {
   JointOperation(const Plan::Body& body, const Joint& joint, const Binding<T>& b) {
     const auto step = [&](int i) -> const Step& { return body.pipeline.steps[static_cast<std::size_t>(i)]; };
     extent = operation_extent(body, b, step(joint.norm));
-    const auto from = [&](int i, std::size_t operand) {
-      return rows(body, b, step(i).operands[operand], extent.heads);
+    const auto from = [&](int i, std::size_t operand, prepare::Rows<const T>& rows) {
+      set_rows(body, b, step(i).operands[operand], extent.heads, rows);
     };
-    const auto to = [&](int i) {
+    const auto to = [&](int i, prepare::Rows<T>& rows) {
       const Bound<T>& bound = b.values[static_cast<std::size_t>(step(i).result)];
-      return rows_at<T, T>(body, step(i).result, bound.writable, bound.stride, extent.heads);
+      set_rows(body, step(i).result, bound.writable, bound.stride, extent.heads, rows);
     };
-    keys.raw = from(joint.multiply, 0), keys.scale = from(joint.multiply, 1);
-    keys.rate = from(joint.blend, 1), keys.blend = from(joint.blend, 2);
-    keys.read = to(joint.norm), keys.write = to(joint.blend), keys.erase = to(joint.erase);
+    from(joint.multiply, 0, keys.raw), from(joint.multiply, 1, keys.scale);
+    from(joint.blend, 1, keys.rate), from(joint.blend, 2, keys.blend);
+    to(joint.norm, keys.read), to(joint.blend, keys.write), to(joint.erase, keys.erase);
     keys.floor = step(joint.norm).number;
     if (joint.bonus < 0) return;
-    keys.query = from(joint.bonus, 0), keys.weight = from(joint.bonus, 2), keys.value = from(joint.bonus, 3);
-    keys.bonus = to(joint.bonus);
+    from(joint.bonus, 0, keys.query), from(joint.bonus, 2, keys.weight), from(joint.bonus, 3, keys.value);
+    to(joint.bonus, keys.bonus);
   }
   JointOperation tokens(std::ptrdiff_t begin, std::ptrdiff_t end) const {
     JointOperation part = *this;
@@ -237,13 +237,14 @@ void operation_backward(const Plan::Body& body, const Step& step, const Binding<
   Operation<T> all(body, step, b);
   bool tokens = !prepare::depends_on_time_index(step.op) && !prepare::changes_token_count(step.op), heads = true;
   for (std::size_t i = 0; i < all.count; ++i) {
-    all.d_from[i] =
-        turned_like(body, step.result, step.operands[i], gradient_rows(body, b, step.operands[i], all.extent.heads));
+    const Bound<T>& bound = b.values[static_cast<std::size_t>(step.operands[i])];
+    set_rows(body, step.operands[i], bound.gradient, bound.gradient_stride, all.extent.heads, all.d_from[i]);
+    turn_like(body, step.result, step.operands[i], all.d_from[i]);
     if (!all.d_from[i].data) continue;
     tokens &= all.d_from[i].time != 0, heads &= all.d_from[i].head != 0;
   }
-  all.result = rows(body, b, step.result, all.extent.heads);
-  all.d_to = rows_at<const T, T>(body, step.result, to.gradient_in, to.gradient_stride, all.extent.heads);
+  set_rows(body, b, step.result, all.extent.heads, all.result);
+  set_rows(body, step.result, to.gradient_in, to.gradient_stride, all.extent.heads, all.d_to);
   const std::ptrdiff_t size =
       all.extent.batch * all.extent.time * all.extent.heads * all.d_to.width * all.d_to.height;
   const bool cut = body.options.threads > 1 && size >= least_elements;

@@ -116,7 +116,7 @@ struct PreparedBackward::Body {
       }
     }
     b.saved = static_cast<std::byte*>(c.saved.data);
-    start_gradients(plan, d_in, gradients, b);
+    start_gradients(plan, d_in, gradients, true, b);
     if (c.d_initial.data) clear_state(plan, c.d_initial);
     const std::byte* const end = static_cast<const std::byte*>(c.workspace.data) + c.workspace.bytes;
     return execute_backward(plan, c, {outputs.data(), d_reads.size()}, b,

@@ -61,7 +61,8 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
 
   for (std::size_t i = 0; i < body.pipeline.values.size(); ++i) {
     const Value& v = body.pipeline.values[i];
-    Bound<T>& bound = b.values[i] = Bound<T>{};
+    Bound<T>& bound = b.values[i];
+    bound.clear();
     switch (v.from) {
       case Value::From::input: {
         if (v.input < 0) break;  // nothing reads it
@@ -86,14 +87,14 @@ void bind(const Plan::Body& body, const Call& call, bool backward, std::ptrdiff_
       case Value::From::step: {
         const int output = v.output;
         length = std::min(length, b.time);
-        contiguous(body, v.axes, b.batch, length, b.pairs, bound.extent, bound.stride);
+        const std::ptrdiff_t count = contiguous(body, v.axes, b.batch, length, b.pairs, bound.extent, bound.stride);
         bound.gradient_stride = bound.stride;
-        const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(body.elements(v.axes, b.batch, length, b.pairs));
         if (output >= 0 && !backward) {
-          const Tensor out = call.outputs->get(body.pipeline.outputs[static_cast<std::size_t>(output)].name);
-          if (out) {
-            bound.writable = static_cast<T*>(out.data);
-            bound.stride = out.stride;
+          const Tensor* const out =
+              call.outputs->find(body.pipeline.outputs[static_cast<std::size_t>(output)].name, output);
+          if (out && *out) {
+            bound.writable = static_cast<T*>(out->data);
+            bound.stride = out->stride;
             bound.data = bound.writable;
             bound.of_caller = true;
             break;
@@ -278,11 +279,12 @@ void share_gradients(const Plan::Body& body, Binding<T>& b) {
 }  // namespace
 
 template <class T>
-void start_gradients(const Plan::Body& body, const Outputs& d_inputs, Gradients gradients, Binding<T>& b) noexcept {
+void start_gradients(const Plan::Body& body, const Outputs& d_inputs, Gradients gradients, bool parameters,
+                     Binding<T>& b) noexcept {
   if (gradients != Gradients::write) return;
   for (std::size_t i = 0; i < body.pipeline.inputs.size(); ++i) {
     const Tensor* const tensor = d_inputs.find(body.pipeline.inputs[i].name, static_cast<int>(i));
-    if (!tensor) continue;
+    if (!tensor || (!parameters && !body.pipeline.input_axes[i].has_any("TP"))) continue;
     bool by_kernel = false;
     for (std::size_t v = 0; v < body.pipeline.values.size() && !by_kernel; ++v) {
       const Value& value = body.pipeline.values[v];
@@ -292,8 +294,8 @@ void start_gradients(const Plan::Body& body, const Outputs& d_inputs, Gradients 
     if (!by_kernel) clear_tensor(*tensor);
   }
 }
-template void start_gradients<float>(const Plan::Body&, const Outputs&, Gradients, Binding<float>&) noexcept;
-template void start_gradients<double>(const Plan::Body&, const Outputs&, Gradients, Binding<double>&) noexcept;
+template void start_gradients<float>(const Plan::Body&, const Outputs&, Gradients, bool, Binding<float>&) noexcept;
+template void start_gradients<double>(const Plan::Body&, const Outputs&, Gradients, bool, Binding<double>&) noexcept;
 
 template <class T>
 Status execute_backward(const Plan::Body& body, const Call& call, std::span<const ConstTensor* const> d_outputs,
@@ -401,7 +403,7 @@ Status backward_typed(const Plan::Body& body, const Call& call) noexcept {
   Binding<T> b;
   std::array<const ConstTensor*, Inputs::capacity> d_outputs{};
   bind(body, call, true, std::numeric_limits<std::ptrdiff_t>::max(), arena, b);
-  start_gradients(body, *call.d_inputs, call.gradients, b);
+  start_gradients(body, *call.d_inputs, call.gradients, !call.sums_parameters, b);
   if (call.d_initial.data) clear_state(body, call.d_initial);
   if (b.time == 0) {
     pass_on(body, call);

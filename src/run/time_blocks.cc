@@ -81,7 +81,7 @@ std::ptrdiff_t half_block_length(const Plan::Body& body, Form form, std::span<co
   const std::ptrdiff_t bytes = token_bytes(body, [&](const Value& v) {
     return v.places.time >= 0 && (v.from == Value::From::step || copied[static_cast<std::size_t>(&v - first)]);
   });
-  return std::min(longest, whole(std::clamp<std::ptrdiff_t>(cache / bytes, 16, most), chunk_unit(body)));
+  return std::min(longest, whole(std::clamp(cache / bytes, least_half_block, most), chunk_unit(body)));
 }
 
 }  // namespace ttr

@@ -25,8 +25,11 @@ std::ptrdiff_t time_unit(const Plan::Body&);
 /// of networks; the same for any number of sequences and threads. A scan has longer ones, which its segments divide.
 std::ptrdiff_t block_length(const Plan::Body&, Form);
 
+/// No block is shorter, but for the last of a call.
+inline constexpr std::ptrdiff_t least_half_block = 16;
+
 /// The same where some tensors of the caller, by the values that they are, have copies beside them (half_tensors.h); at
-/// most block_length().
+/// most block_length(), and least_half_block or more.
 std::ptrdiff_t half_block_length(const Plan::Body&, Form, std::span<const bool> copied);
 
 /// Calls visit(begin, end) for the blocks of a call until one fails. An input outside the domain affects its own

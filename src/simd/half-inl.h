@@ -182,7 +182,11 @@ struct RowsOfBf16 {
   }
   static HWY_INLINE void store(hn::Vec<HalfBits::F> x, std::uint16_t* out) {
     const HalfBits::H h;
+#if HWY_CAP_GE512  // what DemoteTo makes sure of is so
+    hn::StoreU(hn::TruncateTo(h, HalfBits::to_bf16(x)), h, out);
+#else
     hn::StoreU(hn::DemoteTo(h, hn::BitCast(HalfBits::S(), HalfBits::to_bf16(x))), h, out);
+#endif
   }
   static HWY_INLINE void row(std::ptrdiff_t n, const std::uint16_t* in, float* out) { widen_bf16(n, in, out); }
 };

@@ -84,6 +84,30 @@ HWY_INLINE hn::Vec<D> LoadBlocks(D d, const T* p, Size step) {
 }
 #endif
 
+/// W columns from `a` on of as many rows as a vector has numbers: column w in t[w].
+#if HWY_TARGET != HWY_SCALAR
+template <class T>
+HWY_INLINE void LoadTurned(const T* a, Size lda, Vec<T> (&t)[16 / sizeof(T)]) {
+  const Tag<T> d;
+  constexpr Size W = 16 / sizeof(T);
+  const Vec<T> r0 = LoadBlocks(d, a, W * lda), r1 = LoadBlocks(d, a + lda, W * lda);
+  if constexpr (W == 4) {
+    const hn::Repartition<double, Tag<T>> dd;
+    const Vec<T> r2 = LoadBlocks(d, a + 2 * lda, W * lda), r3 = LoadBlocks(d, a + 3 * lda, W * lda);
+    const auto l01 = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1));
+    const auto l23 = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3));
+    const auto u01 = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1));
+    const auto u23 = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
+    t[0] = hn::BitCast(d, hn::InterleaveLower(dd, l01, l23));
+    t[1] = hn::BitCast(d, hn::InterleaveUpper(dd, l01, l23));
+    t[2] = hn::BitCast(d, hn::InterleaveLower(dd, u01, u23));
+    t[3] = hn::BitCast(d, hn::InterleaveUpper(dd, u01, u23));
+  } else {
+    t[0] = hn::InterleaveLower(d, r0, r1), t[1] = hn::InterleaveUpper(d, r0, r1);
+  }
+}
+#endif
+
 /// B [N,M] = A' for A [M,N]
 template <class T>
 void TransposeVectors(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
@@ -95,24 +119,9 @@ void TransposeVectors(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
   const Size rows = M / L * L, columns = N / W * W;
   for (Size i = 0; i < rows; i += L) {
     for (Size j = 0; j < columns; j += W) {
-      const T* const a = A + i * lda + j;
-      T* const b = B + j * ldb + i;
-      const Vec<T> r0 = LoadBlocks(d, a, W * lda), r1 = LoadBlocks(d, a + lda, W * lda);
-      if constexpr (W == 4) {
-        const hn::Repartition<double, Tag<T>> dd;
-        const Vec<T> r2 = LoadBlocks(d, a + 2 * lda, W * lda), r3 = LoadBlocks(d, a + 3 * lda, W * lda);
-        const auto l01 = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1));
-        const auto l23 = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3));
-        const auto u01 = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1));
-        const auto u23 = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
-        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, l01, l23)), d, b);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, l01, l23)), d, b + ldb);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dd, u01, u23)), d, b + 2 * ldb);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dd, u01, u23)), d, b + 3 * ldb);
-      } else {
-        hn::StoreU(hn::InterleaveLower(d, r0, r1), d, b);
-        hn::StoreU(hn::InterleaveUpper(d, r0, r1), d, b + ldb);
-      }
+      Vec<T> t[W];
+      LoadTurned(A + i * lda + j, lda, t);
+      TTR_UNROLL for (Size w = 0; w < W; ++w) hn::StoreU(t[w], d, B + (j + w) * ldb + i);
     }
   }
   if (columns < N) Transpose<T>(rows, N - columns, A + columns, lda, B + columns * ldb, ldb);
@@ -120,20 +129,25 @@ void TransposeVectors(Size M, Size N, const T* A, Size lda, T* B, Size ldb) {
 #endif
 }
 
-// NV vectors of doubles of columns j .. ; a tag of one lane does the columns that are left with the same operations. The
-// terms stay a loop: unrolled for every number of them they were 70 KB of code.
+// NV vectors of doubles of columns j ..; a tag of one lane does the columns that are left with the same operations. The
+// terms stay a loop: unrolled for every number of them they were 70 KB of code. What the terms of one token make is in T, with
+// a rounding where the panels have several; the sums over tokens, which cancel, are in double.
 template <int NV, class D, class T>
 HWY_INLINE void GateColumns(D d, Size C, Size K, const typename Simd<T>::GateTerm* terms, int count, const T* last,
-                            T* out, Size ldo) {
+                            bool fresh, T* out, Size ldo) {
   const hn::Rebind<T, D> narrow;
+  using Own = hn::Vec<decltype(narrow)>;
   constexpr Size L = static_cast<Size>(hn::MaxLanes(D()));
-  const auto load = [&](const T* p) HWY_ATTR {
-    if constexpr (sizeof(T) == sizeof(double)) return hn::LoadU(d, p);
-    else return hn::PromoteTo(d, hn::LoadU(narrow, p));
+  const auto load = [&](const T* p) HWY_ATTR { return hn::LoadU(narrow, p); };
+  const auto widen = [&](Own x) HWY_ATTR {
+    if constexpr (sizeof(T) == sizeof(double)) return x;
+    else return hn::PromoteTo(d, x);
   };
   hn::Vec<D> sum[NV];
-  TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = load(last + v * L);
+  TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = widen(load(last + v * L));
   for (Size i = C; i-- > 0;) {
+    Own own[NV];
+    TTR_UNROLL for (int v = 0; v < NV; ++v) own[v] = hn::Zero(narrow);
 #if !HWY_COMPILER_CLANG
 #pragma GCC unroll 1
 #endif
@@ -142,26 +156,26 @@ HWY_INLINE void GateColumns(D d, Size C, Size K, const typename Simd<T>::GateTer
       if (row == C) continue;
       const T *const x = terms[t].x + row * K, *const dx = terms[t].dx + row * K;
       if (terms[t].writer) {
-        TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = hn::NegMulAdd(load(x + v * L), load(dx + v * L), sum[v]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) own[v] = hn::NegMulAdd(load(x + v * L), load(dx + v * L), own[v]);
       } else {
-        TTR_UNROLL for (int v = 0; v < NV; ++v) sum[v] = hn::MulAdd(load(x + v * L), load(dx + v * L), sum[v]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) own[v] = hn::MulAdd(load(x + v * L), load(dx + v * L), own[v]);
       }
     }
     T* const o = out + i * ldo;
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      if constexpr (sizeof(T) == sizeof(double)) {
-        hn::StoreU(hn::Add(hn::LoadU(d, o + v * L), sum[v]), d, o + v * L);
-      } else {
-        const auto y = hn::Add(hn::LoadU(narrow, o + v * L), hn::DemoteTo(narrow, sum[v]));
-        hn::StoreU(y, narrow, o + v * L);
-      }
+      sum[v] = hn::Add(sum[v], widen(own[v]));
+      Own y;
+      if constexpr (sizeof(T) == sizeof(double)) y = sum[v];
+      else y = hn::DemoteTo(narrow, sum[v]);
+      if (!fresh) y = hn::Add(load(o + v * L), y);
+      hn::StoreU(y, narrow, o + v * L);
     }
   }
 }
 
 template <class T>
-void GateGradient(Size C, Size K, const typename Simd<T>::GateTerm* terms, int count, const T* last, T* out,
-                  Size ldo) {
+void GateGradient(Size C, Size K, const typename Simd<T>::GateTerm* terms, int count, const T* last, bool fresh,
+                  T* out, Size ldo) {
   const Tag<double> d;
   const hn::CappedTag<double, 1> one;
   constexpr Size L = Width<double>();
@@ -171,9 +185,9 @@ void GateGradient(Size C, Size K, const typename Simd<T>::GateTerm* terms, int c
     for (int t = 0; t < count; ++t) moved[t] = terms[t], moved[t].x += column, moved[t].dx += column;
     return moved;
   };
-  for (; j + 4 * L <= K; j += 4 * L) GateColumns<4>(d, C, K, at(j), count, last + j, out + j, ldo);
-  for (; j + L <= K; j += L) GateColumns<1>(d, C, K, at(j), count, last + j, out + j, ldo);
-  for (; j < K; ++j) GateColumns<1>(one, C, K, at(j), count, last + j, out + j, ldo);
+  for (; j + 4 * L <= K; j += 4 * L) GateColumns<4>(d, C, K, at(j), count, last + j, fresh, out + j, ldo);
+  for (; j + L <= K; j += L) GateColumns<1>(d, C, K, at(j), count, last + j, fresh, out + j, ldo);
+  for (; j < K; ++j) GateColumns<1>(one, C, K, at(j), count, last + j, fresh, out + j, ldo);
 }
 
 }  // namespace HWY_NAMESPACE

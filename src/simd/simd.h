@@ -130,8 +130,11 @@ struct Vectors {
     bool writer, before;
   };
   /// The gradient of gates, out_i += last + sum_{j>=i} (readers x_j dx_j, writers -x_j dx_j), `before` only j > i;
-  /// last [D]. The terms nearly cancel: the sums are kept in double. At most 8 terms.
-  void (*gate_gradient)(Size C, Size D, const GateTerm* terms, int count, const T* last, T* out, Size ldo);
+  /// last [D]. The terms nearly cancel: the sums are kept in double. At most 8 terms. fresh: out holds nothing yet.
+  void (*gate_gradient)(Size C, Size D, const GateTerm* terms, int count, const T* last, bool fresh, T* out,
+                        Size ldo);
+  /// out_i = sum_{j<i} (last_j + sum_{r>=i} M_rj) for i < C; of M [C,C] only what lies below the diagonal is read.
+  void (*pair_sums)(Size C, const T* M, Size ldm, const T* last, T* out);
   /// A hint that the M rows of N numbers will be used soon; no address is wrong.
   void (*prefetch_rows)(Size M, Size N, const T* X, Size ldx);
 

@@ -292,6 +292,23 @@ void GateLower(Size C, bool strict, Size shift, const T* s, const T* D, Size ldd
   }
 }
 
+// A vector of columns at a time, whose sums stay in a register: a masked store would be waited for by the load behind it.
+template <class T>
+void PairSums(Size C, const T* M, Size ldm, const T* last, T* out) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  for (Size i = 0; i < C; ++i) out[i] = 0;
+  for (Size j = 0; j + 1 < C; j += L) {
+    Vec<T> sum = LoadPart(last + j, std::min(L, C - j));
+    for (Size i = C; --i > j;) {
+      const Size n = std::min(L, i - j);
+      sum = hn::Add(sum, LoadPart(M + i * ldm + j, n));
+      const Vec<T> open = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(n)), sum);
+      out[i] += hn::GetLane(hn::SumOfLanes(d, open));
+    }
+  }
+}
+
 // f(column, lanes, count of vectors, part) for panels of 4, then 2, then 1, then a part of a vector; in the baseline 1
 // and, if a vector has any, parts.
 template <int NV, bool kPart>

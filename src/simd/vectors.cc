@@ -34,6 +34,7 @@ const Vectors<T>* VectorsTable() {
       .gate_reach = GateReach<T>,
       .mul_add_rows = MulAddRows<T>,
       .gate_gradient = GateGradient<T>,
+      .pair_sums = PairSums<T>,
       .prefetch_rows = PrefetchRows<T>,
       .add_rows_dots = AddRowsDots<T>,
   };

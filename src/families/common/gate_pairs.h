@@ -26,7 +26,7 @@ class GatePairs {
 
   GatePairs() = default;
   GatePairs(Size chunk, Arena& arena) {
-    for (T** x : {&from_start, &to_end, &passing, &ones}) *x = arena.take<T>(chunk);
+    for (T** x : {&from_start, &to_end, &passing}) *x = arena.take<T>(chunk);
   }
 
   T *from_start = nullptr, *to_end = nullptr;  // [c], the caller's to fill
@@ -34,18 +34,16 @@ class GatePairs {
   /// add(i, dg_i) for i = c-1 .. 0; of M [c, c] only what lies below the diagonal is read.
   template <class Add>
   void gradient(const Simd<T>& s, Size c, const T* M, Size ldm, double across, Add&& add) const {
-    std::fill_n(ones, c, T(1));
-    std::copy_n(to_end, c, passing);  // of writer j to all readers from i on
+    s.pair_sums(c, M, ldm, to_end, passing);
     double read = across;
     for (Size i = c; i-- > 0;) {
-      s.axpy(i, T(1), M + i * ldm, passing);
       read += static_cast<double>(from_start[i]);
-      add(i, static_cast<T>(read + static_cast<double>(s.dot(i, passing, ones))));
+      add(i, static_cast<T>(read + static_cast<double>(passing[i])));
     }
   }
 
  private:
-  T *passing = nullptr, *ones = nullptr;
+  T* passing = nullptr;  // of writers in front of a gate to readers behind it, and to the end
 };
 
 }  // namespace ttr::families

@@ -82,7 +82,7 @@ class HeadRun {
         own_slots.count = count - 1;
         moving = arena.take<T>(together * state), last_rows = arena.take<T>(together * own_slots.shape.rows);
         if constexpr (SweepsBack<Chunk>)
-          longest = time, gate_dots = arena.take<T>(together * 2 * time), d_end = arena.take<T>(together * 3 * state),
+          longest = time, gate_dots = arena.take<T>(together * 4 * time), d_end = arena.take<T>(together * 3 * state),
           crossing = arena.take<T>(together * count);
         if constexpr (BackInTwo<Chunk>)
           if (team.workers() > 1) {
@@ -109,6 +109,10 @@ class HeadRun {
     if (keep.slots && by_chunks)
       advance_and_keep(*chunk, p, n.row, n.begin, n.end, head, argument(S), outputs, keep.slots, keep.passed);
     else advance(p, n.row, n.begin, n.end, head, S, outputs);
+  }
+  /// At the end of a call: what was left in slots is there for other threads.
+  void flush() const requires(Replays<Chunk>) {
+    if (by_chunks) chunk->flush();
   }
 
   /// One token of all heads at once, S [heads, ..], where the family can; false: nothing was done.
@@ -156,6 +160,8 @@ class HeadRun {
       for (std::size_t part = 0; part < P; ++part)
         if (to[part]) simd.axpy(sizes.size[part], T(1), from[part], to[part]);
     }
+    if constexpr (WritesFar<Chunk>)
+      if (chunk && far) chunk->flush();
   }
 
   /// Whether backward() clears the rows of gradients that hold nothing yet.
@@ -259,7 +265,9 @@ class HeadRun {
     const auto begin_of = [&](Size i) { return n.begin + i * step_tokens; };
     const auto length_of = [&](Size i) { return std::min(step_tokens, n.end - begin_of(i)); };
     const auto sums = [&](int h) { return d_end + (3 * h + 1) * state; };  // Z, and behind it E
-    const auto dots = [&](int h, Size of_keys) { return gate_dots + (2 * h + of_keys) * longest; };
+    const auto dots = [&](int h, Size of_keys) { return gate_dots + (4 * h + of_keys) * longest; };
+    const auto step_dots = [&](int h) { return gate_dots + (4 * h + 2) * longest; };  // of every part of the values
+    const int cut = chunk->by_sweeps().value_parts();
     // S behind chunk i, dS in front of it, and their product, which the gate of its first token gets.
     const auto border = [&](Size i, int h) { return own_slots.data + (h * own_slots.count + i) * own_slots.stride; };
     const auto d_border = [&](Size i, int h) { return d_borders + h * all_borders + i * state; };
@@ -286,11 +294,18 @@ class HeadRun {
                                               static_cast<double>(simd.dot(state, sums(h), d_end + 3 * h * state));
       }
       tokens(length);
-      if (of_gates && i + 1 < count) std::copy_n(sums(h), state, border(i, h));
+      if (!of_gates || i + 1 == count) return;
+      if (far) own.stream(state, sums(h), border(i, h));
+      else std::copy_n(sums(h), state, border(i, h));
     };
-    const auto values = [&](Chunk& own, Size i, int h) {
-      own.by_sweeps().through_values(p, d, n.row, begin_of(i), length_of(i), head + h, d_state + h * state);
+    const auto values_of = [&](int from, int to) {
+      return [&, from, to](Chunk& own, Size i, int h) {
+        own.by_sweeps().through_values(p, d, n.row, begin_of(i), length_of(i), head + h, from, to,
+                                       d_state + h * state,
+                                       d.d_beta ? step_dots(h) + (begin_of(i) - n.begin) : nullptr, longest);
+      };
     };
+    const auto values = values_of(0, cut);
     const auto keys = [&](Chunk& own, Size i, int h) {
       own.by_sweeps().through_keys(p, d, n.row, begin_of(i), length_of(i), head + h, i + 1 == count, sums(h) + state,
                                    of_gates ? dots(h, 1) + (begin_of(i) - n.begin) : nullptr);
@@ -315,20 +330,29 @@ class HeadRun {
         const int groups = group_of(end - 1) + 1;
         const auto start_of = [&](int g) { return std::max(first, ((head + first) / group + g) * group - head); };
         const auto stop_of = [&](int g) { return g + 1 == groups ? end : start_of(g + 1); };
-        team.each(2 * groups + (end - first), [&](Size part, int worker) {
+        team.each(2 * groups + cut * (end - first), [&](Size part, int worker) {
           Arena arena = rooms->of(worker);
           std::optional<Chunk> own;
           make(own, simd, shape, step_tokens, true, arena);
           if constexpr (WritesFar<Chunk>) own->write_far(far);
-          const int g = static_cast<int>(part % groups), h = first + static_cast<int>(part - 2 * groups);
+          const int g = static_cast<int>(part % groups), of_values = static_cast<int>(part) - 2 * groups;
           if (part < groups && asks) forwards(*own, queries, start_of(g), stop_of(g));
           else if (part >= groups && part < 2 * groups && writes) backwards(*own, start_of(g), stop_of(g), keys);
-          else if (part >= 2 * groups) backwards(*own, h, h + 1, values);
+          else if (part >= 2 * groups)
+            backwards(*own, first + of_values / cut, first + of_values / cut + 1,
+                      values_of(of_values % cut, of_values % cut + 1));
+          if constexpr (WritesFar<Chunk>) own->flush();
         });
       }
     if (alone && asks) forwards(*chunk, queries, first, end);
     if (alone && writes) backwards(*chunk, first, end, values, keys);
     else if (alone) backwards(*chunk, first, end, values);
+    for (int h = first; d.d_beta && h < end; ++h)
+      for (Size i = 0; i < time; ++i) {
+        T sum = step_dots(h)[i];
+        for (int part = 1; part < cut; ++part) sum += step_dots(h)[part * longest + i];
+        d.d_beta(n.row, n.begin + i, head + h) += sum;
+      }
     for (int h = first; of_gates && h < end; ++h) {
       double sum = across[static_cast<std::size_t>(h)];
       for (Size i = time; i-- > 0;) {
@@ -456,6 +480,7 @@ class HeadRun {
             own_chunk->back_rest(p, d, n.row, begin_of(i), length_of(i), head + h, from.state, d_border(i + 1, h),
                                  from.rows, passed_of(i, h));
           }
+        if constexpr (WritesFar<Chunk>) own_chunk->flush();
       }
     });
   }

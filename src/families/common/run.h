@@ -26,10 +26,23 @@
 
 namespace ttr::families {
 
+/// A recurrent form that takes one token of all heads at once: calls of single tokens go to it directly (run_step).
+template <class Family>
+concept Steps = requires(typename Family::Recurrent& form, const typename Family::Problem& p,
+                         const Parts<typename Family::Number, Family::parts>& S) {
+  form.step(p, 0, 0, argument(S));
+};
+
 template <class Family>
 std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int chunk, bool backward,
                       int workers = 1) noexcept {
   static constexpr Simd<typename Family::Number> none{};
+  if constexpr (Steps<Family>)
+    if (is_step(form, longest, backward)) {
+      Arena arena;
+      form_of<typename Family::Recurrent>(none, shape, 1, false, arena);
+      return arena.bytes();
+    }
   const auto bytes = [&](Form how, std::ptrdiff_t time) {
     std::size_t most = 0;
     for (const int vector_bytes : vector_sizes) {  // of any instruction set
@@ -52,17 +65,11 @@ std::size_t run_bytes(const Shape& shape, std::ptrdiff_t longest, Form form, int
   return std::max(all, bytes(Form::recurrent, std::min(longest, shortest_chunked - 1)));
 }
 
-template <class Family>
-Status check(const typename Family::Problem& p, bool queries, Form form, int chunk, bool backward,
-             Workspace work) noexcept {
-  if (form == Form::scan && !present<typename Family::Map>) return Status::not_supported;
-  if ((form == Form::chunk || form == Form::parallel) && !present<typename Family::Chunk>)
-    return Status::not_supported;
+/// bytes(longest): of workspace.
+template <class Family, class Bytes>
+Status check_with(const typename Family::Problem& p, bool queries, Workspace work, Bytes&& bytes) noexcept {
   const auto& a = linear_of(p);
   const Shape shape = Family::shape(p);
-  const auto bytes = [&](std::ptrdiff_t longest) {
-    return run_bytes<Family>(shape, longest, form, chunk, backward, a.team.workers());
-  };
   const Status status =
       check_common(a.sequences, a.heads, a.key_heads, {shape.key_dim, shape.value_dim, shape.depth}, work, bytes);
   if (status != Status::ok || a.sequences.empty()) return status;
@@ -70,6 +77,16 @@ Status check(const typename Family::Problem& p, bool queries, Form form, int chu
     if (!part) return Status::missing_input;
   if (longest_of(a.sequences) > 0 && (!a.k || !a.v || (queries && !a.q))) return Status::missing_input;
   return Status::ok;
+}
+template <class Family>
+Status check(const typename Family::Problem& p, bool queries, Form form, int chunk, bool backward,
+             Workspace work) noexcept {
+  if (form == Form::scan && !present<typename Family::Map>) return Status::not_supported;
+  if ((form == Form::chunk || form == Form::parallel) && !present<typename Family::Chunk>)
+    return Status::not_supported;
+  return check_with<Family>(p, queries, work, [&](std::ptrdiff_t longest) {
+    return run_bytes<Family>(Family::shape(p), longest, form, chunk, backward, linear_of(p).team.workers());
+  });
 }
 
 /// each(index, sequence, schedule, heads that go together, run): run is the ScanRun or the HeadRun of the sequence.
@@ -185,8 +202,35 @@ class SlotsOfSequence {
   std::ptrdiff_t before_ = 0;
 };
 
+/// A forward of at most one token of each sequence. A HeadRun, and what chooses its form, would cost as much as a small state.
+template <Steps Family>
+Status run_step(const typename Family::Problem& p, const Simd<typename Family::Number>& s, Workspace work) noexcept {
+  using Recurrent = typename Family::Recurrent;
+  const bool outputs = Family::has_outputs(p);
+  Arena arena(work);
+  Recurrent recurrent = form_of<Recurrent>(s, Family::shape(p), 1, false, arena);
+  const auto room = [&](std::ptrdiff_t) { return arena.rest().data ? 0 : work.bytes + 1; };
+  if (const Status bad = check_with<Family>(p, outputs, work, room); bad != Status::ok) return bad;
+  const FlushDenormals flush;
+  const PartSizes<Family::parts> sizes{Family::sizes(Family::shape(p))};
+  const auto& a = linear_of(p);
+  for (std::size_t i = 0; i < a.sequences.size(); ++i) {
+    const Sequence& n = a.sequences[i];
+    if (n.begin == n.end) continue;
+    const auto index = static_cast<std::ptrdiff_t>(i);
+    const auto& own = of_sequence<Family>(index, p, p);
+    const auto state = [&](int h) { return sizes.of(Family::state(p), index * a.heads + h); };
+    if (recurrent.step(own, n.row, n.begin, argument(state(0)))) continue;
+    for (int h = 0; h < a.heads; ++h) recurrent.forward(own, n.row, n.begin, n.end, h, argument(state(h)), outputs);
+  }
+  if constexpr (requires { recurrent.status(); }) return recurrent.status();
+  return Status::ok;
+}
+
 template <class Family, class Simd = Simd<typename Family::Number>>
 Status run_forward(const typename Family::Problem& p, Form form, int chunk, const Simd& s, Workspace work) noexcept {
+  if constexpr (Steps<Family>)
+    if (is_step(form, longest_of(linear_of(p).sequences), false)) return run_step<Family>(p, s, work);
   const bool outputs = Family::has_outputs(p);
   if (const Status bad = check<Family>(p, outputs, form, chunk, false, work); bad != Status::ok) return bad;
   const FlushDenormals flush;
@@ -208,6 +252,7 @@ Status run_forward(const typename Family::Problem& p, Form form, int chunk, cons
     if constexpr (keeps_chunks<Family, decltype(run)>) {
       const SlotsOfSequence<Family> slots(p, form, chunk, s, index);
       all([&](int h, std::ptrdiff_t t) { return slots.of(h, t - n.begin); });
+      run.flush();
     } else {
       all();
     }

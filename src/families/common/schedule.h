@@ -104,13 +104,24 @@ struct Schedule {
   std::ptrdiff_t block() const { return std::max<std::ptrdiff_t>(1, 256 / segment) * segment; }
 };
 
+/// One token is a step of the recurrence (choice.cc asserts it): decoding does not look at the table.
+inline bool is_step(Form form, std::ptrdiff_t time, bool backward) {
+  return time <= 1 && !backward && (form == Form::best || form == Form::step || form == Form::recurrent);
+}
+
+/// A form of one head, whose constructor takes the sizes one by one or as a Shape.
+template <class Form, class T>
+Form form_of(const Simd<T>& s, const Shape& x, std::ptrdiff_t most, bool backward, Arena& arena) {
+  if constexpr (std::is_constructible_v<Form, const Simd<T>&, const Shape&, std::ptrdiff_t, bool, Arena&>)
+    return Form(s, x, most, backward, arena);
+  else return Form(s, x.key_dim, x.value_dim, most, backward, arena);
+}
+
 /// `longest`: for the scratch of all sequences of up to `time` tokens.
 template <class Family>
 Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::ptrdiff_t time, bool backward,
                   bool longest = false) {
-  // One token is a step of the recurrence (choice.cc asserts it): decoding does not look at the table.
-  if (time <= 1 && !backward && (form == Form::best || form == Form::step || form == Form::recurrent))
-    return {false, 1};
+  if (is_step(form, time, backward)) return {false, 1};
   const int columns = x.chosen_by ? x.chosen_by : x.value_dim;
   const Choice best = [&] {
     if constexpr (requires { Family::tuned; }) {
@@ -131,7 +142,8 @@ Schedule schedule(const Shape& x, int vector_bytes, Form form, int chunk, std::p
       // The chunks of backward are whole chunks of forward: a state that one has left is one that the other starts from.
       plan.piece =
           std::min(plan.segment, tokens(choice(Family::tuned, vector_bytes, x.key_dim, columns, !backward).chunk));
-      if (!backward) plan.segment = plan.piece;
+      if (!backward)
+        plan.segment = plan.turn = plan.piece;  // what a chunk asks for ahead is of the next chunk of all heads
     }
     return plan;
   }
@@ -162,10 +174,11 @@ concept SweepsBack = Replays<Chunk> && requires {
   &Chunk::sweeps_back;
 };
 
-/// A chunk form that can write its gradients past the caches: write_far() says whether it should.
+/// A chunk form that can write its gradients past the caches: write_far() says whether it should. Other threads see them after
+/// flush().
 template <class Chunk>
 concept WritesFar = requires(Chunk& chunk) {
-  chunk.write_far(true);
+  chunk.write_far(true), chunk.flush();
 };
 
 /// Several heads go backwards through a chunk before the chunk in front of it: their rows share pages of memory, and

@@ -130,19 +130,21 @@ Size GateFrames(Size C, Size D, const T* g, Size ldg, Size group, T soft, T hard
 }
 
 template <bool kX, bool kY, class T>
-Size GateRowsWith(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
+bool GateRowsWith(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
                   const typename StateSimd<T>::GateRows& rows, T* late) {
   const Tag<T> d;
   const Vec<T> one = hn::Set(d, T(1)), most = hn::Set(d, limit);
-  Vec<T> all = hn::Set(d, static_cast<T>(ends[0]));
+  auto within = hn::Eq(one, one);
   const typename StateSimd<T>::GateRows x = rows;  // the stores might change it, for all the compiler knows
+  // By masks: a choice between two vectors in a loop becomes a choice of where on the stack to load one from.
+  const auto q_before = hn::Eq(hn::Set(d, static_cast<T>(x.q_before)), one);
+  const auto x_before = hn::Eq(hn::Set(d, static_cast<T>(x.x_before)), one);
   ForVectors<T>(D, [&](Size j, Size lanes, auto p) HWY_ATTR {
     constexpr bool part = decltype(p)::part;
     const auto scale = [&](const T* from, Size ld, Size t, Vec<T> factor, T* to) HWY_ATTR {
       StoreMaybe<part>(hn::Mul(LoadMaybe<part>(from + t * ld + j, lanes), factor), to + t * D + j, lanes);
     };
-    Vec<T> sum = hn::Zero(d), rest = sum, within = sum, grow = one, shrink;
-    auto open = hn::Eq(one, one);
+    Vec<T> sum = hn::Zero(d), rest = sum, largest = sum, grow = one, shrink;
     for (Size f = 0, t = 0; f < frames; ++f) {
       if (f > 0) {
         const auto goes_on = hn::Eq(LoadMaybe<part>(carried + f * D + j, lanes), one);
@@ -153,22 +155,22 @@ Size GateRowsWith(Size frames, const Size* ends, Size D, const T* g, Size ldg, c
       for (; t < ends[f]; ++t) {
         const Vec<T> before = grow;
         AddGate<T>(LoadMaybe<part>(g + t * ldg + j, lanes), &sum, &rest);
-        open = hn::And(open, hn::Le(hn::Abs(sum), most));
-        within = hn::Add(within, hn::IfThenElseZero(open, one));
+        largest = hn::Max(largest, hn::Abs(sum));
         ExpBothOfSum<T>(sum, rest, &grow, &shrink);
         scale(x.k, x.ldk, t, shrink, x.to_k);
         if constexpr (kY) scale(x.y, x.ldy, t, shrink, x.to_y);
-        if (x.q) scale(x.q, x.ldq, t, x.q_before ? before : grow, x.to_q);
-        if constexpr (kX) scale(x.x, x.ldx, t, x.x_before ? before : grow, x.to_x);
+        if (x.q) scale(x.q, x.ldq, t, hn::IfThenElse(q_before, before, grow), x.to_q);
+        if constexpr (kX) scale(x.x, x.ldx, t, hn::IfThenElse(x_before, before, grow), x.to_x);
       }
+      // NaN may be lost in the largest, but not in the sum
+      within = hn::And(within, hn::And(hn::Le(largest, most), hn::Eq(sum, sum)));
     }
     StoreMaybe<part>(grow, late + (ends[frames - 1] - 1) * D + j, lanes);
-    all = hn::Min(all, within);
   });
-  return static_cast<Size>(hn::GetLane(hn::MinOfLanes(d, all)));
+  return hn::AllTrue(d, within);
 }
 template <class T>
-Size GateRowsOf(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
+bool GateRowsOf(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
                 const typename StateSimd<T>::GateRows& rows, T* late) {
   if (rows.y) return GateRowsWith<true, true, T>(frames, ends, D, g, ldg, carried, limit, rows, late);
   if (rows.x) return GateRowsWith<true, false, T>(frames, ends, D, g, ldg, carried, limit, rows, late);

@@ -91,8 +91,7 @@ class Gates {
     const Rows rows_of = gates_of(g, row, begin, c, h);
     if (!strong && !once) {
       ends_[0] = c;
-      if (through.gate_rows(1, ends_, D, rows_of.data, rows_of.ld, nullptr, static_cast<T>(mild_limit), into, tail) ==
-          c) {
+      if (through.gate_rows(1, ends_, D, rows_of.data, rows_of.ld, nullptr, static_cast<T>(mild_limit), into, tail)) {
         frames_ = 1;
         return c;
       }
@@ -125,12 +124,17 @@ class Gates {
     bounded = on = are_of_channels(g), even = centred = false, frames_ = 0;
     if (!on) return 0;
     const Rows gates = gates_of(g, row, begin, c, h);
+    // Where all are mild the first piece is all, and its factors are what says so; the last chunk tells whether to try.
+    mild = !strong && factors_of(gates, 0, c, nullptr, static_cast<T>(mild_limit)) == c;
+    if (mild) return apart_.clear(), c;
+    strong = true;
     for (const Size parts : {1, 2, 3, 4, 6, 8}) {
       const Size length = (c + parts - 1) / parts;
       if (parts > 1 && length < shortest_piece) break;
       const int fit = through.gate_centres(c, D, gates.data, gates.ld, length, static_cast<T>(mild_limit),
                                            static_cast<T>(centred_limit), centres);
       centred = fit == 2;
+      if (parts == 1 && fit == 1) strong = false;
       if (fit > 0 || keep_apart(gates, c, length)) return length;
     }
     apart_.clear();
@@ -139,6 +143,7 @@ class Gates {
   Apart<T>& apart() { return apart_; }
   /// Piece i, of tokens begin .. begin+c-1.
   void load_piece(const View<const T, 4>& g, Size row, Size begin, Size c, int h, Size i) {
+    if (mild) return;
     find_apart(i);
     const T* const centre = centred ? rows : nullptr;
     const Rows gates = gates_of(g, row, begin, c, h);
@@ -276,9 +281,9 @@ class Gates {
   /// gradient_rows() [c,D].
   void add_gradient(Size c, const typename Simd<T>::GateTerm* terms, int count, const T* last, const View<T, 4>& d,
                     Size row, Size begin, int h) {
-    if (d && d.stride[3] == 1) return s.gate_gradient(c, D, terms, count, last, &d(row, begin, h, 0), d.stride[1]);
-    std::fill_n(moved, c * D, T(0));
-    s.gate_gradient(c, D, terms, count, last, moved, D);
+    if (d && d.stride[3] == 1)
+      return s.gate_gradient(c, D, terms, count, last, false, &d(row, begin, h, 0), d.stride[1]);
+    s.gate_gradient(c, D, terms, count, last, true, moved, D);
     if (!d) return;
     add_rows(s, T(1), moved, row, begin, c, h, static_cast<int>(D), d);
   }
@@ -414,7 +419,8 @@ class Gates {
   const StateSimd<T>& through;
   Size D, C;
   bool on = false, even = false, bounded = false;  // are there gates; one for all channels; sums within a limit
-  bool strong = false, centred = false;            // several frames; pieces have centres
+  bool strong = false, centred = false;            // several frames, or pieces that are not mild; pieces have centres
+  bool mild = false;                               // the factors of the one piece are there
   Size frames_ = 0;
   Size* ends_ = nullptr;
   Apart<T> apart_;

@@ -15,7 +15,7 @@
 //   r_1 = S' x_1 + (x_1 . k_0) u_0 + (x_1 . y_0) r_0
 //
 // So there are 2 K V multiply-adds per token (3 K V and 4 K V with reads) and one load and one store of S per group,
-// no triangle of pairs and no transpose: 78 to 85 % of the peak with AVX-512 (bench/kernels.cc, groups).
+// no triangle of pairs and no transpose: 86 to 94 % of the peak with AVX-512 (bench/kernels.cc, groups).
 #if defined(TTR_LINEAR_GROUPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_LINEAR_GROUPS_INL_H_
 #undef TTR_LINEAR_GROUPS_INL_H_
@@ -88,25 +88,23 @@ struct Place {
   Size ld;
 };
 
-// A vector of the values of token t, and one of an answer to its place.
-template <bool kPart, class T>
-HWY_INLINE Vec<T> ValueAt(const typename StateSimd<T>::Group& x, Size t, Size j, Size lanes) {
-  const Size at = t * x.ldv + j;
-  if constexpr (sizeof(T) == 4 && !kPart) {
-    const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(x.v) + at;
-    if (x.values == Halves::bf16) return RowsOfBf16::load(halves);
-    if (x.values == Halves::f16) return RowsOfF16::load(halves);
-  }
-  return LoadMaybe<kPart>(x.v + at, lanes);
+// R rows of values from a half type to `out`, and of answers to one, [R, columns]. Not inlined: a group is compiled for every
+// shape, and few calls have halves.
+template <int R>
+HWY_NOINLINE void WidenValues(Halves type, const std::uint16_t* from, Size ld, Size columns, float* out) {
+  const Tag<float> d;
+  for (int r = 0; r < R; ++r, from += ld, out += columns)
+    for (Size j = 0; j < columns; j += Width<float>())
+      hn::Store(type == Halves::bf16 ? RowsOfBf16::load(from + j) : RowsOfF16::load(from + j), d, out + j);
 }
-template <bool kPart, class T>
-HWY_INLINE void StoreAnswer(const typename StateSimd<T>::Group& x, Vec<T> answer, T* o, Size at, Size lanes) {
-  if constexpr (sizeof(T) == 4 && !kPart) {
-    std::uint16_t* const halves = reinterpret_cast<std::uint16_t*>(o) + at;
-    if (x.answers == Halves::bf16) return RowsOfBf16::store(answer, halves);
-    if (x.answers == Halves::f16) return RowsOfF16::store(answer, halves);
-  }
-  StoreMaybe<kPart>(answer, o + at, lanes);
+template <int R>
+HWY_NOINLINE void NarrowAnswers(Halves type, const float* from, Size columns, std::uint16_t* out, Size ld) {
+  const Tag<float> d;
+  for (int r = 0; r < R; ++r, from += columns, out += ld)
+    for (Size j = 0; j < columns; j += Width<float>()) {
+      if (type == Halves::bf16) RowsOfBf16::store(hn::Load(d, from + j), out + j);
+      else RowsOfF16::store(hn::Load(d, from + j), out + j);
+    }
 }
 
 // next[r] = S' x_r of two tokens, which may be the same one
@@ -132,12 +130,27 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
   const Tag<T> d;
   constexpr Size L = Width<T>();
   constexpr bool kReads = kErase != Erase::none, kNext = kReads && kMore;
+  constexpr bool kHalves = sizeof(T) == 4 && !kPart;
+  constexpr Size kColumns = NV * L;
+  HWY_ALIGN T rows_of_halves[kHalves ? R * kColumns : 1];
+  // Few instructions before and behind the loop over rows: at 64 rows a hundred of them are a tenth of its time.
+  const T one = 1;
+  const T* values = x.v + t * x.ldv + j;
+  Size ldv = x.ldv;
+  if constexpr (kHalves)
+    if (HWY_UNLIKELY(x.values != Halves::none)) {
+      WidenValues<R>(x.values, reinterpret_cast<const std::uint16_t*>(x.v) + t * ldv + j, ldv, kColumns,
+                     rows_of_halves);
+      values = rows_of_halves, ldv = kColumns;
+    }
+  const T* const write = x.write ? x.write + t : &one;
+  const T* const read_factors = x.read ? x.read + t : &one;
+  const Size write_step = x.write ? 1 : 0, read_step = x.read ? 1 : 0;
   Vec<T> u[R][NV], out[R][NV], read[R][NV];
   TTR_UNROLL for (int r = 0; r < R; ++r) {
+    const Vec<T> factor = hn::Set(d, write[r * write_step]);
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      u[r][v] = ValueAt<kPart, T>(x, t + r, j + v * L, lanes);
-      const Vec<T> value = u[r][v];
-      if (x.write) u[r][v] = hn::Mul(hn::Set(d, x.write[t + r]), u[r][v]);
+      u[r][v] = hn::Mul(factor, LoadMaybe<kPart>(values + r * ldv + v * L, lanes));
       out[r][v] = hn::Zero(d);
       if constexpr (kReads) {
         read[r][v] = next[r][v];
@@ -146,13 +159,20 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
           if (kErase == Erase::other) read[r][v] = hn::MulAdd(hn::Set(d, near.y), read[0][v], read[r][v]);
         }
         if constexpr (kErase == Erase::same)
-          u[r][v] = hn::NegMulAdd(hn::Set(d, x.read ? x.read[t + r] : T(1)), read[r][v], u[r][v]);
-        if (x.kept) {
-          Vec<T> rest = read[r][v];
-          if constexpr (kErase == Erase::same)
-            rest = hn::NegMulAdd(hn::Set(d, x.kept_read ? x.kept_read[t + r] : T(1)), rest, value);
-          StoreMaybe<kPart>(rest, x.kept + (t + r) * x.ld_kept + j + v * L, lanes);
-        }
+          u[r][v] = hn::NegMulAdd(hn::Set(d, read_factors[r * read_step]), read[r][v], u[r][v]);
+      }
+    }
+  }
+  if (kReads && x.kept) {
+    const T* const kept_factors = x.kept_read ? x.kept_read + t : &one;
+    const Size kept_step = x.kept_read ? 1 : 0;
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        Vec<T> rest = read[r][v];
+        if constexpr (kErase == Erase::same)
+          rest = hn::NegMulAdd(hn::Set(d, kept_factors[r * kept_step]), rest,
+                               LoadMaybe<kPart>(values + r * ldv + v * L, lanes));
+        StoreMaybe<kPart>(rest, x.kept + (t + r) * x.ld_kept + j + v * L, lanes);
       }
     }
   }
@@ -218,15 +238,28 @@ HWY_INLINE void Group(const typename StateSimd<T>::Group& x, Size t, Size j, Siz
     if (hints && count == Hints::round) GiveHints(*hints, R * NV * products);
   }
   if constexpr (kQuery != Query::none) {
+    const T* const answer = x.answer ? x.answer + t : &one;
+    const Size answer_step = x.answer ? 1 : 0;
     TTR_UNROLL for (int r = 0; r < R; ++r) {
-      const Vec<T> scale = hn::Set(d, x.answer ? x.scale * x.answer[t + r] : x.scale);
-      TTR_UNROLL for (int v = 0; v < NV; ++v) {
-        Vec<T> answer = hn::Mul(scale, out[r][v]);
-        if (x.direct)
-          answer = hn::MulAdd(hn::Set(d, x.direct[t + r]), ValueAt<kPart, T>(x, t + r, j + v * L, lanes), answer);
-        StoreAnswer<kPart, T>(x, answer, o, (t + r) * ldo + j + v * L, lanes);
+      const Vec<T> scale = hn::Set(d, x.scale * answer[r * answer_step]);
+      TTR_UNROLL for (int v = 0; v < NV; ++v) out[r][v] = hn::Mul(scale, out[r][v]);
+    }
+    if (x.direct) {
+      TTR_UNROLL for (int r = 0; r < R; ++r) {
+        const Vec<T> direct = hn::Set(d, x.direct[t + r]);
+        TTR_UNROLL for (int v = 0; v < NV; ++v) out[r][v] =
+            hn::MulAdd(direct, LoadMaybe<kPart>(values + r * ldv + v * L, lanes), out[r][v]);
       }
     }
+    const bool narrow = kHalves && x.answers != Halves::none;
+    T* const to_rows = HWY_UNLIKELY(narrow) ? rows_of_halves : o + t * ldo + j;
+    const Size ld_rows = narrow ? kColumns : ldo;
+    TTR_UNROLL for (int r = 0; r < R; ++r) {
+      TTR_UNROLL for (int v = 0; v < NV; ++v) StoreMaybe<kPart>(out[r][v], to_rows + r * ld_rows + v * L, lanes);
+    }
+    if constexpr (kHalves)
+      if (HWY_UNLIKELY(narrow))
+        NarrowAnswers<R>(x.answers, rows_of_halves, kColumns, reinterpret_cast<std::uint16_t*>(o) + t * ldo + j, ldo);
   }
 }
 
@@ -255,7 +288,8 @@ HWY_NOINLINE void GroupPanel(const typename StateSimd<T>::Group& x, const Step<T
                                                                  nullptr, 0, 0, o, ldo, next);
         continue;
       }
-      if constexpr (!kPart)
+      if constexpr (NV == GroupVectors<kErase>() &&
+                    !kPart)  // the panel behind these is one vector, and one shape less to compile
         if (step->late && step->scaled != AllRows(x.K)) {
           if (kReads && !last)
             Group<kErase, kQuery, kReads, Late::some, R, NV, kPart, T>(x, t, j, lanes, from, to, step->near, x0, x1,
@@ -318,8 +352,8 @@ void GroupSweepOf(const typename StateSimd<T>::Group& x, T* S, Size lds, T* o, S
     const Size end = std::min(begin + kTokensAtOnce, x.n), count = StepsOf<kErase, T>(x, begin, end, &frame, steps);
     const auto columns = [&](Size j, Size lanes, auto c) HWY_ATTR {
       using P = decltype(c);
-      // Rows a power of two apart share a few sets of L1: a panel of them does not stay there.
-      const bool move = panel && lds * static_cast<Size>(sizeof(T)) >= 512;
+      // Rows that lie apart, most of all a power of two, share sets of L1: a panel of them does not stay there.
+      const bool move = panel && lds > P::vectors * L;
       const Place<T> there{S + j, lds}, here = move ? Place<T>{panel, P::vectors * L} : there;
       GroupPanel<kErase, kQuery, P::vectors, P::part, T>(x, steps, count, j, lanes, there, here, o, ldo);
     };
@@ -333,9 +367,11 @@ void GroupSweepOf(const typename StateSimd<T>::Group& x, T* S, Size lds, T* o, S
 
 template <class T>
 void GroupSweep(const typename StateSimd<T>::Group& x, T* S, Size lds, T* o, Size ldo, T* panel) {
-  if (x.y) {
-    if (x.q) GroupSweepOf<Erase::other, Query::after, T>(x, S, lds, o, ldo, panel);
-    else GroupSweepOf<Erase::other, Query::none, T>(x, S, lds, o, ldo, panel);
+  if (has_channel_sweeps && x.y) {
+    if constexpr (has_channel_sweeps) {
+      if (x.q) GroupSweepOf<Erase::other, Query::after, T>(x, S, lds, o, ldo, panel);
+      else GroupSweepOf<Erase::other, Query::none, T>(x, S, lds, o, ldo, panel);
+    }
   } else if (x.x) {
     if (x.q) GroupSweepOf<Erase::same, Query::after, T>(x, S, lds, o, ldo, panel);
     else GroupSweepOf<Erase::same, Query::none, T>(x, S, lds, o, ldo, panel);

@@ -7,8 +7,10 @@
 // (measured with 128 KB and 512 KB of states on a machine with 2 MB of L2: 93 % and 83 % of that bandwidth, against
 // 70 % with two passes).
 //
-// Columns that do not fill a panel are a panel with masks. Where there are no masks, and by rules without a read, they go
-// head by head through the sweeps of state-inl.h, whose bits are the same.
+// Columns that do not fill a panel are a panel with masks. Where there are no masks they go head by head through the sweeps
+// of state-inl.h, whose bits are the same. So do rules without a read, whose panels touch a state once; what holds them up
+// are three products for every vector (K = V = 128 and panels of 8 vectors: 3.1 cycles each where one product is a cycle;
+// panels of 4, which take a row in two parts, 3.4).
 #if defined(TTR_LINEAR_HEADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_LINEAR_HEADS_INL_H_
 #undef TTR_LINEAR_HEADS_INL_H_
@@ -35,6 +37,13 @@ template <class T>
 HWY_INLINE constexpr Size ChainedWidth() {
   return kChained * Width<T>();
 }
+
+// Vectors of a panel by rules without a read: as many as there are registers for.
+#if HWY_CAP_GE512
+constexpr int kPlain = 8;
+#else
+constexpr int kPlain = 4;
+#endif
 
 // Columns that do not fill a panel are a panel of as many vectors, or of half as many, with masks for loads and stores.
 #if HWY_CAP_GE256
@@ -101,21 +110,20 @@ HWY_INLINE void ChainedPanel(Size K, Size V, T a, const T* rows, const T* k, con
   }
   for (Size i = 0; i < K; ++i, S += V, S_next += V) {
     const Vec<T> row = kRows ? hn::Set(d, rows[i]) : va, ki = hn::Set(d, k[i]), qi = hn::Set(d, q[i]);
+    const Vec<T> yi = hn::Set(d, kErase == Erase::other ? y[i] : T(0)), xi = hn::Set(d, kLast ? T(0) : x_next[i]);
     TTR_UNROLL for (int v = 0; v < Panel::vectors; ++v) {
       Vec<T> s = hn::MulAdd(ki, u[v], hn::Mul(row, LoadMaybe<Panel::part>(S + v * L, lanes[v])));
-      if constexpr (kErase == Erase::other) s = hn::MulAdd(hn::Set(d, y[i]), read[v], s);
+      if constexpr (kErase == Erase::other) s = hn::MulAdd(yi, read[v], s);
       StoreMaybe<Panel::part>(s, S + v * L, lanes[v]);
       out[v] = hn::MulAdd(qi, s, out[v]);
     }
-    if constexpr (!kLast) {
-      const Vec<T> xi = hn::Set(d, x_next[i]);
+    if constexpr (!kLast)
       TTR_UNROLL for (int v = 0; v < Next::vectors; ++v) next[v] =
           hn::MulAdd(xi, LoadMaybe<Next::part>(S_next + v * L, next_lanes[v]), next[v]);
-    }
   }
 }
 
-// x.x is set: the rule reads. Without kRows the factor of the state is a_h and what was read counts b_h. The columns
+// x.x is set: the rule reads, and values and answers are no halves. Without kRows the factor of the state is a_h and what was read counts b_h. The columns
 // that the chain has no panels for are left: returns the first of them.
 template <Erase kErase, bool kRows, class T>
 Size ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_group, const T* a, const T* b, T* S,
@@ -136,10 +144,11 @@ Size ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_gro
     using P = decltype(panel);
     Vec<T> u[kChained], read[kChained], out[kChained];
     const Size h = panel.h, j = panel.j;
+    const T* const values = x.v + h * x.ldv + j;
     const Vec<T> beta = hn::Set(d, x.beta ? x.beta[h] : T(1));
     TTR_UNROLL for (int v = 0; v < P::vectors; ++v) {
       read[v] = next[v];
-      u[v] = LoadMaybe<P::part>(x.v + h * x.ldv + j + v * L, LanesIn<T>(v, panel.columns));
+      u[v] = LoadMaybe<P::part>(values + v * L, LanesIn<T>(v, panel.columns));
       if constexpr (!kRows) u[v] = hn::NegMulAdd(hn::Set(d, b[h]), read[v], u[v]);
       else if constexpr (kErase == Erase::same) u[v] = hn::Sub(u[v], read[v]);
       if (x.beta) u[v] = hn::Mul(beta, u[v]);
@@ -150,12 +159,12 @@ Size ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_gro
         kErase == Erase::other ? x.y + h * x.ldy : nullptr, x.q + shared * x.ldq, S + h * state + j, panel,
         read_key(after.h), S + after.h * state + after.j, after, u, read, out, next);
     const Vec<T> scale = hn::Set(d, x.scale);
+    T* const answers = o + h * ldo + j;
     TTR_UNROLL for (int v = 0; v < P::vectors; ++v) {
       const Size lanes = LanesIn<T>(v, panel.columns);
       Vec<T> answer = hn::Mul(scale, out[v]);
-      if (x.direct)
-        answer = hn::MulAdd(hn::Set(d, x.direct[h]), LoadMaybe<P::part>(x.v + h * x.ldv + j + v * L, lanes), answer);
-      StoreMaybe<P::part>(answer, o + h * ldo + j + v * L, lanes);
+      if (x.direct) answer = hn::MulAdd(hn::Set(d, x.direct[h]), LoadMaybe<P::part>(values + v * L, lanes), answer);
+      StoreMaybe<P::part>(answer, answers + v * L, lanes);
     }
   };
   if constexpr (kTails) {
@@ -167,18 +176,42 @@ Size ChainedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_gro
 }
 
 template <class T>
-void SweepHeads(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale, const T* k,
-                Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo) {
+void SweepHeads(const typename StateSimd<T>::Tokens& x, Size group, const T* a, const T* b, T* S, T* o, Size ldo) {
   Size done = 0;
-  if (b && q) {
-    typename StateSimd<T>::Tokens x{.n = heads, .K = K, .V = V};
-    x.beta = beta, x.x = x.k = k, x.ldx = x.ldk = ldk, x.v = v, x.ldv = ldv, x.q = q, x.ldq = ldq, x.scale = scale;
-    done = ChainedHeads<Erase::same, false, T>(x, group, group, a, b, S, o, ldo);
+  if (b && x.q) {
+    typename StateSimd<T>::Tokens reads = x;
+    reads.x = x.k, reads.ldx = x.ldk;
+    done = ChainedHeads<Erase::same, false, T>(reads, group, group, a, b, S, o, ldo);
   }
-  for (Size h = 0; h < heads && done < V; ++h)
-    Sweep<T>(1, K, V - done, a + h, b ? b + h : nullptr, beta + h, scale, k + h / group * ldk, 0, v + h * ldv + done,
-             0, q ? q + h / group * ldq : nullptr, 0, S + h * K * V + done, V, q ? o + h * ldo + done : nullptr, 0,
-             nullptr);
+  for (Size h = 0; h < x.n && done < x.V; ++h) {
+    const Sweeping<T> one{1,
+                          x.K,
+                          a + h,
+                          b ? b + h : nullptr,
+                          x.beta + h,
+                          x.scale,
+                          x.k + h / group * x.ldk,
+                          0,
+                          RowOfValues(x.values, x.v, h * x.ldv),
+                          0,
+                          x.q ? x.q + h / group * x.ldq : nullptr,
+                          0,
+                          x.q ? RowOfValues(x.answers, o, h * ldo) : nullptr,
+                          0,
+                          x.direct ? x.direct + h : nullptr,
+                          x.values,
+                          x.answers};
+    T* const at = S + h * x.K * x.V + done;
+    const auto panel = [&](Size j, Size lanes, auto c) HWY_ATTR {
+      using P = decltype(c);
+      if (b && x.q) SweepPanel<true, true, P::vectors, P::part>(one, done + j, lanes, at + j, x.V);
+      else if (b) SweepPanel<true, false, P::vectors, P::part>(one, done + j, lanes, at + j, x.V);
+      else if (x.q) SweepPanel<false, true, P::vectors, P::part>(one, done + j, lanes, at + j, x.V);
+      else SweepPanel<false, false, P::vectors, P::part>(one, done + j, lanes, at + j, x.V);
+    };
+    if (b) ForColumns<T>(x.V - done, panel);
+    else ForColumns<T, kPlain>(x.V - done, panel);
+  }
 }
 
 template <class T>
@@ -187,17 +220,67 @@ void GatedHeads(const typename StateSimd<T>::Tokens& x, Size group, Size x_group
   if (x.x && x.q)
     done = x.y ? ChainedHeads<Erase::other, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo)
                : ChainedHeads<Erase::same, true, T>(x, group, x_group, nullptr, nullptr, S, o, ldo);
-  for (Size h = 0; h < x.n && done < x.V; ++h) {
-    typename StateSimd<T>::Tokens one = x;
-    one.n = 1, one.V = x.V - done, one.rows += h * x.ld_rows;
-    if (x.columns) one.columns += h * x.ld_columns + done;
-    if (x.beta) one.beta += h;
-    if (x.x) one.x += h / x_group * x.ldx;
-    if (x.y) one.y += h * x.ldy;
-    if (x.q) one.q += h / group * x.ldq;
-    if (x.direct) one.direct += h;
-    one.k += h / group * x.ldk, one.v += h * x.ldv + done;
-    GatedSweep<T>(one, S + h * x.K * x.V + done, x.V, x.q ? o + h * ldo + done : nullptr, 0, nullptr);
+  if (done == x.V) return;
+  typename StateSimd<T>::Tokens one = x;
+  one.n = 1, one.V = x.V - done;
+  for (Size h = 0; h < x.n; ++h) {
+    one.rows = x.rows + h * x.ld_rows;
+    if (x.columns) one.columns = x.columns + h * x.ld_columns + done;
+    if (x.beta) one.beta = x.beta + h;
+    if (x.x) one.x = x.x + h / x_group * x.ldx;
+    if (x.y) one.y = x.y + h * x.ldy;
+    if (x.q) one.q = x.q + h / group * x.ldq;
+    if (x.direct) one.direct = x.direct + h;
+    one.k = x.k + h / group * x.ldk, one.v = RowOfValues(x.values, x.v, h * x.ldv + done);
+    T *const at = S + h * x.K * x.V + done, *const answers =
+                                                x.q ? RowOfValues(x.answers, o, h * ldo + done) : nullptr;
+    if (x.x) GatedSweep<T>(one, at, x.V, answers, 0, nullptr);
+    else
+      ForColumns<T, kPlain>(one.V, [&](Size j, Size lanes, auto c) HWY_ATTR {
+        using P = decltype(c);
+        PlainPanel<P::vectors, P::part, T>(one, j, lanes, at + j, x.V, answers, 0);
+      });
+  }
+}
+
+template <class T>
+void ExpRows(Halves type, Size n, Size D, const T* x, Size ld, T* out) {
+  constexpr Size L = Width<T>();
+  if (ld == D) D *= n, n = 1;
+  for (Size r = 0; r < n; ++r, out += D) {
+    if (type == Halves::none) Exp<T>(D, x + r * ld, out);
+    else if constexpr (sizeof(T) == 4) {
+      const T* const row = RowOfValues(type, x, r * ld);
+      Size i = 0;
+      for (; i + L <= D; i += L) hn::StoreU(ExpOf<T>(LoadValue<false>(type, row, i, L)), Tag<T>(), out + i);
+      if (i == D) continue;
+      HWY_ALIGN std::uint16_t rest[L] = {};
+      std::memcpy(rest, reinterpret_cast<const std::uint16_t*>(row) + i,
+                  static_cast<size_t>(D - i) * sizeof(rest[0]));
+      StorePart(ExpOf<T>(LoadValue<false>(type, reinterpret_cast<const T*>(rest), 0, L)), out + i, D - i);
+    }
+  }
+}
+
+// The sums of Dot, of a product that is rounded as Mul rounds it.
+template <class T>
+void BonusDots(Size n, Size group, Size K, T scale, const T* w, Size ldw, const T* k, Size ldk, const T* q, Size ldq,
+               T* out) {
+  const Tag<T> d;
+  constexpr Size L = Width<T>();
+  for (Size t = 0; t < n; ++t) {
+    const T *const wt = w + t * ldw, *const kt = k + t / group * ldk, *const qt = q + t / group * ldq;
+    Vec<T> sum[4];
+    TTR_UNROLL for (int a = 0; a < 4; ++a) sum[a] = hn::Zero(d);
+    const auto add = [&](int a, Size i) HWY_ATTR {
+      sum[a] = hn::MulAdd(hn::Mul(hn::LoadU(d, wt + i), hn::LoadU(d, kt + i)), hn::LoadU(d, qt + i), sum[a]);
+    };
+    Size i = 0;
+    for (; i + 4 * L <= K; i += 4 * L) TTR_UNROLL for (int a = 0; a < 4; ++a) add(a, i + a * L);
+    for (; i + L <= K; i += L) add(0, i);
+    if (i < K)
+      sum[1] = hn::MulAdd(hn::Mul(LoadPart(wt + i, K - i), LoadPart(kt + i, K - i)), LoadPart(qt + i, K - i), sum[1]);
+    out[t] = scale * hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
   }
 }
 

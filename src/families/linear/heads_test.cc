@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "families/linear/state_simd.h"
+#include "simd/half_simd.h"
 #include "simd/simd.h"
 
 namespace {
@@ -92,19 +93,24 @@ TYPED_TEST(HeadsTest, SweepHasTheBitsOfOneHead) {
     const Size state = c.K * c.V;
     for (const bool reads : {false, true})
       for (const bool asks : {false, true}) {
+        const bool skips = asks && c.heads > 1;
         Rows<T> k(c.heads / c.group, c.K, this->rng, 0.3), q(c.heads / c.group, c.K, this->rng),
             v(c.heads, c.V, this->rng), o(c.heads, c.V, this->rng);
         const auto a = numbers<T>(c.heads, this->rng, 0.9, 0.03), b = numbers<T>(c.heads, this->rng, 0.8, 0.03),
-                   beta = numbers<T>(c.heads, this->rng, 0.5, 0.1);
+                   beta = numbers<T>(c.heads, this->rng, 0.5, 0.1), skip = numbers<T>(c.heads, this->rng, 0, 1);
         auto S = numbers<T>(c.heads * state, this->rng, 0, 1), S_one = S;
         Rows<T> o_one = o;
-        state_simd(s).sweep_heads(c.heads, c.group, c.K, c.V, a.data(), reads ? b.data() : nullptr, beta.data(),
-                                  T(0.5), k.row(0), k.ld, v.row(0), v.ld, asks ? q.row(0) : nullptr, q.ld, S.data(),
-                                  o.row(0), o.ld);
-        for (Size h = 0; h < c.heads; ++h)
+        typename StateSimd<T>::Tokens x{.n = c.heads, .K = c.K, .V = c.V, .beta = beta.data(), .scale = T(0.5)};
+        x.k = k.row(0), x.ldk = k.ld, x.v = v.row(0), x.ldv = v.ld, x.ldq = q.ld;
+        if (asks) x.q = q.row(0);
+        if (skips) x.direct = skip.data();
+        state_simd(s).sweep_heads(x, c.group, a.data(), reads ? b.data() : nullptr, S.data(), o.row(0), o.ld);
+        for (Size h = 0; h < c.heads; ++h) {
           state_simd(s).sweep(1, c.K, c.V, &a[h], reads ? &b[h] : nullptr, &beta[h], T(0.5), k.row(h / c.group), k.ld,
                               v.row(h), v.ld, asks ? q.row(h / c.group) : nullptr, q.ld, S_one.data() + h * state,
                               c.V, o_one.row(h), o_one.ld, nullptr);
+          if (skips) s.axpy(c.V, skip[h], v.row(h), o_one.row(h));
+        }
         expect_same(S, S_one), expect_same(o.memory, o_one.memory);
       }
   });
@@ -146,6 +152,63 @@ TYPED_TEST(HeadsTest, GatedSweepHasTheBitsOfOneHead) {
       expect_same(S, S_one), expect_same(o.memory, o_one.memory);
     }
   });
+}
+
+TYPED_TEST(HeadsTest, BonusHasTheBitsOfAProductAndADot) {
+  using T = TypeParam;
+  this->for_cases([&](const Simd<T>& s, const Case& c) {
+    for (const Size K : {c.K, c.V}) {
+      Rows<T> w(c.heads, K, this->rng), k(c.heads / c.group, K, this->rng), q(c.heads / c.group, K, this->rng);
+      std::vector<T> all(static_cast<std::size_t>(c.heads)), product(static_cast<std::size_t>(K));
+      state_simd(s).bonus_dots(c.heads, c.group, K, T(0.7), w.row(0), w.ld, k.row(0), k.ld, q.row(0), q.ld,
+                               all.data());
+      for (Size h = 0; h < c.heads; ++h) {
+        s.mul(K, w.row(h), k.row(h / c.group), product.data());
+        ASSERT_EQ(all[h], T(0.7) * s.dot(K, product.data(), q.row(h / c.group)));
+      }
+    }
+  });
+}
+
+// Values and answers of a half type where they lie: the answers of their floats, rounded.
+TEST(HeadsHalf, ValuesAndAnswersAreThoseOfFloats) {
+  std::mt19937 rng(3);
+  for (const std::string& target : simd_targets()) {
+    const Simd<float>& s = simd<float>(target);
+    if (s.lanes < 2) continue;
+    const ttr::HalfSimd& convert = half_simd(s);
+    for (const ttr::Halves type : {ttr::Halves::bf16, ttr::Halves::f16})
+      for (const Size vectors : {1, 2, 3, 4, 5, 8, 9})
+        for (const bool before : {false, true})
+          for (const bool gated : {false, true})
+            for (const bool direct : {false, true}) {
+              const Size heads = 3, K = 5, V = vectors * s.lanes, ld = V + 1;
+              const auto widen = type == ttr::Halves::bf16 ? convert.widen_bf16 : convert.widen_f16;
+              const auto narrow = type == ttr::Halves::bf16 ? convert.narrow_bf16 : convert.narrow_f16;
+              const auto a = numbers<float>(heads, rng, 0.9, 0.03), rows = numbers<float>(heads * K, rng, 0.9, 0.03),
+                         k = numbers<float>(heads * K, rng, 0, 0.3), q = numbers<float>(heads * K, rng, 0, 1);
+              auto S = numbers<float>(heads * K * V, rng, 0, 1), S_half = S,
+                   v = numbers<float>(heads * ld, rng, 0, 1);
+              std::vector<std::uint16_t> v_half(v.size()), o_half(v.size(), 7), expected(v.size(), 7);
+              std::vector<float> o(v.size());
+              narrow(heads * ld, v.data(), v_half.data()), widen(heads * ld, v_half.data(), v.data());
+              const auto run = [&](bool half, float* to, std::vector<float>& state) {
+                StateSimd<float>::Tokens x{.n = heads, .K = K, .V = V, .beta = a.data(), .ldx = K, .ldk = K};
+                x.k = k.data(), x.q = q.data(), x.ldq = K, x.v = v.data(), x.ldv = ld;
+                if (direct) x.direct = a.data();
+                if (half) x.values = x.answers = type, x.v = reinterpret_cast<const float*>(v_half.data());
+                if (!gated) return state_simd(s).sweep_heads(x, 1, a.data(), nullptr, state.data(), to, ld);
+                x.rows = rows.data(), x.ld_rows = K, x.before = before;
+                state_simd(s).gated_heads(x, 1, 1, state.data(), to, ld);
+              };
+              run(false, o.data(), S), run(true, reinterpret_cast<float*>(o_half.data()), S_half);
+              for (Size h = 0; h < heads; ++h) narrow(V, o.data() + h * ld, expected.data() + h * ld);
+              SCOPED_TRACE(testing::Message() << target << " vectors " << vectors << " before " << before << " gated "
+                                              << gated << " direct " << direct);
+              ASSERT_EQ(o_half, expected);
+              ASSERT_EQ(S, S_half);
+            }
+  }
 }
 
 TYPED_TEST(HeadsTest, MomentumAgainstLoops) {

@@ -18,6 +18,8 @@
 #include <type_traits>
 
 #include "families/linear/state_simd.h"
+#include "simd/half-inl.h"
+#include "simd/panels-inl.h"
 #include "simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,7 +34,6 @@ void Stream(Size n, const T* x, T* y) {
   Size i = 0;
   if (reinterpret_cast<std::uintptr_t>(y) % kLine == 0) {
     for (; i + L <= n; i += L) hn::Stream(hn::LoadU(d, x + i), d, y + i);
-    hwy::FlushStream();
   }
   if (i < n) std::memcpy(y + i, x + i, static_cast<size_t>(n - i) * sizeof(T));
 }
@@ -87,14 +88,79 @@ void ColumnDots(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* z
     if (j < N) columns(j, N - j, std::true_type());
 }
 
+// A vector of the values of a row, number `at` of it and those behind, and one of its answers. Rows of a half type are whole
+// vectors: of a part there are all lanes or none.
+template <bool kPart, class T>
+HWY_INLINE Vec<T> LoadValue(Halves type, const T* row, Size at, Size lanes) {
+  if constexpr (sizeof(T) == 4)
+    if (type != Halves::none) {
+      if (kPart && lanes == 0) return hn::Zero(Tag<T>());
+      const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(row) + at;
+      return type == Halves::bf16 ? RowsOfBf16::load(halves) : RowsOfF16::load(halves);
+    }
+  return LoadMaybe<kPart>(row + at, lanes);
+}
+template <bool kPart, class T>
+HWY_INLINE void StoreValue(Halves type, Vec<T> x, T* row, Size at, Size lanes) {
+  if constexpr (sizeof(T) == 4)
+    if (type != Halves::none) {
+      if (kPart && lanes == 0) return;
+      std::uint16_t* const halves = reinterpret_cast<std::uint16_t*>(row) + at;
+      return type == Halves::bf16 ? RowsOfBf16::store(x, halves) : RowsOfF16::store(x, halves);
+    }
+  StoreMaybe<kPart>(x, row + at, lanes);
+}
+// Row t of a matrix of values or answers.
+template <class T>
+HWY_INLINE T* RowOfValues(Halves type, T* data, Size skip) {
+  using Half = std::conditional_t<std::is_const_v<T>, const std::uint16_t, std::uint16_t>;
+  return type == Halves::none ? data + skip : reinterpret_cast<T*>(reinterpret_cast<Half*>(data) + skip);
+}
+
+// As many rows of both states as a vector has numbers are near while all is done with them.
+template <class T>
+void TurnStates(Size K, Size V, const T* late, const T* S, const T* dS, T* scaled, T* St, T* dSt, T* dots) {
+  Size i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const Tag<T> d;
+  constexpr Size L = Width<T>(), W = 16 / sizeof(T);
+  for (; V % W == 0 && i + L <= K; i += L) {
+    const T *const from = S + i * V, *const d_from = (late ? scaled : dS) + i * V;
+    if (late) ScaleRows<T>(L, V, late + i, dS + i * V, V, scaled + i * V, V);
+    Vec<T> sum[W];
+    TTR_UNROLL for (Size w = 0; w < W; ++w) sum[w] = hn::Zero(d);
+    for (Size j = 0; j < V; j += W) {
+      Vec<T> a[W], b[W];
+      LoadTurned(from + j, V, a);
+      LoadTurned(d_from + j, V, b);
+      TTR_UNROLL for (Size w = 0; w < W; ++w) {
+        hn::StoreU(a[w], d, St + (j + w) * K + i);
+        hn::StoreU(b[w], d, dSt + (j + w) * K + i);
+        sum[w] = hn::MulAdd(a[w], b[w], sum[w]);
+      }
+    }
+    TTR_UNROLL for (Size w = 1; w < W; ++w) sum[0] = hn::Add(sum[0], sum[w]);
+    hn::StoreU(sum[0], d, dots + i);
+  }
+#endif
+  if (i == K) return;
+  const T* const d_from = (late ? scaled : dS) + i * V;
+  if (late) ScaleRows<T>(K - i, V, late + i, dS + i * V, V, scaled + i * V, V);
+  Transpose<T>(K - i, V, S + i * V, V, St + i, K);
+  Transpose<T>(K - i, V, d_from, V, dSt + i, K);
+  RowDots<T>(K - i, V, S + i * V, V, d_from, V, dots + i);
+}
+
 // As ForPanels; with masks for loads and stores 4 and 2 vectors may be a part as well. A panel of one vector would wait
 // for its own sums. The tail is not in the panel that a row begins with: the vector of a masked store reaches into the next
 // row, and a load from there would wait until the store is in the cache (V = 56: 2.7 times the time of 64).
-template <class T, class F>
+template <class T, int kWidest = 4, class F>
 HWY_INLINE void ForColumns(Size V, const F& f) {
 #if HWY_CAP_GE256
   constexpr Size L = Width<T>();
   Size j = 0;
+  if constexpr (kWidest > 4)
+    for (; j + kWidest * L <= V; j += kWidest * L) f(j, L, Columns<kWidest, false>());
   for (; j + 4 * L <= V; j += 4 * L) f(j, L, Columns<4, false>());
   if (j > 0 && j + 3 * L < V) return f(j, V - j - 3 * L, Columns<4, true>());
   if (j + 2 * L <= V) f(j, L, Columns<2, false>()), j += 2 * L;
@@ -119,6 +185,8 @@ struct Sweeping {
   Size ldq;
   T* o;
   Size ldo;
+  const T* direct = nullptr;  // [n]: o_t += direct_t v_t
+  Halves values = Halves::none, answers = Halves::none;
 };
 
 template <bool kReads, bool kQuery, int NV, bool kPart, class T>
@@ -139,7 +207,7 @@ HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Siz
     }
     const Vec<T> beta = hn::Set(d, x.beta[t]);
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
-      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, LanesOf<NV, T>(v, lanes));
+      u[v] = LoadValue<kPart>(x.values, x.v, t * x.ldv + j + v * L, LanesOf<NV, T>(v, lanes));
       if constexpr (kReads) u[v] = hn::NegMulAdd(hn::Set(d, x.b[t]), read[v], u[v]);
       u[v] = hn::Mul(beta, u[v]);
     }
@@ -149,9 +217,14 @@ HWY_NOINLINE void SweepPanel(const Sweeping<T>& x, Size j, Size lanes, T* S, Siz
       WritePanel<kQuery, kReads, NV, kPart, T>(x.K, x.a[t], k, u, q, k + x.ldk, S, lds, lanes, out, read);
     else WritePanel<kQuery, false, NV, kPart, T>(x.K, x.a[t], k, u, q, nullptr, S, lds, lanes, out, read);
     if constexpr (kQuery) {
-      const Vec<T> scale = hn::Set(d, x.scale);
-      TTR_UNROLL for (int v = 0; v < NV; ++v)
-          StoreMaybe<kPart>(hn::Mul(scale, out[v]), x.o + t * x.ldo + j + v * L, LanesOf<NV, T>(v, lanes));
+      const Vec<T> scale = hn::Set(d, x.scale), direct = hn::Set(d, x.direct ? x.direct[t] : T(0));
+      TTR_UNROLL for (int v = 0; v < NV; ++v) {
+        const Size own = LanesOf<NV, T>(v, lanes);
+        Vec<T> answer = hn::Mul(scale, out[v]);
+        if (x.direct)
+          answer = hn::MulAdd(direct, LoadValue<kPart>(x.values, x.v, t * x.ldv + j + v * L, own), answer);
+        StoreValue<kPart>(x.answers, answer, x.o, t * x.ldo + j + v * L, own);
+      }
     }
   }
 }
@@ -209,7 +282,7 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
     const Vec<T> beta = hn::Set(d, x.beta ? x.beta[t] : T(1));
     TTR_UNROLL for (int v = 0; v < NV; ++v) {
       const Size own = LanesOf<NV, T>(v, lanes);
-      u[v] = LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, own);
+      u[v] = LoadValue<kPart>(x.values, x.v, t * x.ldv + j + v * L, own);
       if constexpr (kErase == Erase::same) u[v] = hn::Sub(u[v], next[v]);
       if (x.beta) u[v] = hn::Mul(beta, u[v]);
       if constexpr (kErase != Erase::none) read[v] = next[v];
@@ -222,19 +295,23 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
     // The last token's read of itself is not used.
     const T* const ahead = kErase != Erase::none ? x.x + (t + 1 < x.n ? t + 1 : t) * x.ldx : nullptr;
     for (Size i = 0; i < x.K; ++i) {
+      // All of them before the first store, behind which the compiler would read them again.
       const Vec<T> row = hn::Set(d, rows[i]), ki = hn::Set(d, k[i]);
+      const Vec<T> qi = hn::Set(d, kQuery != Query::none ? q[i] : T(0)),
+                   yi = hn::Set(d, kErase == Erase::other ? y[i] : T(0)),
+                   xi = hn::Set(d, kErase != Erase::none ? ahead[i] : T(0));
       TTR_UNROLL for (int v = 0; v < NV; ++v) {
         T* const at = S + i * lds + v * L;
         const Size own = LanesOf<NV, T>(v, lanes);
         Vec<T> s = LoadMaybe<kPart>(at, own);
-        if constexpr (kQuery == Query::before) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
+        if constexpr (kQuery == Query::before) out[v] = hn::MulAdd(qi, s, out[v]);
         s = hn::Mul(row, s);
         if constexpr (kColumns) s = hn::Mul(column[v], s);
         s = hn::MulAdd(ki, u[v], s);
-        if constexpr (kErase == Erase::other) s = hn::MulAdd(hn::Set(d, y[i]), read[v], s);
+        if constexpr (kErase == Erase::other) s = hn::MulAdd(yi, read[v], s);
         StoreMaybe<kPart>(s, at, own);
-        if constexpr (kQuery == Query::after) out[v] = hn::MulAdd(hn::Set(d, q[i]), s, out[v]);
-        if constexpr (kErase != Erase::none) next[v] = hn::MulAdd(hn::Set(d, ahead[i]), s, next[v]);
+        if constexpr (kQuery == Query::after) out[v] = hn::MulAdd(qi, s, out[v]);
+        if constexpr (kErase != Erase::none) next[v] = hn::MulAdd(xi, s, next[v]);
       }
     }
     if constexpr (kQuery != Query::none) {
@@ -242,10 +319,26 @@ HWY_NOINLINE void GatedPanel(const typename StateSimd<T>::Tokens& x, Size j, Siz
       TTR_UNROLL for (int v = 0; v < NV; ++v) {
         const Size own = LanesOf<NV, T>(v, lanes);
         Vec<T> answer = hn::Mul(scale, out[v]);
-        if (x.direct) answer = hn::MulAdd(direct, LoadMaybe<kPart>(x.v + t * x.ldv + j + v * L, own), answer);
-        StoreMaybe<kPart>(answer, o + t * ldo + j + v * L, own);
+        if (x.direct)
+          answer = hn::MulAdd(direct, LoadValue<kPart>(x.values, x.v, t * x.ldv + j + v * L, own), answer);
+        StoreValue<kPart>(x.answers, answer, o, t * ldo + j + v * L, own);
       }
     }
+  }
+}
+
+// A panel by a rule without a read.
+template <int NV, bool kPart, class T>
+HWY_INLINE void PlainPanel(const typename StateSimd<T>::Tokens& x, Size j, Size lanes, T* S, Size lds, T* o,
+                           Size ldo) {
+  if (x.columns) {
+    if (!x.q) GatedPanel<Erase::none, Query::none, true, NV, kPart, T>(x, j, lanes, S, lds, o, ldo);
+    else if (x.before) GatedPanel<Erase::none, Query::before, true, NV, kPart, T>(x, j, lanes, S, lds, o, ldo);
+    else GatedPanel<Erase::none, Query::after, true, NV, kPart, T>(x, j, lanes, S, lds, o, ldo);
+  } else {
+    if (!x.q) GatedPanel<Erase::none, Query::none, false, NV, kPart, T>(x, j, lanes, S, lds, o, ldo);
+    else if (x.before) GatedPanel<Erase::none, Query::before, false, NV, kPart, T>(x, j, lanes, S, lds, o, ldo);
+    else GatedPanel<Erase::none, Query::after, false, NV, kPart, T>(x, j, lanes, S, lds, o, ldo);
   }
 }
 
@@ -262,14 +355,8 @@ void GatedSweep(const typename StateSimd<T>::Tokens& x, T* S, Size lds, T* o, Si
     } else if (x.x) {
       if (x.q) GatedPanel<Erase::same, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
       else GatedPanel<Erase::same, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
-    } else if (x.columns) {
-      if (!x.q) GatedPanel<Erase::none, Query::none, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
-      else if (x.before) GatedPanel<Erase::none, Query::before, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
-      else GatedPanel<Erase::none, Query::after, true, NV, part, T>(x, j, lanes, at, ld, o, ldo);
     } else {
-      if (!x.q) GatedPanel<Erase::none, Query::none, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
-      else if (x.before) GatedPanel<Erase::none, Query::before, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
-      else GatedPanel<Erase::none, Query::after, false, NV, part, T>(x, j, lanes, at, ld, o, ldo);
+      PlainPanel<NV, part, T>(x, j, lanes, at, ld, o, ldo);
     }
   });
 }

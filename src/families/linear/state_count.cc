@@ -33,13 +33,16 @@ const StateSimd<T>& counted_table(const StateSimd<T>& table) noexcept {
       counted_inner<P>->group_sweep(g, x...);
     };
     c.column_dots = [](Size M, Size N, auto... x) { add_to_count(M * N), counted_inner<P>->column_dots(M, N, x...); };
-    c.sweep_heads = [](Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale,
-                       const T* k, Size ldk, const T* v, Size ldv, const T* q, auto... x) {
-      add_to_count(heads * K * V * (2 + (b ? 1 : 0) + (q ? 1 : 0)));
-      counted_inner<P>->sweep_heads(heads, group, K, V, a, b, beta, scale, k, ldk, v, ldv, q, x...);
+    c.turn_states = [](Size K, Size V, auto... x) { add_to_count(K * V), counted_inner<P>->turn_states(K, V, x...); };
+    c.sweep_heads = [](const typename P::Tokens& t, Size group, const T* a, const T* b, auto... x) {
+      add_to_count(t.n * t.K * t.V * (2 + (b ? 1 : 0) + (t.q ? 1 : 0)));
+      counted_inner<P>->sweep_heads(t, group, a, b, x...);
     };
     c.gated_heads = [](const typename P::Tokens& t, auto... x) {
       add_to_count(gated(t)), counted_inner<P>->gated_heads(t, x...);
+    };
+    c.bonus_dots = [](Size n, Size group, Size K, auto... x) {
+      add_to_count(2 * n * K), counted_inner<P>->bonus_dots(n, group, K, x...);
     };
     c.momentum_heads = [](const typename P::Momentum& m, auto... x) {
       add_to_count(m.heads * m.K * m.V * (5 + (m.q ? 1 : 0))), counted_inner<P>->momentum_heads(m, x...);

@@ -18,6 +18,19 @@
 
 namespace ttr {
 
+// What a build of a few layers (cmake/slim.cmake) leaves out, because no family that it has calls it: sweeps with a factor for
+// every row, those with an erase key, gated_heads, exp_rows and bonus_dots; momentum_heads. Their entries are null.
+#ifdef TTR_WITHOUT_CHANNEL_SWEEPS
+inline constexpr bool has_channel_sweeps = false;
+#else
+inline constexpr bool has_channel_sweeps = true;
+#endif
+#ifdef TTR_WITHOUT_MOMENTUM_SWEEPS
+inline constexpr bool has_momentum_sweeps = false;
+#else
+inline constexpr bool has_momentum_sweeps = true;
+#endif
+
 /// Rows of a half type in the place of floats.
 enum class Halves { none, bf16, f16 };
 
@@ -51,6 +64,8 @@ struct StateSimd {
     T scale = 1;                // on the outputs
     bool before = false;        // outputs read the state before the token's write; not with x
     const T* direct = nullptr;  // [n]: o_t += direct_t v_t; null: 0
+    // v, and o; V is then whole vectors. Not with x: the chain of panels (heads-inl.h) has no room for conversions.
+    Halves values = Halves::none, answers = Halves::none;
   };
   /// Tokens through a state S [K,V] with a factor for every row and column, one sweep over S per token:
   ///   r_t = S' x_t ;  S <- diag(rows_t) S diag(columns_t) + k_t u_t' (+ y_t r_t')
@@ -89,10 +104,11 @@ struct StateSimd {
   ///   r_t = S' x_t ;  S <- S + k_t u_t' (+ y_t r_t') ;  o_t = scale answer_t S' q_t + direct_t v_t
   /// where u_t = write_t v_t, or with x and without y  u_t = write_t v_t - read_t r_t ; at the end of a frame
   /// S <- diag(late) S. A group has tokens of one frame.
-  /// `panel` as in sweep; it is used where rows of S lie so far apart that L1 would not hold a panel of them.
+  /// `panel` as in sweep; it is used where rows of S are wider than a panel.
   void (*group_sweep)(const Group&, T* S, Size lds, T* o, Size ldo, T* panel);
 
-  /// y = x for n numbers that nobody reads soon: past the caches where y is aligned to a cache line.
+  /// y = x for n numbers that nobody reads soon: past the caches where y is aligned to a cache line, and seen by other threads
+  /// after `flush`. A flush waits until all is written, so it is for the end of a call and not of a chunk.
   void (*stream)(Size n, const T* x, T* y);
   /// Y_i = a_i X_i F_i + X2_i F2_i for rows of N numbers, those of X, F, X2 and F2 beside each other; a, F, F2 = null: 1, X2 =
   /// null: 0; beside F2 no a. Y is not read. far: past the caches where its rows are aligned to a cache line, and seen by others after `flush`.
@@ -101,6 +117,10 @@ struct StateSimd {
   void (*flush)();
   /// z_j += sum_i X_ij Y_ij for rows of N numbers
   void (*column_dots)(Size M, Size N, const T* X, Size ldx, const T* Y, Size ldy, T* z);
+
+  /// Of S and D = diag(late) dS, all [K,V], the transposes St and dSt and dots_i = S_i . D_i [K]; D is left in `scaled`, which
+  /// may be dS. late = null: D is dS, and nothing is left.
+  void (*turn_states)(Size K, Size V, const T* late, const T* S, const T* dS, T* scaled, T* St, T* dSt, T* dots);
 
   /// up_i = e^{G_i - centre} and down_i = e^{centre - G_i}, both [C,D], for G_i = g_0 + .. + g_i; centre [D], null: 0.
   /// Returns for how many of the C rows of g all |G_i - centre| up to there are within the limit; where they are not
@@ -122,21 +142,26 @@ struct StateSimd {
     bool q_before = false, x_before = false;
   };
   /// late [C,D] gets row t where a frame ends behind token t: what the rows of a state have to be multiplied by, 1 where G
-  /// goes on; behind the last frame all begin anew. carried = null: one frame. Returns for how many tokens of the first
-  /// frame all |G| up to there are within the limit; where they are not within 80, what is written is undefined.
-  Size (*gate_rows)(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
+  /// goes on; behind the last frame all begin anew. carried = null: one frame. Returns whether all |G| are within the limit;
+  /// where they are not within 80, what is written is undefined.
+  bool (*gate_rows)(Size frames, const Size* ends, Size D, const T* g, Size ldg, const T* carried, T limit,
                     const GateRows& rows, T* late);
   /// Pieces of `piece` tokens (the last may be shorter), each with G from its own start: centres [pieces,D] get the middle
   /// of what G runs through, 0 where |G| <= mild, NaN where G - centre would exceed the limit. Returns 0 if some G - centre exceeds the limit, 1 if all centres are 0,
   /// else 2.
   int (*gate_centres)(Size C, Size D, const T* g, Size ldg, Size piece, T mild, T limit, T* centres);
 
-  /// One token of several heads, each with a state of its own: S [heads, K, V]. A row of a matrix is a head, of k and
-  /// q a group of heads; a, b and beta have a number for every head. The bits of a sweep of one token for each.
-  void (*sweep_heads)(Size heads, Size group, Size K, Size V, const T* a, const T* b, const T* beta, T scale,
-                      const T* k, Size ldk, const T* v, Size ldv, const T* q, Size ldq, T* S, T* o, Size ldo);
-  /// The same for gated_sweep, with n heads; a row of x is for x_group heads.
+  /// One token of n heads, each with a state of its own: S [n, K, V]. A row of a matrix is a head, of k and q a group of
+  /// heads; a, b, beta and direct have a number for every head. The bits of a sweep of one token for each, with o_h +=
+  /// direct_h v_h behind it. No rows, columns, x and y; beta is not null, and beside b there are no halves.
+  void (*sweep_heads)(const Tokens&, Size group, const T* a, const T* b, T* S, T* o, Size ldo);
+  /// The same for gated_sweep; a row of x is for x_group heads.
   void (*gated_heads)(const Tokens&, Size group, Size x_group, T* S, T* o, Size ldo);
+  /// out [n, D] = e^x for rows of x that lie ld apart, which may be of a half type.
+  void (*exp_rows)(Halves type, Size n, Size D, const T* x, Size ld, T* out);
+  /// out_t = scale sum_i (w_ti k_si) q_si for n rows of K numbers, s = t / group: the bits of a product and a dot of each.
+  void (*bonus_dots)(Size n, Size group, Size K, T scale, const T* w, Size ldw, const T* k, Size ldk, const T* q,
+                     Size ldq, T* out);
 
   /// One token of several heads with two states, S and Z [heads, K, V]. Row h of v, row h / group of the others.
   struct Momentum {

@@ -16,23 +16,30 @@ namespace ttr::simd_detail {
 namespace HWY_NAMESPACE {
 
 template <class T>
+StateSimd<T> MakeStateTable() {
+  StateSimd<T> table{};
+  table.sweep = Sweep<T>;
+  table.group_sweep = GroupSweep<T>;
+  table.stream = Stream<T>;
+  table.write_rows = WriteRows<T>;
+  table.flush = Flush;
+  table.column_dots = ColumnDots<T>;
+  table.turn_states = TurnStates<T>;
+  table.gate_factors = GateFactors<T>;
+  table.gate_frames = GateFrames<T>;
+  table.gate_rows = GateRowsOf<T>;
+  table.gate_centres = GateCentres<T>;
+  table.sweep_heads = SweepHeads<T>;
+  if constexpr (has_channel_sweeps) {
+    table.gated_sweep = GatedSweep<T>, table.gated_heads = GatedHeads<T>;
+    table.exp_rows = ExpRows<T>, table.bonus_dots = BonusDots<T>;
+  }
+  if constexpr (has_momentum_sweeps) table.momentum_heads = MomentumHeads<T>;
+  return table;
+}
+template <class T>
 const StateSimd<T>* StateTable() {
-  static const StateSimd<T> table = {
-      .sweep = Sweep<T>,
-      .gated_sweep = GatedSweep<T>,
-      .group_sweep = GroupSweep<T>,
-      .stream = Stream<T>,
-      .write_rows = WriteRows<T>,
-      .flush = Flush,
-      .column_dots = ColumnDots<T>,
-      .gate_factors = GateFactors<T>,
-      .gate_frames = GateFrames<T>,
-      .gate_rows = GateRowsOf<T>,
-      .gate_centres = GateCentres<T>,
-      .sweep_heads = SweepHeads<T>,
-      .gated_heads = GatedHeads<T>,
-      .momentum_heads = MomentumHeads<T>,
-  };
+  static const StateSimd<T> table = MakeStateTable<T>();
   return &table;
 }
 

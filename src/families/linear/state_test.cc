@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <random>
 #include <vector>
 
 #include "families/linear/state_simd.h"
@@ -23,6 +24,37 @@ template <class T>
 class StateTest : public ttr_simd_test::Matrices<T> {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(StateTest, Types);
+
+TYPED_TEST(StateTest, BothStatesTurned) {
+  using T = TypeParam;
+  this->for_targets([&](const Simd<T>& s) {
+    std::normal_distribution<double> normal;
+    for (const Size K : {1, 5, 16, 35})
+      for (const Size V : {1, 4, 7, 16})
+        for (const bool scales : {false, true}) {
+          std::vector<T> S(K * V), dS(K * V), late(K), St(V * K + 1, T(7)), dSt(V * K + 1, T(7)), dots(K + 1, T(7));
+          for (std::vector<T>* x : {&S, &dS, &late})
+            for (T& number : *x) number = static_cast<T>(normal(this->rng));
+          auto scaled = dS;
+          state_simd(s).turn_states(K, V, scales ? late.data() : nullptr, S.data(), dS.data(), scaled.data(),
+                                    St.data(), dSt.data(), dots.data());
+          for (Size i = 0; i < K; ++i) {
+            double sum = 0, size = 1;
+            for (Size j = 0; j < V; ++j) {
+              const T d = scales ? late[i] * dS[i * V + j] : dS[i * V + j];
+              ASSERT_EQ(scaled[i * V + j], d);
+              ASSERT_EQ(dSt[j * K + i], d);
+              ASSERT_EQ(St[j * K + i], S[i * V + j]);
+              sum += double(S[i * V + j]) * double(d), size += std::abs(double(S[i * V + j]) * double(d));
+            }
+            ASSERT_NEAR(dots[i], sum, tolerance<T>(size));
+          }
+          ASSERT_EQ(St[V * K], T(7));
+          ASSERT_EQ(dSt[V * K], T(7));
+          ASSERT_EQ(dots[K], T(7));
+        }
+  });
+}
 
 TYPED_TEST(StateTest, TokensThroughAState) {
   using T = TypeParam;

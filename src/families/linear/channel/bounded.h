@@ -119,27 +119,29 @@ void VectorChunk<T, erase>::back_apart(Size c, bool answers, T* Q, T* X, T* Kd, 
   keys.open_apart(c);
 }
 
-// dY = W st + tril(L)' Q for the writers Y of W; for the gradient of gates the last row is taken out before L (gates.h).
+// dY = W dS' + tril(L)' Q for the writers Y of W; for the gradient of gates the last row is taken out before L (gates.h).
 template <class T, Erase erase>
 void VectorChunk<T, erase>::back_to_writers(Size c, const T* W, const T* L, const T* Q, const T* Y, T* dY, T* end) {
-  product_tn(c, K, V, W, st, end ? nullptr : L, Q, dY);
+  product_tn(c, K, V, W, d_st, end ? nullptr : L, Q, dY);
   if (!end) return;
   keys.take_end(c, Y, dY, last, end);
   if (L) s.trmm_tn(c, K, T(1), L, C, Q, K, T(1), dY, K);
 }
 
-// The systems, from the panels of the backward pass: M, or -pair(X, Y), in PX; for `other` pair(X, K) in N, which dS does not
-// need.
+// The systems, from the panels of the backward pass: M, or -pair(X, Y), in PX, unless dR is known; for `other` pair(X, K) in N,
+// which dS does not need.
 template <class T, Erase erase>
-void VectorChunk<T, erase>::find_systems_gently(Size c, const T* X, const T* Y, bool state) {
-  if constexpr (erase == Erase::same) {
+void VectorChunk<T, erase>::find_systems_gently(Size c, const T* X, const T* Y, bool state, bool known) {
+  if (erase == Erase::same && !known) {
     lower(c, K, X, kt, T(1), true, PX);
     keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, PX);
   }
   if constexpr (erase == Erase::other) {
-    s.transpose(c, K, Y, K, yt, C);
-    lower(c, K, X, yt, T(-1), true, PX);
-    keys.apart().pair(c, look, true, T(-1), Channel::x, Channel::y, PX);
+    if (!known) {
+      s.transpose(c, K, Y, K, yt, C);
+      lower(c, K, X, yt, T(-1), true, PX);
+      keys.apart().pair(c, look, true, T(-1), Channel::x, Channel::y, PX);
+    }
     if (state) return;
     lower(c, K, X, kt, T(1), true, N);
     keys.apart().pair(c, look, true, T(1), Channel::x, Channel::k, N);
@@ -148,8 +150,8 @@ void VectorChunk<T, erase>::find_systems_gently(Size c, const T* X, const T* Y, 
 
 template <class T, Erase erase>
 void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row,
-                                            Size begin, Size c, int head, const T* S_0, T* dS, const T* R,
-                                            Back what) {
+                                            Size begin, Size c, int head, const T* S_0, T* dS, const T* R, Back what,
+                                            const Passed& pass) {
   const bool answers = static_cast<bool>(d.d_o);
   const int key_head = head / (p.heads / p.key_heads);
   prepare(p, row, begin, c, head);
@@ -161,20 +163,21 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
   T *const dO = o, *const dR = o + asked * V, *const dU = dR + (writers - c) * V;
 
   const bool state = what == Back::state, writes = !state || erase == Erase::same;  // K is of interest
+  const bool known = erase != Erase::none && pass.from, finds = writes && !(erase == Erase::same && known);  // dR; dU
   if (writes) scaled(p.k, row, begin, c, key_head, keys.down_rows(), Kd);
-  if (writes && (answers || erase != Erase::none)) s.transpose(c, K, Kd, K, kt, C);
+  if (finds && (answers || erase != Erase::none)) s.transpose(c, K, Kd, K, kt, C);
   if (answers) {
     scaled(p.q, row, begin, c, key_head, keys.up_rows(ask), Q);
     pack(s, d.d_o, row, begin, c, head, V, p.scale, dO);
   }
-  if (answers && writes) {
+  if (answers && finds) {
     lower(c, K, Q, kt, T(1), ask == Reader::before, P);
     keys.apart().pair(c, ask, false, T(1), Channel::q, Channel::k, P);
   }
   if constexpr (erase != Erase::none)
     scaled(p.a ? p.a : p.k, row, begin, c, p.a ? head : key_head, keys.up_rows(look), X);
   if constexpr (erase == Erase::other) scaled(p.b, row, begin, c, head, keys.down_rows(), Y);
-  find_systems_gently(c, X, Y, state);
+  find_systems_gently(c, X, Y, state, known);
   const T* U = u;
   if constexpr (erase != Erase::same)
     if (!state) written(p, row, begin, c, head, u);
@@ -183,25 +186,31 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     else U = R;
   }
 
-  s.scale_rows(K, V, keys.apart().late_of_writers(keys.over(c), K), dS, V, dS, V);
-  if (d.d_gk && !state) s.row_dots(K, V, S_0, V, dS, V, last);
+  const T* const late = keys.apart().late_of_writers(keys.over(c), K);
+  const bool of_keys = !state && (d.d_gk || d.d_q || d.d_a || d.d_k);
+  if (of_keys) through.turn_states(K, V, late, S_0, dS, dS, st, d_st, last);
+  else s.scale_rows(K, V, late, dS, V, dS, V);
   if (d.d_gk && !state && keys.start()) s.mul(K, keys.start(), last, last);
   for (Size n = 0; d.d_gk && !state && n < keys.apart().count(); ++n)
     last[keys.apart().channel(n)] *= keys.over(c)[keys.apart().channel(n)];
-  if (writes) product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
-  if constexpr (erase == Erase::other) {
-    if (answers) {
-      lower(c, K, Q, yt, T(1), ask == Reader::before, P);
-      keys.apart().pair(c, ask, false, T(1), Channel::q, Channel::y, P);
+  if (finds) product_tn(c, V, K, Kd, dS, answers ? P : nullptr, dO, dU);
+  if (known) {
+    std::copy_n(pass.from, c * V, dR);
+  } else if constexpr (erase != Erase::none) {
+    if constexpr (erase == Erase::other) {
+      if (answers) {
+        lower(c, K, Q, yt, T(1), ask == Reader::before, P);
+        keys.apart().pair(c, ask, false, T(1), Channel::q, Channel::y, P);
+      }
+      product_tn(c, V, K, Y, dS, answers ? P : nullptr, dO, dR);
+    } else if (p.beta) {
+      s.scale_rows(c, c, beta, PX, C, PX, C);
     }
-    product_tn(c, V, K, Y, dS, answers ? P : nullptr, dO, dR);
     s.solve_tn(c, V, PX, C, dR, V);
+    if (pass.to) std::copy_n(dR, c * V, pass.to);
+  }
+  if constexpr (erase == Erase::other)
     if (!state) s.trmm_tn(c, V, T(1), N, C, dR, V, T(1), dU, V);
-  }
-  if constexpr (erase == Erase::same) {
-    if (p.beta) s.scale_rows(c, c, beta, PX, C, PX, C);
-    s.solve_tn(c, V, PX, C, dR, V);
-  }
   if (d.d_beta && !state) {
     Size ldr = V;
     const T* const rest = erase == Erase::same ? R : contiguous(s, p.v, row, begin, c, head, V, v, &ldr);
@@ -246,8 +255,7 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     lower(c, V, dR, wide, T(1), true, N);
     if (d.d_gk) keys.take_near(c, look, N, near_y + C);
   }
-  if (d.d_gk || d.d_q || d.d_a || d.d_k) {
-    s.transpose(K, V, S_0, V, st, K);
+  if (of_keys) {
     if (keys.start()) s.scale_columns(V, K, keys.start(), st, K, st, K);
     if (answers) product_nn(c, K, V, nullptr, dO, st, P, Kd, dQ, K);
     if constexpr (erase != Erase::none) product_nn(c, K, V, nullptr, dR, st, PX, Kd, dX, K);
@@ -255,7 +263,6 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
       if (answers) s.trmm_nn(c, K, T(1), A, C, Y, K, T(1), dQ, K);
       s.trmm_nn(c, K, T(1), N, C, Y, K, T(1), dX, K);
     }
-    s.transpose(K, V, dS, V, st, K);
     back_to_writers(c, U, answers ? P : nullptr, Q, Kd, dK, d.d_gk ? end_k : nullptr);
     if constexpr (erase != Erase::none) s.trmm_tn(c, K, T(1), PX, C, X, K, T(1), dK, K);
     if constexpr (erase == Erase::other) {
@@ -311,7 +318,6 @@ void VectorChunk<T, erase>::backward_gently(const VectorProblem<T>& p, const Vec
     if (d.d_q) add_rows(s, p.scale, d_q, row, begin, c, key_head, K, d.d_q);
     if (d.d_k) add_rows(s, T(1), d_k, row, begin, c, key_head, K, d.d_k);
   }
-  if (far) through.flush();
 }
 
 }  // namespace ttr::families

@@ -87,7 +87,7 @@ struct GatedCalls : HandsOn<T, gated::forward<T>, gated::backward<T>> {
   static constexpr bool only_places = true;
   static GatedProblem<T> problem(const KernelArgs<T>& o, State state) {
     GatedProblem<T> p;
-    static_cast<LinearProblem<T>&>(p) = o.problem(state);
+    o.set_problem(state, p);
     p.gk = o.channels(GatedSlot::gk, p.key_dim), p.gv = o.channels(GatedSlot::gv, p.value_dim);
     p.bonus = o.per_head(GatedSlot::bonus);
     p.read_before = o.step().options_of_family && o.step().template options<GatedOptions>().read_before;
@@ -190,7 +190,7 @@ struct DplrCalls : HandsOn<T, dplr::forward<T>, dplr::backward<T>> {
   static constexpr bool only_places = true;
   static DplrProblem<T> problem(const KernelArgs<T>& o, State state) {
     DplrProblem<T> p;
-    static_cast<LinearProblem<T>&>(p) = o.problem(state);
+    o.set_problem(state, p);
     p.gk = o.channels(DplrSlot::gk, p.key_dim);
     p.a = o.vectors(DplrSlot::read), p.b = o.vectors(DplrSlot::erase);
     p.decayed_read = !o.step().template options<DplrOptions>().undecayed;

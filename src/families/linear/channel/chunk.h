@@ -69,7 +69,8 @@ class VectorChunk {
     alone = true;
     d_u = arena.take<T>(C * V), d_q = arena.take<T>(with_read * C * K), d_y = arena.take<T>(with_erase * C * K);
     d_k = d_y ? d_y + (with_erase - 1) * C * K : d_y;
-    st = arena.take<T>(V * K), wide = arena.take<T>(V * C), last = arena.take<T>(std::max(K, V));
+    st = arena.take<T>(V * K), d_st = arena.take<T>(V * K), wide = arena.take<T>(V * C),
+    last = arena.take<T>(std::max(K, V));
     answer = arena.take<T>(C * V), near_k = arena.take<T>(2 * C), near_y = arena.take<T>(2 * C);
     end_k = arena.take<T>(std::max(K, V)), end_y = arena.take<T>(K);
     inside = arena.take<T>(Gates<T>::most_pieces * K * V), d_own = arena.take<T>(K * V);
@@ -78,8 +79,10 @@ class VectorChunk {
     if (erase == Erase::same) N = arena.take<T>(C * C), r = arena.take<T>(C * V);
   }
 
-  /// A copy that nobody reads soon, and room for the rows of a chunk on their way there.
+  /// A copy that nobody reads soon, and room for the rows of a chunk on their way there. After flush() others see it, and
+  /// gradients that went past the caches.
   void stream(Size n, const T* from, T* to) const { through.stream(n, from, to); }
+  void flush() const { through.flush(); }
   T* rows() { return kept_rows; }
   /// The state and the rows that the next backward() will want; null: they are at hand.
   void expect(const T* state, const T* rows, const SlotShape& sizes) {
@@ -115,23 +118,32 @@ class VectorChunk {
     back(p, d, row, begin, c, head, S_0, dS, keep, Back::all);
   }
 
-  /// backward() in two (schedule.h): dS_0 from dS' alone, where no replay has come yet, and what is left.
-  static Size passed(int /*value_dim*/, Size /*chunk*/) { return 0; }
+  /// backward() in two (schedule.h): dS_0 from dS' alone, where no replay has come yet, and what is left. Passed on: dR.
+  static Size passed(int value_dim, Size chunk) { return erase == Erase::none ? 0 : chunk * value_dim; }
   void back_state(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                  const T* d_end, T* d_start, T* /*pass*/) {
+                  const T* d_end, T* d_start, T* pass) {
     look_back_for_state(p, d, row, begin, head);
     std::copy_n(d_end, Size{K} * V, d_start);
-    back(p, d, row, begin, c, head, nullptr, d_start, nullptr, Back::state);
+    back(p, d, row, begin, c, head, nullptr, d_start, nullptr, Back::state, {pass, nullptr});
   }
   void back_rest(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                 const T* S_0, const T* d_end, const T* keep, const T* /*pass*/) {
+                 const T* S_0, const T* d_end, const T* keep, const T* pass) {
     look_back(p, d, row, begin, head);
     std::copy_n(d_end, Size{K} * V, d_own);
-    back(p, d, row, begin, c, head, S_0, d_own, keep, Back::rest);
+    back(p, d, row, begin, c, head, S_0, d_own, keep, Back::rest, {nullptr, pass});
   }
 
  private:
   enum class Back { all, state, rest };
+  // Where dR of the tokens at hand goes, or is; null: nowhere. Only where gates are bounded, as both parts of backward() see.
+  struct Passed {
+    T* to = nullptr;
+    const T* from = nullptr;
+    Passed at(Size n) const {
+      if constexpr (erase == Erase::none) return {};
+      else return {to ? to + n : nullptr, from ? from + n : nullptr};
+    }
+  };
 
   // Rows of gradients that hold nothing yet; those of a key head are cleared by its first head.
   void clear_fresh(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head) {
@@ -147,10 +159,10 @@ class VectorChunk {
   }
 
   void back(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-            const T* S_0, T* dS, const T* keep, Back what) {
+            const T* S_0, T* dS, const T* keep, Back what, const Passed& pass = {}) {
     const bool answers = static_cast<bool>(d.d_o);
     const int key_head = head / (p.heads / p.key_heads);
-    if (back_through_pieces(p, d, row, begin, c, head, S_0, dS, keep, what)) return;
+    if (back_through_pieces(p, d, row, begin, c, head, S_0, dS, keep, what, pass)) return;
     if (what != Back::state) clear_fresh(p, d, row, begin, c, head);
     load_gates(p, row, begin, c, head);
     load(p, row, begin, c, head, answers);
@@ -322,7 +334,7 @@ class VectorChunk {
   // backward() in pieces whose gates are bounded; false: they are not. The states between them are found once more, and R
   // where it was not kept.
   bool back_through_pieces(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c,
-                           int head, const T* S_0, T* dS, const T* keep, Back what) {
+                           int head, const T* S_0, T* dS, const T* keep, Back what, const Passed& pass) {
     const Size length = p.gv ? 0 : keys.pieces(p.gk, row, begin, c, head);
     if (length == 0) return false;
     const auto load_piece = [&](Size i) {
@@ -343,7 +355,7 @@ class VectorChunk {
     for (Size i = count; i-- > 0;) {
       const Size n = load_piece(i);
       backward_gently(p, d, row, begin + i * length, n, head, start(i), dS, keep ? keep + i * length * V : nullptr,
-                      i > 0 && what == Back::rest ? Back::all : what);
+                      i > 0 && what == Back::rest ? Back::all : what, pass.at(i * length * V));
     }
     return true;
   }
@@ -497,8 +509,8 @@ class VectorChunk {
   // Under bounded key gates and without value gates: bounded.h
   void forward_gently(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* S, bool outputs, T* keep);
   void backward_gently(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size begin, Size c, int head,
-                       const T* S_0, T* dS, const T* R, Back what);
-  void find_systems_gently(Size c, const T* X, const T* Y, bool state);
+                       const T* S_0, T* dS, const T* R, Back what, const Passed& pass);
+  void find_systems_gently(Size c, const T* X, const T* Y, bool state, bool known);
 
   using Channel = Apart<T>;  // channels apart, by their roles
   void load_apart(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, bool queries);
@@ -539,12 +551,11 @@ class VectorChunk {
   // own_i = scale q_i . w*k_i
   void find_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head) {
     const int key_head = head / (p.heads / p.key_heads);
-    for (int j = 0; j < K; ++j) w[j] = p.scale * p.bonus(head, j);
+    for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
     Size ldk, ldq;
     const T* const key = contiguous(s, p.k, row, begin, c, key_head, K, key_rows, &ldk);
-    s.scale_columns(c, K, w, key, ldk, key_rows, K);
     const T* const query = contiguous(s, p.q, row, begin, c, key_head, K, kt, &ldq);
-    s.row_dots(c, K, query, ldq, key_rows, K, own);
+    through.bonus_dots(c, 1, K, p.scale, w, 0, key, ldk, query, ldq, own);
   }
   // o_i += own_i v_i
   void add_bonus(const VectorProblem<T>& p, Size row, Size begin, Size c, int head, T* out, Size ldo) {
@@ -672,7 +683,7 @@ class VectorChunk {
   T* found = nullptr;  // R, where it was not kept
   bool alone = false;  // one head goes to the end before the next begins
   T *d_u = nullptr, *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *d_y = nullptr, *d_r = nullptr;
-  T *st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
+  T *st = nullptr, *d_st = nullptr, *wide = nullptr, *last = nullptr, *answer = nullptr;
   T *near_k = nullptr, *near_y = nullptr, *end_k = nullptr, *end_y = nullptr;  // what no gate has touched
 };
 

@@ -3,15 +3,6 @@
 #include "families/linear/channel/family.h"
 
 namespace ttr::families::dplr {
-namespace {
-
-template <class T>
-VectorProblem<T> widened(const DplrProblem<T>& p) {
-  return {p, p.gk, {}, p.a, p.b, {}, false, p.decayed_read};
-}
-
-}  // namespace
-
 template <class T>
 std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int chunk, bool backward,
                             int workers) noexcept {
@@ -22,7 +13,7 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
 template <class T>
 Status forward(const DplrProblem<T>& problem, Form form, int chunk, const Simd<T>& simd, Workspace work) noexcept {
   if (problem.g) return Status::not_supported;
-  const VectorProblem<T> p = widened(problem);
+  const VectorProblem<T>& p = problem;
   return p.b ? run_forward<VectorFamily<T, Erase::other>>(p, form, chunk, simd, work)
              : run_forward<VectorFamily<T, Erase::same>>(p, form, chunk, simd, work);
 }
@@ -31,7 +22,7 @@ template <class T>
 Status backward(const DplrProblem<T>& problem, const DplrGradient<T>& gradient, Form form, int chunk,
                 const Simd<T>& simd, Workspace work) noexcept {
   if (problem.g) return Status::not_supported;
-  const VectorProblem<T> p = widened(problem);
+  const VectorProblem<T>& p = problem;
   const VectorGradient<T> d{gradient, gradient.d_gk, {}, gradient.d_a, gradient.d_b, {}};
   return p.b ? run_backward<VectorFamily<T, Erase::other>>(p, d, form, chunk, simd, work)
              : run_backward<VectorFamily<T, Erase::same>>(p, d, form, chunk, simd, work);

@@ -15,6 +15,7 @@
 #include <cstddef>
 
 #include "families/common/linear.h"
+#include "families/linear/channel/problem.h"
 #include "families/linear/scalar/decay.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
@@ -23,11 +24,13 @@
 namespace ttr::families {
 
 /// The scalar gate g of LinearProblem must have no data here (not_supported): give it as gk with a zero inner stride.
+/// a without data = k, b without data = -beta k. gv and bonus have no data, and there is no read_before.
 template <class T>
-struct DplrProblem : LinearProblem<T> {
-  View<const T, 4> gk;        // [B, T, H, K], natural log; no data = 0. Strides may be zero.
-  View<const T, 4> a, b;      // [B, T, H, K]; a without data = k, b without data = -beta k
-  bool decayed_read = false;  // a reads the decayed state
+struct DplrProblem : VectorProblem<T> {
+  DplrProblem() = default;
+  DplrProblem(const LinearProblem<T>& p, const View<const T, 4>& gates, const View<const T, 4>& read,
+              const View<const T, 4>& erase, bool decayed)
+      : VectorProblem<T>{p, gates, {}, read, erase, {}, false, decayed} {}
 };
 
 template <class T>

@@ -6,11 +6,6 @@ namespace ttr::families::gated {
 namespace {
 
 template <class T>
-VectorProblem<T> widened(const GatedProblem<T>& p) {
-  return {p, p.gk, p.gv, {}, {}, p.bonus, p.read_before, false};
-}
-
-template <class T>
 Status check(const GatedProblem<T>& p) {
   return p.g || (p.bonus && !p.read_before) ? Status::not_supported : Status::ok;
 }
@@ -26,7 +21,7 @@ std::size_t workspace_bytes(int K, int V, std::ptrdiff_t longest, Form form, int
 template <class T>
 Status forward(const GatedProblem<T>& problem, Form form, int chunk, const Simd<T>& simd, Workspace work) noexcept {
   if (const Status status = check(problem); status != Status::ok) return status;
-  return run_forward<VectorFamily<T, Erase::none>>(widened(problem), form, chunk, simd, work);
+  return run_forward<VectorFamily<T, Erase::none>>(problem, form, chunk, simd, work);
 }
 
 template <class T>
@@ -34,7 +29,7 @@ Status backward(const GatedProblem<T>& problem, const GatedGradient<T>& gradient
                 const Simd<T>& simd, Workspace work) noexcept {
   if (const Status status = check(problem); status != Status::ok) return status;
   const VectorGradient<T> d{gradient, gradient.d_gk, gradient.d_gv, {}, {}, gradient.d_bonus};
-  return run_backward<VectorFamily<T, Erase::none>>(widened(problem), d, form, chunk, simd, work);
+  return run_backward<VectorFamily<T, Erase::none>>(problem, d, form, chunk, simd, work);
 }
 
 template <class T>

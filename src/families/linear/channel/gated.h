@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "families/common/linear.h"
+#include "families/linear/channel/problem.h"
 #include "families/linear/scalar/decay.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
@@ -18,11 +19,13 @@
 namespace ttr::families {
 
 /// The scalar gate g of LinearProblem must have no data here (not_supported): give it as gk with a zero inner stride.
+/// A bonus goes with read_before only. a and b have no data, and decayed_read is of no account.
 template <class T>
-struct GatedProblem : LinearProblem<T> {
-  View<const T, 4> gk, gv;   // [B, T, H, K] and [B, T, H, V], natural logs; no data = 0. Strides may be zero.
-  View<const T, 2> bonus;    // [H, K], with read_before only; no data = 0
-  bool read_before = false;  // outputs read the state before the token's write
+struct GatedProblem : VectorProblem<T> {
+  GatedProblem() = default;
+  GatedProblem(const LinearProblem<T>& p, const View<const T, 4>& key_gates, const View<const T, 4>& value_gates,
+               const View<const T, 2>& weights, bool before)
+      : VectorProblem<T>{p, key_gates, value_gates, {}, {}, weights, before, false} {}
 };
 
 template <class T>

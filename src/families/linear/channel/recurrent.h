@@ -16,6 +16,7 @@
 #include "families/common/heads.h"
 #include "families/common/scratch.h"
 #include "families/linear/channel/problem.h"
+#include "families/linear/half_sweep.h"
 #include "families/linear/state_simd.h"
 #include "simd/simd.h"
 
@@ -33,9 +34,10 @@ class VectorRecurrent {
         V(value_dim),
         most(std::min(block, std::max<Size>(longest, 1))) {
     const Size gates = std::max<Size>(most, heads_at_once);
-    q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V),
-    o = arena.take<T>(most * V), rows = arena.take<T>(gates * K), columns = arena.take<T>(gates * V);
-    beta = arena.take<T>(gates), own = arena.take<T>(gates), w = arena.take<T>(K), product = arena.take<T>(K);
+    q = arena.take<T>(most * K), k = arena.take<T>(most * K);
+    v = arena.take<T>(step_buffer<T>(most, V)), o = arena.take<T>(step_buffer<T>(most, V));
+    rows = arena.take<T>(gates * K), columns = arena.take<T>(gates * V);
+    beta = arena.take<T>(gates), own = arena.take<T>(gates), w = arena.take<T>(K);
     if (erase != Erase::none) x = arena.take<T>(gates * K);
     if (erase == Erase::other) y = arena.take<T>(most * K);
     panel = arena.take<T>(StateSimd<T>::sweep_scratch(K));
@@ -67,11 +69,7 @@ class VectorRecurrent {
       if constexpr (erase == Erase::other) t.y = contiguous(s, p.b, row, begin, n, head, K, y, &t.ldy);
       t.scale = p.scale, t.before = p.read_before;
       if (output && p.bonus) {
-        load_bonus(p, head);
-        for (Size i = 0; i < n; ++i) {
-          s.mul(K, w, t.k + i * t.ldk, product);
-          own[i] = p.scale * s.dot(K, product, t.q + i * t.ldq);
-        }
+        through.bonus_dots(n, 1, K, p.scale, bonus_of(p, head), 0, t.k, t.ldk, t.q, t.ldq, own);
         t.direct = own;
       }
       const bool direct = output && p.o.stride[3] == 1;
@@ -81,10 +79,10 @@ class VectorRecurrent {
   }
 
   /// One token of all heads, S [heads, K, V], with the bits of forward. False, and nothing done, where rows of the
-  /// caller's tensors are not contiguous or no outputs are wanted.
+  /// caller's tensors are neither contiguous nor of a half type, or no outputs are wanted.
   bool step(const VectorProblem<T>& p, Size row, Size t, T* S) {
-    if (!p.o || !has_rows(p.q) || !has_rows(p.k) || !has_rows(p.o) || (p.v && !has_rows(p.v))) return false;
-    if ((p.a && !has_rows(p.a)) || (p.b && !has_rows(p.b))) return false;
+    if (!p.o || !has_step_rows(p.q) || !has_step_rows(p.k) || !has_step_rows(p.o)) return false;
+    if ((p.v && !has_step_rows(p.v)) || (p.a && !has_step_rows(p.a)) || (p.b && !has_step_rows(p.b))) return false;
     for_head_blocks(p.heads, p.key_heads, [&](const HeadBlock& h) {
       typename StateSimd<T>::Tokens token{.n = h.count, .K = K, .V = V, .rows = rows, .ld_rows = p.gk ? K : 0};
       if (p.gk) step_gates(p.gk, row, t, h, K, rows);
@@ -92,31 +90,28 @@ class VectorRecurrent {
       if (p.gv) step_gates(p.gv, row, t, h, V, columns), token.columns = columns, token.ld_columns = V;
       for (int i = 0; p.beta && i < h.count; ++i) beta[i] = p.beta(row, t, h.first + i);
       if (p.beta) token.beta = beta;
-      token.k = &p.k(row, t, h.key_head, 0), token.ldk = p.k.stride[2];
-      token.q = &p.q(row, t, h.key_head, 0), token.ldq = p.q.stride[2];
-      if (p.v) token.v = &p.v(row, t, h.first, 0), token.ldv = p.v.stride[2];
+      const int keys = (h.count + h.group - 1) / h.group;
+      token.k = rows_of_heads(s, p.k, row, t, h.key_head, keys, K, step_rows(0), &token.ldk);
+      token.q = rows_of_heads(s, p.q, row, t, h.key_head, keys, K, step_rows(1), &token.ldq);
+      if (p.v) take_values_of_heads(s, p.v, row, t, h, erase != Erase::none, v, token);
       else std::fill_n(v, V, T(0)), token.v = v;
       Size x_group = 1;
       if constexpr (erase != Erase::none) {
-        token.x = p.a ? &p.a(row, t, h.first, 0) : token.k, token.ldx = p.a ? p.a.stride[2] : token.ldk;
         x_group = p.a ? 1 : h.group;
+        if (p.a) token.x = rows_of_heads(s, p.a, row, t, h.first, h.count, K, x, &token.ldx);
+        else token.x = token.k, token.ldx = token.ldk;
         if (p.decayed_read && p.gk) {
           for (Size i = 0; i < h.count; ++i) s.mul(K, token.x + i / x_group * token.ldx, rows + i * K, x + i * K);
           token.x = x, token.ldx = K, x_group = 1;
         }
       }
-      if constexpr (erase == Erase::other) token.y = &p.b(row, t, h.first, 0), token.ldy = p.b.stride[2];
+      if constexpr (erase == Erase::other)
+        token.y = rows_of_heads(s, p.b, row, t, h.first, h.count, K, step_rows(2), &token.ldy);
       token.scale = p.scale, token.before = p.read_before;
-      if (p.bonus) {
-        for (Size i = 0; i < h.count; ++i) {
-          load_bonus(p, h.first + static_cast<int>(i));
-          s.mul(K, w, token.k + i / h.group * token.ldk, product);
-          own[i] = p.scale * s.dot(K, product, token.q + i / h.group * token.ldq);
-        }
-        token.direct = own;
-      }
-      through.gated_heads(token, h.group, x_group, S + Size{h.first} * K * V, &p.o(row, t, h.first, 0),
-                          p.o.stride[2]);
+      if (p.bonus) bonus_of_heads(p, h, token);
+      to_answers_of_heads(s, p.o, row, t, h, erase != Erase::none, o, token, [&](T* answers, Size ld) {
+        through.gated_heads(token, h.group, x_group, S + Size{h.first} * K * V, answers, ld);
+      });
     });
     return true;
   }
@@ -194,9 +189,18 @@ class VectorRecurrent {
     if (p.gv) pack(s, p.gv, row, begin, n, head, V, T(1), columns), s.exp(n * V, columns, columns);
     for (Size i = 0; i < n; ++i) beta[i] = p.beta ? p.beta(row, begin + i, head) : T(1);
   }
+  // Room for rows of heads_at_once keys; a step moves no panels.
+  T* step_rows(Size which) const {
+    static_assert(3 * heads_at_once <= StateSimd<T>::sweep_scratch(1) || sizeof(T) > 4);
+    return panel + which * heads_at_once * K;
+  }
   // out [count, dim] = exp of the gates of some heads
   void step_gates(const View<const T, 4>& g, Size row, Size t, const HeadBlock& h, int dim, T* out) {
-    if (g.stride[3] == 1 && g.stride[2] == dim) return s.exp(Size{h.count} * dim, &g(row, t, h.first, 0), out);
+    if constexpr (sizeof(T) == 4)
+      if (has_half_rows(g))
+        return through.exp_rows(g.stride[3] == stride_of_bf16 ? Halves::bf16 : Halves::f16, h.count, dim,
+                                reinterpret_cast<const T*>(half_row(g, row, t, h.first)), g.stride[2], out);
+    if (has_rows(g)) return through.exp_rows(Halves::none, h.count, dim, &g(row, t, h.first, 0), g.stride[2], out);
     for (int i = 0; i < h.count; ++i) pack(s, g, row, t, 1, h.first + i, dim, T(1), out + Size{i} * dim);
     s.exp(Size{h.count} * dim, out, out);
   }
@@ -206,18 +210,28 @@ class VectorRecurrent {
     std::fill_n(v, V, T(0));
     return v;
   }
-  void load_bonus(const VectorProblem<T>& p, int head) {
-    if (p.bonus.stride[1] == 1) std::copy_n(&p.bonus(head, 0), K, w);
-    else
-      for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
+  // The weights of a head where they lie, or in w.
+  const T* bonus_of(const VectorProblem<T>& p, int head) {
+    if (p.bonus.stride[1] == 1) return &p.bonus(head, 0);
+    for (int j = 0; j < K; ++j) w[j] = p.bonus(head, j);
+    return w;
+  }
+  void bonus_of_heads(const VectorProblem<T>& p, const HeadBlock& h, typename StateSimd<T>::Tokens& token) {
+    token.direct = own;
+    if (p.bonus.stride[1] == 1)
+      return through.bonus_dots(h.count, h.group, K, p.scale, &p.bonus(h.first, 0), p.bonus.stride[0], token.k,
+                                token.ldk, token.q, token.ldq, own);
+    for (Size i = 0; i < h.count; ++i)
+      through.bonus_dots(1, 1, K, p.scale, bonus_of(p, h.first + static_cast<int>(i)), 0,
+                         token.k + i / h.group * token.ldk, 0, token.q + i / h.group * token.ldq, 0, own + i);
   }
 
   void through_bonus(const VectorProblem<T>& p, const VectorGradient<T>& d, Size row, Size t, int head, const T* key,
                      const T* value, const T* asked) {
     const int key_head = head / (p.heads / p.key_heads);
     const T along = s.dot(V, value, asked);
-    load_bonus(p, head);
-    s.mul(K, w, key, d_q), s.mul(K, w, q, d_k);
+    const T* const weights = bonus_of(p, head);
+    s.mul(K, weights, key, d_q), s.mul(K, weights, q, d_k);
     if (d.d_v) {
       s.scale(V, s.dot(K, q, d_q), asked, d_u);
       add_rows(s, T(1), d_u, row, t, 1, head, V, d.d_v);
@@ -232,7 +246,7 @@ class VectorRecurrent {
   const StateSimd<T>& through;
   int K, V;
   Size most;
-  T *q, *k, *v, *o, *rows, *columns, *beta, *own, *w, *product, *panel;
+  T *q, *k, *v, *o, *rows, *columns, *beta, *own, *w, *panel;
   T *x = nullptr, *y = nullptr, *u = nullptr, *d_u = nullptr, *r = nullptr, *d_r = nullptr;
   T *d_q = nullptr, *d_k = nullptr, *d_x = nullptr, *decayed = nullptr;
 };

@@ -67,7 +67,7 @@ class ChunkForm {
         K(key_dim),
         V(value_dim),
         C(chunk),
-        hints(simd, longest_in_products),
+        hints(simd, backward ? 0 : longest_in_products),
         sweep_hints(simd, longest_in_sweeps) {
     const Size stack = reads(rule) ? 2 * C : C;  // queries above reads
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
@@ -77,7 +77,8 @@ class ChunkForm {
     swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (reads(rule)) N = arena.take<T>(C * C), kept_rows = arena.take<T>(C * V);
     if (!backward) return;
-    y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K);
+    y = arena.take<T>(stack * V), wt = arena.take<T>(V * C), st = arena.take<T>(V * K), d_st = arena.take<T>(V * K),
+    state_dots = arena.take<T>(K);
     d_q = arena.take<T>(C * K), d_b = arena.take<T>(C * K), kb = arena.take<T>(C * K);
     spare = arena.take<T>(C * std::max(K, V));
     dots = arena.take<T>(C), read_dots = arena.take<T>(C), X = arena.take<T>(C * C), gates = GatePairs<T>(C, arena);
@@ -85,8 +86,10 @@ class ChunkForm {
     else swept_gradient.emplace(simd, key_dim, value_dim, chunk, arena);
   }
 
-  /// A copy that nobody reads soon, and room for the rows of a chunk on their way there.
+  /// A copy that nobody reads soon, and room for the rows of a chunk on their way there. After flush() others see it, and
+  /// gradients that went past the caches.
   void stream(Size n, const T* from, T* to) const { through.stream(n, from, to); }
+  void flush() const { through.flush(); }
   T* rows() { return kept_rows; }
   /// The state and the rows that the next backward() will want; null: they are at hand.
   void expect(const T* state, const T* rows, const SlotShape& sizes) {
@@ -349,23 +352,22 @@ class ChunkForm {
       lower(c, V, T(1), y, wt, 0, X);
       if constexpr (reads(rule)) lower(c, V, T(-1), d_r, wt, undecayed, E), clear_diagonal(c, E);
     }
-    double across = d.d_g ? s.dot(K * V, S_0, dS) : T(0);
-    s.transpose(K, V, S_0, V, st, K);
+    through.turn_states(K, V, nullptr, S_0, dS, nullptr, st, d_st, state_dots);
+    double across = 0;
+    for (int i = 0; i < K; ++i) across += static_cast<double>(state_dots[i]);
     scale_gradients(c);
-    const T* const start = st;
-    through_start(c, y, start, X, b, q, d_q, d.d_g ? gates.from_start : nullptr);
+    through_start(c, y, st, X, b, q, d_q, d.d_g ? gates.from_start : nullptr);
     if constexpr (reads(rule)) {
-      through_start(c, d_r, start, E, b, k, d_kr, d.d_g ? dots : nullptr);
+      through_start(c, d_r, st, E, b, k, d_kr, d.d_g ? dots : nullptr);
       for (Size i = undecayed; d.d_g && i < c; ++i) gates.from_start[i - undecayed] += dots[i];
     }
 
-    s.transpose(K, V, dS, V, st, K);
     if (d.d_g) {
-      s.gemm_nn_onto(c, K, V, t, W, ldw, st, K, T(0), nullptr, K, d_b, K, hints.get());
+      s.gemm_nn_onto(c, K, V, t, W, ldw, d_st, K, T(0), nullptr, K, d_b, K, hints.get());
       s.row_dots(c, K, b, K, d_b, K, gates.to_end);
       s.trmm_tn(c, K, T(1), X, C, q, K, T(1), d_b, K);
     } else {
-      s.gemm_trmm_tn(c, K, V, t, W, ldw, st, K, X, C, q, K, d_b, K, hints.get());
+      s.gemm_trmm_tn(c, K, V, t, W, ldw, d_st, K, X, C, q, K, d_b, K, hints.get());
     }
     if constexpr (reads(rule)) s.trmm_tn(c, K, T(1), E, C, k, K, T(1), d_b, K);
     const bool past_keys = past && group == 1;
@@ -378,7 +380,6 @@ class ChunkForm {
     if (d.d_k || d.d_beta)
       finish(c, K, p.beta ? beta : nullptr, d_b, reads(rule) ? d_kr : nullptr, d.d_beta ? k : nullptr, d.d_k, row,
              begin, key_head, fresh & Gradient::fresh_k, past_keys);
-    if (past) through.flush();
     if (d.d_beta)
       for (Size i = 0; i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
     if (!d.d_g) return;
@@ -526,8 +527,8 @@ class ChunkForm {
   bool past = false;  // gradients go past the caches
   T *x, *w, *kt, *o, *D, *P, *g, *beta, *e, *sums, *rests, *skip, *factors, *swept;
   Size* ends;
-  T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *kb = nullptr,
-    *spare = nullptr;
+  T *N = nullptr, *X = nullptr, *E = nullptr, *y = nullptr, *wt = nullptr, *st = nullptr, *d_st = nullptr,
+    *state_dots = nullptr, *kb = nullptr, *spare = nullptr;
   T *d_q = nullptr, *d_b = nullptr, *d_kr = nullptr, *dots = nullptr, *read_dots = nullptr;
   T* kept_rows = nullptr;
   const T *next_state = nullptr, *next_rows = nullptr;

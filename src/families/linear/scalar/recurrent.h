@@ -21,6 +21,7 @@
 #include "families/common/heads.h"
 #include "families/common/linear.h"
 #include "families/common/scratch.h"
+#include "families/linear/half_sweep.h"
 #include "families/linear/scalar/rule.h"
 #include "families/linear/state_simd.h"
 #include "simd/simd.h"
@@ -38,10 +39,11 @@ class RecurrentForm {
         K(key_dim),
         V(value_dim),
         most(std::min(block, std::max<Size>(longest, 1))) {
-    q = arena.take<T>(most * K), k = arena.take<T>(most * K), v = arena.take<T>(most * V),
-    o = arena.take<T>(most * V);
+    q = arena.take<T>(most * K), k = arena.take<T>(most * K);
+    v = arena.take<T>(step_buffer<T>(most, V)), o = arena.take<T>(step_buffer<T>(most, V));
     const Size gates = std::max<Size>(most, heads_at_once);
     a = arena.take<T>(gates), beta = arena.take<T>(gates), ones = arena.take<T>(gates);
+    direct = arena.take<T>(gates);
     panel = arena.take<T>(StateSimd<T>::sweep_scratch(K));
     if (!backward) return;
     u = arena.take<T>(V), d_u = arena.take<T>(V), r = arena.take<T>(V), d_q = arena.take<T>(K),
@@ -62,34 +64,40 @@ class RecurrentForm {
       const T* const key = contiguous(s, p.k, row, begin, n, key_head, K, k, &ldk);
       const T* const value = contiguous(s, p.v, row, begin, n, head, V, v, &ldv);
       const T* const query = output ? contiguous(s, p.q, row, begin, n, key_head, K, q, &ldq) : nullptr;
-      const bool direct = output && p.o.stride[3] == 1;
-      T* const answer = direct ? &p.o(row, begin, head, 0) : o;
+      const bool in_place = output && p.o.stride[3] == 1;
+      T* const answer = in_place ? &p.o(row, begin, head, 0) : o;
       const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
       through.sweep(n, K, V, a, b, beta, p.scale, key, ldk, value, ldv, query, ldq, S, V, answer,
-                    direct ? p.o.stride[1] : V, panel);
+                    in_place ? p.o.stride[1] : V, panel);
       if (output && p.skip)
         for (Size i = 0; i < n; ++i)
-          s.axpy(V, p.skip(head), value + i * ldv, answer + i * (direct ? p.o.stride[1] : V));
-      if (output && !direct) unpack(s, o, row, begin, n, head, V, p.o);
+          s.axpy(V, p.skip(head), value + i * ldv, answer + i * (in_place ? p.o.stride[1] : V));
+      if (output && !in_place) unpack(s, o, row, begin, n, head, V, p.o);
     }
   }
 
   /// One token of all heads, S [heads, K, V], with the bits of forward. False, and nothing done, where rows of the
-  /// caller's tensors are not contiguous or no outputs are wanted.
+  /// caller's tensors are neither contiguous nor of a half type, or no outputs are wanted.
   bool step(const LinearProblem<T>& p, Size row, Size t, T* S) {
-    if (!p.o || !has_rows(p.q) || !has_rows(p.k) || !has_rows(p.v) || !has_rows(p.o)) return false;
+    if (!p.o || !has_step_rows(p.q) || !has_step_rows(p.k) || !has_step_rows(p.v) || !has_step_rows(p.o))
+      return false;
     for_head_blocks(p.heads, p.key_heads, [&](const HeadBlock& h) {
       for (int i = 0; i < h.count; ++i) {
         a[i] = p.g ? p.g(row, t, h.first + i) : T(0), beta[i] = p.beta ? p.beta(row, t, h.first + i) : T(1);
-        ones[i] = T(1);
+        ones[i] = T(1), direct[i] = p.skip ? p.skip(h.first + i) : T(0);
       }
       s.exp(h.count, a, a);
+      typename StateSimd<T>::Tokens x{.n = h.count, .K = K, .V = V, .beta = beta, .scale = p.scale};
+      const int keys = (h.count + h.group - 1) / h.group;
+      static_assert(2 * heads_at_once <= StateSimd<T>::sweep_scratch(1));  // a step moves no panels
+      x.k = rows_of_heads(s, p.k, row, t, h.key_head, keys, K, panel, &x.ldk);
+      x.q = rows_of_heads(s, p.q, row, t, h.key_head, keys, K, panel + Size{heads_at_once} * K, &x.ldq);
+      take_values_of_heads(s, p.v, row, t, h, reads(rule), v, x);
+      if (p.skip) x.direct = direct;
       const T* const b = rule == Rule::add ? nullptr : rule == Rule::delta ? a : ones;
-      through.sweep_heads(h.count, h.group, K, V, a, b, beta, p.scale, &p.k(row, t, h.key_head, 0), p.k.stride[2],
-                          &p.v(row, t, h.first, 0), p.v.stride[2], &p.q(row, t, h.key_head, 0), p.q.stride[2],
-                          S + Size{h.first} * K * V, &p.o(row, t, h.first, 0), p.o.stride[2]);
-      for (int i = h.first; p.skip && i < h.first + h.count; ++i)
-        s.axpy(V, p.skip(i), &p.v(row, t, i, 0), &p.o(row, t, i, 0));
+      to_answers_of_heads(s, p.o, row, t, h, reads(rule), o, x, [&](T* answers, Size ld) {
+        through.sweep_heads(x, h.group, a, b, S + Size{h.first} * K * V, answers, ld);
+      });
     });
     return true;
   }
@@ -147,7 +155,7 @@ class RecurrentForm {
   const StateSimd<T>& through;
   int K, V;
   Size most;
-  T *q, *k, *v, *o, *a, *beta, *ones, *panel;
+  T *q, *k, *v, *o, *a, *beta, *ones, *direct, *panel;
   T *u = nullptr, *d_u = nullptr, *r = nullptr, *d_q = nullptr, *d_k = nullptr;
 };
 

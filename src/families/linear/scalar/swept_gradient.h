@@ -45,7 +45,7 @@ class SweptGradient {
     for (T** panel : {&keys, &queries}) *panel = arena.take<T>(C * K);
     for (T** panel : {&values, &asked}) *panel = arena.take<T>(C * V);
     answers = arena.take<T>(C * widest), spare = arena.take<T>(C * widest);
-    for (T** factors : {&up, &down, &rest, &late, &own, &steps, &dots, &other}) *factors = arena.take<T>(C);
+    for (T** factors : {&up, &down, &rest, &late, &own, &steps}) *factors = arena.take<T>(C);
     ends = arena.take<Size>(C), panel_of_sweep = arena.take<T>(StateSimd<T>::sweep_scratch(widest));
   }
 
@@ -60,8 +60,7 @@ class SweptGradient {
     if (!how.far) hints.add(d.d_q, row, begin + c, C, key_head, 1, K);
     if (of_gates) hints.add(p.q, row, begin + c, C, key_head, 1, K);
     hints.spread_over(2 * c * K * V);
-    find_frames(
-        c, [&](Size i) { return p.g(row, begin + i, head); }, 0, Z);
+    find_frames(c, [&](Size i) { return p.g(row, begin + i, head); }, 0, {Z, V, K, K});
     typename StateSimd<T>::Group x{.n = c, .K = V, .V = K};
     x.k = contiguous(s, p.v, row, begin, c, head, V, values, &x.ldk);
     x.v = contiguous(s, p.k, row, begin, c, key_head, K, keys, &x.ldv);
@@ -69,8 +68,8 @@ class SweptGradient {
     load_steps(p, row, begin, c, head);
     for (Size i = 0; p.beta && i < c; ++i) down[i] *= steps[i];
     x.write = down, x.answer = up, x.scale = p.scale, x.before = of_gates != nullptr;
-    sweep(x, Z, answers, K);
-    if (!of_gates) return add(c, K, nullptr, answers, nullptr, nullptr, d.d_q, row, begin, key_head, how);
+    sweep(x, Z, K, answers, K);
+    if (!of_gates) return add(c, K, nullptr, answers, d.d_q, row, begin, key_head, how);
     s.row_dots(c, V, x.k, x.ldk, x.q, x.ldq, own);
     for (Size i = 0; i < c; ++i) own[i] *= p.scale * steps[i];
     Size ldq;
@@ -78,28 +77,39 @@ class SweptGradient {
     add_pair(c, x.v, x.ldv, rows, ldq, d.d_q, row, begin, key_head, how, of_gates);
   }
 
-  /// D [K,V] from their end to their start; d_v and d_beta get their sums.
+  /// Columns of the values go through D by themselves: in so many parts, which a team may take one by one.
+  int value_parts() const { return V % (2 * s.lanes) == 0 ? 2 : 1; }
+
+  /// D [K,V] from their end to their start, parts first .. end-1 of its columns; d_v gets their sums. of_steps, where wanted:
+  /// for each part of all of them, ld_steps apart, its share of dbeta [c].
   void through_values(const LinearProblem<T>& p, const LinearGradient<T>& d, Size row, Size begin, Size c, int head,
-                      T* D) {
+                      int first, int end, T* D, T* of_steps, Size ld_steps) {
+    const int width = V / value_parts(), from = first * width, columns = (end - first) * width;
     const int key_head = head / (p.heads / p.key_heads);
     const bool fresh = d.fresh & LinearGradient<T>::fresh_v;
     const How how{fresh, fresh && past};
     look_behind(p, d.d_o, row, begin, head);
     if (!how.far) hints.add(d.d_v, row, begin - C, begin >= C ? C : 0, head, 1, V);
     hints.spread_over(2 * c * K * V);
-    frames_back(p, row, begin, c, head, D);
-    typename StateSimd<T>::Group x{.n = c, .K = K, .V = V};
+    frames_back(p, row, begin, c, head, {D + from, K, columns, V});
+    typename StateSimd<T>::Group x{.n = c, .K = K, .V = columns};
     x.k = back(contiguous(s, p.q, row, begin, c, key_head, K, queries, &x.ldk), c, &x.ldk);
-    x.v = back(contiguous(s, d.d_o, row, begin, c, head, V, asked, &x.ldv), c, &x.ldv);
+    x.v = back(contiguous(s, d.d_o, row, begin, c, head, V, asked, &x.ldv) + from, c, &x.ldv);
     x.q = back(contiguous(s, p.k, row, begin, c, key_head, K, keys, &x.ldq), c, &x.ldq);
     for (Size i = 0; i < c; ++i) down[i] *= p.scale;
     x.write = down, x.answer = up;
-    sweep(x, D, answers + (c - 1) * V, -V);
+    sweep(x, D + from, V, answers + (c - 1) * columns, -columns);
     load_steps(p, row, begin, c, head);
-    Size ldv = V;
-    const T* const v = d.d_beta ? contiguous(s, p.v, row, begin, c, head, V, values, &ldv) : nullptr;
-    add(c, V, p.beta ? steps : nullptr, answers, v, &ldv, d.d_v, row, begin, head, how);
-    for (Size i = 0; d.d_beta && i < c; ++i) d.d_beta(row, begin + i, head) += dots[i];
+    if (of_steps) {
+      Size ldv;
+      const T* const v = contiguous(s, p.v, row, begin, c, head, V, values, &ldv);
+      for (int part = first; part < end; ++part)
+        s.row_dots(c, width, v + part * width, ldv, answers + part * width - from, columns,
+                   of_steps + part * ld_steps);
+    }
+    View<T, 4> to = d.d_v;
+    if (to) to.data += from * to.stride[3];
+    add(c, columns, p.beta ? steps : nullptr, answers, to, row, begin, head, how);
   }
 
   /// The same of E [V,K] and d_k. of_gates, where wanted: b [c]; last: token begin+c-1 is the last of its sequence.
@@ -110,7 +120,7 @@ class SweptGradient {
     look_behind(p, d.d_o, row, begin, head);
     if (!how.far) hints.add(d.d_k, row, begin - C, begin >= C ? C : 0, key_head, 1, K);
     hints.spread_over(2 * c * K * V);
-    frames_back(p, row, begin, c, head, E);
+    frames_back(p, row, begin, c, head, {E, V, K, K});
     typename StateSimd<T>::Group x{.n = c, .K = V, .V = K};
     x.k = back(contiguous(s, d.d_o, row, begin, c, head, V, asked, &x.ldk), c, &x.ldk);
     x.v = back(contiguous(s, p.q, row, begin, c, key_head, K, queries, &x.ldv), c, &x.ldv);
@@ -118,8 +128,8 @@ class SweptGradient {
     load_steps(p, row, begin, c, head);
     for (Size i = 0; i < c; ++i) down[i] *= p.scale, up[i] *= steps[c - 1 - i];
     x.write = down, x.answer = up, x.before = of_gates != nullptr;
-    sweep(x, E, answers + (c - 1) * K, -K);
-    if (!of_gates) return add(c, K, nullptr, answers, nullptr, nullptr, d.d_k, row, begin, key_head, how);
+    sweep(x, E, K, answers + (c - 1) * K, -K);
+    if (!of_gates) return add(c, K, nullptr, answers, d.d_k, row, begin, key_head, how);
     s.row_dots(c, V, x.q + (c - 1) * x.ldq, -x.ldq, x.k + (c - 1) * x.ldk, -x.ldk, own);
     for (Size i = 0; i < c; ++i) own[i] *= p.scale * steps[i];
     Size ldk;
@@ -132,10 +142,15 @@ class SweptGradient {
   void write_far(bool far) { past = far; }
 
  private:
+  // Columns of a state.
+  struct Columns {
+    T* data;
+    Size rows, columns, ld;
+  };
   // Tokens in the order of a sweep, gate(i) in front of token i and `after` behind the last: up and down, frames, and the
   // factors of the state between frames. A gate in front of the first token that is beyond the limit is put into S.
   template <class Gate>
-  void find_frames(Size n, const Gate& gate, double after, T* S) {
+  void find_frames(Size n, const Gate& gate, double after, const Columns& S) {
     constexpr Size group = 4;
     double sum = 0;
     Size start = 0;
@@ -151,7 +166,9 @@ class SweptGradient {
         const bool alone = !(std::abs(g) <= bounded_limit);
         if (i > start) close(i, alone ? next : sum);
         else if (alone && i > 0) late[i - 1] = static_cast<T>(std::exp(g) * static_cast<double>(late[i - 1]));
-        else if (alone) s.scale(Size{K} * V, static_cast<T>(std::exp(g)), S, S);
+        else if (alone)
+          for (Size r = 0; r < S.rows; ++r)
+            s.scale(S.columns, static_cast<T>(std::exp(g)), S.data + r * S.ld, S.data + r * S.ld);
         sum = alone ? 0 : g;
       }
       up[i] = static_cast<T>(sum), down[i] = -up[i], rest[i] = static_cast<T>(sum - static_cast<double>(up[i]));
@@ -162,7 +179,7 @@ class SweptGradient {
     for (Size i = 0; i < n; ++i) up[i] += up[i] * rest[i], down[i] -= down[i] * rest[i];
   }
   // The gate of a token stands between it and the one before.
-  void frames_back(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, T* S) {
+  void frames_back(const LinearProblem<T>& p, Size row, Size begin, Size c, int head, const Columns& S) {
     const auto gate = [&](Size i) { return i == 0 ? T(0) : p.g(row, begin + c - i, head); };
     find_frames(c, gate, static_cast<double>(p.g(row, begin, head)), S);
   }
@@ -183,9 +200,9 @@ class SweptGradient {
     *ld = -*ld;
     return at;
   }
-  void sweep(typename StateSimd<T>::Group& x, T* S, T* out, Size ldo) {
+  void sweep(typename StateSimd<T>::Group& x, T* S, Size lds, T* out, Size ldo) {
     x.ends = ends, x.frames = frames, x.late = late, x.ld_late = 1, x.late_step = 0, x.hints = hints.get();
-    through.group_sweep(x, S, x.V, out, ldo, panel_of_sweep);
+    through.group_sweep(x, S, lds, out, ldo, panel_of_sweep);
   }
 
   // How rows of a gradient are reached: they hold nothing yet and are written, past the caches.
@@ -199,26 +216,26 @@ class SweptGradient {
     return {fresh, fresh && past && group == 1};
   }
 
-  // to += diag(a) panel; with z dots = rowdot(z, panel)
-  void add(Size c, int dim, const T* a, const T* panel, const T* z, const Size* ldz, const View<T, 4>& to, Size row,
-           Size begin, int head, How how) {
-    const bool direct = !to || to.stride[3] == 1, written = to && direct && how.fresh;
-    T* const rows = !to ? nullptr : direct ? &to(row, begin, head, 0) : spare;
-    const Size ld = direct && to ? to.stride[1] : dim;
-    if (written) through.write_rows(c, dim, a, panel, nullptr, nullptr, nullptr, rows, ld, how.far);
-    else if (how.fresh) clear_rows(to, row, begin, c, head, dim);
-    if (written && how.far) through.flush();
+  // to += diag(a) panel
+  void add(Size c, int dim, const T* a, const T* panel, const View<T, 4>& to, Size row, Size begin, int head,
+           How how) {
+    if (!to) return;
+    const bool direct = to.stride[3] == 1;
+    T* const rows = direct ? &to(row, begin, head, 0) : spare;
+    const Size ld = direct ? to.stride[1] : dim;
+    if (direct && how.fresh)
+      return through.write_rows(c, dim, a, panel, nullptr, nullptr, nullptr, rows, ld, how.far);
+    if (how.fresh) clear_rows(to, row, begin, c, head, dim);
     if (!direct) std::fill_n(spare, c * dim, T(0));
-    s.add_rows_dots(c, dim, a, panel, dim, nullptr, dim, z, z ? *ldz : dim, written ? nullptr : rows, ld, dots,
-                    other);
+    s.add_rows_dots(c, dim, a, panel, dim, nullptr, dim, nullptr, dim, rows, ld, nullptr, nullptr);
     if (!direct) add_rows(s, T(1), spare, row, begin, c, head, dim, to);
   }
   // to += diag(own) partners + answers ; of_gates = rowdot(z, answers)
   void add_pair(Size c, const T* partners, Size ldp, const T* z, Size ldz, const View<T, 4>& to, Size row, Size begin,
                 int head, How how, T* of_gates) {
     s.row_dots(c, K, z, ldz, answers, K, of_gates);
-    s.add_rows_dots(c, K, own, partners, ldp, nullptr, K, nullptr, K, answers, K, dots, other);
-    add(c, K, nullptr, answers, nullptr, nullptr, to, row, begin, head, how);
+    s.add_rows_dots(c, K, own, partners, ldp, nullptr, K, nullptr, K, answers, K, nullptr, nullptr);
+    add(c, K, nullptr, answers, to, row, begin, head, how);
   }
 
   const Simd<T>& s;
@@ -228,7 +245,7 @@ class SweptGradient {
   Prefetch<T> hints;
   bool past = false;  // gradients go past the caches
   T *keys, *queries, *values, *asked, *answers, *spare, *panel_of_sweep;
-  T *up, *down, *rest, *late, *own, *steps, *dots, *other;
+  T *up, *down, *rest, *late, *own, *steps;
   Size *ends, frames = 0;
 };
 
