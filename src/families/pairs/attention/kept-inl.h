@@ -1,9 +1,11 @@
 // The passes of kept_simd.h, compiled once per instruction set.
 //
-// Four keys at a time meet the query, so that four sums are folded together; sixteen values at a time are added to an
-// answer, which is read and written once for them. Where several queries read a key head, two of them share what is
-// widened. The last pairs of a block, fewer than four or sixteen, go through the same instructions: the bits of an answer
-// depend on its own head's numbers alone.
+// Four keys at a time meet the query, so that four sums are folded together; some values at a time are added to an answer,
+// which is read and written once for them. Where several queries read a key head, two of them share what is widened. The last
+// pairs of a block go through the same instructions: the bits of an answer depend on its own head's numbers alone.
+//
+// A long list is read at the speed of memory only in the order in which it lies, a few rows side by side, and if what lies
+// some way behind is fetched meanwhile, at the end of a list the beginning of the one that is read next.
 #if defined(TTR_ATTENTION_KEPT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TTR_ATTENTION_KEPT_INL_H_
 #undef TTR_ATTENTION_KEPT_INL_H_
@@ -14,6 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "families/pairs/attention/attention-inl.h"
 #include "families/pairs/attention/kept_simd.h"
@@ -75,16 +78,49 @@ struct RowsOf {
   }
 };
 
-// Lines of one head of the pairs [begin, end) of what is read next: few enough not to wait for.
-HWY_INLINE void FetchKept(const KeptSimd::Rows& x, Size head, Size begin, Size end) {
-  if (head >= x.heads) return;
-  const Size size = static_cast<Size>(size_of(x.type)), bytes = x.dim * size;
-  const char* row = static_cast<const char*>(x.data) + (begin * x.next + head * x.dim) * size;
-  for (Size i = begin; i < std::min(end, x.n); ++i, row += x.next * size)
-    for (Size at = 0; at < bytes; at += 64) Prefetch(row + at);
-}
+// Rows of all heads of some pairs, a head's share of them at a time: in the order they lie in where nothing is between
+// them, else the head's own.
+struct Behind {
+  const char* rows;  // null: nothing is fetched
+  Size head, pair;   // bytes from one to the next
+  bool together;
 
-constexpr Size kKeysTogether = 4, kValuesTogether = 16;
+  HWY_INLINE void fetch(Size pairs, Size share) const {
+    if (!rows) return;
+    if (together) return lines(rows + share * pairs * head, pairs * head);
+    for (Size i = 0; i < pairs; ++i) lines(rows + share * head + i * pair, head);
+  }
+  static HWY_INLINE void lines(const char* at, Size bytes) {
+    for (Size i = 0; i < bytes; i += 64) hwy::Prefetch(at + i);
+  }
+};
+
+// What is read kAhead bytes behind a pair: of its own list, or of the next one.
+class Ahead {
+ public:
+  Ahead(const KeptSimd::Rows& now, const KeptSimd::Rows& next)
+      : now_(now),
+        next_(next),
+        size_(static_cast<Size>(size_of(now.type))),
+        pairs_(std::clamp<Size>(kAhead / (now.heads * now.dim * size_), 1, std::max<Size>(now.n, 1))) {}
+  HWY_INLINE Behind of(Size i) const {
+    const Size at = i + pairs_;
+    if (!next_.data || at >= now_.n + next_.n) return {};
+    return at < now_.n ? row(now_, at) : row(next_, at - now_.n);
+  }
+
+ private:
+  // As much as a first-level cache holds. With 16 to 64 KB there is little difference; with 4 some lists took 1.8 times as long.
+  static constexpr Size kAhead = 32768;
+  HWY_INLINE Behind row(const KeptSimd::Rows& x, Size i) const {
+    return {static_cast<const char*>(x.data) + i * x.next * size_, x.dim * size_, x.next * size_,
+            x.next == x.heads * x.dim};
+  }
+  const KeptSimd::Rows &now_, &next_;  // of one type
+  const Size size_, pairs_;
+};
+
+constexpr Size kKeysTogether = 4, kValuesTogether = 16, kFarValuesTogether = 4;
 
 // Q queries of one key head and four keys.
 template <int Q, bool kApart, class Widen>
@@ -92,11 +128,10 @@ HWY_INLINE void KeptScores(const RowsOf<Widen>& list, Size i, Size head, const f
   const Tag<float> d;
   const Size K = list.rows.dim, n = std::min(kKeysTogether, list.rows.n - i);
   const typename Widen::Number* x[4];
-  Vec<float> scale[4], sum[Q][4];
+  Vec<float> sum[Q][4];
+  const auto pair = [&](Size r) { return i + std::min(r, n - 1); };  // what is not there is not kept
   TTR_UNROLL for (Size r = 0; r < 4; ++r) {
-    const Size pair = i + std::min(r, n - 1);  // what is not there is not kept
-    x[r] = list.row(pair, head);
-    if constexpr (kApart && RowsOf<Widen>::scaled) scale[r] = hn::Set(d, list.scale(pair, head));
+    x[r] = list.row(pair(r), head);
     TTR_UNROLL for (int a = 0; a < Q; ++a) sum[a][r] = hn::Zero(d);
   }
   ForVectors<float>(K, [&](Size c, Size lanes, auto p) HWY_ATTR {
@@ -105,7 +140,7 @@ HWY_INLINE void KeptScores(const RowsOf<Widen>& list, Size i, Size head, const f
     TTR_UNROLL for (int a = 0; a < Q; ++a) query[a] = LoadMaybe<part>(q + a * K + c, lanes);
     TTR_UNROLL for (Size r = 0; r < 4; ++r) {
       Vec<float> key = RowsOf<Widen>::template load<part>(x[r] + c, lanes);
-      if constexpr (kApart && RowsOf<Widen>::scaled) key = hn::Mul(key, scale[r]);
+      if constexpr (kApart && RowsOf<Widen>::scaled) key = hn::Mul(key, hn::Set(d, list.scale(pair(r), head)));
       TTR_UNROLL for (int a = 0; a < Q; ++a) sum[a][r] = AddScore<kApart, float>(query[a], key, sum[a][r]);
     }
   });
@@ -116,19 +151,26 @@ HWY_INLINE void KeptScores(const RowsOf<Widen>& list, Size i, Size head, const f
       S[a * lds + i + r] = kApart ? y[r] : RowsOf<Widen>::scaled ? y[r] * list.scale(i + r, head) : y[r];
   }
 }
+// each(first query, how many there are: one or two) of the queries of key head h
+template <class F>
+HWY_INLINE void ForQueries(Size h, Size group, const F& each) {
+  Size a = h * group;
+  for (; a + 2 <= (h + 1) * group; a += 2) each(a, std::integral_constant<int, 2>());
+  if (a < (h + 1) * group) each(a, std::integral_constant<int, 1>());
+}
+
 template <bool kApart, class Widen>
 void KeptScoresOf(const RowsOf<Widen>& list, Size group, const float* q, float* S, Size lds,
-                  const KeptSimd::Rows& ahead) {
-  for (Size i = 0; i < list.rows.n; i += kKeysTogether) {
-    for (Size h = 0; h < list.rows.heads; ++h) {
-      FetchKept(ahead, h, i, i + kKeysTogether);
-      for (Size a = h * group; a < (h + 1) * group;) {
-        const float* const query = q + a * list.rows.dim;
-        const bool two = a + 2 <= (h + 1) * group;
-        if (two) KeptScores<2, kApart>(list, i, h, query, S + a * lds, lds);
-        else KeptScores<1, kApart>(list, i, h, query, S + a * lds, lds);
-        a += two ? 2 : 1;
-      }
+                  const KeptSimd::Rows& next) {
+  const Size n = list.rows.n, heads = list.rows.heads, K = list.rows.dim;
+  const Ahead ahead(list.rows, next);
+  for (Size i = 0; i < n; i += kKeysTogether) {
+    const Behind behind = ahead.of(i);
+    for (Size h = 0; h < heads; ++h) {
+      behind.fetch(kKeysTogether, h);
+      ForQueries(h, group, [&](Size a, auto queries) HWY_ATTR {
+        KeptScores<decltype(queries)::value, kApart>(list, i, h, q + a * K, S + a * lds, lds);
+      });
     }
   }
 }
@@ -186,18 +228,18 @@ HWY_INLINE void KeptAddColumns(const RowsOf<Widen>& list, Size i, Size n, Size h
 }
 template <class Widen>
 void KeptAddFrom(const KeptSimd::Rows& x, Size group, const float* W, Size ldw, float* acc,
-                 const KeptSimd::Rows& ahead) {
+                 const KeptSimd::Rows& next) {
   const RowsOf<Widen> list{x};
-  for (Size i = 0; i < x.n; i += kValuesTogether) {
-    const Size n = std::min(kValuesTogether, x.n - i);
+  const Ahead ahead(x, next);
+  const Size together = next.data ? kFarValuesTogether : kValuesTogether;  // in cache the order matters less
+  for (Size i = 0; i < x.n; i += together) {
+    const Size n = std::min(together, x.n - i);
+    const Behind behind = ahead.of(i);
     for (Size h = 0; h < x.heads; ++h) {
-      FetchKept(ahead, h, i, i + kValuesTogether);
-      for (Size a = h * group; a < (h + 1) * group;) {
-        const bool two = a + 2 <= (h + 1) * group;
-        if (two) KeptAddColumns<2>(list, i, n, h, W + a * ldw, ldw, acc + a * x.dim);
-        else KeptAddColumns<1>(list, i, n, h, W + a * ldw, ldw, acc + a * x.dim);
-        a += two ? 2 : 1;
-      }
+      behind.fetch(n, h);
+      ForQueries(h, group, [&](Size a, auto queries) HWY_ATTR {
+        KeptAddColumns<decltype(queries)::value>(list, i, n, h, W + a * ldw, ldw, acc + a * x.dim);
+      });
     }
   }
 }
