@@ -25,6 +25,12 @@ HWY_INLINE Line<N> LineOf(const prepare::Rows<N>& rows, Size b, Size t, Size h) 
           rows.inner};
 }
 
+// The row of the next token: rows are shorter than a page, at whose end the processor's own prefetches stop.
+template <class T>
+HWY_INLINE void FetchNext(const prepare::Rows<const T>& rows, const Line<const T>& line, Size width) {
+  if (line && rows.time != 0 && rows.inner == 1) PrefetchRow(line.data + rows.time, width);
+}
+
 template <class T>
 void JointKeysOf(const prepare::JointKeys<T>& x, const prepare::Extent& extent) {
   const Size K = x.read.width, V = x.bonus.width;
@@ -40,6 +46,9 @@ void JointKeysOf(const prepare::JointKeys<T>& x, const prepare::Extent& extent) 
         const Line<T> read = LineOf(x.read, b, t, h), write = LineOf(x.write, b, t, h),
                       erase = LineOf(x.erase, b, t, h), bonus = LineOf(x.bonus, b, t, h);
         const bool close = Close(raw, scale, rate, blend, query, weight, value) && Close(read, write, erase, bonus);
+        if (t + 1 < extent.time)
+          FetchNext(x.raw, raw, K), FetchNext(x.rate, rate, K), FetchNext(x.query, query, K),
+              FetchNext(x.value, value, V);
         Num<T> squares, along;
         ForLanes<T>(K, close, [&](Size i, auto lanes) HWY_ATTR {
           const Num<T> at = raw.at(i, lanes), n = at * scale.at(i, lanes);
