@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include "families/common/half_rows.h"
 #include "simd/simd.h"
@@ -43,9 +44,12 @@ class Prefetch {
     append(reinterpret_cast<const char*>(x.data) + at * size, x.stride[1] * size, heads * D * size, count);
   }
   /// Of the next chunk, the share of head `head` of `heads`: whole tokens, whose heads are neighbours. For loops that
-  /// take a chunk of c tokens at `begin` through all heads before the next.
+  /// take a chunk of c tokens at `begin` through all heads before the next. Rows that will be written are left out where
+  /// others lie between them, which another thread may write: with a line its neighbours are fetched as well, and whoever
+  /// owns them waits to have them back (two threads had hardly more tokens than one).
   template <class U>
   void add_share(const View<U, 4>& x, Size row, Size begin, Size c, Size head, Size heads, Size D) {
+    if (!std::is_const_v<U> && x.stride[1] != heads * D) return;
     const Size from = c * head / heads, count = c * (head + 1) / heads - from;
     add(x, row, begin + c + from, count, 0, heads, D);
   }
