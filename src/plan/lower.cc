@@ -45,6 +45,26 @@ Builder::Builder(const Design& design, const zoo::Declaration* layer, const Shap
   p_.outputs = layer ? layer->info.outputs : std::vector<InputInfo>{zoo::output()};
 }
 
+namespace {
+
+// A step that is folded into its kernel is not there, forwards.
+bool takes_halves(const Pipeline& p, int index, bool forward) {
+  const Value& value = p.values[static_cast<std::size_t>(index)];
+  const bool output = value.from == Value::From::step;
+  if (output && (value.output < 0 || value.read)) return false;
+  for (const Step& step : p.steps) {
+    if (forward && step.folded) continue;
+    const unsigned halves = step.kernel ? step.kernel->f32.halves : 0;
+    const int written = forward && step.skip >= 0 ? p.steps[static_cast<std::size_t>(step.skip)].result : step.result;
+    if (output && written == index) return halves != 0;
+    for (std::size_t r = 0; r < step.operands.size(); ++r)
+      if (step.operands[r] == index && (halves >> r & 1) == 0) return false;
+  }
+  return !output;
+}
+
+}  // namespace
+
 Pipeline Builder::build(double scale) {
   if (layer_ && layer_->is_operation()) {
     make_operation_layer();
@@ -58,6 +78,9 @@ Pipeline Builder::build(double scale) {
   find_replayed();
   for (Value& value : p_.values) value.places = places_of(value.axes);
   find_joints(p_, shape_);
+  for (std::size_t i = 0; i < p_.values.size(); ++i)
+    p_.values[i].halves = takes_halves(p_, static_cast<int>(i), true),
+    p_.values[i].halves_with_gradients = takes_halves(p_, static_cast<int>(i), false);
   for (const InputInfo& info : p_.inputs) p_.input_axes.emplace_back(info.shape);
   for (const InputInfo& info : p_.outputs) p_.output_axes.emplace_back(info.shape);
   if (p_.noncausal) p_.states.clear(), p_.history = false;  // a call is a whole

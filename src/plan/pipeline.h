@@ -50,6 +50,8 @@ struct Value {
   bool read = false;       // a step reads it
   bool replayed = false;   // a gradient reads it: made by a step that backward runs forwards first
   bool on_demand = false;  // the kernel that makes it does without room for it
+  // An input or output that kernels alone read or write, and can in a half type: forwards, and where gradients follow.
+  bool halves = false, halves_with_gradients = false;
 };
 
 /// The first operands of every kernel; those of a family's own follow (`enum : std::size_t { gk = Slot::own, gv };`).

@@ -112,7 +112,7 @@ struct TensorOfValue {
   void* data = nullptr;  // of an input it is only read
   Type type = Type::f32;
   int rank = 0;
-  PerAxis extent{}, stride{};
+  const PerAxis *extent = nullptr, *stride = nullptr;  // the caller's own: copies were a tenth of a short call
   bool output = false;
 };
 TensorOfValue tensor_of(const Plan::Body& body, const Call& call, std::size_t value) noexcept {
@@ -121,9 +121,9 @@ TensorOfValue tensor_of(const Plan::Body& body, const Call& call, std::size_t va
   TensorOfValue found;
   const auto take = [&](const Axes& axes, const auto* tensor) {
     if (!tensor || !*tensor) return;
-    found = {&axes,          const_cast<void*>(static_cast<const void*>(tensor->data)),
-             tensor->type,   tensor->rank,
-             tensor->extent, tensor->stride};
+    found.axes = &axes, found.data = const_cast<void*>(static_cast<const void*>(tensor->data));
+    found.type = tensor->type, found.rank = tensor->rank;
+    found.extent = &tensor->extent, found.stride = &tensor->stride;
   };
   if (v.from == Value::From::input && v.input >= 0) {
     const auto input = static_cast<std::size_t>(v.input);
@@ -141,22 +141,10 @@ bool is_in_place(const Plan::Body& body, const Call& call, std::size_t value, co
   const Value& v = body.pipeline.values[value];
   const AxisPlaces& at = v.places;
   if (call.form == Form::scan || !is_half(tensor.type)) return false;
+  if (call.d_outputs ? !v.halves_with_gradients : !v.halves) return false;
   if (at.batch < 0 || at.time < 0 || at.inner < 0 || at.outer >= 0 || at.inner + 1 != tensor.rank) return false;
   const auto inner = static_cast<std::size_t>(at.inner);
-  if (tensor.stride[inner] != 1 || tensor.extent[inner] < 2) return false;
-  const int index = static_cast<int>(value);
-  if (tensor.output && v.read) return false;
-  const bool forward = !call.d_outputs;
-  for (const Step& step : body.pipeline.steps) {
-    if (forward && step.folded) continue;  // the kernel does its work
-    const unsigned halves = step.kernel ? step.kernel->f32.halves : 0;
-    const int written =
-        forward && step.skip >= 0 ? body.pipeline.steps[static_cast<std::size_t>(step.skip)].result : step.result;
-    if (tensor.output && written == index) return halves != 0;
-    for (std::size_t r = 0; r < step.operands.size(); ++r)
-      if (step.operands[r] == index && (halves >> r & 1) == 0) return false;
-  }
-  return !tensor.output;
+  return (*tensor.stride)[inner] == 1 && (*tensor.extent)[inner] >= 2;
 }
 
 }  // namespace
@@ -196,7 +184,7 @@ HalfCopies::HalfCopies(const Plan::Body& body, const Call& call, std::ptrdiff_t 
     } else {
       Tensor tensor;
       tensor.data = found.data, tensor.type = found.type, tensor.rank = found.rank;
-      tensor.extent = found.extent, tensor.stride = found.stride;
+      tensor.extent = *found.extent, tensor.stride = *found.stride;
       part_of(body, *found.axes, tensor, 0, time, length, arena, &one);
       if (time <= length) one.flat = numbers_together(one);
       ok_ = one.copy && arena.rest().data;
