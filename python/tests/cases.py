@@ -140,3 +140,30 @@ def arguments(row, *, seed=0, batch=B, time=T, heads=H, groups=None, dtype=torch
 
 def rows():
     return _ops.ROWS
+
+
+def others(seed=0):
+    """(name, function of tensors, tensors) of the operations that are not in the table."""
+    from ttr.torch import ops
+
+    made = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return numbers(*shape, dtype=torch.float64, generator=made)
+
+    A, state = -torch.rand(4, 3, dtype=torch.float64, generator=made) - 0.1, draw(2, 4, 3)
+    step = (draw(2, 4), draw(2, 4), A, draw(2, 3), draw(2, 3), draw(4), draw(2, 4), draw(4))
+    scan = (draw(2, 4, 5), draw(2, 4, 5), A, draw(2, 3, 5), draw(2, 3, 5), draw(4), draw(2, 4, 5), draw(4))
+    chunk = (draw(2, 5, 4, 3), draw(2, 5, 4), A[:, 0], draw(2, 5, 2, 3), draw(2, 5, 2, 3))
+    rest = (draw(4), draw(2, 5, 4, 3), draw(4), draw(2, 4, 3, 3))
+    conv = (draw(2, 3, 6), draw(3, 4), draw(3), draw(2, 3, 3))
+    yield "l2norm", ops.l2norm, (draw(2, 3, 2, 4),)
+    yield "selective_scan_fn", lambda *t: ops.selective_scan_fn(*t, delta_softplus=True, return_last_state=True), scan
+    yield (
+        "mamba_chunk_scan_combined",
+        lambda *t: ops.mamba_chunk_scan_combined(*t[:5], 64, *t[5:], dt_softplus=True, return_final_states=True),
+        chunk + rest,
+    )
+    yield "causal_conv1d_fn", lambda x, w, b, s: ops.causal_conv1d_fn(x, w, b, None, s, True, None, "silu"), conv
+    yield "causal_conv1d_update", lambda x, w, b, s: ops.causal_conv1d_update(x, s.clone(), w, b, "silu"), conv
+    yield "selective_state_update", lambda s, *t: ops.selective_state_update(s.clone(), *t, dt_softplus=True), (state, *step)

@@ -9,6 +9,7 @@ import unittest
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
+from torch.autograd import forward_ad
 
 import ttr
 import ttr.torch
@@ -172,6 +173,18 @@ class Modules(unittest.TestCase):
                         p.add_(h * direction)
                     numeric, exact = float((above - below) / (2 * h)), float((p.grad * direction).sum())
                     self.assertLess(abs(numeric - exact), 1e-4 * max(1.0, abs(exact)), parameter)
+
+    def test_forward_derivatives_are_refused(self):
+        for name in MODULES:
+            with self.subTest(name):
+                module, x = made(name), torch.randn(1, 3, D).double()
+                with self.assertRaisesRegex(RuntimeError, "cannot differentiate it twice"):
+                    torch.autograd.functional.jvp(lambda t: module(t)[0], x, torch.ones_like(x))
+                with forward_ad.dual_level(), self.assertRaisesRegex(ttr.Error, "carries a forward derivative"):
+                    module(forward_ad.make_dual(x, torch.ones_like(x)))
+                for use_cache in (False, True):
+                    with torch.no_grad(), forward_ad.dual_level(), self.assertRaisesRegex(ttr.Error, "forward derivative"):
+                        module(forward_ad.make_dual(x, torch.ones_like(x)), use_cache=use_cache)
 
     def test_checkpointed_modules_have_the_same_gradients(self):
         # Long enough that forward leaves states for backward, which checkpointing drops and the second forward fills again.

@@ -5,7 +5,7 @@ import itertools
 import unittest
 
 import torch
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import cases
 import ttr
@@ -47,6 +47,18 @@ def function_of(row, given):
     return run, [t.clone().requires_grad_() for t in differentiable]
 
 
+def all_functions():
+    """(name, function of tensors, tensors that ask for gradients) of everything that ttr.torch.ops computes."""
+    for row in cases.rows():
+        yield row.name, *function_of(row, cases.arguments(row, batch=1, time=2))
+    for name, run, tensors in cases.others():
+        yield name, run, [t.clone().requires_grad_() for t in tensors]
+
+
+def one_argument(run, tensors, n):
+    return lambda t: run(*tensors[:n], t, *tensors[n + 1 :])
+
+
 class Gradients(unittest.TestCase):
     def test_gradcheck_of_every_operation(self):
         for row in cases.rows():
@@ -72,6 +84,36 @@ class Gradients(unittest.TestCase):
         run, tensors = function_of(row, cases.arguments(row, batch=1, time=2))
         with self.assertRaisesRegex(RuntimeError, "cannot differentiate it twice"):
             gradgradcheck(run, tensors)
+
+    def test_forward_derivatives_are_refused(self):
+        """By the gradient of a gradient (jvp), by dual numbers, by torch.func: each argument by itself."""
+        try:
+            from torch import func
+        except ImportError:
+            import functorch as func
+        for name, run, tensors in all_functions():
+            plain = [t.detach() for t in tensors]
+            for n, t in enumerate(tensors):
+                with self.subTest(name, argument=n):
+                    of, point, direction = one_argument(run, plain, n), plain[n], torch.ones_like(t)
+                    if (name, n) == ("mamba_chunk_scan_combined", 6):  # z, which plain torch multiplies with: it is right
+                        slope = [(a - b) / 2e-6 for a, b in zip(of(point + 1e-6 * direction), of(point - 1e-6 * direction))]
+                        found = torch.autograd.functional.jvp(of, point, direction)[1]
+                        torch.testing.assert_close(list(found), slope, rtol=0, atol=1e-7)
+                        continue
+                    with self.assertRaisesRegex(RuntimeError, "cannot differentiate it twice"):
+                        torch.autograd.functional.jvp(of, point, direction)
+                    for start in (t, point):
+                        with forward_ad.dual_level(), self.assertRaisesRegex(ttr.Error, "carries a forward derivative"):
+                            of(forward_ad.make_dual(start, direction))
+                    with self.assertRaisesRegex(ttr.Error, "carries a forward derivative|inside torch.func"):
+                        func.jvp(of, (point,), (direction,))
+                    with self.assertRaisesRegex(ttr.Error, "inside torch.func, functorch or vmap"):
+                        func.vjp(of, point)
+                    with self.assertRaisesRegex(ttr.Error, "inside torch.func, functorch or vmap"):
+                        func.vmap(of)(torch.stack([point] * 2))
+            with self.subTest(name), self.assertRaisesRegex(ttr.Error, "inside torch.func, functorch or vmap"):
+                torch.autograd.functional.jacobian(run, tuple(plain), vectorize=True)
 
     def test_gradients_of_mamba_and_convolution(self):
         def draw(*shape):
@@ -231,6 +273,33 @@ class Options(unittest.TestCase):
                         torch.testing.assert_close(flat(got), flat(function(**{**given, "g": g})), rtol=0, atol=1e-12)
                     with self.assertRaisesRegex(ttr.Error, "A_log"):
                         function(**given, use_gate_in_kernel=True)
+
+    def test_steps_have_the_gradients_of_plain_torch(self):
+        """Two steps on one state, so that gradients go through what the first has written in place."""
+
+        def two(step):
+            def run(state, weight, *xs):
+                state = state.clone()
+                return torch.cat([step(x, state, weight) for x in xs], -1), state
+
+            return run
+
+        def draw(*shape):
+            return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+        for length in (1, 3):  # with one kept input the state has no layout of its own
+            xs = [draw(2, 3, 1) for _ in range(2)]
+            conv = two(lambda x, state, w: ops.causal_conv1d_update(x, state, w, None, "silu"))
+            self.assertTrue(gradcheck(conv, (draw(2, 3, length), draw(3, length + 1), *xs)))
+            seen = torch.tensor([1, 2], dtype=torch.int32)
+            ring = two(lambda x, state, w: ops.causal_conv1d_update(x, state, w, cache_seqlens=seen))  # noqa: B023
+            self.assertTrue(gradcheck(ring, (draw(2, 3, length), draw(3, length + 1), *xs)))
+            taken = torch.tensor([2, 0])
+            some = two(lambda x, state, w: ops.causal_conv1d_update(x, state, w, conv_state_indices=taken))  # noqa: B023
+            self.assertTrue(gradcheck(some, (draw(3, 3, length), draw(3, length + 1), *xs)))
+        B, C = torch.randn(2, 3).double(), torch.randn(2, 3).double()
+        step = two(lambda x, state, A: ops.selective_state_update(state, x, x, -A.exp(), B, C, dt_softplus=True))
+        self.assertTrue(gradcheck(step, (draw(2, 4, 3), draw(4, 3), draw(2, 4), draw(2, 4))))
 
     def test_groups_of_heads(self):
         for name in ("chunk_gated_delta_rule", "chunk_kda", "parallel_attn", "parallel_forgetting_attn", "chunk_gla"):

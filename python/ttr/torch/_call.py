@@ -19,8 +19,8 @@ from .._arrays import View, address, put
 from .._library import Error, lib
 from .._plan import Info, Plan, State, _scratch, arguments_of, unknown
 from .._run import cached_plan, read_shape
+from ._tensors import TYPES, check_tensor, refuse_transforms
 
-_TYPES = {torch.float32: l.F32, torch.float64: l.F64, torch.bfloat16: l.BF16, torch.float16: l.F16}
 _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
@@ -62,22 +62,6 @@ class Spec(NamedTuple):
         )
 
 
-def check_tensor(name: str, t: Any) -> None:
-    """What ttr cannot take, as a sentence."""
-    if type(t) is torch.Tensor and t.is_cpu and t.dtype in _TYPES and t.layout is torch.strided:
-        return
-    if not isinstance(t, torch.Tensor):
-        raise TypeError(f"{name} is a {type(t).__name__}; it must be a tensor")
-    if t.device.type == "meta":
-        raise Error(f"{name} is a meta tensor, which has a shape and no numbers; ttr needs them, on the CPU")
-    if t.device.type != "cpu":
-        raise Error(f"{name} is on {t.device}; ttr runs on the CPU: move it there with .cpu()")
-    if t.layout is not torch.strided:
-        raise Error(f"{name} has the layout {t.layout}; make it dense with .to_dense()")
-    if t.dtype not in _TYPES:
-        raise Error(f"{name} has the type {t.dtype}; ttr takes {', '.join(str(d) for d in _TYPES)}")
-
-
 def plain(t: torch.Tensor) -> torch.Tensor:
     """The tensor itself, or a copy where its memory does not say what it is."""
     return t if t.is_contiguous() and not t.is_neg() else view_of(t).owner
@@ -88,7 +72,7 @@ def view_of(t: torch.Tensor) -> View:
         t = t.contiguous()
     if t.is_neg() or t.is_conj():
         t = t.resolve_neg().resolve_conj()
-    return View(t.data_ptr(), _TYPES[t.dtype], tuple(t.shape), tuple(t.stride()), t)
+    return View(t.data_ptr(), TYPES[t.dtype], tuple(t.shape), tuple(t.stride()), t)
 
 
 class _Shaped(NamedTuple):
@@ -438,7 +422,8 @@ def run_backward(
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are; who differentiates them is told that there is no second derivative."""
+    """Gradients as they are; who differentiates them, by inputs or by the gradients they were made of, is told that there is
+    no second derivative. `torch.autograd.functional.jvp` does the latter."""
 
     @staticmethod
     def forward(ctx: Any, name: str, count: int, *tensors: torch.Tensor) -> Any:
@@ -447,7 +432,10 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(f"{ctx.name} has a gradient and no second one: ttr cannot differentiate it twice")
+        raise RuntimeError(
+            f"{ctx.name} has a gradient and no second one: ttr cannot differentiate it twice, and torch.autograd.functional.jvp "
+            "and hvp need that"
+        )
 
 
 class _Apply(torch.autograd.Function):
@@ -465,11 +453,14 @@ class _Apply(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         wanted, all_saved = ctx.needs_input_grad[2:], ctx.saved_tensors
         saved, room = all_saved[: ctx.count], all_saved[ctx.count] if len(all_saved) > ctx.count else None
+        given = [(f"gradient {n} of the results", g) for n, g in enumerate(gradients) if g is not None]
+        refuse_transforms(ctx.spec.layer, given)
         with torch.no_grad():
             made = run_backward(ctx.spec, saved, ctx.bounds, gradients, wanted, room)
         if torch.is_grad_enabled():  # create_graph=True
             real = [g for g in made if g is not None]
-            marked = iter(_Once.apply(ctx.spec.layer, len(real), *real, *(t for t in saved if t.requires_grad)))
+            read = [t for t in (*saved, *(g for _, g in given)) if t.requires_grad]
+            marked = iter(_Once.apply(ctx.spec.layer, len(real), *real, *read))
             made = [next(marked) if g is not None else None for g in made]
         return (None, None, *made)
 
@@ -516,6 +507,7 @@ def apply(
     for name, t in initial.items():
         if not (isinstance(t, torch.Tensor) and t.is_cpu and t.dtype == torch.int64):  # counts of tokens
             check_tensor(name, t)
+    refuse_transforms(layer, [*inputs.items(), *initial.items()], compiled.compiling())
     spec = Spec(
         layer,
         tuple((name, str(value)) for name, value in (settings or {}).items()),
@@ -564,6 +556,7 @@ def run_state(
         raise Error("a cache is for decoding and has no gradients; call it under torch.no_grad(), or without use_cache")
     for name, t in inputs.items():
         check_tensor(name, t)
+    refuse_transforms(layer, [*inputs.items()])
     pairs = tuple((name, str(value)) for name, value in (settings or {}).items())
     spec = Spec(layer, pairs, tuple(inputs), (), (output,), (), None if scale is None else float(scale))
     tensors = [plain(t) for t in inputs.values()]

@@ -10,14 +10,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._library import Error
-from ._call import apply, check_tensor
-
+from ._call import apply
+from ._tensors import check_tensor
 
 
 def _check(**tensors: Tensor | None) -> None:
     for name, t in tensors.items():
         if t is not None:
             check_tensor(name, t)
+
+
+def _differentiated(*tensors: Tensor | None) -> bool:
+    """Whether a call is recorded for gradients: what it changes in place is then read from a copy, as backward needs it."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _silu_or_none(activation: str | None) -> str:
@@ -103,7 +108,8 @@ def causal_conv1d_update(
 ) -> Tensor:
     """One token or a few: x [B, D] or [B, D, T]; conv_state [B, D, at least W - 1] is updated in place.
 
-    With `cache_seqlens` [B] the state is a ring whose next place is ``cache_seqlens % length``.
+    With `cache_seqlens` [B] the state is a ring whose next place is ``cache_seqlens % length``. Gradients go through the state,
+    as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for them.
     """
     _check(x=x, conv_state=conv_state, weight=weight, bias=bias)
     one = x.dim() == 2
@@ -111,24 +117,24 @@ def causal_conv1d_update(
     width, length = weight.shape[1], conv_state.shape[-1]
     if length < width - 1:
         raise Error(f"conv_state keeps {length} tokens; a convolution of width {width} needs {width - 1}")
-    with torch.no_grad():
-        kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices.long()]
-        order = None
-        if cache_seqlens is not None:
-            order = (cache_seqlens.long().unsqueeze(1) + torch.arange(length)) % length  # oldest first
-            kept = kept.gather(2, order.unsqueeze(1).expand(-1, kept.shape[1], -1))
-        initial = kept[..., length - (width - 1) :].transpose(1, 2) if width > 1 else kept[..., :0].transpose(1, 2)
+    kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices.long()]
+    if _differentiated(x, conv_state, weight, bias):
+        kept = kept.clone()
+    order = None
+    if cache_seqlens is not None:
+        order = (cache_seqlens.long().unsqueeze(1) + torch.arange(length)) % length  # oldest first
+        kept = kept.gather(2, order.unsqueeze(1).expand(-1, kept.shape[1], -1))
+    initial = kept[..., length - (width - 1) :].transpose(1, 2) if width > 1 else kept[..., :0].transpose(1, 2)
     y, _ = _convolve(tokens.transpose(1, 2), weight, bias, initial.contiguous(), activation)
-    with torch.no_grad():
-        new = torch.cat([kept, tokens.to(kept.dtype)], -1)[..., -length:]
-        if order is not None:  # the newest token goes to the place behind the one before it
-            assert cache_seqlens is not None
-            moved = (cache_seqlens.long().unsqueeze(1) + tokens.shape[-1] + torch.arange(length)) % length
-            new = torch.empty_like(new).scatter_(2, moved.unsqueeze(1).expand_as(new), new)
-        if conv_state_indices is None:
-            conv_state.copy_(new)
-        else:
-            conv_state[conv_state_indices.long()] = new
+    new = torch.cat([kept, tokens.to(kept.dtype)], -1)[..., -length:]
+    if order is not None:  # the newest token goes to the place behind the one before it
+        assert cache_seqlens is not None
+        moved = (cache_seqlens.long().unsqueeze(1) + tokens.shape[-1] + torch.arange(length)) % length
+        new = torch.empty_like(new).scatter_(2, moved.unsqueeze(1).expand_as(new), new)
+    if conv_state_indices is None:
+        conv_state.copy_(new)
+    else:
+        conv_state[conv_state_indices.long()] = new
     y = y.transpose(1, 2)
     return y.squeeze(-1) if one else y
 
@@ -207,36 +213,38 @@ def selective_state_update(
     dt_softplus: bool = False,
     state_batch_indices: Tensor | None = None,
 ) -> Tensor:
-    """One token of Mamba: state [B, D, N] or [B, H, P, N], updated in place; x [B, D] or [B, H, P]."""
+    """One token of Mamba: state [B, D, N] or [B, H, P, N], updated in place; x [B, D] or [B, H, P].
+
+    Gradients go through the state, as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for them.
+    """
     _check(state=state, x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
-    with torch.no_grad():
-        flat = state.dim() == 3
-        kept = state if state_batch_indices is None else state[state_batch_indices.long()]
-        groups = B.shape[1] if B.dim() == 3 else 1
+    flat = state.dim() == 3
+    kept = state if state_batch_indices is None else state[state_batch_indices.long()]
+    if _differentiated(state, x, dt, A, B, C, D, z, dt_bias):
+        kept = kept.clone()
+    groups = B.shape[1] if B.dim() == 3 else 1
 
-        def heads_of(t: Tensor, last: int) -> Tensor:  # as [..., H, P]: channels without heads are G heads
-            return t.reshape(*t.shape[: t.dim() - last], groups, -1, *t.shape[t.dim() - last + 1 :]) if flat else t
+    def heads_of(t: Tensor, last: int) -> Tensor:  # as [..., H, P]: channels without heads are G heads
+        return t.reshape(*t.shape[: t.dim() - last], groups, -1, *t.shape[t.dim() - last + 1 :]) if flat else t
 
-        here = heads_of(kept, 2)  # [B, H, P, N]
-        inputs = {"u": heads_of(x, 1).unsqueeze(1), "delta": heads_of(dt, 1).unsqueeze(1), "A": heads_of(A, 2)}
-        inputs["B"] = (B if B.dim() == 3 else B.unsqueeze(1)).unsqueeze(1)
-        inputs["C"] = (C if C.dim() == 3 else C.unsqueeze(1)).unsqueeze(1)
-        settings = {"softplus": "yes" if dt_softplus else "no", "skip": "none", "gate": "none", "bias": "none"}
-        if D is not None:
-            inputs["D"], settings["skip"] = heads_of(D, 1), "input"
-        if z is not None:
-            inputs["z"], settings["gate"] = heads_of(z, 1).unsqueeze(1), "input"
-        if dt_bias is not None:
-            inputs["delta_bias"], settings["bias"] = heads_of(dt_bias, 1), "input"
-        y, S = apply(
-            "mamba-1", inputs, initial={"S": here.transpose(2, 3)}, outputs=("y",), final=("S",), settings=settings
-        )
-        new = S.transpose(2, 3).reshape(kept.shape)
-        if state_batch_indices is None:
-            state.copy_(new)
-        else:
-            state[state_batch_indices.long()] = new.to(state.dtype)
-        return y.squeeze(1).reshape(x.shape)
+    here = heads_of(kept, 2)  # [B, H, P, N]
+    inputs = {"u": heads_of(x, 1).unsqueeze(1), "delta": heads_of(dt, 1).unsqueeze(1), "A": heads_of(A, 2)}
+    inputs["B"] = (B if B.dim() == 3 else B.unsqueeze(1)).unsqueeze(1)
+    inputs["C"] = (C if C.dim() == 3 else C.unsqueeze(1)).unsqueeze(1)
+    settings = {"softplus": "yes" if dt_softplus else "no", "skip": "none", "gate": "none", "bias": "none"}
+    if D is not None:
+        inputs["D"], settings["skip"] = heads_of(D, 1), "input"
+    if z is not None:
+        inputs["z"], settings["gate"] = heads_of(z, 1).unsqueeze(1), "input"
+    if dt_bias is not None:
+        inputs["delta_bias"], settings["bias"] = heads_of(dt_bias, 1), "input"
+    y, S = apply("mamba-1", inputs, initial={"S": here.transpose(2, 3)}, outputs=("y",), final=("S",), settings=settings)
+    new = S.transpose(2, 3).reshape(kept.shape)
+    if state_batch_indices is None:
+        state.copy_(new)
+    else:
+        state[state_batch_indices.long()] = new.to(state.dtype)
+    return y.squeeze(1).reshape(x.shape)
 
 
 def mamba_chunk_scan_combined(

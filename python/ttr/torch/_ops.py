@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._library import Error
-from ._call import apply, bounds_of, check_tensor
+from ._call import apply, bounds_of
+from ._tensors import check_tensor
 
 Arguments = dict[str, Any]
 
