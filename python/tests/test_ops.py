@@ -511,6 +511,68 @@ class Others(unittest.TestCase):
         torch.testing.assert_close(pool[[0, 2, 4]], before[[0, 2, 4]])
         torch.testing.assert_close(pool[3, :, -1], x[0, :, 0])
 
+    def test_padded_rows_have_no_state(self):
+        """Rows with a negative index: their output is 0, no state changes, and the other rows are as without them."""
+        torch.manual_seed(3)
+
+        def draw(*shape):
+            return torch.randn(*shape, dtype=torch.float64)
+
+        weight, A, D = draw(3, 4), -torch.rand(3, 5).double(), draw(3)
+        seen = torch.tensor([4, 0, 1, 7], dtype=torch.int32)
+
+        def conv(state, x, indices, seen):
+            return ops.causal_conv1d_update(x, state, weight.to(x.dtype), None, "silu", seen, indices)
+
+        def ssm(state, x, indices, seen):
+            side = torch.stack([x[:, 0] + n for n in range(5)], 1)  # of the row alone
+            return ops.selective_state_update(state, x, 0.1 * x, A, side, 2 * side, D, x, D, True, indices)
+
+        steps = [
+            ("conv", lambda *t: conv(*t[:3], None), draw(6, 3, 4), draw(4, 3)),
+            ("several tokens", lambda *t: conv(*t[:3], None), draw(6, 3, 3), draw(4, 3, 5)),
+            ("ring", conv, draw(6, 3, 5), draw(4, 3, 2)),
+            ("ssm", ssm, draw(6, 3, 5), draw(4, 3)),
+            ("bf16", lambda *t: conv(*t[:3], None), draw(6, 3, 4).bfloat16(), draw(4, 3).bfloat16()),
+        ]
+        for (name, step, state, x), kind in itertools.product(steps, (torch.int32, torch.int64)):
+            for given in ([5, -1, 0, -1], [-1, -1, -1, 2], [-7, -1, -1, -1], [1, 5, 3, 0]):
+                with self.subTest(name, given=given):
+                    indices, pool = torch.tensor(given, dtype=kind), state.clone()
+                    y = step(pool, x, indices, seen)
+                    want_y, want_pool = torch.zeros_like(x), state.clone()
+                    for row, place in enumerate(given):
+                        if place >= 0:
+                            alone = state[place : place + 1].clone()
+                            want_y[row] = step(alone, x[row : row + 1], None, seen[row : row + 1])[0]
+                            want_pool[place] = alone[0]
+                    torch.testing.assert_close([y, pool], [want_y, want_pool], rtol=0, atol=0)
+            for given, sentence in (
+                ([5, -1, 0, 5], "is 5 for the rows 0 and 3 of x"),
+                ([6, -1, 0, 1], "is 6 for row 0 of x; there are 6 states, 0 to 5"),
+                ([0, 1, 2], r"is int(32|64) \[3\]; it is int32 or int64 \[4\]"),
+                ([0.0, 1.0, 2.0, 3.0], r"is float32 \[4\]"),
+            ):
+                indices, pool = torch.tensor(given, dtype=None if isinstance(given[0], float) else kind), state.clone()
+                with self.subTest(name, given=given), self.assertRaisesRegex(ttr.Error, sentence):
+                    step(pool, x, indices, seen)
+                torch.testing.assert_close(pool, state, rtol=0, atol=0)
+        pool, x, taken = steps[0][2], steps[0][3], torch.tensor([2, -1, 4, -1])  # gradients leave padded rows out
+        with forward_ad.dual_level(), self.assertRaisesRegex(ttr.Error, "carries a forward derivative"):
+            conv(pool.clone(), forward_ad.make_dual(x, x), taken, None)
+        run = lambda state, x: conv(state.clone(), x, taken, None)  # noqa: E731
+        self.assertTrue(gradcheck(run, (pool.clone().requires_grad_(), x.clone().requires_grad_())))
+
+    def test_padded_tokens_of_a_packed_convolution(self):
+        torch.manual_seed(4)
+        x, w, b = torch.randn(2, 3, 8).double(), torch.randn(3, 4).double(), torch.randn(3).double()
+        seq = torch.tensor([[0, 0, 0, 1, 1, 1, -1, -1], [-1, 2, 2, -1, -1, 3, 3, 3]])
+        y = ops.causal_conv1d_fn(x, w, b, seq, activation="silu")
+        want = torch.zeros_like(x)
+        for row, begin, end in ((0, 0, 3), (0, 3, 6), (1, 1, 3), (1, 5, 8)):
+            want[row, :, begin:end] = ops.causal_conv1d_fn(x[row : row + 1, :, begin:end], w, b, activation="silu")[0]
+        torch.testing.assert_close(y, want, rtol=0, atol=0)
+
     def test_log_linear_gradient_and_fake_shapes(self):
         for row in cases.rows():
             given = cases.arguments(row, batch=1, states=False)

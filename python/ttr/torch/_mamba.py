@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import torch
@@ -23,6 +23,31 @@ def _check(**tensors: Tensor | None) -> None:
 def _differentiated(*tensors: Tensor | None) -> bool:
     """Whether a call is recorded for gradients: what it changes in place is then read from a copy, as backward needs it."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def _places(name: str, indices: Tensor, batch: int, slots: int) -> tuple[Tensor, Tensor | None]:
+    """Where the states of the rows of a batch lie, and which rows those are if some are padded, which have a negative index."""
+    if tuple(indices.shape) != (batch,) or indices.dtype not in (torch.int32, torch.int64):
+        kind = str(indices.dtype).split(".")[-1]
+        raise Error(f"{name} is {kind} {list(indices.shape)}; it is int32 or int64 [{batch}], the place of the state of each row of x")
+    given = [(place, row) for row, place in enumerate(indices.tolist()) if place >= 0]
+    rows: dict[int, int] = {}
+    for place, row in given:
+        if place >= slots:
+            raise Error(f"{name} is {place} for row {row} of x; there are {slots} states, 0 to {slots - 1}, and -1 is a padded row")
+        if rows.setdefault(place, row) != row:
+            raise Error(f"{name} is {place} for the rows {rows[place]} and {row} of x; each row has a state of its own")
+    if len(given) == batch:
+        return indices.long(), None
+    return torch.tensor(list(rows), dtype=torch.long), torch.tensor(list(rows.values()), dtype=torch.long)
+
+
+def _unpadded(x: Tensor, rows: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
+    """What is computed of some rows of x, in their places; 0 elsewhere."""
+    if not len(rows):
+        return torch.zeros_like(x)
+    y = run(x[rows])
+    return y.new_zeros(x.shape).index_copy(0, rows, y)
 
 
 def _silu_or_none(activation: str | None) -> str:
@@ -73,7 +98,10 @@ def causal_conv1d_fn(
     final_states_out: Tensor | None = None,
     activation: str | None = None,
 ) -> Any:
-    """A causal convolution per channel: x [B, D, T], weight [D, W], states [B, D, W - 1]; ``causal_conv1d``'s."""
+    """A causal convolution per channel: x [B, D, T], weight [D, W], states [B, D, W - 1]; ``causal_conv1d``'s.
+
+    `seq_idx` [B, T] gives the number of the sequence of every token; tokens with a negative one are padding, whose output is 0.
+    """
     _check(x=x, weight=weight, bias=bias, initial_states=initial_states)
     if x.dim() != 3 or weight.dim() != 2 or weight.shape[0] != x.shape[1]:
         raise Error(f"x has the shape {tuple(x.shape)} and weight {tuple(weight.shape)}; they are [B, D, T] and [D, W]")
@@ -83,7 +111,9 @@ def causal_conv1d_fn(
     if seq_idx is not None:
         rows = x.transpose(1, 2).reshape(1, batch * time, channels)
         y, _ = _convolve(rows, weight, bias, None, activation, bounds=_packed(seq_idx, batch, time))
-        return y.reshape(batch, time, channels).transpose(1, 2)
+        y = y.reshape(batch, time, channels)
+        padding = seq_idx < 0
+        return (y.masked_fill(padding.unsqueeze(-1), 0.0) if bool(padding.any()) else y).transpose(1, 2)
     initial = initial_states.transpose(1, 2) if initial_states is not None else None
     wants = return_final_states or final_states_out is not None
     y, state = _convolve(x.transpose(1, 2), weight, bias, initial, activation, wants)
@@ -108,16 +138,24 @@ def causal_conv1d_update(
 ) -> Tensor:
     """One token or a few: x [B, D] or [B, D, T]; conv_state [B, D, at least W - 1] is updated in place.
 
-    With `cache_seqlens` [B] the state is a ring whose next place is ``cache_seqlens % length``. Gradients go through the state,
-    as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for them.
+    With `cache_seqlens` [B] the state is a ring whose next place is ``cache_seqlens % length``. `conv_state_indices` [B] says
+    which state each row of x goes on from; a row with a negative one is padding: its output is 0, and no state changes.
+    Gradients go through the state, as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for them.
     """
     _check(x=x, conv_state=conv_state, weight=weight, bias=bias)
+    if conv_state_indices is not None:
+        conv_state_indices, rows = _places("conv_state_indices", conv_state_indices, x.shape[0], conv_state.shape[0])
+        if rows is not None:
+            seen = None if cache_seqlens is None else cache_seqlens[rows]
+            return _unpadded(
+                x, rows, lambda t: causal_conv1d_update(t, conv_state, weight, bias, activation, seen, conv_state_indices)
+            )
     one = x.dim() == 2
     tokens = x.unsqueeze(-1) if one else x
     width, length = weight.shape[1], conv_state.shape[-1]
     if length < width - 1:
         raise Error(f"conv_state keeps {length} tokens; a convolution of width {width} needs {width - 1}")
-    kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices.long()]
+    kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices]
     if _differentiated(x, conv_state, weight, bias):
         kept = kept.clone()
     order = None
@@ -134,7 +172,7 @@ def causal_conv1d_update(
     if conv_state_indices is None:
         conv_state.copy_(new)
     else:
-        conv_state[conv_state_indices.long()] = new
+        conv_state[conv_state_indices] = new
     y = y.transpose(1, 2)
     return y.squeeze(-1) if one else y
 
@@ -215,11 +253,24 @@ def selective_state_update(
 ) -> Tensor:
     """One token of Mamba: state [B, D, N] or [B, H, P, N], updated in place; x [B, D] or [B, H, P].
 
-    Gradients go through the state, as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for them.
+    `state_batch_indices` [B] says which state each row of x goes on from; a row with a negative one is padding: its output is
+    0, and no state changes. Gradients go through the state, as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for
+    them.
     """
     _check(state=state, x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
+    if state_batch_indices is not None:
+        state_batch_indices, rows = _places("state_batch_indices", state_batch_indices, x.shape[0], state.shape[0])
+        if rows is not None:
+            gate = None if z is None else z[rows]
+            return _unpadded(
+                x,
+                rows,
+                lambda t: selective_state_update(
+                    state, t, dt[rows], A, B[rows], C[rows], D, gate, dt_bias, dt_softplus, state_batch_indices
+                ),
+            )
     flat = state.dim() == 3
-    kept = state if state_batch_indices is None else state[state_batch_indices.long()]
+    kept = state if state_batch_indices is None else state[state_batch_indices]
     if _differentiated(state, x, dt, A, B, C, D, z, dt_bias):
         kept = kept.clone()
     groups = B.shape[1] if B.dim() == 3 else 1
@@ -243,7 +294,7 @@ def selective_state_update(
     if state_batch_indices is None:
         state.copy_(new)
     else:
-        state[state_batch_indices.long()] = new.to(state.dtype)
+        state[state_batch_indices] = new.to(state.dtype)
     return y.squeeze(1).reshape(x.shape)
 
 
