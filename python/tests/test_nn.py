@@ -264,6 +264,8 @@ class Modules(unittest.TestCase):
             nn.GatedDeltaNet(D, num_heads=2, num_v_heads=3, head_dim=4)
         with self.assertRaisesRegex(ttr.UnknownName, "did you mean"):
             nn.Recipe("gated-deltanett", D, 2)
+        with self.assertRaisesRegex(ttr.Error, "window_size = 0; it is the number of keys"):
+            nn.LocalLinearAttention(D, window_size=0)
 
 
 # What a modelling file of Hugging Face has for machines without a GPU: functions of these names and arguments.

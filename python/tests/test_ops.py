@@ -345,6 +345,33 @@ class Options(unittest.TestCase):
             )
         )
 
+    def test_windows(self):
+        """Every operation with a window: all keys, the last ones, none."""
+        seen = set()
+        for row in cases.rows():
+            if "window_size" not in row.signature:
+                continue
+            function = getattr(ops, row.name)
+            for every, bounds in itertools.product((False, True), (None, torch.tensor([0, 3, 3, 7]))):
+                with self.subTest(row.name, every=every, packed=bounds is not None):
+                    given = cases.arguments(row, batch=1, time=7, heads=4, groups=2, every=every)
+                    call = lambda n, **more: function(**{**given, **more}, window_size=n, cu_seqlens=bounds)  # noqa: E731, B023
+                    whole = call(None)
+                    torch.testing.assert_close(call(7), whole, rtol=0, atol=1e-12)
+                    self.assertFalse(torch.equal(call(2), whole))
+                    torch.testing.assert_close(call(0), torch.zeros_like(whole), rtol=0, atol=0)
+                    infinite = torch.full_like(given["v"], float("inf"))
+                    torch.testing.assert_close(call(0, v=infinite), torch.zeros_like(whole), rtol=0, atol=0)
+                    leaf = given["v"].clone().requires_grad_()
+                    call(0, v=leaf).sum().backward()
+                    self.assertEqual(float(leaf.grad.abs().max()), 0)
+                    with self.assertRaisesRegex(ttr.Error, f"{row.name}: window_size = -1"):
+                        call(-1)
+                    with self.assertRaisesRegex(ttr.Error, "k has the shape"):
+                        call(0, k=given["k"][..., :2])
+            seen.add(row.name)
+        self.assertEqual(len(seen), 3, seen)
+
     def test_sums_that_are_not_divided(self):
         row = next(r for r in cases.rows() if r.name == "parallel_based")
         given = cases.arguments(row)

@@ -508,6 +508,17 @@ def _per_channel(row: Row, a: Arguments) -> Any:
     return o.reshape(v.shape), S
 
 
+def _windowed(row: Row, a: Arguments) -> Any:
+    """Attention; a window of 0 holds no key, so that the answer is 0, beside a sink too, whose value is 0."""
+    window = a.get("window_size")
+    if window is None or window > 0:
+        return _run(row, a)
+    if window < 0:
+        raise Error(f"{row.name}: window_size = {window}; it is the number of keys that a query sees, or None for all before it")
+    o = _run(row, {**a, "window_size": 1})  # for its shape and its refusals
+    return o.masked_fill(torch.ones((), dtype=torch.bool), 0.0)
+
+
 def _hgrn(row: Row, a: Arguments) -> Any:
     a = {**a, "x": a["x"].unsqueeze(2), "g": a["g"].unsqueeze(2)}
     if a.get("initial_state") is not None:
@@ -569,6 +580,9 @@ _OTHER: dict[str, Callable[[Row, Arguments], Any]] = {
     "fused_chunk_based": _features,
     "parallel_based": _features,
     "parallel_rebased": _features,
+    "parallel_attn": _windowed,
+    "parallel_forgetting_attn": _windowed,
+    "parallel_parallax": _windowed,
     "chunk_linear_attn": _normalised,
     "fused_chunk_linear_attn": _normalised,
     "fused_recurrent_linear_attn": _normalised,

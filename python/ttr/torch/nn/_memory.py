@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..._library import Error
 from .._ops import l2norm
 from ._linear import _finish, _linear, _output, _Projected
 from ._parts import Memory, run, split
@@ -37,6 +38,8 @@ class LocalLinearAttention(_Projected):
         layer_idx: int | None = None,
     ) -> None:
         super().__init__()
+        if window_size is not None and window_size < 1:
+            raise Error(f"window_size = {window_size}; it is the number of keys that a query sees, or None for all before it")
         self.hidden_size, self.layer_idx, self.window_size = hidden_size, layer_idx, window_size
         self.head_dim, self.qk_norm = head_dim or hidden_size // num_heads, qk_norm
         keys = (num_kv_heads or num_heads) * self.head_dim
