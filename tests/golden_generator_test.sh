@@ -34,6 +34,11 @@ check "as many files" test "$(find new -name '*.safetensors' | wc -l)" -eq "$fil
 check "the inputs are others" sh -c "! cmp -s new/gla/a_B2_T7_H1_K3_V5.safetensors '$root/tests/golden/gla/a_B2_T7_H1_K3_V5.safetensors'"
 check "the program agrees with the equations" "$ttr" check --quiet --golden new
 
+# Seed 722 has a relu within a step of its kink, seed 733 a query that is nearly orthogonal to the only key it sees.
+ends "a difference does not step over a kink" 0 feature_map_t2r --seed 722 --out around
+ends "queries that squares cannot tell from orthogonal ones are drawn again" 0 rebased --seed 733 --out around
+check "the program agrees with the equations there" "$ttr" check --quiet --golden around
+
 # --- files ---
 ends "what was written is what is computed from it" 0 gla kalman lact titans_memory_depth2 --compare new --tolerance 1e-13
 ends "seed 0 draws the stored inputs" 0 kalman --out again

@@ -375,7 +375,17 @@ def based(x: Inputs) -> Outputs:
     return kernel_mean(x, lambda s: 1.0 + s + s * s * 0.5)
 
 
-@operation(STATELESS, draw_qkv)
+def apart_from_orthogonal(inputs: Arrays) -> bool:
+    """Whether every query has sum_j (q.k_j)^2 >= 1e-4 sum_j |q|^2 |k_j|^2: what squares of features lose to
+    cancellation, gradients of o divide by that sum."""
+    q, k = inputs['q'], inputs['k']
+    causal = np.tril(np.ones((q.shape[1], q.shape[1])))
+    weights = np.einsum('bihk,bjhk->bhij', q, k) ** 2 * causal
+    most = np.einsum('bih,bjh->bhij', (q * q).sum(-1), (k * k).sum(-1)) * causal
+    return bool((weights.sum(-1) >= 1e-4 * most.sum(-1)).all())
+
+
+@operation(STATELESS, draw_qkv, fit=apart_from_orthogonal)
 def rebased(x: Inputs) -> Outputs:
     """w=(scale q.k)^2 causal; o=sum w v/(sum w+1e-6)
 

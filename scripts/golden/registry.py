@@ -76,6 +76,7 @@ class Operation:
     symmetric: tuple[str, ...] = ()    # inputs and outputs: gradient symmetrised, upstream gradient symmetric
     forward_only: bool = False
     first_seed: Optional[int] = None   # of the files that share one seed per case letter
+    fit: Callable[[Arrays], bool] = lambda _: True  # inputs of other seeds than 0 are drawn again until they are fit
     text: dict[str, str] = field(default_factory=dict)
 
     def inputs(self, case: str, seed: int) -> Arrays:
@@ -85,8 +86,14 @@ class Operation:
             number = self.first_seed + 'abc'.index(sizes.tag[0])
         else:
             number = self._seed(sizes.tag, seed)
-        drawn = self.draw(Draws(number, sizes))
-        return {name: value for name, value in drawn.items() if value is not None}
+        arrays, again = self._drawn(number, sizes), 0
+        while seed != 0 and not self.fit(arrays):
+            again += 1
+            arrays = self._drawn(self._seed(f'{sizes.tag}/again{again}', seed), sizes)
+        return arrays
+
+    def _drawn(self, number: int, sizes: Sizes) -> Arrays:
+        return {name: value for name, value in self.draw(Draws(number, sizes)).items() if value is not None}
 
     def upstream(self, case: str, outputs: Outputs, seed: int) -> Arrays:
         """The gradients that come in."""

@@ -7,8 +7,8 @@ forward pass needs that.
 
 Traps. Products of arrays of other shapes broadcast as in numpy, and the gradient is summed back. `einsum` refuses
 an index that only one operand has and the result has not: its gradient would have to be repeated. `maximum` and
-`where` give the whole gradient to the one that was chosen; `absolute` and `relu` have gradient 0 at 0. `solve` takes
-right-hand sides as columns.
+`where` give the whole gradient to the one that was chosen; `absolute` and `relu` have gradient 0 at 0. `choices()`
+records what they chose: between two points that chose alike there is no kink. `solve` takes right-hand sides as columns.
 """
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import numpy as np
 
 Number = Union[int, float, np.ndarray, 'Tensor']
 _recording = True
+_choices: Optional[list[bytes]] = None
 _made = 0
 _erf = np.vectorize(math.erf, otypes=[float])
 
@@ -116,6 +117,22 @@ def _recorded(on: bool) -> Iterator[None]:
         yield
     finally:
         _recording = before
+
+
+@contextlib.contextmanager
+def choices() -> Iterator[list[bytes]]:
+    """The list of what `absolute`, `relu`, `maximum` and `where` choose meanwhile."""
+    global _choices
+    before, _choices = _choices, []
+    try:
+        yield _choices
+    finally:
+        _choices = before
+
+
+def _note(choice: np.ndarray) -> None:
+    if _choices is not None:
+        _choices.append(np.asarray(choice).tobytes())
 
 
 def gradients(loss: Tensor, leaves: Sequence[Tensor], keep: bool = False) -> list[Tensor]:
@@ -222,16 +239,21 @@ def gelu(x: Number) -> Tensor:
 
 
 def absolute(x: Number) -> Tensor:
+    x = tensor(x)
+    _note(x.value > 0)
     return _pointwise(x, np.abs, lambda x, _: np.sign(x.value))
 
 
 def relu(x: Number) -> Tensor:
+    x = tensor(x)
+    _note(x.value > 0)
     return _pointwise(x, lambda v: np.maximum(v, 0), lambda x, _: (x.value > 0).astype(float))
 
 
 def where(choice: np.ndarray, x: Number, y: Number) -> Tensor:
     """x where `choice` holds, else y; the choice is not differentiated."""
     x, y = tensor(x), tensor(y)
+    _note(choice)
     mask = np.asarray(choice, dtype=float)
     return Tensor(np.where(choice, x.value, y.value), ((x, lambda g: _fold(g * mask, x.shape)),
                                                        (y, lambda g: _fold(g * (1 - mask), y.shape))))
