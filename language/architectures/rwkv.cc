@@ -12,9 +12,11 @@
 //
 // Peng et al. 2023 (arXiv 2305.13048), 2024 (2404.05892), 2025 (2503.14456).
 //
-// Traps: maps of low rank are stored [in, out] by the original code, [out, in] elsewhere. The group norm has eps 64e-5,
-// because the training code divides by 8 before it and adds 1e-5; a checkpoint of 5.2 that was evaluated without is had by
-// setting group_norm_eps. GGUF files of version 6 may halve the stream every few layers, which they say.
+// Traps: maps of low rank are stored [in, out] by the original code, [out, in] elsewhere. The group norm has eps 64e-5:
+// 5.2 is trained with the norm of a / 8 with eps 1e-5 (head_size_divisor), later versions with 64e-5 itself, and the
+// authors' code for inference has 64e-5 for all of them (package rwkv from 0.8.21 on, November 2023). Before, and in
+// programs that took over 5.2 before (rwkv.cpp, the code beside its weights on Hugging Face), it was 1e-5 without the
+// division: group_norm_eps has their logits. GGUF files of version 6 may halve the stream every few layers, which they say.
 #include <cmath>
 
 #include "language/architectures/architecture.h"

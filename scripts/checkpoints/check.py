@@ -81,7 +81,7 @@ def write_all(folder):
     w.folder_case("rwkv-4-hf", {"model_type": "rwkv", "rescale_every": 6}, rwkv.hugging_face_4(t), e(t, TOKENS), twin="rwkv-4")
     t, e = rwkv.rwkv_5()
     w.folder_case("rwkv-5", None, t, e(t, TOKENS))
-    t, e = rwkv.rwkv_5(eps=1e-5)
+    t, e = rwkv.rwkv_5(divisor=1)
     w.folder_case("rwkv-5-eps", None, t, e(t, TOKENS), settings=["group_norm_eps=1e-5"])
     t, e = rwkv.rwkv_6()
     w.folder_case("rwkv-6", None, t, e(t, TOKENS))

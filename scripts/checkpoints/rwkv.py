@@ -116,7 +116,7 @@ def hugging_face_4(tensors):
     return result
 
 
-def heads_5(w, i, r, k, v, decay, gate, memory, eps):
+def heads_5(w, i, r, k, v, decay, gate, memory, eps, divisor=1):
     at = f"blocks.{i}.att."
     S = memory.setdefault("S", np.zeros((H, N, N)))
     u = w[at + "time_faaaa"]
@@ -126,11 +126,13 @@ def heads_5(w, i, r, k, v, decay, gate, memory, eps):
         kv = np.outer(k[rows], v[rows])
         y[h] = r[rows] @ (S[h] + u[h][:, None] * kv)
         S[h] = decay[rows][:, None] * S[h] + kv
-    o = group_norm(y.reshape(-1), H, w[at + "ln_x.weight"], w[at + "ln_x.bias"], eps)
+    o = group_norm(y.reshape(-1) / divisor, H, w[at + "ln_x.weight"], w[at + "ln_x.bias"], eps)
     return w[at + "output.weight"] @ (o * silu(gate))
 
 
-def rwkv_5(seed=5, eps=64e-5):
+def rwkv_5(seed=5, divisor=8):
+    """`divisor`: of what goes into the group norm, whose eps is 1e-5: 8 where these models are trained, and 1 in some
+    programs that evaluate them."""
     d = Draw(seed)
     skeleton(d)
     for i in range(L):
@@ -158,7 +160,7 @@ def rwkv_5(seed=5, eps=64e-5):
                 return w[at + name + ".weight"] @ (h * m + p * (1 - m))
             decay = np.exp(-np.exp(w[at + "time_decay"].reshape(-1)))
             return heads_5(w, i, project("r", "receptance"), project("k", "key"), project("v", "value"), decay,
-                           project("g", "gate"), memory, eps)
+                           project("g", "gate"), memory, 1e-5, divisor)
         return run(w, tokens, att, ffn_4(w))
     return d.tensors, evaluate
 
