@@ -1,6 +1,10 @@
-"""Modules: names of parameters, decoding with a cache, padding and packing, gradients, literal formulas; as_fla, accelerate."""
+"""Modules: parameters, decoding, padding and packing, gradients, copies, literal formulas; as_fla, accelerate."""
 
+import copy
+import io
+import itertools
 import os
+import pickle
 import subprocess
 import sys
 import types
@@ -27,6 +31,7 @@ MODULES = {
     "GatedLinearAttention": lambda: nn.GatedLinearAttention(hidden_size=D, num_heads=2, num_kv_heads=1, layer_idx=0),
     "GatedLinearAttention/conv": lambda: nn.GatedLinearAttention(hidden_size=D, num_heads=2, use_short_conv=True, fuse_norm=False),
     "MultiScaleRetention": lambda: nn.MultiScaleRetention(hidden_size=D, num_heads=2, layer_idx=0),
+    "MultiScaleRetention/maps": lambda: nn.MultiScaleRetention(hidden_size=D, num_heads=2, feature_map="elu", gate_fn="sigmoid"),
     "KimiDeltaAttention": lambda: nn.KimiDeltaAttention(D, head_dim=4, num_heads=2, layer_idx=0),
     "KimiDeltaAttention/safe": lambda: nn.KimiDeltaAttention(D, head_dim=4, num_heads=2, safe_gate=True, lower_bound=-5.0),
     "MesaNet": lambda: nn.MesaNet(D, num_heads=2, head_dim=4, use_output_gate=True, layer_idx=0),
@@ -45,6 +50,13 @@ MODULES = {
     "Recipe/attention": lambda: nn.Recipe("near(exp) * gate / constant / exact", D, 2, conv_size=0, normalize=False),
     "Recipe/layer": lambda: nn.Recipe("gated-deltaproduct", D, 2),
     "Recipe/mlp": lambda: nn.Recipe("equal / mlp(1, bias) / minibatch(4)", D, 2),
+}
+# Modules that are parts of others, and how many tensors [2, 3, 2, D] they take; a convolution takes [2, 6, D].
+PARTS = {
+    "FusedRMSNormGated": (lambda: nn.FusedRMSNormGated(D), 2),
+    "RMSNorm": (lambda: nn.RMSNorm(D), 1),
+    "RMSNormGated": (lambda: nn.RMSNormGated(D, group_size=4), 2),
+    "ShortConvolution": (lambda: nn.ShortConvolution(D, 4, bias=True), 1),
 }
 
 # Names and shapes of flash-linear-attention's modules for these constructors (docs/python.md has the table of names).
@@ -116,13 +128,89 @@ KEYS = {
 }  # fmt: skip
 
 
-def made(name):
+def moved(make):
+    """A module away from its initial zeros, so that every parameter matters."""
     torch.manual_seed(7)
-    module = MODULES[name]().double()
-    with torch.no_grad():  # away from initial zeros, so that every parameter matters
+    module = make()
+    with torch.no_grad():
         for p in module.parameters():
             p.add_(0.05 * torch.randn_like(p))
     return module
+
+
+def made(name):
+    return moved(lambda: MODULES[name]().double())
+
+
+def through_a_file(module):
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, **({"weights_only": False} if torch.__version__ >= "2" else {}))
+
+
+def answers(module, inputs):
+    """The output and the gradients of all parameters that have one."""
+    module.zero_grad(set_to_none=True)
+    kind = next(module.parameters()).dtype
+    result = module(*(t.to(kind) for t in inputs))
+    y = result[0] if isinstance(result, tuple) else result
+    y.float().square().sum().backward()
+    return {"output": y.detach()} | {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+
+
+class Copies(unittest.TestCase):
+    """What a training program does with any module: copies, files and types, to the bit, also after a backward pass."""
+
+    def cases(self):
+        torch.manual_seed(3)
+        for name, make in MODULES.items():
+            yield name, make, [torch.randn(2, 9, D)]
+        for name, (make, count) in PARTS.items():
+            shape = (2, 6, D) if name == "ShortConvolution" else (2, 3, 2, D)
+            yield name, make, [torch.randn(shape) for _ in range(count)]
+
+    def assert_same(self, module, inputs, wanted):
+        found = answers(module, inputs)
+        self.assertEqual(set(found), set(wanted))
+        for n, t in wanted.items():
+            torch.testing.assert_close(found[n], t, rtol=0, atol=0, equal_nan=True, msg=lambda text, n=n: f"{n}: {text}")
+
+    def test_every_module_is_among_them(self):
+        modules = {n for n in nn.__all__ if issubclass(getattr(nn, n), torch.nn.Module)}
+        self.assertEqual({n.split("/")[0] for n in MODULES} | set(PARTS), modules - {"Mixer"})
+
+    def test_copies_and_files(self):
+        ways = {"deepcopy": copy.deepcopy, "pickle": lambda m: pickle.loads(pickle.dumps(m)), "torch.save": through_a_file}
+        for (name, make, inputs), kind in itertools.product(self.cases(), (torch.float32, torch.float64, torch.bfloat16)):
+            module = moved(make).to(kind)
+            wanted = answers(module, inputs)  # a forward and a backward pass have run before the module is copied
+            self.assertEqual({t.dtype for t in wanted.values()}, {kind}, name)
+            self.assertTrue(all(torch.isfinite(t).all() for t in wanted.values()), name)
+            for way, made in ways.items():
+                with self.subTest(name, way=way, kind=kind):
+                    other = made(module)
+                    self.assert_same(other, inputs, wanted)
+                    with torch.no_grad():  # a copy has its own numbers
+                        for p in other.parameters():
+                            p.zero_()
+                    self.assert_same(module, inputs, wanted)
+            with self.subTest(name, way="state_dict", kind=kind):
+                other = make().to(kind)
+                self.assertEqual(str(other.load_state_dict(through_a_file(module.state_dict()))), "<All keys matched successfully>")
+                self.assert_same(other, inputs, wanted)
+
+    def test_types(self):
+        for name, make, inputs in self.cases():
+            module = moved(make)
+            wanted = answers(module, inputs)
+            for kind in (torch.float64, torch.bfloat16):
+                with self.subTest(name, kind=kind):
+                    fresh = make().to(kind)
+                    fresh.load_state_dict(module.state_dict())
+                    self.assert_same(copy.deepcopy(module).to(kind), inputs, answers(fresh, inputs))
+            with self.subTest(name, kind="to double and back"):
+                self.assert_same(copy.deepcopy(module).double().float(), inputs, wanted)
 
 
 class Modules(unittest.TestCase):

@@ -231,6 +231,14 @@ class GatedDeltaProduct(_Projected):
         return _finish(self, x, run(layer, inputs, memory, settings={"n": self.n}, cu_seqlens=cu_seqlens))
 
 
+def _same(t: Tensor) -> Tensor:
+    return t
+
+
+# Functions with names: what a module keeps is pickled with it.
+_MAPS: dict[Any, Any] = {None: _same, "relu": F.relu, "elu": F.elu, "silu": F.silu, "swish": F.silu}
+
+
 class _Grouped(_Projected):
     """q with all heads, k and v with fewer; an output norm of the name that flash-linear-attention gives it."""
 
@@ -244,10 +252,9 @@ class _Grouped(_Projected):
         self.key_dim, self.value_dim = int(hidden_size * expand_k), int(hidden_size * expand_v)
         self.head_k_dim, self.head_v_dim = self.key_dim // num_heads, self.value_dim // num_heads
         self.groups = num_heads // self.num_kv_heads
-        maps: dict[Any, Any] = {None: lambda t: t, "relu": F.relu, "elu": F.elu, "silu": F.silu, "swish": F.silu}
-        if feature_map not in maps or gate_fn not in ("swish", "silu", "sigmoid"):
+        if feature_map not in _MAPS or gate_fn not in ("swish", "silu", "sigmoid"):
             raise Error(f"feature_map is '{feature_map}' and gate_fn '{gate_fn}'; there are relu, elu, silu; swish, sigmoid")
-        self.feature_map_fn, self.use_output_gate = maps[feature_map], use_output_gate
+        self.feature_map_fn, self.use_output_gate = _MAPS[feature_map], use_output_gate
         self.q_proj = _linear(hidden_size, self.key_dim)
         self.k_proj = _linear(hidden_size, self.key_dim // self.groups)
         self.v_proj = _linear(hidden_size, self.value_dim // self.groups)

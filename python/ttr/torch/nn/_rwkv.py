@@ -127,20 +127,21 @@ class RWKV7Attention(Mixer):
         self.g_norm = nn.GroupNorm(self.num_heads, value, eps=self.head_dim * norm_eps, affine=elementwise_affine)
 
     def forward(self, hidden_states: Tensor, *args: Any, v_first: Tensor | None = None, **kwargs: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        results = super().forward(hidden_states, *args, v_first=v_first, **kwargs)
-        return (*results, self._first_values)
+        first: list[Tensor | None] = [v_first]  # of this call: a tensor with a graph kept in the module could not be copied
+        results = super().forward(hidden_states, *args, first=first, **kwargs)
+        return (*results, first[0])
 
-    def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, v_first: Tensor | None = None, **kwargs: Any) -> Tensor:
+    def mixed(  # type: ignore[override]
+        self, x: Tensor, memory: Memory | None, cu_seqlens: Any, first: list[Tensor | None], **kwargs: Any
+    ) -> Tensor:
         delta = token_shift(x, memory, "token", cu_seqlens)
         xr, xw, xk, xv, xa, xg = (x + delta * getattr(self, f"x_{name}") for name in "rwkvag")
         r, k, v = self.r_proj(xr), self.k_proj(xk), self.v_proj(xv)
         w = -0.6065306597126334 * self.w_lora(xw).sigmoid()
         if self.layer_idx == 0:
-            self._first_values: Tensor | None = v
-        else:
-            self._first_values = v_first
-            if v_first is not None:
-                v = torch.lerp(v, v_first, self.v_lora(xv).sigmoid())
+            first[0] = v
+        elif first[0] is not None:
+            v = torch.lerp(v, first[0], self.v_lora(xv).sigmoid())
         a, g = self.a_lora(xa).sigmoid(), self.g_lora(xg)
         kk = split(k * self.k_k, self.head_dim)
         kk = l2norm(kk) if self.fuse_norm else F.normalize(kk, dim=-1)
