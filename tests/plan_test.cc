@@ -387,6 +387,40 @@ TEST(Plan, StateCanBeSavedClonedAndPutBack) {
   EXPECT_EQ(p.tokens_kept(l), 2);
 }
 
+// A forward that succeeds may have left something out: rotations drop directions of keys that faded into rounding.
+TEST(Plan, DiagnoseCountsDirectionsThatAreDropped) {
+  for (const Type type : {Type::f32, Type::f64})
+    for (const double gate : {-24.0, -70.0}) {
+      constexpr int T = 12, H = 2, K = 4, V = 2;
+      const Plan p = plan("rls:decay=input", {.batch = 1, .heads = H, .key_dim = K, .value_dim = V},
+                          {.type = type, .threads = 2});
+      std::vector<double> state(p.footprint(T).state / 8 + 1), work(p.footprint(T).workspace / 8 + 1), x(T * H * K);
+      const State s{state.data(), state.size() * 8};
+      const Workspace w{work.data(), work.size() * 8};
+      ASSERT_EQ(p.reset(s), Status::ok);
+      const auto call = [&]<class N>(N) {
+        std::vector<N> numbers, g(T * H, N(0)), o(T * H * V);
+        for (std::size_t i = 0; i < x.size(); ++i) numbers.push_back(static_cast<N>(std::sin(1.0 + double(i * i))));
+        g[9 * H] = g[9 * H + 1] = static_cast<N>(gate);
+        Inputs in;
+        for (const char* name : {"q", "k"}) in[name] = view(numbers.data(), 1, T, H, K);
+        in["v"] = view(numbers.data(), 1, T, H, V), in["g"] = view(g.data(), 1, T, H);
+        Outputs out;
+        out["o"] = view(o.data(), 1, T, H, V);
+        const std::vector<double> before = state;
+        const std::string sentence = p.diagnose(in, s, out, w);
+        EXPECT_EQ(state, before);
+        EXPECT_EQ(p.forward(in, s, out, w), Status::ok);
+        return sentence;
+      };
+      const std::string sentence = type == Type::f32 ? call(float{}) : call(double{});
+      if (gate > -50) EXPECT_EQ(sentence, "");
+      else
+        EXPECT_NE(sentence.find("rls has dropped 6 directions of its keys at 2 tokens"), std::string::npos)
+            << sentence;
+    }
+}
+
 // Levels weigh 2^(L-1) tokens: whoever brings more is told how many levels it takes, on the kernel and on the oracle.
 TEST(Plan, TooFewLevelsAreCounted) {
   for (const bool free : {false, true}) {

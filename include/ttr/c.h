@@ -167,7 +167,8 @@ TTR_API size_t ttr_plan_extents(const ttr_plan*, const char* shape, int64_t time
 TTR_API ttr_status ttr_step(const ttr_plan*, const ttr_arguments*);
 TTR_API ttr_status ttr_forward(const ttr_plan*, const ttr_arguments*);
 TTR_API ttr_status ttr_backward(const ttr_plan*, const ttr_arguments*, const ttr_gradients*);
-/* What is wrong with the arguments of step and forward (gradients: of backward, or NULL), as ttr_last_error(); 1: nothing. */
+/* What is wrong with the arguments of step and forward (gradients: of backward, or NULL), or lost in rounding by a forward
+   that succeeds, as ttr_last_error(); 1: nothing. */
 TTR_API int32_t ttr_diagnose(const ttr_plan*, const ttr_arguments*, const ttr_gradients*);
 
 /* One pointer for each input and output of the plan, in its order; NULL for those that were left out. */

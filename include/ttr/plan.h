@@ -294,8 +294,8 @@ class TTR_API Plan {
   [[nodiscard]] PreparedBackward prepare_backward(const Inputs&, const Inputs& d_outputs, const Outputs& d_inputs,
                                                   Form = Form::best, Gradients = Gradients::write) const;
 
-  /// What is wrong with these arguments of step and forward, as a sentence that names the tensor, the sequence, the
-  /// number and the remedy; empty if nothing is. Runs the call on copies where only that shows it.
+  /// What is wrong with these arguments of step and forward, or left out of the answers of a call that succeeds, as a
+  /// sentence with names, numbers and the remedy; empty if nothing is. Runs the call on copies where only that shows it.
   std::string diagnose(const Inputs&, ConstState, const Outputs&, Workspace, Form = Form::best, Saved = {}) const;
   /// The same for backward.
   std::string diagnose(const Inputs&, ConstState initial, const Inputs& d_outputs, ConstState d_final,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "families/solve/givens/lost.h"
 #include "ttr/half.h"
 
 namespace ttr {
@@ -164,7 +165,25 @@ std::string no_answer(const Plan::Body& body, const std::string& what) {
   return what + " has no answer in this precision; " + remedy;
 }
 
-std::string run_on_copies(const Plan::Body& body, const Call& call) {
+// What a forward that succeeds has left out of its answers.
+std::string remark_on(const Plan::Body& body, const families::Lost& lost) {
+  const std::int64_t directions = lost.directions, tokens = lost.tokens;
+  if (directions == 0) return {};
+  const auto several = [](std::int64_t n, const char* what) {
+    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+  };
+  return body.name + " has dropped " + several(directions, "direction") + " of its keys at " +
+         several(tokens, "token") +
+         " of its heads: pairs that weigh less than 5e-26 of others are lost in their rounding, and the answers are "
+         "those of least norm without them; give a ridge that does not fade, or gates and importances closer to 1";
+}
+
+std::string run_on_copies(const Plan::Body& original, const Call& call) {
+  // A plan of its own, which counts.
+  Plan::Body body = original;
+  families::Lost lost;
+  for (Step& step : body.pipeline.steps)
+    if (step.kernel && step.kernel->name == families::givens_name) step.set_options(families::GivensOptions{&lost});
   Copies copies;
   Call trial = call;
   const Pipeline& p = body.pipeline;
@@ -183,7 +202,7 @@ std::string run_on_copies(const Plan::Body& body, const Call& call) {
   else trial.d_initial = copies.state(call.d_initial);
   trial.workspace.data = copies.bytes(call.workspace.bytes);
   const Status status = forwards ? run_forward(body, trial) : run_backward(body, trial);
-  if (status == Status::ok) return {};
+  if (status == Status::ok) return remark_on(body, lost);
   if (status == Status::state_full) {
     const std::int64_t* const counts = p.counted ? body.counts(ConstState(call.state)) : nullptr;
     std::int64_t most = 0;

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
@@ -34,13 +33,6 @@ namespace ttr::families::givens {
 namespace {
 
 using Size = std::ptrdiff_t;
-
-// The rounding that decides which directions count as seen. Of float inputs only the keys are rounded, not the sums,
-// and a tenth of their unit still tells their directions apart.
-template <class T>
-constexpr double resolution() {
-  return (sizeof(T) < sizeof(double) ? 0.1 : 1.0) * static_cast<double>(std::numeric_limits<T>::epsilon());
-}
 
 // A ridge that has faded away is not a fresh start.
 constexpr double least_share = 1e-300;
@@ -55,7 +47,7 @@ class Head {
         K(key_dim),
         V(value_dim),
         regular(is_regular),
-        triangle(simd, K, V, resolution<T>(), arena),
+        triangle(simd, K, V, arena),
         replay({K * K, K * V, regular ? 0 : K, regular ? 0 : K * K}, backward ? longest : 0, 0, arena) {
     for (double** vector : {&k, &q, &y, &x}) *vector = arena.take<double>(K);
     v = arena.take<double>(V), o = arena.take<double>(V);
@@ -74,6 +66,7 @@ class Head {
     if (regular && !p.known) return forward_regular(p, n, head);
     for (Size t = n.begin; t < n.end; ++t) {
       step(p, n.row, t, head, share);
+      if (const Size lost = triangle.take_lost(); lost > 0 && p.lost) p.lost->directions += lost, ++p.lost->tokens;
       if (!a.o && !p.variance && !p.known) continue;
       load(a.q, n.row, t, key_head(a, head), K, static_cast<double>(a.scale), q);
       triangle.read(q, y);

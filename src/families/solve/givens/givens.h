@@ -7,9 +7,10 @@
 //
 // R [K, K] upper triangular, Z [K, V], B [K, K], per sequence and head; double whatever T is. B is an orthonormal basis
 // of the span of the keys, one row per dimension, the others zero (Gram-Schmidt, twice). A key that is out of the span
-// by more than 100 eps of its length appends a row; eps is that of T. A direction whose pivot has sunk below 1000 eps of
-// the largest (what was known of it has faded, or is lost in the rounding of the others) is turned into a coordinate
-// and removed: a URV decomposition kept up to date, O(K^2 + K V) per change.
+// by more than 100 eps of its length appends a row; eps is that of double, for keys of a narrower type are the numbers
+// they are: equal ones are equal, and sums that were rounded to it leave the span. A direction whose pivot has sunk below
+// 1000 eps of the largest (what was known of it has faded, or is lost in the rounding of the others) is turned into a
+// coordinate and removed, and `lost` counts it: a URV decomposition kept up to date, O(K^2 + K V) per change.
 //
 //   without a ridge   the answer of least norm (test-time regression Eq. 11 and 15)
 //   with one          diag(ridge) is in H before the first token and is forgotten like every pair: P_0 = diag(1 / ridge)
@@ -37,6 +38,7 @@
 #include <cstddef>
 
 #include "families/common/linear.h"
+#include "families/solve/givens/lost.h"
 #include "simd/simd.h"
 #include "ttr/plan.h"
 #include "ttr/status.h"
@@ -54,6 +56,7 @@ struct GivensProblem {
   double* share = nullptr;     // [N, H, K]; not used without `ridge`
   double* basis = nullptr;     // [N, H, K, K]; not used if regular
   View<T, 3> variance, known;  // [B, T, H]; no data = not wanted
+  Lost* lost = nullptr;        // forward: directions that were dropped; null: not wanted
 };
 
 /// Gradients are added to (+=). `linear.d_final` and `linear.d_initial` are not used.

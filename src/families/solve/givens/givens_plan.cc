@@ -46,6 +46,7 @@ int build(Builder& b, double scale) {
   const bool none = !s.ridge.given() || (s.ridge.is_constant() && s.ridge.value == 0);
   const bool fading = s.ridge_kind == Solver::RidgeKind::fading && !none;
   if (fading) step.operands[Own::ridge] = b.quantity(s.ridge, "ridge");
+  step.set_options(GivensOptions{});
   add_uncertainty(b, step);
   std::vector<StatePart> parts = {
       b.memory_part(k, k, "R", regular ? "triangle, R'R = ridge I + sum of w k k'" : "triangle, R'R = sum of w k k'"),
@@ -77,6 +78,7 @@ struct GivensCalls : HandsOn<T, givens::forward<T>, givens::backward<T>> {
       if (o.has(Own::ridge)) p.share = o.template state<double>(state, 2);
       p.basis = o.template state<double>(state, 3);
     }
+    p.lost = o.step().template options<GivensOptions>().lost;
     p.variance = numbers_of(o.output(o.step().second_result)), p.known = numbers_of(o.output(o.step().third_result));
     return p;
   }
@@ -96,7 +98,7 @@ struct GivensCalls : HandsOn<T, givens::forward<T>, givens::backward<T>> {
 
 }  // namespace
 
-const Family givens_family = {.name = "givens",
+const Family givens_family = {.name = givens_name,
                               .forms = token_by_token,
                               .why_absent =
                                   "rotations go token by token; a block's start from sums would square the condition "

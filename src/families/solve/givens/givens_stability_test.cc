@@ -10,16 +10,18 @@ using namespace ttr_families_test;
 constexpr Size long_time = 20000, long_keys = 16;
 
 /// v = W'k + noise; between the borders keys and queries lie in `dims` dimensions (0: everywhere), along coordinates
-/// or not.
+/// or not: then they are sums of fractions of so few bits that they lie there in float too.
 Stream long_stream(double gamma, Size from, Size to, Size dims, bool along) {
   Stream x(long_time, long_keys, 3, 21);
   for (Size t = from; t < to && dims > 0; ++t)
     for (Doubles* row : {&x.k, &x.q}) {
       Doubles y(x.K, 0.0);
+      const auto few_bits = [](double number, double unit) { return std::round(number / unit) * unit; };
       for (Size i = 0; i < dims; ++i)
         for (Size c = 0; c < x.K; ++c)
           y[c] += along ? double(i == c) * (*row)[t * x.K + c]
-                        : (*row)[t * x.K + i] * std::sin(double((c + 1) * (c + 3) * (i + 1)));
+                        : few_bits((*row)[t * x.K + i], 1.0 / 256) *
+                              few_bits(std::sin(double((c + 1) * (c + 3) * (i + 1))), 1.0 / 128);
       for (Size c = 0; c < x.K; ++c) (*row)[t * x.K + c] = static_cast<float>(y[c] / (along ? 1.0 : 2.0));
     }
   for (Size t = 0; t < x.T; ++t) {
@@ -87,6 +89,64 @@ TEST(GivensStability, WindUp) {
       for (const double y : o) ASSERT_TRUE(std::isfinite(y));
       EXPECT_EQ(run.rank(), x.K);
     }
+}
+
+// Triangle and sums are double whatever the type: what counts as seen does not depend on it, and a float plan answers as
+// a double plan does on the same numbers. A pair is still there behind gates that leave it 1e-18 of the weight of others.
+TEST(GivensStability, FloatAnswersAsDoubleBehindStrongGates) {
+  const auto compare = [](const Stream& x, double ridge, Size literal_until) {
+    Runner<float> narrow(x, ridge);
+    Runner<double> wide(x, ridge);
+    const Doubles o = narrow.forward(), want = wide.forward();
+    for (std::size_t i = 0; i < o.size(); ++i) EXPECT_EQ(o[i], double(static_cast<float>(want[i]))) << i;
+    for (std::size_t i = 0; i < narrow.known.size(); ++i)
+      EXPECT_EQ(narrow.known[i], static_cast<float>(wide.known[i])) << i;
+    Stream part = x;
+    part.T = literal_until;
+    expect_literal(part, o, ridge, 2e-6, "literal");
+    return wide.rank();
+  };
+  const double fading = static_cast<float>(0.01);
+  for (const double ridge : {0.0, fading}) {
+    Stream x(20, 4, 3, 1);
+    x.g[15] = -24;
+    EXPECT_EQ(compare(x, ridge, x.T), x.K);
+    x.g[10] = -24, x.g[15] = -28;
+    EXPECT_EQ(compare(x, ridge, 15), x.K);
+    for (const unsigned seed : {1u, 2u, 3u}) {
+      Stream y(40, 4, 3, seed);
+      std::mt19937 rng(seed);
+      constexpr float gates[] = {0, -0.1f, -2, -20};
+      for (double& g : y.g) g = gates[rng() % 4];
+      compare(y, ridge, 0);
+    }
+  }
+}
+
+// Keys that a float tells apart are apart: of (1, 0) and (1, 1e-7) the second coordinate is known.
+TEST(GivensStability, KeysAreTheNumbersTheyAre) {
+  Stream x(2, 2, 1, 1);
+  x.k = {1, 0, 1, static_cast<float>(1e-7)}, x.v = {1, 2}, x.q = {0, 1, 0, static_cast<float>(1e-7)};
+  Runner<float> run(x, 0);
+  EXPECT_NEAR(run.forward()[1], 1, 1e-6);
+  EXPECT_EQ(run.known[1], 1);
+  EXPECT_EQ(run.rank(), 2);
+}
+
+// A gate of -70 leaves less than the rounding of what comes after it: such a direction is dropped, and counted.
+TEST(GivensStability, DroppedDirectionsAreCounted) {
+  for (const double gate : {-24.0, -70.0}) {
+    Stream x(20, 4, 3, 1);
+    x.g[15] = gate;
+    Runner<float> run(x, 0);
+    Lost lost;
+    const std::vector<Sequence> list = {{0, 0, x.T}};
+    GivensProblem<float> p = run.problem(list);
+    p.lost = &lost;
+    ASSERT_EQ(givens::forward(p, Form::best, ttr::simd<double>(""), run.scratch(false)), Status::ok);
+    EXPECT_EQ(lost.directions, gate < -50 ? 3 : 0);
+    EXPECT_EQ(lost.tokens, gate < -50 ? 1 : 0);
+  }
 }
 
 // Silence: the answer does not depend on how much everything has faded, and nothing sinks into zero.

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "families/common/scratch.h"
 #include "families/solve/givens/rotate_simd.h"
@@ -19,14 +20,8 @@ namespace ttr::families {
 class Triangle {
  public:
   using Size = std::ptrdiff_t;
-  /// eps: the rounding of what is added, which is not that of double if narrower numbers are added up.
-  Triangle(const Simd<double>& simd, Size key_dim, Size value_dim, double eps, Arena& arena)
-      : s(simd),
-        rotations(simd.name ? &rotate_simd(simd) : nullptr),
-        K(key_dim),
-        V(value_dim),
-        new_cut(100 * eps),
-        old_cut(1000 * eps) {
+  Triangle(const Simd<double>& simd, Size key_dim, Size value_dim, Arena& arena)
+      : s(simd), rotations(simd.name ? &rotate_simd(simd) : nullptr), K(key_dim), V(value_dim) {
     for (double** rows : {&x, &queries}) *rows = arena.take<double>(most_together * K);
     for (double** rows : {&y, &answers}) *rows = arena.take<double>(most_together * V);
     for (double** vector : {&h, &c}) *vector = arena.take<double>(K);
@@ -43,6 +38,9 @@ class Triangle {
   /// Works on these arrays from now on.
   void attach(double* r, double* z, double* basis) { R = r, Z = z, B = basis, rank = basis ? rank_of(K, basis) : K; }
   Size dimension() const { return rank; }
+  /// Directions that were there and are not since the last time: faded into the rounding of the others, or so weak that
+  /// they never came out of it.
+  Size take_lost() { return std::exchange(lost, 0); }
 
   /// [R Z] <- root [R Z]. Rows do not sink below `smallest` unless root = 0.
   void fade(double root) {
@@ -70,7 +68,7 @@ class Triangle {
     project(root, k);
     s.scale(rank, root, h, x);
     rotate_in();
-    while (faded()) remove();
+    for (; faded(); ++lost) remove();
   }
 
   /// Without a basis: rows that go in together, and what their queries read after each of them. `together` or one.
@@ -92,7 +90,10 @@ class Triangle {
   void start(const double* root) {
     const double most = *std::max_element(root, root + K);
     for (Size j = 0; j < K; ++j) {
-      if (!(root[j] > old_cut * most)) continue;
+      if (!(root[j] > old_cut * most)) {
+        ++lost;
+        continue;
+      }
       std::fill_n(B + rank * K, K, 0.0);
       B[rank * K + j] = 1, R[rank * K + rank] = root[j];
       ++rank;
@@ -162,7 +163,11 @@ class Triangle {
       h[i] += rest;
     }
     const double out = std::sqrt(s.dot(K, c, c));
-    if (!(out > new_cut * size) || !(root * out > old_cut * most)) return;
+    if (!(out > new_cut * size)) return;
+    if (!(root * out > old_cut * most)) {
+      ++lost;
+      return;
+    }
     s.scale(K, 1 / out, c, B + rank * K);
     h[rank++] = out;
   }
@@ -241,14 +246,15 @@ class Triangle {
   }
 
   static constexpr Size most_together = 8;
+  static constexpr double eps = std::numeric_limits<double>::epsilon();
+  static constexpr double new_cut = 100 * eps;  // what counts as no direction of its own, beside the length of a key
+  // What counts as forgotten, beside the largest pivot; more, because a direction is known only as well as the rounding
+  // of all the others permits.
+  static constexpr double old_cut = 1000 * eps;
   const Simd<double>& s;
   const RotateSimd<double>* rotations;
   Size K, V;
-  double new_cut;  // what counts as no direction of its own, beside the length of a key
-  double
-      old_cut;  // what counts as forgotten, beside the largest pivot; more, because a direction is known only as well
-                // as the rounding of all the others permits
-  Size rank = 0;
+  Size rank = 0, lost = 0;
   double *R = nullptr, *Z = nullptr, *B = nullptr;
   double *x, *y, *queries, *answers;  // of the rows that go in
   double *h = nullptr, *c = nullptr, *coefficients = nullptr;
