@@ -64,7 +64,7 @@ def text():
     names = ["causal_conv1d_update", "mamba_chunk_scan_combined", "selective_scan_fn", "selective_state_update"]
     assert all(hasattr(_mamba, name) for name in names)
     lines += [f"from ._mamba import {name} as {name}" for name in names]
-    lines += [f"from ._ops import {name} as {name}" for name in ("gate", "l2norm")] + [""]
+    lines += [f"from ._gates import {name} as {name}" for name in ("gate", "l2norm")] + [""]
     lines += [stub(row) for row in _ops.ROWS]
     lines += ["", "chunk_gdn = chunk_gated_delta_rule", "fused_recurrent_gdn = fused_recurrent_gated_delta_rule"]
     return "\n".join(lines) + "\n"

@@ -2,13 +2,13 @@
 
 import copy
 import io
-import itertools
 import os
 import pickle
 import subprocess
 import sys
 import types
 import unittest
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 import ttr
 import ttr.torch
 from ttr.torch import nn, ops
+from ttr.torch.nn import _parts
 
 torch.set_num_threads(2)
 
@@ -273,6 +274,40 @@ class Modules(unittest.TestCase):
                 for use_cache in (False, True):
                     with torch.no_grad(), forward_ad.dual_level(), self.assertRaisesRegex(ttr.Error, "forward derivative"):
                         module(forward_ad.make_dual(x, torch.ones_like(x)), use_cache=use_cache)
+
+    def test_gates_are_made_in_float(self):
+        """In modules of half type, as kernels make them; q, k and v are of half type."""
+        seen = set()
+        gates = {"g", "gk", "beta", "dt", "A", "w", "b", "lamb", "ridge", "lr", "token_eta", "theta", "eta", "alpha"}
+        gates |= {"level_scales"}
+        for name in MODULES:
+            with self.subTest(name):
+                module, given = made(name).bfloat16(), {}
+                x = torch.randn(2, 9, D).bfloat16()
+                exact = copy.deepcopy(module).double()(x.double())[0]
+
+                def spy(layer, inputs, **options):
+                    if layer not in ("short-convolution", "rms-norm-norm-first", "l2-norm"):
+                        given.update(inputs)  # noqa: B023
+                    return real(layer, inputs, **options)  # noqa: B023
+
+                real = _parts._call.apply
+                with mock.patch.object(_parts._call, "apply", spy):
+                    y = module(x)[0]
+                self.assertEqual(y.dtype, torch.bfloat16)
+                self.assertLess(float((y - exact).abs().max() / exact.abs().max()), 0.05)
+                found = gates & set(given)
+                for n in found - ({"beta"} if name == "DeltaNet/sum" else set()):  # whose beta is 1
+                    self.assertEqual(given[n].dtype, torch.float32, n)
+                    self.assertFalse(torch.equal(given[n], given[n].bfloat16().float()), n)
+                seen |= found
+        self.assertEqual(seen, gates)
+
+    def test_rotations_of_half_types_are_by_the_whole_position(self):
+        torch.manual_seed(0)
+        module, x = nn.MultiScaleRetention(hidden_size=32, num_heads=2).bfloat16(), torch.randn(1, 1024, 32).bfloat16()
+        exact = copy.deepcopy(module).double()(x.double())[0]
+        self.assertLess(float((module(x)[0] - exact).norm() / exact.norm()), 0.02)
 
     def test_checkpointed_modules_have_the_same_gradients(self):
         # Long enough that forward leaves states for backward, which checkpointing drops and the second forward fills again.

@@ -274,6 +274,91 @@ class Options(unittest.TestCase):
                     with self.assertRaisesRegex(ttr.Error, "A_log"):
                         function(**given, use_gate_in_kernel=True)
 
+    def test_gates_inside_are_made_in_float(self):
+        """Of half tensors: the call that makes its gates is, bit for bit, the call that is given them in float32."""
+        seen, makes = set(), set()
+
+        def compare(got, want, name):
+            torch.testing.assert_close(flat(got), flat(want), rtol=0, atol=0)
+            seen.add(name)
+
+        for row, dtype in itertools.product(cases.rows(), (torch.bfloat16, torch.float16)):
+            function, names = getattr(ops, row.name), list(inspect.signature(getattr(ops, row.name)).parameters)
+            if {"use_beta_sigmoid_in_kernel", "use_gate_in_kernel", "g_gamma", "kk"} & {*names} or {"g", "gk", "gv"} <= {*names}:
+                makes.add(row.name)
+            given = cases.arguments(row, time=9)
+            for n, t in given.items():
+                if isinstance(t, torch.Tensor):
+                    given[n] = t.float() if n.startswith("initial") else t.to(dtype)
+            made = torch.Generator().manual_seed(3)
+            with self.subTest(row.name, dtype=dtype):
+                if "use_beta_sigmoid_in_kernel" in names:
+                    raw = torch.randn(given["beta"].shape, generator=made).to(dtype)
+                    for negative in (False, True):
+                        options = {"use_beta_sigmoid_in_kernel": True, "allow_neg_eigval": negative}
+                        beta = torch.sigmoid(raw.float()) * (2 if negative else 1)
+                        compare(function(**{**given, "beta": raw}, **options), function(**{**given, "beta": beta}), row.name)
+                if "use_gate_in_kernel" in names:
+                    shape, heads = given["g"].shape, given["g"].shape[2]
+                    raw = torch.randn(shape, generator=made).to(dtype)
+                    A_log, bias = torch.randn(heads, generator=made), torch.randn(shape[2:], generator=made).flatten()
+                    bounds = (None, -5.0) if "lower_bound" in names else (None,)
+                    for bound, biased, kind in itertools.product(bounds, (False, True), (dtype, torch.float32)):
+                        extra = {} if bound is None else {"lower_bound": bound}
+                        numbers = {"A_log": A_log.to(kind), "dt_bias": bias.to(kind) if biased else None}
+                        a = numbers["A_log"].float().exp().reshape((heads,) + (1,) * (raw.dim() - 3))
+                        g = raw.float() + (bias.to(kind).float().reshape(shape[2:]) if biased else 0)
+                        g = -a * torch.nn.functional.softplus(g) if bound is None else bound * torch.sigmoid(a * g)
+                        got = function(**{**given, "g": raw}, use_gate_in_kernel=True, **numbers, **extra)
+                        compare(got, function(**{**given, "g": g}), row.name)
+                wide = {n: given[n].float() if isinstance(given.get(n), torch.Tensor) else None for n in ("g", "gk", "gv", "g_gamma")}
+                if "g_gamma" in names:
+                    both = wide["g"] + wide["g_gamma"]
+                    compare(function(**given), function(**{**given, "g": both, "g_gamma": None}), row.name)
+                if "gk" in names and "g" in names and "gv" in names:
+                    rate = torch.rand((*given["v"].shape[:3], given["k"].shape[-1]), generator=made)
+                    gk = (-rate).to(dtype)
+                    both = wide["g"].unsqueeze(-1) + gk.float()
+                    compare(function(**{**given, "gk": gk}), function(**{**given, "g": None, "gk": both}), row.name)
+                if "gv" in names and "A_log" in names:
+                    gv = (-torch.rand(given["v"].shape, generator=made)).to(dtype)
+                    both = wide["g"].unsqueeze(-1) + gv.float()
+                    compare(function(**{**given, "gv": gv}), function(**{**given, "g": None, "gv": both}), row.name)
+                if "kk" in names:
+                    b = given["kk"].float() * given["a"].float()
+                    rest = {n: t for n, t in given.items() if n not in ("kk", "a")}
+                    compare(function(**given), ops.chunk_rwkv7(**rest, a=-given["kk"], b=b), row.name)
+        self.assertEqual(seen, makes)
+        x, dt, B, C, z = (torch.randn(2, 9, 4, 3).bfloat16() for _ in range(5))
+        dt, bias = dt[..., 0], torch.randn(4).bfloat16()
+        A, D = -torch.rand(4), torch.randn(4, 3).bfloat16()
+        scan = ops.mamba_chunk_scan_combined
+        for kind in (torch.bfloat16, torch.float16):
+            t = [s.to(kind) for s in (x, dt, B, C, z, bias, D)]
+            got = scan(t[0], t[1], A, t[2], t[3], 64, dt_bias=t[5], dt_softplus=True, return_final_states=True)
+            made = torch.nn.functional.softplus(t[1].float() + t[5].float())
+            torch.testing.assert_close(got, scan(t[0], made, A, t[2], t[3], 64, return_final_states=True), rtol=0, atol=0)
+            whole = scan(t[0], t[1], A, t[2], t[3], 64, D=t[6], z=t[4], dt_bias=t[5], dt_softplus=True)
+            exact = scan(t[0].double(), t[1].double(), A.double(), t[2].double(), t[3].double(), 64, t[6].double(), t[4].double(),
+                         t[5].double(), dt_softplus=True)  # fmt: skip
+            self.assertEqual(whole.dtype, kind)
+            torch.testing.assert_close(whole.double(), exact, rtol=0.02, atol=0.02)
+
+    def test_half_tensors_have_the_states_of_double(self):
+        """Where nothing but gates is made inside, a final state of half tensors is that of double to the rounding of float."""
+        for name in ("chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule", "chunk_kda", "fused_recurrent_kda"):
+            row = next(r for r in cases.rows() if r.name == name)
+            given = cases.arguments(row, time=64, states=False)
+            half = {n: t.bfloat16() for n, t in given.items()}
+            exact = {n: t.double() for n, t in half.items()}
+            options = {"output_final_state": True, "use_beta_sigmoid_in_kernel": True}
+            if "use_gate_in_kernel" in row.signature:
+                options.update(use_gate_in_kernel=True, A_log=torch.zeros(2))
+            function = getattr(ops, name)
+            S, want = function(**half, **options)[1], function(**exact, **options)[1]
+            with self.subTest(name):
+                self.assertLess(float((S - want).abs().max() / want.abs().max()), 1e-5)
+
     def test_steps_have_the_gradients_of_plain_torch(self):
         """Two steps on one state, so that gradients go through what the first has written in place."""
 

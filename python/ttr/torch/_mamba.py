@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._library import Error
 from ._call import apply
+from ._gates import wide
 from ._tensors import check_tensor
 
 
@@ -323,8 +324,9 @@ def mamba_chunk_scan_combined(
     _check(x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias, initial_states=initial_states)
     if x.dim() != 4 or dt.dim() != 3 or A.dim() != 1:
         raise Error(f"x, dt and A have {x.dim()}, {dt.dim()} and {A.dim()} axes; they are [B, T, H, P], [B, T, H] and [H]")
+    dt = wide(dt)
     if dt_bias is not None:
-        dt = dt + dt_bias
+        dt = dt + wide(dt_bias)
     if dt_softplus:
         dt = F.softplus(dt)
     if tuple(dt_limit) != (0.0, float("inf")):
@@ -352,9 +354,10 @@ def mamba_chunk_scan_combined(
     )
     y = y.reshape(x.shape)
     if own_skip:
-        y = y + x * D
+        assert D is not None
+        y = (wide(y) + wide(x) * wide(D)).to(y.dtype)
     if z is not None:
-        y = y * F.silu(z)
+        y = (wide(y) * F.silu(wide(z))).to(y.dtype)
     if not wants:
         return y
     states = state[0].transpose(2, 3)

@@ -6,15 +6,14 @@ inside, value-first states, packed sequences, reversed time, initial and final s
 
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .._library import Error
 from ._call import apply, bounds_of
+from ._gates import gate, l2norm, wide
 from ._tensors import check_tensor
 
 Arguments = dict[str, Any]
@@ -35,32 +34,6 @@ class Row(NamedTuple):
     prepare: Callable[[Arguments, Arguments, Arguments], Any] | None = None  # arguments, inputs, settings
     golden: str = ""  # folder of golden vectors, whose names are the arguments
     normed: tuple[str, ...] = ("q", "k")  # what use_qk_l2norm_in_kernel divides by its length
-
-
-def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """x / sqrt(sum x^2 + eps), over the last axis."""
-    if x.dim() != 4:
-        return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + eps)
-    return apply("l2-norm", {"x": x}, outputs=("y",), settings={"eps": eps})[0]
-
-
-def gate(g: Tensor, A_log: Tensor, dt_bias: Tensor | None = None, lower_bound: float | None = None) -> Tensor:
-    """-exp(A_log) softplus(g + dt_bias), or with a bound  lower_bound * sigmoid(exp(A_log) (g + dt_bias)).
-
-    g is [B, T, H] or [B, T, H, K]; A_log has H numbers, dt_bias H or H K.
-    """
-    heads = g.shape[2]
-    if A_log.numel() != heads:
-        raise Error(f"A_log has {A_log.numel()} numbers; g has {heads} heads")
-    raw = g
-    if dt_bias is not None:
-        if dt_bias.numel() != math.prod(g.shape[2:]):
-            raise Error(f"dt_bias has {dt_bias.numel()} numbers; g has {math.prod(g.shape[2:])} per token")
-        raw = raw + dt_bias.reshape(g.shape[2:])
-    a = A_log.reshape((heads,) + (1,) * (g.dim() - 3)).exp()
-    if lower_bound is None:
-        return -a * F.softplus(raw)
-    return lower_bound * torch.sigmoid(a * raw)
 
 
 def _flag(a: Arguments, name: str) -> bool:
@@ -85,7 +58,7 @@ def _options(row: Row, a: Arguments, inputs: Arguments) -> None:
     if _flag(a, "allow_neg_eigval") and not _flag(a, "use_beta_sigmoid_in_kernel"):
         raise Error(f"{row.name}: allow_neg_eigval=True doubles a beta computed inside; set use_beta_sigmoid_in_kernel=True")
     if _flag(a, "use_beta_sigmoid_in_kernel"):
-        inputs["beta"] = torch.sigmoid(inputs["beta"]) * (2 if _flag(a, "allow_neg_eigval") else 1)
+        inputs["beta"] = torch.sigmoid(wide(inputs["beta"])) * (2 if _flag(a, "allow_neg_eigval") else 1)
     if _flag(a, "return_intermediate_states"):
         raise Error(f"{row.name}: return_intermediate_states=True is for kernels in chunks; ttr keeps the final state alone")
     if a.get("cp_context") is not None:
@@ -206,7 +179,7 @@ def _gated_delta(a: Arguments, inputs: Arguments, settings: Arguments) -> str:
     _beta_or_one(a, inputs, settings)
     if "gk" in inputs:
         gk = inputs.pop("gk")
-        inputs["g"] = gk if "g" not in inputs else gk + inputs["g"].unsqueeze(-1)
+        inputs["g"] = gk if "g" not in inputs else wide(gk) + wide(inputs["g"]).unsqueeze(-1)
         return "kda"
     if "g" not in inputs:
         return "deltanet"
@@ -238,7 +211,7 @@ def _simple_gla(a: Arguments, inputs: Arguments, settings: Arguments) -> str | N
     if gamma is not None:
         check_tensor("g_gamma", gamma)
         spread = gamma.to(inputs["v"].dtype if inputs["v"].dtype == torch.float64 else gamma.dtype).expand(inputs["v"].shape[:3])
-        inputs["g"] = spread if "g" not in inputs else inputs["g"] + spread
+        inputs["g"] = spread if "g" not in inputs else wide(inputs["g"]) + wide(spread)
     return None if "g" in inputs else "linear-attention"
 
 
@@ -277,7 +250,7 @@ def _precond(a: Arguments, inputs: Arguments, settings: Arguments) -> str:
         if name not in inputs:
             inputs[name] = torch.zeros(inputs["v"].shape[:3], dtype=inputs["v"].dtype)
     if "gk" in inputs:
-        inputs["g"] = inputs.pop("gk") + inputs["g"].unsqueeze(-1)
+        inputs["g"] = wide(inputs.pop("gk")) + wide(inputs["g"]).unsqueeze(-1)
     if _flag(a, "use_qk_l2norm_in_kernel") and inputs["g"].dim() == 3:
         a["use_qk_l2norm_in_kernel"] = False  # the layer norms q and k itself
         return "preconditioned-deltanet"
@@ -301,7 +274,7 @@ def _rwkv7_mul(a: Arguments, inputs: Arguments, settings: Arguments) -> None:
     _rwkv7(a, inputs, settings)
     kk, rate = a["kk"], inputs["a"]
     check_tensor("kk", kk)
-    inputs["a"], inputs["b"] = -kk, kk * rate
+    inputs["a"], inputs["b"] = -kk, wide(kk) * wide(rate)
 
 
 def _linear_attn(a: Arguments, inputs: Arguments, settings: Arguments) -> None:
@@ -494,7 +467,7 @@ def _per_channel(row: Row, a: Arguments) -> Any:
         if a.get("A_log") is None or a.get("g") is None:
             raise Error(f"{row.name}: use_gate_in_kernel=True computes the gate from g and A_log; give them")
         a["g"], a["use_gate_in_kernel"] = gate(a["g"], a["A_log"], a.get("dt_bias"), a.get("lower_bound")), False
-    gates = [spread(t) for t in (a.get("g"), gv) if t is not None]
+    gates = [spread(wide(t)) for t in (a.get("g"), gv) if t is not None]
     a["g"] = sum(gates[1:], gates[0]) if gates else None
     if a.get("gk") is not None:
         a["gk"] = a["gk"].repeat_interleave(values, 2)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _ops
+from ._gates import gate, l2norm
 from ._mamba import (
     causal_conv1d_fn,
     causal_conv1d_update,
@@ -21,7 +22,6 @@ from ._mamba import (
     selective_scan_fn,
     selective_state_update,
 )
-from ._ops import gate, l2norm
 
 _made = _ops.make_all()
 globals().update(_made)

@@ -8,8 +8,8 @@ from ._mamba import causal_conv1d_update as causal_conv1d_update
 from ._mamba import mamba_chunk_scan_combined as mamba_chunk_scan_combined
 from ._mamba import selective_scan_fn as selective_scan_fn
 from ._mamba import selective_state_update as selective_state_update
-from ._ops import gate as gate
-from ._ops import l2norm as l2norm
+from ._gates import gate as gate
+from ._gates import l2norm as l2norm
 
 def chunk_abc(
     q: Tensor,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._library import Error
-from .._ops import gate, l2norm
+from .._gates import gate, l2norm, wide
 from ._parts import (
     FusedRMSNormGated,
     Memory,
@@ -87,7 +87,7 @@ class GatedDeltaNet(_Projected):
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = self._project(x, memory, cu_seqlens)
         q, k, v = l2norm(split(q, self.head_k_dim)), l2norm(split(k, self.head_k_dim)), split(v, self.head_v_dim)
-        beta = self.b_proj(x).sigmoid() * (2 if self.allow_neg_eigval else 1)
+        beta = wide(self.b_proj(x)).sigmoid() * (2 if self.allow_neg_eigval else 1)
         g = gate(self.a_proj(x), self.A_log, self.dt_bias)
         inputs = {"q": q, "k": k, "v": v, "g": g, "beta": beta}
         return _finish(self, x, run("gated-deltanet", inputs, memory, cu_seqlens=cu_seqlens))
@@ -170,7 +170,9 @@ class DeltaNet(_Projected):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = self._project(x, memory, cu_seqlens)
-        beta = self.b_proj(x).sigmoid() if self.use_beta else torch.ones(*x.shape[:2], self.num_heads, dtype=x.dtype)
+        beta = torch.ones(*x.shape[:2], self.num_heads, dtype=x.dtype)
+        if self.use_beta:
+            beta = wide(self.b_proj(x)).sigmoid()
         if self.allow_neg_eigval:
             beta = beta * 2
         inputs = {"q": self._map(q), "k": self._map(k), "v": split(v, self.head_v_dim), "beta": beta}
@@ -221,7 +223,7 @@ class GatedDeltaProduct(_Projected):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = self._project(x, memory, cu_seqlens)
-        beta = self.b_proj(x).sigmoid() * (2 if self.allow_neg_eigval else 1)
+        beta = wide(self.b_proj(x)).sigmoid() * (2 if self.allow_neg_eigval else 1)
         inputs = {"q": l2norm(split(q, self.head_k_dim)), "k": l2norm(self._pairs(k, self.head_k_dim))}
         inputs["v"] = self._pairs(v, self.head_v_dim)
         inputs["beta"] = beta.reshape(x.shape[0], x.shape[1] * self.n, -1)
@@ -281,7 +283,7 @@ class _Grouped(_Projected):
         if hasattr(self, "g_norm_swish_gate"):
             return self.o_proj(self.g_norm_swish_gate(o, split(self.g_proj(x), self.head_v_dim)).flatten(2))
         o = self.g_norm(o).flatten(2)
-        return self.o_proj(o * self.gate_fn(self.g_proj(x)) if self.use_output_gate else o)
+        return self.o_proj((o * self.gate_fn(wide(self.g_proj(x)))).to(o.dtype) if self.use_output_gate else o)
 
 
 class GatedLinearAttention(_Grouped):
@@ -320,7 +322,7 @@ class GatedLinearAttention(_Grouped):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = self._project(x, memory, cu_seqlens)
-        gk = F.logsigmoid(self.gk_proj(x)) / self.normalizer
+        gk = F.logsigmoid(wide(self.gk_proj(x))) / self.normalizer
         if self.clamp_min is not None:
             gk = gk.clamp(min=self.clamp_min)
         q, k = (self.feature_map_fn(split(t, self.head_k_dim)) for t in (q, k))
@@ -407,7 +409,7 @@ class KimiDeltaAttention(_Projected):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = self._project(x, memory, cu_seqlens)
-        beta = self.b_proj(x).sigmoid() * (2 if self.allow_neg_eigval else 1)
+        beta = wide(self.b_proj(x)).sigmoid() * (2 if self.allow_neg_eigval else 1)
         g = gate(split(self.f_proj(x), self.head_k_dim), self.A_log, self.dt_bias, self.lower_bound)
         inputs = {"q": l2norm(split(q, self.head_k_dim)), "k": l2norm(split(k, self.head_k_dim))}
         inputs.update(v=split(v, self.head_v_dim), g=g, beta=beta)
@@ -450,7 +452,7 @@ class MesaNet(_Projected):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = (split(t, self.head_dim) for t in self._project(x, memory, cu_seqlens))
-        lamb = F.softplus(self.lambda_params).reshape(self.num_heads, -1) + self.lambda_lower_bound
-        inputs = {"q": l2norm(q), "k": l2norm(k), "v": v, "g": F.logsigmoid(self.a_proj(x)), "lamb": lamb}
-        inputs["beta"] = self.b_proj(x).sigmoid()
+        lamb = F.softplus(wide(self.lambda_params)).reshape(self.num_heads, -1) + self.lambda_lower_bound
+        inputs = {"q": l2norm(q), "k": l2norm(k), "v": v, "g": F.logsigmoid(wide(self.a_proj(x))), "lamb": lamb}
+        inputs["beta"] = wide(self.b_proj(x)).sigmoid()
         return _finish(self, x, run("mesanet", inputs, memory, cu_seqlens=cu_seqlens))

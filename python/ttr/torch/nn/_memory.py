@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._library import Error
-from .._ops import l2norm
+from .._gates import l2norm, wide
 from ._linear import _finish, _linear, _output, _Projected
 from ._parts import Memory, run, split
 
@@ -54,7 +54,7 @@ class LocalLinearAttention(_Projected):
         q, k, v = (split(t, self.head_dim) for t in self._project(x, memory, cu_seqlens))
         if self.qk_norm:
             q, k = (t * torch.rsqrt(t.square().mean(-1, keepdim=True) + 1e-6) for t in (q, k))
-        inputs = {"q": q, "k": k, "v": v, "ridge": F.softplus(self.ridge)}
+        inputs = {"q": q, "k": k, "v": v, "ridge": F.softplus(wide(self.ridge))}
         settings = {"window": self.window_size} if self.window_size else None
         o = run("local-linear-attention", inputs, memory, settings=settings, cu_seqlens=cu_seqlens)
         return self.o_proj(o.flatten(2))
@@ -90,8 +90,9 @@ class TTTLinear(_Projected):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = (split(t, self.head_dim) for t in self._project(x, memory, cu_seqlens))
-        place = 1.0 / torch.arange(1, self.batch + 1, dtype=x.dtype)
-        inputs = {"q": l2norm(q), "k": l2norm(k), "v": v, "lr": self.base_lr * self.lr_proj(x).sigmoid() / self.head_dim}
+        place = 1.0 / torch.arange(1, self.batch + 1, dtype=wide(x).dtype)
+        inputs = {"q": l2norm(q), "k": l2norm(k), "v": v}
+        inputs["lr"] = self.base_lr * wide(self.lr_proj(x)).sigmoid() / self.head_dim
         inputs["token_eta"] = (place + self.token_idx).clamp(min=0)
         inputs["norm_w"], inputs["norm_b"] = self.ttt_norm_weight, self.ttt_norm_bias
         if memory is None or memory.seen == 0:  # later the weights are those of the state
@@ -142,7 +143,7 @@ class Titans(_Projected):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         q, k, v = (split(t, self.head_dim) for t in self._project(x, memory, cu_seqlens))
-        theta, eta, alpha = self.gates(x).sigmoid().chunk(3, -1)
+        theta, eta, alpha = wide(self.gates(x)).sigmoid().chunk(3, -1)
         inputs = {"q": l2norm(q), "k": l2norm(k), "v": v, "theta": self.max_lr * theta, "eta": eta, "alpha": alpha}
         settings: dict[str, Any] = {"depth": self.depth, "batch": self.chunk_size}
         if self.depth > 1:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..._library import Error
 from ..._plan import State
 from .. import _call, _mamba
+from .._gates import wide
 
 
 class Memory:
@@ -95,7 +96,7 @@ class RMSNorm(nn.Module):
         return y if self.weight is None else y * self.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._norm(x.float()).to(x.dtype) if x.dtype in (torch.bfloat16, torch.float16) else self._norm(x)
+        return self._norm(wide(x)).to(x.dtype)
 
 
 _ACTIVATIONS = {"swish": F.silu, "silu": F.silu, "sigmoid": torch.sigmoid}
@@ -118,7 +119,7 @@ class FusedRMSNormGated(RMSNorm):
             settings = {"eps": self.eps, "activation": activation}
             inputs = {"x": x, "z": g, "w": self.weight}
             return _call.apply("rms-norm-norm-first", inputs, outputs=("y",), settings=settings)[0]
-        return super().forward(x) * _ACTIVATIONS[self.activation](g)
+        return (self._norm(wide(x)) * _ACTIVATIONS[self.activation](wide(g))).to(x.dtype)
 
 
 class RMSNormGated(nn.Module):
@@ -130,11 +131,12 @@ class RMSNormGated(nn.Module):
         self.eps, self.norm_before_gate, self.group_size = eps, norm_before_gate, group_size or hidden_size
 
     def forward(self, x: Tensor, z: Tensor | None = None) -> Tensor:
+        kind, x = x.dtype, wide(x)
         if z is not None and not self.norm_before_gate:
-            x = x * F.silu(z)
+            x = x * F.silu(wide(z))
         grouped = split(x, self.group_size)
         y = (grouped * torch.rsqrt(grouped.square().mean(-1, keepdim=True) + self.eps)).reshape(x.shape) * self.weight
-        return y * F.silu(z) if z is not None and self.norm_before_gate else y
+        return (y * F.silu(wide(z)) if z is not None and self.norm_before_gate else y).to(kind)
 
 
 class ShortConvolution(nn.Conv1d):
@@ -218,17 +220,17 @@ def token_shift(x: Tensor, memory: Memory | None, key: str, cu_seqlens: Any = No
 
 
 def rotary(x: Tensor, offset: int, cu_seqlens: Any, base: float = 10000.0) -> Tensor:
-    """Rotates halves of [B, T, H, D] by their position."""
-    half = x.shape[-1] // 2
+    """Rotates halves of [B, T, H, D] by their position, which a half type could not hold."""
+    half, kind = x.shape[-1] // 2, wide(x[:0]).dtype
     bounds = _call.bounds_of(cu_seqlens)
-    places = torch.arange(offset, offset + x.shape[1], dtype=torch.float32)
+    places = torch.arange(offset, offset + x.shape[1], dtype=kind)
     if bounds is not None:
         begins = torch.as_tensor(bounds[:-1]).repeat_interleave(torch.as_tensor(bounds[1:] - bounds[:-1]))
         places = places - begins
-    frequencies = base ** (-torch.arange(half, dtype=torch.float32) / half)
-    angle = (places[:, None] * frequencies).to(x.dtype)[None, :, None]
-    a, b = x[..., :half], x[..., half:]
-    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+    frequencies = base ** (-torch.arange(half, dtype=kind) / half)
+    angle = (places[:, None] * frequencies)[None, :, None]
+    a, b = wide(x[..., :half]), wide(x[..., half:])
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1).to(x.dtype)
 
 
 def inverse_softplus_of_dt(count: int, dt_min: float = 0.001, dt_max: float = 0.1, floor: float = 1e-4) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._library import Error
 from ..._plan import Info
 from ..._run import cached_plan
-from .._ops import l2norm
+from .._gates import l2norm, wide
 from ._parts import FusedRMSNormGated, Memory, Mixer, RMSNorm, ShortConvolution, run
 
 # From any number to one in the range of an input, and the bias that a gate begins with.
@@ -138,9 +138,9 @@ class Recipe(Mixer):
             t = self._shaped(name, t)
             inputs[name] = l2norm(t) if self.normalize and name in ("q", "k") else t
         for name, info in self.token_inputs.items():
-            inputs[name] = _RANGES[info.range][0](self._shaped(name, self.projections[name](x)))
+            inputs[name] = _RANGES[info.range][0](wide(self._shaped(name, self.projections[name](x))))
         for name, learned in self.parameters_of_inputs.items():
-            inputs[name] = _RANGES[self._kinds[name]][0](learned)
+            inputs[name] = _RANGES[self._kinds[name]][0](wide(learned))
         o = run(self.layer, inputs, memory, output=self.output, settings=self.settings, cu_seqlens=cu_seqlens)
         if hasattr(self, "g_proj"):
             o = self.o_norm(o, self.g_proj(x).reshape(o.shape))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._library import Error
-from .._ops import l2norm
+from .._gates import l2norm, wide
 from ._parts import LoRA, Memory, Mixer, run, split, token_shift
 
 
@@ -73,10 +73,10 @@ class RWKV6Attention(Mixer):
         projections = (self.r_proj, self.w_proj, self.k_proj, self.v_proj, self.g_proj)
         r, w, k, v, g = (project(x, delta, mu) for project, mu in zip(projections, mixes.unbind(-2)))
         inputs = {"r": split(r, self.head_k_dim), "k": split(k, self.head_k_dim), "v": split(v, self.head_v_dim)}
-        inputs.update(w=-split(w, self.head_k_dim).exp(), u=self.bonus)
+        inputs.update(w=-wide(split(w, self.head_k_dim)).exp(), u=self.bonus)
         o = run("rwkv-6", inputs, memory, scale=1.0, cu_seqlens=cu_seqlens).flatten(2)
         o = self.g_norm(o.flatten(0, 1)).view_as(o)
-        return self.o_proj(o * self.gate_fn(g))
+        return self.o_proj((o * self.gate_fn(wide(g))).to(o.dtype))
 
 
 def _rank(hidden_size: int, factor: float) -> int:
@@ -137,15 +137,15 @@ class RWKV7Attention(Mixer):
         delta = token_shift(x, memory, "token", cu_seqlens)
         xr, xw, xk, xv, xa, xg = (x + delta * getattr(self, f"x_{name}") for name in "rwkvag")
         r, k, v = self.r_proj(xr), self.k_proj(xk), self.v_proj(xv)
-        w = -0.6065306597126334 * self.w_lora(xw).sigmoid()
+        w = -0.6065306597126334 * wide(self.w_lora(xw)).sigmoid()
         if self.layer_idx == 0:
             first[0] = v
         elif first[0] is not None:
-            v = torch.lerp(v, first[0], self.v_lora(xv).sigmoid())
-        a, g = self.a_lora(xa).sigmoid(), self.g_lora(xg)
+            v = torch.lerp(wide(v), wide(first[0]), wide(self.v_lora(xv)).sigmoid()).to(v.dtype)
+        a, g = wide(self.a_lora(xa)).sigmoid(), self.g_lora(xg)
         kk = split(k * self.k_k, self.head_dim)
         kk = l2norm(kk) if self.fuse_norm else F.normalize(kk, dim=-1)
-        k = k * (1 + (a - 1) * self.k_a)
+        k = (k * (1 + (a - 1) * self.k_a)).to(k.dtype)
         r, w, k, a = (split(t, self.head_dim) for t in (r, w, k, a))
         v = split(v, self.head_v_dim)
         inputs = {"q": r, "k": k, "v": v, "a": -kk, "b": kk * a, "gk": w}

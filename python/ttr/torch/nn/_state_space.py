@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..._library import Error
 from .. import _mamba
+from .._gates import wide
 from ._parts import Memory, Mixer, RMSNormGated, ShortConvolution, inverse_softplus_of_dt, parameter, run, split
 
 
@@ -80,7 +81,7 @@ class Mamba(Mixer):
         u = _convolve(self.conv1d, u, memory, cu_seqlens)
         dt, B, C = self.x_proj(u).split([self.rank, self.state_size, self.state_size], -1)
         inputs = {"u": u.unsqueeze(2), "delta": F.linear(dt, self.dt_proj.weight).unsqueeze(2)}
-        inputs.update(A=-self.A_log.exp().unsqueeze(0), B=B.unsqueeze(2), C=C.unsqueeze(2), D=self.D.unsqueeze(0))
+        inputs.update(A=-wide(self.A_log).exp().unsqueeze(0), B=B.unsqueeze(2), C=C.unsqueeze(2), D=self.D.unsqueeze(0))
         inputs.update(z=z.unsqueeze(2), delta_bias=self.dt_proj.bias.unsqueeze(0))
         y = run("mamba-1", inputs, memory, output="y", cu_seqlens=cu_seqlens)
         return self.out_proj(y.squeeze(2))
@@ -119,18 +120,18 @@ class _Grouped(Mixer):
         xBC = _convolve(self.conv1d, xBC, memory, cu_seqlens)
         side = self.n_groups * self.state_size
         u, B, C = xBC.split([self.inner, side, side], -1)
-        dt = F.softplus(dt + self.dt_bias)
+        dt = F.softplus(wide(dt) + wide(self.dt_bias))
         if self.dt_limit != (0.0, float("inf")):
             dt = dt.clamp(*self.dt_limit)
         return z, split(u, self.head_dim), split(B, self.state_size), split(C, self.state_size), dt, rest
 
     def _skip(self, y: Tensor, u: Tensor) -> Tensor:
         D = self.D.reshape(self.num_heads, self.head_dim) if self.D_has_hdim else self.D[:, None]
-        return y + u * D
+        return (wide(y) + wide(u) * wide(D)).to(y.dtype)
 
     def _read(self, y: Tensor, z: Tensor) -> Tensor:
         y = y.flatten(2)
-        return self.out_proj(self.norm(y, z) if self.norm is not None else y * F.silu(z))
+        return self.out_proj(self.norm(y, z) if self.norm is not None else (y * F.silu(wide(z))).to(y.dtype))
 
 
 class Mamba2(_Grouped):
@@ -173,7 +174,7 @@ class Mamba2(_Grouped):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         z, u, B, C, dt, _ = self._parts(x, memory, cu_seqlens, 0)
-        inputs = {"x": u, "dt": dt, "A": -self.A_log.exp(), "B": B, "C": C}
+        inputs = {"x": u, "dt": dt, "A": -wide(self.A_log).exp(), "B": B, "C": C}
         y = run("mamba-2", inputs, memory, output="y", settings={"skip": "none"}, cu_seqlens=cu_seqlens)
         return self._read(self._skip(y, u), z)
 
@@ -221,7 +222,7 @@ class LogLinearMamba2(_Grouped):
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         z, u, B, C, dt, levels = self._parts(x, memory, cu_seqlens, LEVELS)
-        scales = F.softplus(self.L * split(levels, LEVELS))
-        inputs = {"q": C, "k": B, "v": u * dt.unsqueeze(-1), "g": -self.A_log.exp() * dt, "level_scales": scales}
+        scales = F.softplus(wide(self.L) * wide(split(levels, LEVELS)))
+        inputs = {"q": C, "k": B, "v": u * dt.unsqueeze(-1), "g": -wide(self.A_log).exp() * dt, "level_scales": scales}
         y = run("log-linear-attention", inputs, memory, settings={"levels": LEVELS}, cu_seqlens=cu_seqlens)
         return self._read(self._skip(y, u), z)
