@@ -1,7 +1,9 @@
 """Modules: parameters, decoding, padding and packing, gradients, copies, literal formulas; as_fla, accelerate."""
 
 import copy
+import inspect
 import io
+import itertools
 import os
 import pickle
 import subprocess
@@ -377,6 +379,42 @@ class Modules(unittest.TestCase):
             y.sum().backward()
             made_of += 1
         self.assertGreater(made_of, 60, refused)
+
+    def test_misspelt_names_are_refused_with_the_nearest(self):
+        kinds = {type(MODULES[name]()) for name in MODULES} | {nn.RMSNorm, nn.FusedRMSNormGated, nn.ShortConvolution}
+        self.assertLessEqual({getattr(nn, name) for name in nn.LAYERS}, kinds)
+        for kind in kinds:
+            parameters = inspect.signature(kind).parameters
+            for name in [n for n in parameters if n != "kwargs"]:
+                typo = name + "_"
+                with self.subTest(kind.__name__, typo=typo):
+                    if "kwargs" in parameters:
+                        needed = {"hidden_size": 16, "kernel_size": 4} if kind is nn.ShortConvolution else {"hidden_size": 16}
+                        with self.assertRaisesRegex(ttr.UnknownName, f"no argument '{typo}' of {kind.__name__}; did you mean '{name}'"):
+                            kind(**needed, **{typo: 1})
+                    else:
+                        with self.assertRaises(TypeError):
+                            kind(**{typo: 1})
+        x = torch.randn(1, 3, D).double()
+        for name in MODULES:
+            with self.subTest(name):
+                module = made(name)
+                given = {n: None for n in nn.Mixer.unread}  # of models around it
+                torch.testing.assert_close(module(x, **given)[0], module(x)[0], rtol=0, atol=0)
+                for typo, meant in (("cu_seqlen", "cu_seqlens"), ("attention_masks", "attention_mask"), ("use_caches", "use_cache")):
+                    with self.assertRaisesRegex(ttr.UnknownName, f"no argument '{typo}' of .*; did you mean '{meant}'"):
+                        module(x, **{typo: None})
+                if not name.startswith("RWKV7"):
+                    with self.assertRaisesRegex(ttr.UnknownName, "v_first"):
+                        module(x, v_first=None)
+        with self.assertRaisesRegex(ttr.UnknownName, "did you mean 'cu_seqlens'"):
+            nn.ShortConvolution(4, 2)(torch.randn(1, 3, 4), cu_seqlen=None)
+        norm = nn.FusedRMSNormGated(4, device="cpu", dtype=torch.bfloat16)
+        self.assertEqual(norm.weight.dtype, torch.bfloat16)
+        with self.assertRaisesRegex(ttr.Error, "add before the norm"):
+            norm(torch.ones(1, 4), torch.ones(1, 4), torch.ones(1, 4))
+        with self.assertRaisesRegex(ttr.Error, "bias=True"):
+            nn.RMSNorm(4, bias=True)
 
     def test_errors(self):
         with self.assertRaisesRegex(ttr.Error, r"it is \[B, T, 16\]"):

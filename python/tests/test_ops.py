@@ -528,6 +528,76 @@ class Options(unittest.TestCase):
                 torch.testing.assert_close(flat(getattr(ops, row.name)(**ours)), flat(getattr(ops, other)(**given)))
 
 
+class Names(unittest.TestCase):
+    """What comes as **kwargs: names that flash-linear-attention reads there and old ones; all others are refused."""
+
+    def test_misspelt_names_are_refused_with_the_nearest(self):
+        for row in cases.rows():
+            function, given = getattr(ops, row.name), cases.arguments(row)
+            names = [n for n in inspect.signature(function).parameters if n != "kwargs"]
+            for name in names:
+                typos = {name[:-1], name + "s", name[:1] + name[2:]} if len(name) > 5 else {name + "_of_k"}
+                for typo in typos - {*names}:
+                    with self.subTest(row.name, typo=typo):
+                        if "**kwargs" not in row.signature:
+                            with self.assertRaises(TypeError):
+                                function(**given, **{typo: None})
+                            continue
+                        nearest = f"; did you mean '{name}'[?]" if len(name) > 5 else ""
+                        with self.assertRaisesRegex(ttr.UnknownName, f"no argument '{typo}' of {row.name}{nearest}"):
+                            function(**given, **{typo: None})
+
+    def test_old_names_and_those_that_are_read(self):
+        turned, sized = 0, 0
+        for row in cases.rows():
+            if "**kwargs" not in row.signature:
+                continue
+            function, given = getattr(ops, row.name), cases.arguments(row)
+            with self.subTest(row.name):
+                want = flat(function(**given))
+                torch.testing.assert_close(flat(function(**given, head_first=False)), want, rtol=0, atol=0)
+                with self.assertRaisesRegex(ttr.Error, f"{row.name}: head_first is gone"):
+                    function(**given, head_first=True)
+                if "chunk_size" not in row.signature and row.name.startswith("chunk_"):
+                    torch.testing.assert_close(flat(function(**given, chunk_size=32)), want, rtol=0, atol=0)
+                    sized += 1
+                if "state_v_first" in row.signature:
+                    first = {**given, "initial_state": given["initial_state"].transpose(-1, -2)}
+                    got, want = function(**first, transpose_state_layout=True), function(**first, state_v_first=True)
+                    torch.testing.assert_close(flat(got), flat(want), rtol=0, atol=0)
+                    for layout in (False, True):
+                        with self.assertRaisesRegex(ttr.Error, "state_v_first and transpose_state_layout are one option"):
+                            function(**first, state_v_first=True, transpose_state_layout=layout)
+                    turned += 1
+        self.assertGreater(turned, 8)
+        self.assertGreater(sized, 10)
+
+    def test_a_gate_from_names_that_are_not_in_the_signature(self):
+        A_log = torch.randn(2).double()
+        for name in ("chunk_gated_delta_rule", "chunk_kda", "chunk_gdn2", "chunk_precond_kda"):
+            given = cases.arguments(next(r for r in cases.rows() if r.name == name))
+            function, g = getattr(ops, name), given["g"]
+            bias = torch.randn(g.shape[2:]).double().flatten()
+            with self.subTest(name):
+                got = function(**given, use_gate_in_kernel=True, A_log=A_log, dt_bias=bias)
+                torch.testing.assert_close(flat(got), flat(function(**{**given, "g": ops.gate(g, A_log, bias)})), rtol=0, atol=0)
+        given = cases.arguments(next(r for r in cases.rows() if r.name == "chunk_gated_oja_rule"))
+        long = {n: 3 * t if n in ("q", "k") else t for n, t in given.items()}
+        got = ops.chunk_gated_oja_rule(**long, use_qk_l2norm_in_kernel=True)
+        want = ops.chunk_gated_oja_rule(**long, use_q_l2norm=True, use_k_l2norm=True)
+        torch.testing.assert_close(flat(got), flat(want), rtol=0, atol=0)
+        given = cases.arguments(next(r for r in cases.rows() if r.name == "chunk_precond_kda"))
+        torch.testing.assert_close(flat(ops.chunk_precond_kda(**given, use_qk_l2norm_in_kernel=True)), flat(ops.chunk_precond_kda(**given)))
+        with self.assertRaisesRegex(ttr.Error, "always divided by their lengths"):
+            ops.chunk_precond_kda(**given, use_qk_l2norm_in_kernel=False)
+
+    def test_gates_per_channel_take_the_old_name_of_the_layout(self):
+        given = cases.arguments(next(r for r in cases.rows() if r.name == "fused_recurrent_gated_delta_rule"))
+        given["gv"], given["initial_state"] = -torch.rand_like(given["v"]), given["initial_state"].transpose(-1, -2)
+        got, want = (ops.fused_recurrent_gated_delta_rule(**given, **{n: True}) for n in ("transpose_state_layout", "state_v_first"))
+        torch.testing.assert_close(flat(got), flat(want), rtol=0, atol=0)
+
+
 class Others(unittest.TestCase):
     """Against the equations of Mamba and causal-conv1d, written out here."""
 

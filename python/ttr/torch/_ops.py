@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .._library import Error
+from .._plan import unknown
 from ._call import apply, bounds_of
 from ._gates import gate, l2norm, wide
 from ._tensors import check_tensor
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     prepare: Callable[[Arguments, Arguments, Arguments], Any] | None = None  # arguments, inputs, settings
     golden: str = ""  # folder of golden vectors, whose names are the arguments
     normed: tuple[str, ...] = ("q", "k")  # what use_qk_l2norm_in_kernel divides by its length
+    more: tuple[str, ...] = ()  # what the operation reads from its **kwargs
 
 
 def _flag(a: Arguments, name: str) -> bool:
@@ -260,7 +262,8 @@ def _precond(a: Arguments, inputs: Arguments, settings: Arguments) -> str:
 
 
 def _precond_kda(a: Arguments, inputs: Arguments, settings: Arguments) -> str:
-    a.setdefault("use_qk_l2norm_in_kernel", True)  # chunk_precond_kda has no such argument and always does
+    if not a.setdefault("use_qk_l2norm_in_kernel", True):
+        raise Error("chunk_precond_kda: use_qk_l2norm_in_kernel=False; q and k are always divided by their lengths: leave it out")
     return _precond(a, inputs, settings)
 
 
@@ -342,6 +345,7 @@ _STATE = "scale=None, initial_state=None, output_final_state=False"
 _PACKED = "cu_seqlens=None, cu_seqlens_cpu=None"
 _L2 = "use_qk_l2norm_in_kernel=False"
 _SIGMOID = "use_beta_sigmoid_in_kernel=False, allow_neg_eigval=False"
+_GATE = ("A_log", "dt_bias")
 _PRE = f"{_STATE.replace('output', 'initial_A_state=None, output')}"
 
 ROWS: tuple[Row, ...] = (
@@ -356,25 +360,25 @@ ROWS: tuple[Row, ...] = (
     Row("chunk_iplr_delta_rule", "generalized_delta_rule.iplr", f"q, k, v, a, b, {_STATE}, {_PACKED}, **kwargs", "iplr", golden="iplr"),
     Row("fused_recurrent_iplr_delta_rule", "generalized_delta_rule.iplr", f"q, k, v, a, b, {_STATE}, cu_seqlens=None", "iplr", golden="iplr"),
     Row("chunk_gated_delta_product", "gated_delta_product", f"q, k, v, g, beta, num_householder, {_STATE}, {_L2}, {_PACKED}", "gated-deltaproduct", prepare=_delta_product, golden="gated_delta_product"),
-    Row("chunk_gated_delta_rule", "gated_delta_rule", f"q, k, v, g, beta, {_STATE}, {_L2}, {_SIGMOID}, state_v_first=False, {_PACKED}, chunk_indices=None, cp_context=None, **kwargs", "gated-deltanet", golden="gated_delta_rule"),
+    Row("chunk_gated_delta_rule", "gated_delta_rule", f"q, k, v, g, beta, {_STATE}, {_L2}, {_SIGMOID}, state_v_first=False, {_PACKED}, chunk_indices=None, cp_context=None, **kwargs", "gated-deltanet", golden="gated_delta_rule", more=("use_gate_in_kernel", *_GATE)),
     Row("fused_recurrent_gated_delta_rule", "gated_delta_rule", f"q, k, v, g=None, gk=None, gv=None, beta=None, {_STATE}, {_L2}, use_gate_in_kernel=False, A_log=None, dt_bias=None, {_SIGMOID}, state_v_first=False, cu_seqlens=None, **kwargs", "gated-deltanet", prepare=_gated_delta, golden="gated_delta_rule"),
-    Row("chunk_gated_oja_rule", "gated_oja_rule", f"q, k, v, gv, beta, {_STATE}, use_q_l2norm=False, use_k_l2norm=False, {_PACKED}, **kwargs", "gated-oja", prepare=_oja, golden="gated_oja_rule"),
-    Row("fused_recurrent_gated_oja_rule", "gated_oja_rule", f"q, k, v, gv=None, beta=None, {_STATE}, use_q_l2norm=False, use_k_l2norm=False, cu_seqlens=None, **kwargs", "gated-oja", prepare=_oja, golden="gated_oja_rule"),
-    Row("chunk_gdn2", "gdn2", f"q, k, v, g, b, w, {_STATE}, {_L2}, use_gate_in_kernel=False, {_PACKED}, safe_gate=False, lower_bound=None, disable_recompute=False, return_intermediate_states=False, state_v_first=False, **kwargs", "gdn-2", golden="gdn2"),
+    Row("chunk_gated_oja_rule", "gated_oja_rule", f"q, k, v, gv, beta, {_STATE}, use_q_l2norm=False, use_k_l2norm=False, {_PACKED}, **kwargs", "gated-oja", prepare=_oja, golden="gated_oja_rule", more=("use_qk_l2norm_in_kernel",)),
+    Row("fused_recurrent_gated_oja_rule", "gated_oja_rule", f"q, k, v, gv=None, beta=None, {_STATE}, use_q_l2norm=False, use_k_l2norm=False, cu_seqlens=None, **kwargs", "gated-oja", prepare=_oja, golden="gated_oja_rule", more=("use_qk_l2norm_in_kernel",)),
+    Row("chunk_gdn2", "gdn2", f"q, k, v, g, b, w, {_STATE}, {_L2}, use_gate_in_kernel=False, {_PACKED}, safe_gate=False, lower_bound=None, disable_recompute=False, return_intermediate_states=False, state_v_first=False, **kwargs", "gdn-2", golden="gdn2", more=_GATE),
     Row("fused_recurrent_gdn2", "gdn2", f"q, k, v, g, b, w, A_log=None, dt_bias=None, {_STATE}, {_L2}, use_gate_in_kernel=False, lower_bound=None, state_v_first=False, cu_seqlens=None, **kwargs", "gdn-2", golden="gdn2"),
     Row("chunk_gla", "gla", f"q, k, v, g, {_STATE}, state_v_first=False, {_PACKED}", "gla", prepare=_gla),
     Row("fused_chunk_gla", "gla", f"q, k, v, g, {_STATE}, state_v_first=False, {_PACKED}, **kwargs", "gla", prepare=_gla),
     Row("fused_recurrent_gla", "gla", f"q, k, v, gk=None, gv=None, {_STATE}, reverse=False, state_v_first=False, cu_seqlens=None, **kwargs", "gla", prepare=_gla, golden="gla"),
     Row("chunk_gsa", "gsa", f"q, k, v, s, g=None, {_STATE}, checkpoint_level=2, {_PACKED}, **kwargs", "gated-slot-attention", ("Km", "Vm"), prepare=_slots, golden="gsa"),
     Row("fused_recurrent_gsa", "gsa", f"q, k, v, s, g=None, {_STATE}, reverse=False, cu_seqlens=None", "gated-slot-attention", ("Km", "Vm"), prepare=_slots, golden="gsa"),
-    Row("chunk_kda", "kda", f"q, k, v, g, beta, {_STATE}, {_L2}, use_gate_in_kernel=False, {_SIGMOID}, safe_gate=False, lower_bound=None, disable_recompute=False, return_intermediate_states=False, state_v_first=False, {_PACKED}, cp_context=None, **kwargs", "kda", golden="kda"),
+    Row("chunk_kda", "kda", f"q, k, v, g, beta, {_STATE}, {_L2}, use_gate_in_kernel=False, {_SIGMOID}, safe_gate=False, lower_bound=None, disable_recompute=False, return_intermediate_states=False, state_v_first=False, {_PACKED}, cp_context=None, **kwargs", "kda", golden="kda", more=_GATE),
     Row("fused_recurrent_kda", "kda", f"q, k, v, g, beta, A_log=None, dt_bias=None, {_STATE}, {_L2}, use_gate_in_kernel=False, {_SIGMOID}, lower_bound=None, state_v_first=False, cu_seqlens=None, **kwargs", "kda", golden="kda"),
     Row("chunk_lightning_attn", "lightning_attn", f"q, k, v, layer_idx, num_layers, {_STATE}, cu_seqlens=None, **kwargs", "lightning-attention", prepare=_lightning, golden="lightning_attn"),
     Row("fused_recurrent_lightning_attn", "lightning_attn", f"q, k, v, layer_idx, num_layers, {_STATE}, reverse=False, cu_seqlens=None, **kwargs", "lightning-attention", prepare=_lightning, golden="lightning_attn"),
     Row("chunk_precond_gated_delta_rule", "precond_gated_delta_rule", f"q, k, v, g_atk, g, beta_atk, beta, {_PRE}, use_qk_l2norm_in_kernel=True, {_PACKED}, cp_context=None, transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None, **kwargs", "preconditioned-deltanet", ("S", "A"), initial=("initial_state", "initial_A_state"), result="states", prepare=_precond, golden="precond_gated_delta_rule"),
     Row("fused_recurrent_precond_gated_delta_rule", "precond_gated_delta_rule", f"q, k, v, g=None, gk=None, gv=None, beta=None, g_atk=None, beta_atk=None, {_PRE}, use_qk_l2norm_in_kernel=True, cu_seqlens=None, transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None", "preconditioned-deltanet", ("S", "A"), initial=("initial_state", "initial_A_state"), result="states", prepare=_precond, golden="precond_gated_delta_rule"),
-    Row("chunk_precond_kda", "precond_kda", f"q, k, v, g, g_atk, beta_atk, beta, {_PRE}, use_gate_in_kernel=False, safe_gate=False, lower_bound=None, {_PACKED}, chunk_indices=None, cp_context=None, transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None, solve_tril_precision=None, disable_recompute=False, return_intermediate_states=False, **kwargs", "preconditioned-kda", ("S", "A"), initial=("initial_state", "initial_A_state"), result="states", prepare=_precond_kda),
-    Row("fused_recurrent_precond_kda", "precond_kda", f"q, k, v, g, g_atk, beta_atk, beta, A_log=None, dt_bias=None, {_PRE}, use_qk_l2norm_in_kernel=True, use_gate_in_kernel=False, lower_bound=None, cu_seqlens=None, transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None, **kwargs", "preconditioned-kda", ("S", "A"), initial=("initial_state", "initial_A_state"), result="states", prepare=_precond_kda, golden="precond_kda"),
+    Row("chunk_precond_kda", "precond_kda", f"q, k, v, g, g_atk, beta_atk, beta, {_PRE}, use_gate_in_kernel=False, safe_gate=False, lower_bound=None, {_PACKED}, chunk_indices=None, cp_context=None, transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None, solve_tril_precision=None, disable_recompute=False, return_intermediate_states=False, **kwargs", "preconditioned-kda", ("S", "A"), initial=("initial_state", "initial_A_state"), result="states", prepare=_precond_kda, more=("use_qk_l2norm_in_kernel", *_GATE)),
+    Row("fused_recurrent_precond_kda", "precond_kda", f"q, k, v, g, g_atk, beta_atk, beta, A_log=None, dt_bias=None, {_PRE}, use_qk_l2norm_in_kernel=True, use_gate_in_kernel=False, lower_bound=None, cu_seqlens=None, transpose_state_layout=False, x=1.5, eps=1e-06, log_atk_scale=None, **kwargs", "preconditioned-kda", ("S", "A"), initial=("initial_state", "initial_A_state"), result="states", prepare=_precond, golden="precond_kda"),
     Row("chunk_retention", "retention", f"q, k, v, {_STATE}, cu_seqlens=None, **kwargs", "retnet", golden="retention"),
     Row("fused_chunk_retention", "retention", f"q, k, v, {_STATE}, cu_seqlens=None, **kwargs", "retnet", golden="retention"),
     Row("fused_recurrent_retention", "retention", f"q, k, v, {_STATE}, reverse=False, state_v_first=False, cu_seqlens=None, **kwargs", "retnet", golden="retention"),
@@ -579,15 +583,34 @@ ABSENT = {
 }
 
 
+def _more(row: Row, a: Arguments, more: Arguments, named: Sequence[str]) -> None:
+    """Takes what came as **kwargs: what the operation reads there, old names, and nothing else."""
+    known = {*row.more, "head_first"}
+    if row.name.startswith("chunk_"):
+        known.add("chunk_size")  # a matter of speed there
+    if "state_v_first" in named:
+        known.add("transpose_state_layout")
+    for name in more:
+        if name not in known:
+            raise unknown("argument", name, [*named, *sorted(known - {"head_first"})], row.name)
+    if more.pop("head_first", False):
+        raise Error(f"{row.name}: head_first is gone; tensors are [B, T, H, ...]")
+    if "transpose_state_layout" in more:
+        if a["state_v_first"]:
+            raise Error(f"{row.name}: state_v_first and transpose_state_layout are one option, of which the latter is the old name")
+        a["state_v_first"] = more.pop("transpose_state_layout")
+    a.update(more)
+
+
 def _make(row: Row) -> Callable[..., Any]:
     """A function of the row's signature; Python itself binds the arguments."""
     body = _OTHER.get(row.name, _run)
 
     def call(a: Arguments) -> Any:
         if "kwargs" in a:
-            a.update(a.pop("kwargs"))
-            if a.get("head_first"):
-                raise Error(f"{row.name}: head_first is gone; tensors are [B, T, H, ...]")
+            more = a.pop("kwargs")
+            if more:
+                _more(row, a, more, list(a))
         for name, value in a.items():
             if name in _OF_TIME and value is not None and name != "x":
                 check_tensor(name, value)

@@ -68,7 +68,7 @@ class GatedDeltaNet(_Projected):
         norm_eps: float = 1e-5,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.hidden_size, self.layer_idx, self.use_gate = hidden_size, layer_idx, use_gate
         self.num_heads, self.num_v_heads = num_heads, num_v_heads or num_heads
         self.head_k_dim, self.head_v_dim = head_dim, _whole(head_dim * expand_v, "head_dim * expand_v")
@@ -140,7 +140,7 @@ class DeltaNet(_Projected):
         norm_eps: float = 1e-5,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.hidden_size = hidden_size = d_model or hidden_size
         self.layer_idx, self.num_heads, self.use_beta = layer_idx, num_heads, use_beta
         self.allow_neg_eigval, self.qk_activation, self.qk_norm = allow_neg_eigval, qk_activation, qk_norm
@@ -201,7 +201,7 @@ class GatedDeltaProduct(_Projected):
         num_householder: int = 2,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.hidden_size, self.layer_idx, self.n = hidden_size, layer_idx, num_householder
         self.num_heads, self.num_v_heads = num_heads, num_v_heads or num_heads
         self.head_k_dim, self.head_v_dim = head_dim, _whole(head_dim * expand_v, "head_dim * expand_v")
@@ -354,7 +354,7 @@ class MultiScaleRetention(_Grouped):
         layer_idx: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self._shapes(
             hidden_size, expand_k, expand_v, num_heads, num_kv_heads, feature_map, use_short_conv, conv_size, conv_bias,
             use_output_gate, gate_fn, elementwise_affine, norm_eps, fuse_norm,
@@ -390,7 +390,7 @@ class KimiDeltaAttention(_Projected):
         norm_eps: float = 1e-5,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.hidden_size, self.layer_idx, self.allow_neg_eigval = hidden_size, layer_idx, allow_neg_eigval
         self.num_heads, self.num_v_heads = num_heads, num_v_heads or num_heads
         self.head_k_dim, self.head_v_dim = head_dim, _whole(head_dim * expand_v, "head_dim * expand_v")
@@ -436,7 +436,7 @@ class MesaNet(_Projected):
         max_cg_step_decoding: int = 30,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.hidden_size, self.layer_idx, self.num_heads, self.head_dim = hidden_size, layer_idx, num_heads, head_dim
         self.lambda_lower_bound = lambda_lower_bound
         width = num_heads * head_dim

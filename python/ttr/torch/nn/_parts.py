@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._library import Error
-from ..._plan import State
+from ..._plan import State, unknown
 from .. import _call, _mamba
 from .._gates import wide
 
@@ -77,14 +78,35 @@ def split(x: Tensor, width: int) -> Tensor:
     return x.reshape(*x.shape[:-1], -1, width)
 
 
+def refuse(given: Mapping[str, Any], function: Callable[..., Any], of: str, known: Sequence[str] = ()) -> None:
+    """Names that came as **kwargs and are none of the known ones."""
+    for name in given:
+        if name not in known:
+            kinds = inspect.signature(function).parameters.values()
+            named = [p.name for p in kinds if p.kind is not p.VAR_KEYWORD and p.name != "self"]
+            raise unknown("argument", name, [*named, *known], of)
+
+
 class RMSNorm(nn.Module):
     """x / sqrt(mean x^2 + eps) * weight, over the last axis."""
 
-    def __init__(self, hidden_size: int, elementwise_affine: bool = True, eps: float = 1e-5, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        elementwise_affine: bool = True,
+        eps: float = 1e-5,
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        **kwargs: Any,
+    ) -> None:
+        refuse(kwargs, type(self).__init__, type(self).__name__)
         super().__init__()
+        if bias:
+            raise Error(f"{type(self).__name__}: bias=True; the norms of ttr have a weight alone")
         self.hidden_size, self.eps = hidden_size, eps
         if elementwise_affine:
-            self.weight = nn.Parameter(torch.ones(hidden_size))
+            self.weight = nn.Parameter(torch.ones(hidden_size, device=device, dtype=dtype))
         else:
             self.register_parameter("weight", None)
 
@@ -106,14 +128,25 @@ class FusedRMSNormGated(RMSNorm):
     """RMSNorm(x) * act(g): the norm first, then the gate; flash-linear-attention's."""
 
     def __init__(
-        self, hidden_size: int, elementwise_affine: bool = True, eps: float = 1e-5, activation: str = "swish", **kwargs: Any
+        self,
+        hidden_size: int,
+        elementwise_affine: bool = True,
+        eps: float = 1e-5,
+        activation: str = "swish",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(hidden_size, elementwise_affine, eps)
+        super().__init__(hidden_size, elementwise_affine, eps, device=device, dtype=dtype, **kwargs)
         if activation not in _ACTIVATIONS:
             raise Error(f"activation is '{activation}'; a gate has {', '.join(_ACTIVATIONS)}")
         self.activation = activation
 
-    def forward(self, x: Tensor, g: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, x: Tensor, g: Tensor, residual: Tensor | None = None, prenorm: bool = False, residual_in_fp32: bool = False
+    ) -> Tensor:
+        if residual is not None or prenorm:
+            raise Error("FusedRMSNormGated: residual and prenorm add before the norm; add x + residual yourself, and leave them out")
         if self.weight is not None and x.dim() == 4 and x.dtype == g.dtype == self.weight.dtype:
             activation = "sigmoid" if self.activation == "sigmoid" else "silu"
             settings = {"eps": self.eps, "activation": activation}
@@ -143,9 +176,18 @@ class ShortConvolution(nn.Conv1d):
     """A causal convolution per channel, [B, T, D] -> ([B, T, D], cache [B, D, W]); weight [D, 1, W], the last tap is now."""
 
     def __init__(
-        self, hidden_size: int, kernel_size: int, bias: bool = False, activation: str | None = "silu", **kwargs: Any
+        self,
+        hidden_size: int,
+        kernel_size: int,
+        bias: bool = False,
+        activation: str | None = "silu",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(hidden_size, hidden_size, kernel_size, groups=hidden_size, padding=kernel_size - 1, bias=bias)
+        refuse(kwargs, ShortConvolution.__init__, "ShortConvolution", ("backend", "use_fast_conv1d"))  # matters of speed there
+        size = {"groups": hidden_size, "padding": kernel_size - 1}
+        super().__init__(hidden_size, hidden_size, kernel_size, **size, bias=bias, device=device, dtype=dtype)
         self.hidden_size, self.activation = hidden_size, activation
 
     def forward(  # type: ignore[override]
@@ -158,6 +200,7 @@ class ShortConvolution(nn.Conv1d):
         cu_seqlens: Any = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
+        refuse(kwargs, ShortConvolution.forward, "ShortConvolution", ("chunk_indices",))  # of cu_seqlens, made here
         if mask is not None:
             x = x * mask.unsqueeze(-1)
         width, bounds = self.weight.shape[-1], _call.bounds_of(cu_seqlens)
@@ -255,6 +298,13 @@ class Mixer(nn.Module):
 
     hidden_size: int
     layer_idx: int | None = None
+    # What models hand to all their layers and nothing here reads: positions are counted, sums of lengths made from cu_seqlens.
+    unread = ("cache_position", "chunk_indices", "cu_seqlens_cpu", "num_items_in_batch", "position_embeddings", "position_ids")
+    read: tuple[str, ...] = ()  # what `mixed` takes besides
+
+    def __init__(self, **kwargs: Any) -> None:
+        refuse(kwargs, type(self).__init__, type(self).__name__)
+        super().__init__()
 
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError
@@ -269,6 +319,7 @@ class Mixer(nn.Module):
         cu_seqlens: Any = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
+        refuse(kwargs, Mixer.forward, type(self).__name__, (*self.read, *self.unread))
         if hidden_states.dim() != 3 or hidden_states.shape[-1] != self.hidden_size:
             raise Error(
                 f"{type(self).__name__}: hidden_states has the shape {tuple(hidden_states.shape)}; it is [B, T, {self.hidden_size}]"

@@ -47,7 +47,7 @@ class RWKV6Attention(Mixer):
         layer_idx: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.hidden_size, self.layer_idx, self.rank = hidden_size, layer_idx, proj_low_rank_dim
         key, value = int(hidden_size * expand_k), int(hidden_size * expand_v)
         self.head_k_dim, self.head_v_dim = key // num_heads, value // num_heads
@@ -86,6 +86,8 @@ def _rank(hidden_size: int, factor: float) -> int:
 class RWKV7Attention(Mixer):
     """RWKV-7 (Peng et al. 2025); returns the values of the first layer as a fourth result, which the others take."""
 
+    read = ("v_first",)
+
     def __init__(
         self,
         mode: str = "chunk",
@@ -104,7 +106,7 @@ class RWKV7Attention(Mixer):
         num_hidden_layers: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         if head_dim is None and num_heads is None:
             raise Error("RWKV7Attention needs head_dim or num_heads")
         self.hidden_size, self.layer_idx, self.fuse_norm = hidden_size, layer_idx, fuse_norm

@@ -55,7 +55,7 @@ class Mamba(Mixer):
         backend: str = "cuda",
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.hidden_size, self.layer_idx, self.state_size = hidden_size, layer_idx, state_size
         self.intermediate_size = intermediate_size
         self.rank = math.ceil(hidden_size / 16) if dt_rank == "auto" else int(dt_rank)
@@ -164,7 +164,7 @@ class Mamba2(_Grouped):
         backend: str = "cuda",
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self._build(
             num_heads, head_dim, hidden_size, state_size, expand, n_groups, conv_kernel, conv_init, use_conv_bias,
             D_has_hdim, rmsnorm, norm_before_gate, dt_limit, (dt_min, dt_max, dt_init_floor), use_bias, norm_eps, 0,
@@ -211,7 +211,7 @@ class LogLinearMamba2(_Grouped):
         backend: str = "cuda",
         **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self._build(
             num_heads, head_dim, hidden_size, state_size, expand, n_groups, conv_kernel, conv_init, use_conv_bias,
             D_has_hdim, rmsnorm, norm_before_gate, dt_limit, (dt_min, dt_max, dt_init_floor), use_bias, norm_eps, LEVELS,
