@@ -8,7 +8,7 @@ export TTR_LIBRARY="$build/libttr_c.so" PYTHONPATH="$root/python" PYTHONDONTWRIT
 python=/usr/bin/python3
 
 cd "$root/python/tests"
-"$python" -m unittest -q test_ops test_ops_golden test_nn test_sklearn
+"$python" -m unittest -q test_ops test_ops_edges test_ops_golden test_nn test_sklearn
 "$python" doctests.py torch
 "$python" "$root/scripts/make-op-stubs.py" --check
 "$python" "$root/bench/torch/ops.py" --quick --json > /dev/null

@@ -166,4 +166,5 @@ def others(seed=0):
     )
     yield "causal_conv1d_fn", lambda x, w, b, s: ops.causal_conv1d_fn(x, w, b, None, s, True, None, "silu"), conv
     yield "causal_conv1d_update", lambda x, w, b, s: ops.causal_conv1d_update(x, s.clone(), w, b, "silu"), conv
-    yield "selective_state_update", lambda s, *t: ops.selective_state_update(s.clone(), *t, dt_softplus=True), (state, *step)
+    update = lambda s, *t: ops.selective_state_update(s.clone(), *t, dt_softplus=True)  # noqa: E731
+    yield "selective_state_update", update, (state, *step)

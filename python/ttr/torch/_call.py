@@ -422,8 +422,10 @@ def run_backward(
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are; who differentiates them, by inputs or by the gradients they were made of, is told that there is
-    no second derivative. `torch.autograd.functional.jvp` does the latter."""
+    """Gradients as they are; who differentiates them is told that there is no second derivative.
+
+    By the inputs, or by the gradients that they were made of, as `torch.autograd.functional.jvp` does.
+    """
 
     @staticmethod
     def forward(ctx: Any, name: str, count: int, *tensors: torch.Tensor) -> Any:
@@ -433,8 +435,8 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError(
-            f"{ctx.name} has a gradient and no second one: ttr cannot differentiate it twice, and torch.autograd.functional.jvp "
-            "and hvp need that"
+            f"{ctx.name} has a gradient and no second one: ttr cannot differentiate it twice, as "
+            "torch.autograd.functional.jvp and hvp would"
         )
 
 

@@ -13,7 +13,7 @@ from ._call import apply
 
 
 def wide(t: Tensor) -> Tensor:
-    """A half type as float32, in which gates are made: rounded to half, a factor near 1 would lose what it forgets."""
+    """A half type as float32, in which gates are made: rounded to half, a factor near 1 loses what it forgets."""
     return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
 
 

@@ -22,22 +22,26 @@ def _check(**tensors: Tensor | None) -> None:
 
 
 def _differentiated(*tensors: Tensor | None) -> bool:
-    """Whether a call is recorded for gradients: what it changes in place is then read from a copy, as backward needs it."""
+    """Whether a call is recorded for gradients: backward then needs a copy of what the call changes in place."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _places(name: str, indices: Tensor, batch: int, slots: int) -> tuple[Tensor, Tensor | None]:
-    """Where the states of the rows of a batch lie, and which rows those are if some are padded, which have a negative index."""
+    """Where the states of the rows of a batch lie; and which rows those are, if some are padding: index < 0."""
     if tuple(indices.shape) != (batch,) or indices.dtype not in (torch.int32, torch.int64):
         kind = str(indices.dtype).split(".")[-1]
-        raise Error(f"{name} is {kind} {list(indices.shape)}; it is int32 or int64 [{batch}], the place of the state of each row of x")
+        raise Error(
+            f"{name} is {kind} {list(indices.shape)}; it is int32 or int64 [{batch}], a place for each row of x"
+        )
     given = [(place, row) for row, place in enumerate(indices.tolist()) if place >= 0]
     rows: dict[int, int] = {}
     for place, row in given:
         if place >= slots:
-            raise Error(f"{name} is {place} for row {row} of x; there are {slots} states, 0 to {slots - 1}, and -1 is a padded row")
+            raise Error(
+                f"{name} is {place} for row {row} of x; there are {slots} states, 0 to {slots - 1}, and -1 is padding"
+            )
         if rows.setdefault(place, row) != row:
-            raise Error(f"{name} is {place} for the rows {rows[place]} and {row} of x; each row has a state of its own")
+            raise Error(f"{name} is {place} for the rows {rows[place]} and {row} of x; each has a state of its own")
     if len(given) == batch:
         return indices.long(), None
     return torch.tensor(list(rows), dtype=torch.long), torch.tensor(list(rows.values()), dtype=torch.long)
@@ -101,7 +105,7 @@ def causal_conv1d_fn(
 ) -> Any:
     """A causal convolution per channel: x [B, D, T], weight [D, W], states [B, D, W - 1]; ``causal_conv1d``'s.
 
-    `seq_idx` [B, T] gives the number of the sequence of every token; tokens with a negative one are padding, whose output is 0.
+    `seq_idx` [B, T] gives the number of the sequence of every token; a negative one is padding, whose output is 0.
     """
     _check(x=x, weight=weight, bias=bias, initial_states=initial_states)
     if x.dim() != 3 or weight.dim() != 2 or weight.shape[0] != x.shape[1]:
@@ -139,18 +143,17 @@ def causal_conv1d_update(
 ) -> Tensor:
     """One token or a few: x [B, D] or [B, D, T]; conv_state [B, D, at least W - 1] is updated in place.
 
-    With `cache_seqlens` [B] the state is a ring whose next place is ``cache_seqlens % length``. `conv_state_indices` [B] says
-    which state each row of x goes on from; a row with a negative one is padding: its output is 0, and no state changes.
-    Gradients go through the state, as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for them.
+    With `cache_seqlens` [B] the state is a ring whose next place is ``cache_seqlens % length``. `conv_state_indices`
+    [B] says which state each row of x goes on from; a row with a negative one is padding: its output is 0, no state
+    changes. Gradients go through the state, as in plain PyTorch; ``torch.no_grad()`` keeps nothing for them.
     """
     _check(x=x, conv_state=conv_state, weight=weight, bias=bias)
     if conv_state_indices is not None:
         conv_state_indices, rows = _places("conv_state_indices", conv_state_indices, x.shape[0], conv_state.shape[0])
         if rows is not None:
             seen = None if cache_seqlens is None else cache_seqlens[rows]
-            return _unpadded(
-                x, rows, lambda t: causal_conv1d_update(t, conv_state, weight, bias, activation, seen, conv_state_indices)
-            )
+            rest = (weight, bias, activation, seen, conv_state_indices)
+            return _unpadded(x, rows, lambda t: causal_conv1d_update(t, conv_state, *rest))
     one = x.dim() == 2
     tokens = x.unsqueeze(-1) if one else x
     width, length = weight.shape[1], conv_state.shape[-1]
@@ -254,22 +257,17 @@ def selective_state_update(
 ) -> Tensor:
     """One token of Mamba: state [B, D, N] or [B, H, P, N], updated in place; x [B, D] or [B, H, P].
 
-    `state_batch_indices` [B] says which state each row of x goes on from; a row with a negative one is padding: its output is
-    0, and no state changes. Gradients go through the state, as in plain PyTorch; under ``torch.no_grad()`` nothing is kept for
-    them.
+    `state_batch_indices` [B] says which state each row of x goes on from; a row with a negative one is padding: its
+    output is 0, and no state changes. Gradients go through the state, as in plain PyTorch; ``torch.no_grad()`` keeps
+    nothing for them.
     """
     _check(state=state, x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
     if state_batch_indices is not None:
         state_batch_indices, rows = _places("state_batch_indices", state_batch_indices, x.shape[0], state.shape[0])
         if rows is not None:
             gate = None if z is None else z[rows]
-            return _unpadded(
-                x,
-                rows,
-                lambda t: selective_state_update(
-                    state, t, dt[rows], A, B[rows], C[rows], D, gate, dt_bias, dt_softplus, state_batch_indices
-                ),
-            )
+            rest = (dt[rows], A, B[rows], C[rows], D, gate, dt_bias, dt_softplus, state_batch_indices)
+            return _unpadded(x, rows, lambda t: selective_state_update(state, t, *rest))
     flat = state.dim() == 3
     kept = state if state_batch_indices is None else state[state_batch_indices]
     if _differentiated(state, x, dt, A, B, C, D, z, dt_bias):
@@ -290,7 +288,8 @@ def selective_state_update(
         inputs["z"], settings["gate"] = heads_of(z, 1).unsqueeze(1), "input"
     if dt_bias is not None:
         inputs["delta_bias"], settings["bias"] = heads_of(dt_bias, 1), "input"
-    y, S = apply("mamba-1", inputs, initial={"S": here.transpose(2, 3)}, outputs=("y",), final=("S",), settings=settings)
+    start = {"S": here.transpose(2, 3)}
+    y, S = apply("mamba-1", inputs, initial=start, outputs=("y",), final=("S",), settings=settings)
     new = S.transpose(2, 3).reshape(kept.shape)
     if state_batch_indices is None:
         state.copy_(new)

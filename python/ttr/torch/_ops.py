@@ -263,7 +263,7 @@ def _precond(a: Arguments, inputs: Arguments, settings: Arguments) -> str:
 
 def _precond_kda(a: Arguments, inputs: Arguments, settings: Arguments) -> str:
     if not a.setdefault("use_qk_l2norm_in_kernel", True):
-        raise Error("chunk_precond_kda: use_qk_l2norm_in_kernel=False; q and k are always divided by their lengths: leave it out")
+        raise Error("chunk_precond_kda: q and k are always divided by their lengths; use_qk_l2norm_in_kernel is True")
     return _precond(a, inputs, settings)
 
 
@@ -491,7 +491,7 @@ def _windowed(row: Row, a: Arguments) -> Any:
     if window is None or window > 0:
         return _run(row, a)
     if window < 0:
-        raise Error(f"{row.name}: window_size = {window}; it is the number of keys that a query sees, or None for all before it")
+        raise Error(f"{row.name}: window_size = {window}; it is the number of keys that a query sees, None for all")
     o = _run(row, {**a, "window_size": 1})  # for its shape and its refusals
     return o.masked_fill(torch.ones((), dtype=torch.bool), 0.0)
 
@@ -597,7 +597,7 @@ def _more(row: Row, a: Arguments, more: Arguments, named: Sequence[str]) -> None
         raise Error(f"{row.name}: head_first is gone; tensors are [B, T, H, ...]")
     if "transpose_state_layout" in more:
         if a["state_v_first"]:
-            raise Error(f"{row.name}: state_v_first and transpose_state_layout are one option, of which the latter is the old name")
+            raise Error(f"{row.name}: transpose_state_layout and state_v_first are one option; leave out the former")
         a["state_v_first"] = more.pop("transpose_state_layout")
     a.update(more)
 

@@ -31,7 +31,7 @@ def check_tensor(name: str, t: Any) -> None:
 
 
 def refuse_transforms(layer: str, tensors: Sequence[tuple[str, torch.Tensor]], compiling: bool = False) -> None:
-    """Forward derivatives and the transforms of torch.func, which a call that reads memory would drop or never see."""
+    """Forward derivatives and the transforms of torch.func, which a call that reads memory would not see."""
     if getattr(forward_ad, "_current_level", 0) >= 0:
         for name, t in tensors:
             if _is_dual(t):
@@ -48,7 +48,7 @@ def refuse_transforms(layer: str, tensors: Sequence[tuple[str, torch.Tensor]], c
             t.data_ptr()
         except RuntimeError:
             raise Error(
-                f"{layer} is called inside torch.func, functorch or vmap, where {name} has no memory that it could read; "
+                f"{layer} is called inside torch.func, functorch or vmap, where {name} has no memory to read; "
                 "call it outside, and take gradients one by one with torch.autograd.grad or backward()"
             ) from None
 

@@ -39,7 +39,7 @@ class LocalLinearAttention(_Projected):
     ) -> None:
         super().__init__()
         if window_size is not None and window_size < 1:
-            raise Error(f"window_size = {window_size}; it is the number of keys that a query sees, or None for all before it")
+            raise Error(f"window_size = {window_size}; it is the number of keys that a query sees, None for all")
         self.hidden_size, self.layer_idx, self.window_size = hidden_size, layer_idx, window_size
         self.head_dim, self.qk_norm = head_dim or hidden_size // num_heads, qk_norm
         keys = (num_kv_heads or num_heads) * self.head_dim

@@ -143,10 +143,15 @@ class FusedRMSNormGated(RMSNorm):
         self.activation = activation
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, g: Tensor, residual: Tensor | None = None, prenorm: bool = False, residual_in_fp32: bool = False
+        self,
+        x: Tensor,
+        g: Tensor,
+        residual: Tensor | None = None,
+        prenorm: bool = False,
+        residual_in_fp32: bool = False,
     ) -> Tensor:
         if residual is not None or prenorm:
-            raise Error("FusedRMSNormGated: residual and prenorm add before the norm; add x + residual yourself, and leave them out")
+            raise Error("FusedRMSNormGated: residual and prenorm are not here; give x + residual as x")
         if self.weight is not None and x.dim() == 4 and x.dtype == g.dtype == self.weight.dtype:
             activation = "sigmoid" if self.activation == "sigmoid" else "silu"
             settings = {"eps": self.eps, "activation": activation}
@@ -185,7 +190,8 @@ class ShortConvolution(nn.Conv1d):
         dtype: torch.dtype | None = None,
         **kwargs: Any,
     ) -> None:
-        refuse(kwargs, ShortConvolution.__init__, "ShortConvolution", ("backend", "use_fast_conv1d"))  # matters of speed there
+        # Matters of speed there.
+        refuse(kwargs, ShortConvolution.__init__, "ShortConvolution", ("backend", "use_fast_conv1d"))
         size = {"groups": hidden_size, "padding": kernel_size - 1}
         super().__init__(hidden_size, hidden_size, kernel_size, **size, bias=bias, device=device, dtype=dtype)
         self.hidden_size, self.activation = hidden_size, activation
@@ -298,8 +304,9 @@ class Mixer(nn.Module):
 
     hidden_size: int
     layer_idx: int | None = None
-    # What models hand to all their layers and nothing here reads: positions are counted, sums of lengths made from cu_seqlens.
-    unread = ("cache_position", "chunk_indices", "cu_seqlens_cpu", "num_items_in_batch", "position_embeddings", "position_ids")
+    # What models hand to all their layers and no layer reads: positions are counted, the rest is in cu_seqlens.
+    unread: tuple[str, ...] = ("cache_position", "chunk_indices", "cu_seqlens_cpu", "num_items_in_batch")
+    unread += ("position_embeddings", "position_ids")
     read: tuple[str, ...] = ()  # what `mixed` takes besides
 
     def __init__(self, **kwargs: Any) -> None:

@@ -81,7 +81,8 @@ class Mamba(Mixer):
         u = _convolve(self.conv1d, u, memory, cu_seqlens)
         dt, B, C = self.x_proj(u).split([self.rank, self.state_size, self.state_size], -1)
         inputs = {"u": u.unsqueeze(2), "delta": F.linear(dt, self.dt_proj.weight).unsqueeze(2)}
-        inputs.update(A=-wide(self.A_log).exp().unsqueeze(0), B=B.unsqueeze(2), C=C.unsqueeze(2), D=self.D.unsqueeze(0))
+        A = -wide(self.A_log).exp()
+        inputs.update(A=A.unsqueeze(0), B=B.unsqueeze(2), C=C.unsqueeze(2), D=self.D.unsqueeze(0))
         inputs.update(z=z.unsqueeze(2), delta_bias=self.dt_proj.bias.unsqueeze(0))
         y = run("mamba-1", inputs, memory, output="y", cu_seqlens=cu_seqlens)
         return self.out_proj(y.squeeze(2))
@@ -223,6 +224,7 @@ class LogLinearMamba2(_Grouped):
     def mixed(self, x: Tensor, memory: Memory | None, cu_seqlens: Any, **kwargs: Any) -> Tensor:
         z, u, B, C, dt, levels = self._parts(x, memory, cu_seqlens, LEVELS)
         scales = F.softplus(wide(self.L) * wide(split(levels, LEVELS)))
-        inputs = {"q": C, "k": B, "v": u * dt.unsqueeze(-1), "g": -wide(self.A_log).exp() * dt, "level_scales": scales}
+        inputs = {"q": C, "k": B, "v": u * dt.unsqueeze(-1), "g": -wide(self.A_log).exp() * dt}
+        inputs["level_scales"] = scales
         y = run("log-linear-attention", inputs, memory, settings={"levels": LEVELS}, cu_seqlens=cu_seqlens)
         return self._read(self._skip(y, u), z)
