@@ -246,12 +246,14 @@ std::vector<std::string> descent_recipes() {
       for (const char* memory : {"linear", "mlp(2, width=3, tanh)"})
         all.push_back(std::string(weights) + " / " + memory + " / " + solver + " | keys(unit)");
   for (const char* memory : {"linear", "mlp(2, width=3, bias)", "swiglu(width=3)", "layernorm(linear, bias)"})
-    for (const char* solver : {"sgd(3, beta=0.1)", "sgd(beta, leak)", "sgd(2, beta, decay)",
-                               "sgd(beta, momentum, nesterov)", "sgd(beta=0.1, momentum=0.5, nesterov, leak)"})
+    for (const char* solver :
+         {"sgd(3, beta=0.1)", "sgd(beta, leak)", "sgd(2, beta, decay)", "sgd(3, beta=0.1, shrink)",
+          "sgd(beta, momentum, nesterov)", "sgd(beta=0.1, momentum=0.5, nesterov, leak)"})
       for (const char* read : {"", " | read(before)", " | keys(unit), normalise(unit, eps=0.5)"})
         all.push_back("gate / " + std::string(memory) + " / " + solver + read);
   for (const char* memory : {"linear", "mlp(2, width=3, bias)", "swiglu(width=3)"})
-    all.push_back("gate / " + std::string(memory) + " / sgd(2, beta=0.01, leak) | lp(3)");
+    for (const char* rest : {"leak) | lp(3)", "leak) | dot", "shrink) | dot"})
+      all.push_back("gate / " + std::string(memory) + " / sgd(2, beta=0.01, " + rest);
   for (const char* weights : {"near(exp)", "near(exp, scale=0.3) * gate", "near(gauss, bandwidth) * window(4)",
                               "near(gauss) * decay(0.9, beta)"})
     for (const char* memory : {"linear", "linear(elu1)", "linear(taylor2)", "linear(hedgehog)",

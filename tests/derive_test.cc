@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cctype>
+#include <cmath>
 #include <cstdint>
+#include <map>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -79,6 +83,150 @@ TEST(Derive, CausalityIsAChoice) {
   EXPECT_TRUE(near);
   const Derivation intention = derive(plan("intention", small));
   EXPECT_EQ(intention.equals, Words{"intention"});
+}
+
+// What a derivation prints about several steps, computed: with one key channel and one value channel every symbol is
+// a number, a factor stands beside a factor, and a prime says nothing.
+class Printed {
+ public:
+  std::map<std::string, double> symbols;
+
+  /// One token by the recurrence: "from S = S_{t-1}, 3 times Z <- .., S <- .."; of one step "Z_t = .., S_t = ..".
+  void token(std::string text) {
+    for (const char* end : {"; equivalently", ", which is", ": exponential"}) text = text.substr(0, text.find(end));
+    text = std::regex_replace(text, std::regex(R"(\.$)"), "");
+    text = std::regex_replace(text, std::regex(R"((; )|( and ))"), ", ");
+    int times = 1;
+    Words repeated;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t comma = std::min(text.find(", ", at), text.size());
+      std::string statement = text.substr(at, comma - at);
+      at = comma + 2;
+      std::smatch part;
+      static const std::regex from(R"(from (\S+) = (\S+))"), repeats(R"((\d+) times (.*))");
+      if (std::regex_match(statement, part, from)) {
+        state = part[1], symbols[state] = value(part[2]);
+        continue;
+      }
+      if (std::regex_match(statement, part, repeats)) {
+        times = std::stoi(part[1]);
+        statement = std::string(part[2]);
+      }
+      if (contains(statement, " <- ")) repeated.push_back(statement);
+      else assign(statement, " = ");
+    }
+    for (; times > 0; --times)
+      for (const std::string& statement : repeated) assign(statement, " <- ");
+    if (!repeated.empty()) symbols[state + "_t"] = symbols.at(state);
+    for (const char* name : {"S", "y", "H", "F", "Z"}) {
+      const auto now = symbols.find(std::string(name) + "_t");
+      if (now != symbols.end()) symbols[std::string(name) + "_{t-1}"] = now->second;
+    }
+  }
+
+ private:
+  std::string state = "S", formula;
+  std::size_t place = 0;
+
+  void assign(const std::string& statement, const std::string& sign) {
+    const std::size_t at = statement.find(sign);
+    ASSERT_NE(at, std::string::npos) << statement;
+    symbols[statement.substr(0, at)] = value(statement.substr(at + sign.size()));
+  }
+  double value(const std::string& text) {
+    formula = text, place = 0;
+    const double x = sum();
+    EXPECT_EQ(place, formula.size()) << formula;
+    return x;
+  }
+  char next() {
+    while (place < formula.size() && (formula[place] == ' ' || formula[place] == '\'')) ++place;
+    return place < formula.size() ? formula[place] : '\0';
+  }
+  double sum() {
+    double x = product();
+    for (char sign; sign = next(), sign == '+' || sign == '-';) {
+      ++place;
+      const double y = product();
+      x += sign == '+' ? y : -y;
+    }
+    return x;
+  }
+  double product() {
+    double x = factor();
+    for (char c; c = next(), c == '(' || std::isalnum(static_cast<unsigned char>(c));) x *= factor();
+    return x;
+  }
+  double factor() {
+    if (next() == '(') {
+      ++place;
+      const double x = sum();
+      EXPECT_EQ(next(), ')') << formula;
+      ++place;
+      return x;
+    }
+    static const std::regex symbol(R"(\d+(\.\d+)?|e\^\{\w+\}|[A-Za-z]+(_\{t-1\}|_t|~)?)");
+    std::smatch part;
+    const std::string rest = formula.substr(place);
+    if (!std::regex_search(rest, part, symbol, std::regex_constants::match_continuous)) {
+      ADD_FAILURE() << formula << " at " << rest;
+      return 0;
+    }
+    const std::string name = part.str();
+    place += name.size();
+    if (std::isdigit(static_cast<unsigned char>(name[0]))) return std::stod(name);
+    if (name.starts_with("e^{")) return std::exp(symbols.at(name.substr(3, name.size() - 4)));
+    EXPECT_TRUE(symbols.contains(name)) << name << " of " << formula;
+    return symbols[name];
+  }
+};
+
+void expect_as_printed(const std::string& recipe) {
+  SCOPED_TRACE(recipe);
+  constexpr int tokens = 6;
+  const std::string text = derive(parse_recipe(recipe)).recurrence;
+  SCOPED_TRACE(text);
+  for (const char* kernel : {"", "oracle"}) {
+    const Plan p = plan(recipe, {1, 1, 1, 1, 1}, {.type = Type::f64, .kernel = kernel});
+    const Footprint bytes = p.footprint(tokens);
+    std::vector<double> state(bytes.state / 8 + 1), work(bytes.workspace / 8 + 1), o(tokens);
+    ASSERT_EQ(p.reset({state.data(), state.size() * 8}), Status::ok);
+    std::map<std::string, std::vector<double>> numbers;
+    Inputs in;
+    Outputs out;
+    for (const InputInfo& info : p.inputs()) {
+      std::vector<double>& x = numbers[info.name];
+      for (int t = 0; t < tokens; ++t)
+        x.push_back((info.name == "g" ? -1 : 1) * (0.35 + 0.3 * std::sin(1.7 * t + double(info.name[0]))));
+      if (info.shape == "B T H") in[info.name] = view(x.data(), 1, tokens, 1);
+      else in[info.name] = view(x.data(), 1, tokens, 1, 1);
+    }
+    out["o"] = view(o.data(), 1, tokens, 1, 1);
+    ASSERT_EQ(p.forward(in, {state.data(), state.size() * 8}, out, {work.data(), work.size() * 8}), Status::ok);
+    Printed printed;
+    for (const char* start : {"S_{t-1}", "y_{t-1}", "H_{t-1}", "F_{t-1}", "Z_{t-1}", "Z"}) printed.symbols[start] = 0;
+    const bool constant = contains(recipe, "constant");
+    for (int t = 0; t < tokens; ++t) {
+      for (const auto& [name, x] : numbers) printed.symbols[(name == "lam" ? "lambda" : name) + "_t"] = x[t];
+      printed.token(text);
+      const double want = printed.symbols.at(constant ? "y_t" : "S_t") * (constant ? 1 : numbers.at("q")[t]);
+      ASSERT_NEAR(o[t], want, 1e-12 * (1 + std::abs(want))) << "token " << t << " " << kernel;
+    }
+  }
+}
+
+TEST(Derive, RecurrencesOfSeveralStepsAreWhatIsComputed) {
+  for (const std::string n : {"1", "2", "3", "4"})
+    for (const std::string decay :
+         {"", ", decay", ", decay=0.2", ", leak", ", leak=0.3", ", shrink", ", shrink=0.3"}) {
+      for (const char* memory : {"linear", "constant"})
+        expect_as_printed("equal / " + std::string(memory) + " / sgd(" + n + ", beta" + decay + ")");
+      for (const std::string momentum : {"", ", momentum", ", momentum=0.5"})
+        if (!(decay + momentum).empty())  // else in powers of I - H
+          for (const char* weights : {"equal", "gate"})
+            expect_as_printed(std::string(weights) + " / linear / descend(" + n + ", step=0.4" + decay + momentum +
+                              ")");
+    }
 }
 
 }  // namespace

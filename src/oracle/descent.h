@@ -316,10 +316,10 @@ S shrunk(const S& x, const S& length, const S& l1, const S& l2) {
   return (value_of(x) > 0 ? x - threshold : x + threshold) / (S(1.0) + length * l2);
 }
 
-/// One step: `g` is the gradient at `point`, `first` whether it is the first of its token.
+/// One step: `g` is the gradient at `point`.
 template <class S>
-void apply_update(const Head<S>& h, int t, bool first, Moments<S>& m, const S& step, const Parameters<S>& point,
-                  Parameters<S> g, Parameters<S>& w) {
+void apply_update(const Head<S>& h, int t, Moments<S>& m, const S& step, const Parameters<S>& point, Parameters<S> g,
+                  Parameters<S>& w) {
   using D = Solver::Decay;
   const Design& d = h.design;
   const Solver& solver = d.solver;
@@ -340,7 +340,7 @@ void apply_update(const Head<S>& h, int t, bool first, Moments<S>& m, const S& s
       S& u = update[p].data[c];
       u = -u;
       if (has_momentum(solver)) u = m.mean[p].data[c] = momentum * m.mean[p].data[c] + u;
-      if (solver.decay_kind == D::shrink && first) w[p].data[c] *= S(1.0) - lam;
+      if (solver.decay_kind == D::shrink) w[p].data[c] *= S(1.0) - lam;
     }
     const Matrix<S> move = solver.muon && !infos[p].bias ? orthogonalise(update[p]) : update[p];
     for (std::size_t c = 0; c < w[p].data.size(); ++c) {
@@ -370,7 +370,7 @@ Vec<S> gd_answer(const Head<S>& h, int t, const Rows<S>& rows) {
     const Parameters<S> point = point_of(h, t, moments, w);
     Parameters<S> g = solver.metric == Solver::Metric::newton ? newton_gradient(h, point, rows)
                                                               : objective_gradient(h, point, rows);
-    apply_update(h, t, n == 0, moments, batch_step_size(h, t, n, square), point, std::move(g), w);
+    apply_update(h, t, moments, batch_step_size(h, t, n, square), point, std::move(g), w);
   }
   return predict(h.design.memory, w, h.read_vector(t));
 }

@@ -245,7 +245,7 @@ void take_step(Head<S>& h, int t, int i, bool first, Parameters<S>& w, const Par
       add_pair_gradient(h, in_use(d, point), x, h.value(i), loss_parameter(h, i), newest_weight(h, i, t), g);
     }
   }
-  apply_update(h, t, first, moments, step, point, std::move(g), w);
+  apply_update(h, t, moments, step, point, std::move(g), w);
   if (solver.row_norm) restore_row_norms(h, w);
 }
 
@@ -434,7 +434,7 @@ void run_functional(Head<S>& h) {
                  d.extras.loss_parameter.is_input() ? h.call.at("c")(t, 0) : S(d.extras.loss_parameter.value));
       S factor = 1.0;
       if (solver.decay_kind == Solver::Decay::leak) factor = S(1.0) - step * h.quantity(decay, "lam", t, 0.0);
-      if (solver.decay_kind == Solver::Decay::shrink && n == 0) factor = S(1.0) - h.quantity(decay, "lam", t, 0.0);
+      if (solver.decay_kind == Solver::Decay::shrink) factor = S(1.0) - h.quantity(decay, "lam", t, 0.0);
       if (solver.decay_kind == Solver::Decay::leak || solver.decay_kind == Solver::Decay::shrink)
         for (S& e : alpha.data) e *= factor;
       if (!momentum) {

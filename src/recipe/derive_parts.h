@@ -61,7 +61,7 @@ bool has_penalty(const Design&);
 std::string momentum_factor(const Solver&);
 std::string penalties(const Design&, const std::string& unknown);  // + l1 |S|_1 + ...
 std::string rule_notes(const Symbols&, const std::string& state);  // what M is, the list of steps, the proximal step
-std::string mirror_map(const Solver&);                             // softmax(A_t)
+std::string mirror_map(const Solver&, const std::string& index);   // softmax(A_t)
 std::string mirror_note(const Solver&);                            // which divergence a step minimises
 /// Reweighted fits: the weights, the fits of a query, their cost.
 std::string reweighting(const Symbols&);

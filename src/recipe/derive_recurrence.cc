@@ -136,43 +136,57 @@ std::string decayed(const Symbols& y, const std::string& state) {
   return "e^{g_t}\\, " + state;
 }
 
-/// The update of a descent method around a gradient step: decay, momentum, Muon, norms.
-std::string update_rule(const Symbols& y, const std::string& answer, const std::string& negative_gradient,
-                        const std::string& step) {
-  const Solver& s = y.d.solver;
-  const std::string lam = number_or(s.decay, "\\lambda_t");
-  const bool mirrored = s.q_norm > 0 || s.mirror != Solver::Mirror::none;
-  const std::string state = mirrored ? "A" : answer, before = state + "_{t-1}";
-  std::string kept = before, out;
-  if (s.decay_kind == Solver::Decay::before) {
-    kept = "\\tilde{" + state + "}";
-    out = "$" + kept + " = " + decayed(y, before) + "$, ";
-  } else if (s.decay_kind == Solver::Decay::shrink) {
-    kept = "(1-" + lam + ")\\, " + before;
-  } else if (s.decay_kind == Solver::Decay::leak) {
-    kept = "(1 - " + (step == "1" ? "" : step + "\\,") + lam + ")\\, " + before;
-  }
-  const bool lbfgs = s.metric == Solver::Metric::lbfgs;
-  std::string update =
-      (lbfgs ? "" : times(step)) + (s.metric == Solver::Metric::none ? "" : "M^{-1} ") + negative_gradient;
-  if (has_momentum(s)) {
-    out += "$Z_t = " + momentum_factor(s) + "\\, Z_{t-1} + " + update + "$, ";
-    update = s.gain.given() ? number_or(s.gain, "\\mathrm{gain}_t") + "\\, Z_t" : "Z_t";
-  }
-  if (s.muon) update = "\\operatorname{NS5}(" + update + ")";
-  out += "$" + state + "_t = " + kept + " + " + update + "$";
-  if (mirrored) out += ", $" + answer + "_t = " + mirror_map(s) + "$";
-  if (s.row_norm) out += ", then the weights of every output unit scaled to their initial length";
-  if (s.nesterov) out += "; the gradient is taken at the state moved on by the momentum times $Z_{t-1}$";
-  return out + rule_notes(y, state);
-}
+/// Whether a token takes several steps, which are written as assignments to one state.
+bool several(const Symbols& y) { return y.d.solver.steps > 1; }
 
 /// Where the gradient of a network or of a batch objective is taken.
 std::string start(const Symbols& y, const std::string& answer) {
   const Solver& s = y.d.solver;
+  if (several(y)) return answer;
   return s.decay_kind == Solver::Decay::before && s.q_norm == 0 && s.mirror == Solver::Mirror::none
              ? "\\tilde{" + answer + "}"
              : answer + "_{t-1}";
+}
+
+/// The update of a descent method around a gradient step: decay, momentum, Muon, norms; the gradient is that at start().
+/// Several steps: a decay comes once, in front of them; all else with every step.
+std::string update_rule(const Symbols& y, const std::string& answer, const std::string& negative_gradient,
+                        const std::string& step) {
+  const Solver& s = y.d.solver;
+  const std::string lam = number_or(s.decay, "\\lambda_t");
+  const bool mirrored = s.q_norm > 0 || s.mirror != Solver::Mirror::none, many = several(y);
+  const std::string state = mirrored ? "A" : answer, before = state + "_{t-1}", decays = "\\tilde{" + state + "}";
+  const bool decay = s.decay_kind == Solver::Decay::before, leak = s.decay_kind == Solver::Decay::leak;
+  const std::string old = many ? state : (decay ? decays : before), index = many ? "" : "_t";
+  const std::string becomes = many ? " \\leftarrow " : " = ";
+  std::string kept = old, out = decay ? "$" + decays + " = " + decayed(y, before) + "$, " : "";
+  if (many) {
+    if (s.kind != Kind::gd) out += "from $" + state + " = " + (decay ? decays : before) + "$, ";
+    out += std::to_string(s.steps) + " times ";
+  }
+  // A leak is told as a factor where the step moves the state alone, and else inside the gradient, where it is.
+  const bool block = s.kind == Kind::minibatch;
+  const bool as_factor = leak && !block && !has_momentum(s) && s.metric == Solver::Metric::none && !s.muon;
+  if (s.decay_kind == Solver::Decay::shrink) kept = "(1-" + lam + ")\\, " + old;
+  if (as_factor) kept = "(1 - " + (step == "1" ? "" : step + "\\,") + lam + ")\\, " + old;
+  const std::string point = block ? state + "_0" : old;
+  const std::string gradient =
+      leak && !as_factor ? "(" + negative_gradient + " - " + lam + "\\, " + point + ")" : negative_gradient;
+  const bool lbfgs = s.metric == Solver::Metric::lbfgs;
+  std::string update = (lbfgs ? "" : times(step)) + (s.metric == Solver::Metric::none ? "" : "M^{-1} ") + gradient;
+  if (has_momentum(s)) {
+    const std::string last = many ? "Z" : "Z_{t-1}";
+    out += "$Z" + index + becomes + momentum_factor(s) + "\\, " + last + " + " + update + "$, ";
+    update = (s.gain.given() ? number_or(s.gain, "\\mathrm{gain}_t") + "\\, Z" : "Z") + index;
+  }
+  if (s.muon) update = "\\operatorname{NS5}(" + update + ")";
+  out += "$" + state + index + becomes + kept + " + " + update + "$";
+  if (mirrored) out += ", $" + answer + index + becomes + mirror_map(s, index) + "$";
+  if (s.row_norm) out += ", then the weights of every output unit scaled to their initial length";
+  if (s.nesterov)
+    out += "; the gradient is taken at the state moved on by the momentum times $Z" +
+           std::string(many ? "" : "_{t-1}") + "$";
+  return out + rule_notes(y, state);
 }
 
 std::string stochastic_step(const Symbols& y) {
@@ -204,12 +218,10 @@ std::string stochastic_step(const Symbols& y) {
     out += ", repeated for the " + std::to_string(s.pairs) +
            " pairs of the token (decay only before the first): $S_t = H_{" + std::to_string(s.pairs) +
            "} \\cdots H_1 " + state + " + \\ldots$ with $H_j = I - \\beta_j k_j k_j^\\top$";
-  if (s.steps > 1) {
-    out += ", " + std::to_string(s.steps) + " times";
-    if (y.affine() && d.extras.loss == Loss::squared && s.decay_kind != Solver::Decay::leak)
-      out += ", which is one step of size $(1 - (1 - b\\lVert " + x + "\\rVert^2)^{" + std::to_string(s.steps) +
-             "})/\\lVert " + x + "\\rVert^2$" + (step == "b" ? "" : ", $b = " + step + "$");
-  }
+  const bool only_decays = s.decay_kind == Solver::Decay::none || s.decay_kind == Solver::Decay::before;
+  if (several(y) && y.affine() && d.extras.loss == Loss::squared && only_decays)
+    out += ", which is one step of size $(1 - (1 - b\\lVert " + x + "\\rVert^2)^{" + std::to_string(s.steps) +
+           "})/\\lVert " + x + "\\rVert^2$" + (step == "b" ? "" : ", $b = " + step + "$");
   const bool plain = y.affine() && d.extras.loss == Loss::squared && !s.momentum.given() && !s.precondition &&
                      !s.feedback && s.pairs == 1 && s.steps == 1 && s.decay_kind != Solver::Decay::leak &&
                      s.decay_kind != Solver::Decay::shrink;
@@ -309,8 +321,7 @@ std::string per_query(const Symbols& y) {
     else if (d.solver.kind == Kind::gd || d.solver.kind == Kind::descend)
       out += ". From " + std::string(d.solver.kind == Kind::gd ? "zero" : "the last answer") +
              " with the weights of the query: " +
-             update_rule(y, "S", "(-\\nabla_S(" + start(y, "S") + "))", y.step(y.key("i"))) +
-             (d.solver.steps > 1 ? ", " + n + " times" : "");
+             update_rule(y, "S", "(-\\nabla_S(" + start(y, "S") + "))", y.step(y.key("i")));
     else if (d.solver.kind == Kind::cg || d.solver.kind == Kind::chebyshev)
       out += ". For each query $S(q_t)$ is what " + n +
              (d.solver.kind == Kind::cg ? " conjugate gradient" : " Chebyshev") +
@@ -336,8 +347,7 @@ std::string per_query(const Symbols& y) {
   } else if (is_network(d.memory)) {
     out += std::string(". For each query, from ") +
            (d.solver.kind == Kind::gd ? "the initial weights" : "the last weights") + ": " +
-           update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_i")) +
-           (d.solver.steps > 1 ? ", " + std::to_string(d.solver.steps) + " times" : "");
+           update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_i"));
   } else if (d.memory.kind == Class::vector) {
     out += ". One step from zero gives $h_t = " + times(y.step("1")) + "\\sum_i w_i(t)\\, v_i$";
   } else if (d.memory.kind == Class::constant && d.solver.kind == Kind::gd && w.near == Kernel::none) {
@@ -378,9 +388,14 @@ std::string recurrence(const Symbols& y) {
                     ? "; momentum keeps a second list of coefficients, $z_i \\leftarrow " + momentum_factor(s) +
                           "\\, z_i$ and $z_t$ the new coefficient, and all $c_i$ grow by $z_i$"
                     : "") +
-               (s.decay_kind == Solver::Decay::none ? std::string(".")
-                                                    : "; before (decay) or besides (leak, shrink) the step all $c_i$ "
-                                                      "shrink by the factor of the recipe.");
+               (s.steps > 1 ? "; " + std::to_string(s.steps) +
+                                  " such steps, which add to $c_t$, each with the function as the last one left it"
+                            : "") +
+               (s.decay_kind == Solver::Decay::none     ? "."
+                : s.decay_kind == Solver::Decay::before ? "; before the first step all $c_i$ shrink by the factor of "
+                                                          "the recipe."
+                                                        : "; with every step all $c_i$ shrink by the factor of the "
+                                                          "recipe.");
       if (s.kind == Kind::gd && !y.bare_steps())
         return "Append $(k_t, v_t)$; from $C = 0$, " + std::to_string(s.steps) + " times " +
                inner_rule(y, "C", "\\operatorname{diag}(w)\\, E", y.step("k_i")) +
@@ -403,9 +418,7 @@ std::string recurrence(const Symbols& y) {
                   : ".");
     case Class::constant:
       if (s.kind == Kind::sgd) {
-        const std::string from = s.decay_kind == Solver::Decay::before ? "\\tilde{y}" : "y_{t-1}";
-        return update_rule(y, "y", y.error("t", from), y.step("1")) + ": exponential smoothing" +
-               (s.steps > 1 ? ", " + std::to_string(s.steps) + " steps per token." : ".");
+        return update_rule(y, "y", y.error("t", start(y, "y")), y.step("1")) + ": exponential smoothing.";
       } else {
         const std::string n = std::to_string(d.weights.window);
         const std::string sums = "$" + sum_recurrence(y, "N", "v_t", "v_{t-" + n + "}") + "$ and $" +
@@ -436,18 +449,17 @@ std::string recurrence(const Symbols& y) {
     case Class::local:
       return per_query(y);
     default: {
-      const std::string times_n = s.steps > 1 ? ", " + std::to_string(s.steps) + " times per token" : "";
       if (s.kind == Kind::gd || s.kind == Kind::descend)
         return "The pairs are kept" + std::string(d.weights.window > 0 ? " while they are in the window" : "") +
                "; from " + (s.kind == Kind::gd ? "the initial weights" : "the last weights") + ": " +
                (s.kind == Kind::gd && !y.bare_steps()
-                    ? inner_rule(y, "W", "(-\\nabla_W(W))", y.step("k_i"))
+                    ? std::to_string(s.steps) + " times " + inner_rule(y, "W", "(-\\nabla_W(W))", y.step("k_i"))
                     : update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_i"))) +
-               times_n + ".";
+               ".";
       if (s.kind == Kind::minibatch)
         return "With all gradients of a block taken at the weights $W_0$ of its start: " +
                update_rule(y, "W", "(-\\nabla_W(W_0))", y.step("k_t")) + "; the block size is part of the layer.";
-      return update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_t")) + times_n + ".";
+      return update_rule(y, "W", "(-\\nabla_W(" + start(y, "W") + "))", y.step("k_t")) + ".";
     }
   }
   switch (s.kind) {
@@ -461,8 +473,7 @@ std::string recurrence(const Symbols& y) {
                                    ? (d.extras.loss == Loss::dot ? "F_t" : "(F_t - H_t " + start(y, "S") + ")")
                                    : "(-\\nabla_S(" + start(y, "S") + "))";
       return (y.closed_sums() ? hf_recurrences(y) + "; " : std::string("The pairs are kept; ")) +
-             update_rule(y, "S", grad, y.step(y.key("i"))) +
-             (s.steps > 1 ? ", " + std::to_string(s.steps) + " times." : ".");
+             update_rule(y, "S", grad, y.step(y.key("i"))) + ".";
     }
     case Kind::sgd:
       return stochastic_step(y);

@@ -100,19 +100,20 @@ std::string rule_notes(const Symbols& y, const std::string& state) {
   return out;
 }
 
-std::string mirror_map(const Solver& s) {
+std::string mirror_map(const Solver& s, const std::string& index) {
+  const std::string A = "A" + index;
   const std::string radius = s.radius == 1 ? "" : numeral(s.radius) + "\\,";
   switch (s.mirror) {
     case Solver::Mirror::softmax:
-      return radius + "\\operatorname{softmax}(A_t)";
+      return radius + "\\operatorname{softmax}(" + A + ")";
     case Solver::Mirror::exp:
-      return radius + "e^{A_t}";
+      return radius + "e^{" + A + "}";
     case Solver::Mirror::sinh:
-      return radius + "\\sinh A_t";
+      return radius + "\\sinh " + A;
     case Solver::Mirror::none:
       break;
   }
-  return "A_t/\\lVert A_t\\rVert_{" + numeral(s.q_norm) + "}^{" + numeral(s.q_norm - 2) + "}";
+  return A + "/\\lVert " + A + "\\rVert_{" + numeral(s.q_norm) + "}^{" + numeral(s.q_norm - 2) + "}";
 }
 
 std::string mirror_note(const Solver& s) {

@@ -166,7 +166,7 @@ bool fade_of_a_sum(const Solver& s, Weights& w, Text& inputs) {
     case Decay::shrink:
     case Decay::leak: {
       const bool leak = s.decay_kind == Decay::leak;
-      if (leak && (s.steps > 1 || s.rule != Rule::plain)) return false;
+      if (s.steps > 1 || (leak && s.rule != Rule::plain)) return false;  // each step would fade those before it
       if (s.decay.is_constant() && (!leak || known(s.step))) {
         w.fade = Fade::decay, w.decay = constant(1 - (leak ? number(s.step) : 1) * s.decay.value);
         return true;

@@ -370,7 +370,7 @@ void read_sgd(const Term& term, Solver& s) {
     fail_at(column_of(term, "pairs"), "either several steps on one pair or several pairs, not both; drop one");
   for (const std::string_view word :
        {"momentum", "split", "dplr", "precondition", "muon", "qnorm", "shrink", "feedback"})
-    if (many && term.has(word))
+    if (many && term.has(word) && !(word == "shrink" && s.steps > 1))
       fail_at(column_of(term, word), quoted(word) +
                                          " is defined for one step on one pair per token; drop it or the " +
                                          (s.steps > 1 ? "number of steps" : "`pairs`"));

@@ -242,12 +242,14 @@ constexpr OptionInfo sgd_eps_option = constant("eps", "eps",
                                                0, infinity);
 constexpr OptionInfo decay_before_option = callable(
     quantity("decay", "S <- exp(g_t) S, then the step; decay=x: S <- (1-x) S",
-             "forgets before the step, input `g` [B T H]; decay(key): `gk`, decay(value): `gv`", 0, 1, "decay"),
+             "forgets once per token, before its first step, input `g` [B T H]; decay(key): `gk`, decay(value): `gv`",
+             0, 1, "decay"),
     "key value");
 constexpr OptionInfo leak_option =
-    quantity("leak", "loss + lam/2 |S|^2", "weight decay inside the loss, input `lam` [B T H]", 0, infinity, "decay");
+    quantity("leak", "loss + lam/2 |S|^2", "weight decay inside the loss of every step, input `lam` [B T H]", 0,
+             infinity, "decay");
 constexpr OptionInfo shrink_option = quantity("shrink", "S <- (1-lam_t) S + step taken at the undecayed S",
-                                              "weight decay beside the step, input `lam` [B T H]", 0, 1, "decay");
+                                              "weight decay beside every step, input `lam` [B T H]", 0, 1, "decay");
 constexpr OptionInfo momentum_option =
     quantity("momentum", "Z <- momentum_t Z - step * gradient, S <- S + Z",
              "heavy ball: keeps a part of the last update, input `momentum` [B T H]", 0, 1);

@@ -8,7 +8,7 @@
 //     P   = S_j , nesterov: S_j + m_j Z_j                    m_j = momentum_t , or j / (j + 3) (momentum_auto)
 //     G   = dL_t/dS (P) , leak: + lam_t P
 //     Z_{j+1} = m_j Z_j - step_j G , without momentum: -step_j G
-//     S_{j+1} = S_j + Z_{j+1} , shrink: (1 - lam_t) S_0 + Z_1 in the first step
+//     S_{j+1} = S_j + Z_{j+1} , shrink: (1 - lam_t) S_j + Z_{j+1}
 //   o_t = f_S(scale q_t) ,  S = S_steps, or (read_before) S_{t-1}
 //
 // step_j is rate_t, an entry of `list`, or, automatic, 1 / sum_i w_ti |k_i|^2 (linear memories; 0 where that is 0).

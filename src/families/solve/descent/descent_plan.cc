@@ -55,7 +55,10 @@ bool claim(const Design& design, bool causal) {
     rest.x.loss_parameter = {};
   }
   // n steps along a gradient that does not change are one: an equal design has a faster kernel (recipe/equal.h).
-  rest.needs(!linear || design.extras.loss != Loss::dot || design.solver.kind == Kind::descend);
+  // A leak or shrink in between fades the steps before it.
+  const bool fades = design.solver.decay_kind == Decay::leak || design.solver.decay_kind == Decay::shrink;
+  rest.needs(!linear || design.extras.loss != Loss::dot || design.solver.kind == Kind::descend ||
+             (fades && design.solver.steps > 1));
   // The weights.
   const bool newest = design.solver.kind == Kind::sgd;
   if (newest) {

@@ -148,7 +148,7 @@ Answers plain(const DescentModel& m, const Data& x) {
         }
       for (int e = 0; e < K * V; ++e) {
         if (m.decay == Decay::leak) gradient[e] += x.lam[t] * point[e];
-        if (m.decay == Decay::shrink && j == 0) a.s[e] *= 1 - x.lam[t];
+        if (m.decay == Decay::shrink) a.s[e] *= 1 - x.lam[t];
         const double update = (m.has_momentum() ? momentum * a.z[e] : 0) - step * gradient[e];
         if (m.has_momentum()) a.z[e] = update;
         a.s[e] += update;

@@ -4,10 +4,10 @@
 //   reverse(S, d_G, d_S)    d_S += the reverse at S for the cotangent d_G; what it says about pairs is added up
 //   squares()               sum_i w_i |k_i|^2 ;  squares_back(d) its reverse
 //
-// Reverse of a step, last first, with U = Z_{j+1} the update and c = 1 - lam in the first step of shrink, else 1:
+// Reverse of a step, last first, with U = Z_{j+1} the update and c = 1 - lam for shrink, else 1:
 //
 //   dU = dS + dZ ;  dm_j = dU.Z_j ;  dZ = m_j dU ;  dstep_j = -dU.G ;  dG = -step_j dU
-//   dlam = -dS.S_0 (shrink) , dG.P (leak) ;  dS <- c dS + dP ,  dP = lam dG + (reverse of the gradient)
+//   dlam = -dS.S_j (shrink) , dG.P (leak) ;  dS <- c dS + dP ,  dP = lam dG + (reverse of the gradient)
 //   nesterov: dm_j += dP.Z_j ;  dZ += m_j dP
 #pragma once
 
@@ -236,7 +236,7 @@ class Steps {
       const double* const P = point_of(S, Z, momentum);
       objective.gradient(P, G);
       if (m.decay == DescentModel::Decay::leak) s.axpy(size, t.lam, P, G);
-      if (m.decay == DescentModel::Decay::shrink && j == 0) s.scale(size, 1 - t.lam, S, S);
+      if (m.decay == DescentModel::Decay::shrink) s.scale(size, 1 - t.lam, S, S);
       if (m.has_momentum()) {
         s.scale(size, momentum, Z, Z);
         s.axpy(size, -rates[j], G, Z);
@@ -270,7 +270,7 @@ class Steps {
         s.axpy(size, t.lam, d_g, d_point);
       }
       objective.reverse(P, d_g, d_point);
-      if (m.decay == DescentModel::Decay::shrink && j == 0) {
+      if (m.decay == DescentModel::Decay::shrink) {
         t.d_lam -= s.dot(size, d_S, S);
         s.scale(size, 1 - t.lam, d_S, d_S);
       }
