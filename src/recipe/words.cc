@@ -147,7 +147,7 @@ constexpr OptionInfo linear_options[] = {
     flag("dpfp", "phi = r * roll(r, j), j = 1..degree, r = [relu(x); relu(-x)]",
          "deterministic parameter-free projection", "feature"),
     flag("polynomial", "all monomials up to `degree`", "polynomial regression", "feature"),
-    flag("cosformer", "phi(x) = [relu(x) cos a; relu(x) sin a], a = pi n / (2 L), n the token's number",
+    flag("cosformer", "phi(x) = [relu(x) cos a; relu(x) sin a], a = pi n / (2 L), n the token's number from 1 on",
          "map of key and position: weights fall with the cosine of the distance (cosFormer, arXiv 2202.08791)",
          "feature"),
     flag("t2r", "phi(x) = relu(W x + b)", "learned map, inputs `W` [H M K], `b` [H M] (T2R, arXiv 2103.13076)",
@@ -235,11 +235,11 @@ constexpr OptionInfo beta_step_option =
     quantity("beta", "step = beta_t", "step size, input `beta` [B T H] (no step given: 1)", 0, infinity, "step");
 constexpr OptionInfo eps_option =
     constant("eps", "eps", "added to the denominator of the step (default 0)", 0, infinity);
-constexpr OptionInfo sgd_eps_option = constant("eps", "eps",
-                                               "added to the denominator of `nlms` (default 0), and where the "
-                                               "formulas of adagrad, rmsprop, adam and shampoo say "
-                                               "(default 1e-8, shampoo 1e-4)",
-                                               0, infinity);
+constexpr OptionInfo sgd_eps_option =
+    constant("eps", "eps",
+             "added to the denominator of `nlms` (default 0, beside a metric that of the metric), and where the "
+             "formulas of adagrad, rmsprop, adam and shampoo say (default 1e-8, shampoo 1e-4)",
+             0, infinity);
 constexpr OptionInfo decay_before_option = callable(
     quantity("decay", "S <- exp(g_t) S, then the step; decay=x: S <- (1-x) S",
              "forgets once per token, before its first step, input `g` [B T H]; decay(key): `gk`, decay(value): `gv`",
@@ -441,8 +441,10 @@ constexpr OptionInfo irls_options[] = {
     relative_option,
     frobenius_option,
     fading_option,
-    constant("eps", "|e| <- sqrt(e^2 + eps^2)", "the smallest residual a weight is computed from (default 1e-3)", 0,
-             infinity, true)};
+    constant("eps", "|e| <- sqrt(e^2 + eps^2)",
+             "the smallest residual a weight is computed from (default 1e-3), of `lp` and `quantile`; `huber` has "
+             "min(1, c/|e|)",
+             0, infinity, true)};
 constexpr OptionInfo apa_options[] = {needed(count("p", "p newest pairs", "pairs projected on at once", 4096)),
                                       quantity("mu", "step = mu_t", "input `mu` [B T H] (not given: 1)", 0, infinity),
                                       eps_option};
@@ -556,8 +558,11 @@ constexpr WordInfo word_table[] = {
     {Axis::extra, "cross_entropy", "log sum_d exp(m(k)[d]) - v.m(k)",
      "loss: the value is a distribution over its channels, m(k) its logits", cross_entropy_options},
     {Axis::extra, "l1", "+ l1 sum |S[c,d]|",
-     "penalty: soft thresholding after each gradient step, input `l1` [H] (with `l2`: the elastic net)", l1_options},
-    {Axis::extra, "l2", "+ l2/2 |S|^2", "penalty: shrinks after each gradient step, input `l2` [H]", l2_options},
+     "penalty: soft thresholding after each gradient step, whose step is that of the entry in a metric; input `l1` "
+     "[H] (with `l2`: the elastic net)",
+     l1_options},
+    {Axis::extra, "l2", "+ l2/2 |S|^2",
+     "penalty: shrinks after each gradient step, by the step of the entry in a metric; input `l2` [H]", l2_options},
     {Axis::extra, "normalise", "o / norm", "read-out: divides the output", normalise_options},
     {Axis::extra, "read", "o_t = m_{t-1}(q_t)", "read-out: which state is read", read_options},
     {Axis::extra,
