@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "plan/equal_design.h"
 #include "plan/pipeline.h"
 #include "recipe/text_tools.h"
 #include "ttr/stream.h"
@@ -463,7 +464,8 @@ std::string stream_recipe(std::string_view text, std::vector<std::string>* chang
       throw Error("on a stream '" + to_string(read.recipe) + "' would need the input " + info.name + " (" +
                       info.meaning + ") for every row; give it as a number, or choose a recipe without it",
                   "layer " + std::string(text));
-  const bool keeps_pairs = plan(read.recipe, Shape{}, Options{.type = Type::f64}).tokens_kept({}) >= 0;
+  const Design design = design_to_run(read.recipe, interpret(read.recipe), Options{});
+  const bool keeps_pairs = lower(design, nullptr, Shape{}, Options{}, 1).history;
   const bool windowed = std::any_of(read.recipe.weights.begin(), read.recipe.weights.end(),
                                     [](const Term& term) { return term.word == "window"; });
   if (keeps_pairs && !windowed && read.recipe.solver.word != "apa") {
