@@ -46,12 +46,6 @@ struct ShortConvolutionGradient {
   T* d_initial = nullptr;  // [N, W-1, D]; not d_final
 };
 
-/// Elements of all caches.
-inline std::ptrdiff_t short_convolution_cache(std::ptrdiff_t sequences, std::ptrdiff_t channels,
-                                              std::ptrdiff_t width) {
-  return sequences * (width - 1) * channels;
-}
-
 template <class T>
 void short_convolution(const ShortConvolution<T>&, const Simd<T>&) noexcept;
 

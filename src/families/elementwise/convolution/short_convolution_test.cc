@@ -35,7 +35,7 @@ struct Case {
       v.resize(static_cast<std::size_t>(n));
       for (T& value : v) value = static_cast<T>(uniform(engine));
     };
-    const Size cache = short_convolution_cache(static_cast<Size>(sequences.size()), D, W);
+    const Size cache = static_cast<Size>(sequences.size()) * (W - 1) * D;
     fill(x, B * L * D), fill(w, D * W), fill(b, D), fill(initial, cache);
     fill(d_y, B * L * D), fill(d_final, cache);
     y.resize(x.size()), final.resize(initial.size());
