@@ -188,6 +188,9 @@ refuses "state: i8 of a matrix" "i8 is for those" state --quick --type i8 gla
 refuses "state: few tokens" "--tokens is 5; it can be 1000" state --tokens 5
 
 # --- training ---
+# Values that do not depend on keys: a mean over 20,000 of them is small, and relative to it what bf16 rounds off does not vanish.
+runs "a state of pairs" 0 state --type bf16 --dim 4 --tokens 20000 --call 1024 --bytes 4096 --runs 1 --json softmax-attention
+check "an error of 2^-9 or more" sh -c 'grep "\"state\":" out.txt | tail -1 | awk "{ exit !(\$2 > 0.002 && \$2 < 0.1) }"'
 runs "training a small model" 0 train --quick --layer gated-deltanet --layer 'gla(conv=4)' --threads 1,2 --json
 for name in tokens_per_s step_s parameters f32_gflops first_loss mixer_forward mixer_backward product_forward product_input product_weight norm activation head optimiser; do
   check "training: json has $name, positive" all_positive "$name" out.txt
