@@ -7,7 +7,10 @@
 //                    out (a list of pairs: in)
 //   % bandwidth      the bytes, of the bandwidth of the smallest memory that holds them: of updates, with a list of pairs of
 //                    reading
-//   % limit          of the tokens per second that these operations at the peak and these bytes at the bandwidth permit
+//   % limit          of the tokens per second that these operations at the peak and these bytes at the bandwidth permit;
+//                    where kernels do not count, the operations of the plain recurrence
+//
+// What is not counted is "-" in the table and null in JSON.
 //
 // A case is measured only if its numbers are right: the literal solution on a few tokens, the recurrent form in double
 // on more. The median of several runs counts, `best` is the shortest; cases that differ in form, gates or threads alone take
@@ -45,7 +48,7 @@ struct Row {
   double tokens_per_s = 0, best_tokens_per_s = 0, gflops = nothing, percent_peak = nothing,
          percent_bandwidth = nothing;
   double executed = nothing, bytes = nothing;  // operations and bytes per token
-  double roofline = nothing;                   // tokens/s that the machine permits
+  double roofline = nothing;                   // tokens/s that the machine permits; NaN: operations not counted
   bool memory_bound = true;
   std::size_t workspace = 0, saved = 0;
 };
@@ -293,8 +296,10 @@ class Bench {
     const double bandwidth = bandwidth_for(limits, run.traffic(), run.bytes_touched()), bytes = run.bytes_per_token();
     row.percent_bandwidth = 100 * bytes * row.tokens_per_s * 1e-9 / bandwidth;
     row.executed = executed, row.bytes = bytes;
-    const Limit limit = limit_of(run, std::isnan(executed) ? flops : executed, peak, limits);
-    row.roofline = limit.tokens_per_s, row.memory_bound = limit.by_memory;
+    if (const double known = std::isnan(executed) ? flops : executed; !std::isnan(known)) {
+      const Limit limit = limit_of(run, known, peak, limits);
+      row.roofline = limit.tokens_per_s, row.memory_bound = limit.by_memory;
+    }
     return row;
   }
 
@@ -336,7 +341,9 @@ Json json_of(const Row& row, const std::map<std::string, EarlierCase>& earlier) 
   j.set("useful_gflops", row.gflops).set("percent_peak", row.percent_peak);
   j.set("percent_bandwidth", row.percent_bandwidth).set("workspace_bytes", row.workspace);
   j.set("executed_flops_per_token", row.executed).set("bytes_per_token", row.bytes);
-  j.set("limit_tokens_per_s", row.roofline).set("limited_by", row.memory_bound ? "memory" : "multiply-adds");
+  const bool limited = !std::isnan(row.roofline);
+  j.set("limit_tokens_per_s", row.roofline);
+  j.set("limited_by", limited ? Json(row.memory_bound ? "memory" : "multiply-adds") : Json());
   if (c.pass == Pass::both) j.set("saved_bytes", row.saved);
   j.set("kernel", row.kernel).set("checked", row.checked);
   if (const auto found = earlier.find(key_of(row)); found != earlier.end())
@@ -348,8 +355,6 @@ std::string rate_text(double rate) {
   if (rate >= 1e6) return fmt::format("{:.2f}M", rate / 1e6);
   return rate >= 1e3 ? fmt::format("{:.1f}k", rate / 1e3) : short_number(rate);
 }
-std::string percent_text(double percent) { return std::isnan(percent) ? "-" : fmt::format("{:.0f}", percent); }
-
 std::string case_text(const BenchCase& c) {
   return fmt::format("{} H{}{} K{} V{} T{}{}", dtype_of(c), c.heads,
                      c.key_heads ? fmt::format(" G{}", c.key_heads) : "", c.key_dim, c.value_dim, c.time,
@@ -423,6 +428,7 @@ std::string report_of(const Bench& bench, const std::map<std::string, EarlierCas
   for (const Row& row : bench.rows()) {
     cases.rows.push_back(cells_of(row, earlier, compared));
     const BenchCase& c = row.spec;
+    if (std::isnan(row.roofline)) continue;  // a bar of no length would say 0
     const std::string what = c.pass == Pass::step ? "step" : fmt::format("{} {}", to_string(c.pass), row.form);
     chart.bars.push_back(
         {fmt::format("{} {} {}, {} thread{}", c.layer, what, case_text(c), c.threads, c.threads == 1 ? "" : "s"),
@@ -440,7 +446,8 @@ std::string report_of(const Bench& bench, const std::map<std::string, EarlierCas
   return with_figure(report_html(report), bars_svg(chart),
                      "The limit of a case is the lower of two: the operations that its kernels execute at the peak "
                      "measured between the runs, and its bytes at the bandwidth of the memory that holds them. "
-                     "Where kernels do not count, the operations of the plain recurrence, or the bytes alone.");
+                     "Where kernels do not count, the operations of the plain recurrence; where these are not known "
+                     "either, there is no limit and no bar.");
 }
 
 }  // namespace

@@ -527,7 +527,7 @@ double useful_flops_per_token(const CaseRun& run) {
 
 Limit limit_of(const CaseRun& run, double flops, double peak_gflops, const MachineLimits& machine) {
   const double moving = run.bytes_per_token() / bandwidth_for(machine, run.traffic(), run.bytes_touched());
-  const double computing = std::isnan(flops) ? 0 : flops / peak_gflops;
+  const double computing = flops / peak_gflops;
   return {1e9 / std::max(moving, computing), moving >= computing};
 }
 

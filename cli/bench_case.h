@@ -94,7 +94,7 @@ inline constexpr double attention_both = 3.5, recurrence_both = 3;
 double useful_flops_per_token(const CaseRun&);
 /// Those that its kernels execute, as a plan that counts (Options::count) finds in one run; NaN where one does not count.
 double executed_flops_per_token(const BenchCase&);
-/// Tokens per second that operations at a peak and the case's bytes at their bandwidth permit; flops: per token, NaN: not known.
+/// Tokens per second that operations at a peak and the case's bytes at their bandwidth permit; flops: per token.
 struct Limit {
   double tokens_per_s;
   bool by_memory;

@@ -219,9 +219,9 @@ void print(const std::vector<Result>& results, int threads, const std::string& a
   for (const Result& r : results)
     for (const Decoded& d : r.decoded)
       table.row({d.batch > 1 ? fmt::format("{} x {}", r.model, d.batch) : r.model, r.type,
-                 short_number(d.batch / d.seconds), fmt::format("{:.0f}", 100 * r.decode_share(d)),
-                 fmt::format("{:.0f}", 100 * r.moved_share(d)), short_number(r.prompt / r.first),
-                 fmt::format("{:.0f}", 100 * r.prefill_share()), fmt::format("{} s", short_number(r.first)),
+                 short_number(d.batch / d.seconds), percent_text(100 * r.decode_share(d)),
+                 percent_text(100 * r.moved_share(d)), short_number(r.prompt / r.first),
+                 percent_text(100 * r.prefill_share()), fmt::format("{} s", short_number(r.first)),
                  short_bytes(static_cast<double>(r.about.weight_bytes)),
                  short_bytes(static_cast<double>(r.about.state_bytes)),
                  short_bytes(static_cast<double>(r.about.workspace_bytes)), short_bytes(r.stated),

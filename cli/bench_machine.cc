@@ -1,5 +1,7 @@
 #include "bench_machine.h"
 
+#include <fmt/core.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <thread>
 
 #include "regress_parts.h"
+#include "text_table.h"
 
 namespace ttr::cli {
 namespace {
@@ -260,6 +263,10 @@ double bandwidth_for(const MachineLimits& limits, Traffic traffic, std::size_t b
   if (share <= levels[0].bytes) return bandwidth[0];
   if (share <= levels[1].bytes) return bandwidth[1];
   return bytes <= levels[2].bytes ? bandwidth[2] : bandwidth[3];
+}
+
+std::string percent_text(double percent) {
+  return percent < 1 || std::isnan(percent) ? short_number(percent) : fmt::format("{:.0f}", percent);
 }
 
 }  // namespace ttr::cli

@@ -26,6 +26,9 @@ std::string vector_unit();
 /// GFLOP/s of all threads together, measured for about so many seconds.
 double fma_gflops(Type type, int threads, double seconds);
 
+/// A share of what the machine can do: "63"; below one percent three digits, "0.0254"; "-" for NaN, what was not counted.
+std::string percent_text(double percent);
+
 struct MemoryLevel {
   std::string name;       // "L1", "L2", "L3", "DRAM"
   std::size_t bytes = 0;  // what it holds; DRAM: 0

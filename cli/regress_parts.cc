@@ -52,6 +52,7 @@ ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key
 
 // A ridge that stays beside pairs that fade costs a factorisation per row, K^3 / 3; one that fades with them K^2.
 constexpr int most_keys_to_factorise = 256;
+constexpr std::size_t timed_rows = 64;  // at most, of a piece whose time is taken
 
 StreamText affordable(StreamText stream, int key_dim) {
   if (stream.as_layer || key_dim <= most_keys_to_factorise) return stream;
@@ -242,11 +243,12 @@ void StreamLayer::forget() {
 }
 
 void StreamLayer::learn_again(const Block& block) {
-  const double before = seconds_;
+  RowTimes aside;
+  std::swap(times_, aside);
   spare_.resize(block.rows * static_cast<std::size_t>(block.value_dim));
   if (variance_) spare_uncertainties_.resize(block.rows);
   run(block, spare_.data(), variance_ ? spare_uncertainties_.data() : nullptr);
-  seconds_ = before;
+  std::swap(times_, aside);
 }
 
 void StreamLayer::archive(Archive& a) {
@@ -338,8 +340,14 @@ bool StreamLayer::run_together(const Block& block, std::size_t first, std::size_
 
 void StreamLayer::run(const Block& block, double* predictions, Uncertainty* uncertainties) {
   using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  auto start = Clock::now();
   Clock::duration aside{};  // not the layer's own time
+  std::size_t timed = 0;    // rows whose time is known
+  const auto note_time = [&](std::size_t rows) {
+    const auto now = Clock::now();
+    times_.add(std::chrono::duration<double>(now - start - aside).count(), rows - timed);
+    start = now, aside = {}, timed = rows;
+  };
   const std::size_t K = static_cast<std::size_t>(block.key_dim), V = static_cast<std::size_t>(block.value_dim);
   Outputs out;
   const std::string answer = plan_.outputs().front().name;
@@ -350,9 +358,11 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
   const bool together = fixed_state_ && !uncertain;
   std::size_t alone_until = 0;  // rows of a call that failed are run one by one, so that it shows which one it is
   for (std::size_t r = 0; r < block.rows; ++r) {
+    if (r - timed >= timed_rows) note_time(r);
     if (together && !lost_ && r >= alone_until && block.has_pair[r] && !block.asked_again(r)) {
       std::size_t end = r + 1;
-      while (end < block.rows && block.has_pair[end] && !block.asked_again(end)) ++end;
+      const std::size_t most = std::min(block.rows, timed + timed_rows);
+      while (end < most && block.has_pair[end] && !block.asked_again(end)) ++end;
       if (end > r + 1 && run_together(block, r, end - r, predictions)) {
         for (; uncertainties && r < end; ++r) uncertainties[r] = {};
         r = end - 1;
@@ -392,7 +402,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
     }
     if (lost_) std::fill_n(prediction, V, std::numeric_limits<double>::quiet_NaN());
   }
-  seconds_ += std::chrono::duration<double>(Clock::now() - start - aside).count();
+  note_time(block.rows);
 }
 
 std::string counted(std::int64_t count, std::string_view what) {

@@ -15,6 +15,7 @@
 #include "interval.h"
 #include "json.h"
 #include "regress.h"
+#include "row_times.h"
 #include "ttr/plan.h"
 #include "ttr/stream.h"
 
@@ -120,7 +121,8 @@ class StreamLayer {
   const std::string& recipe() const { return stream_.recipe; }
   std::string kernel() const { return plan_.kernel(); }
   std::size_t state_bytes() const { return state_.size(); }
-  double seconds() const { return seconds_; }
+  /// Of its own, for all rows: as many times the median row (row_times.h).
+  double seconds() const { return times_.median() * times_.rows(); }
 
  private:
   bool enlarge(Buffer& state);
@@ -146,7 +148,7 @@ class StreamLayer {
   std::int64_t ahead_ = 1;
   bool lost_ = false;
   std::string failure_;
-  double seconds_ = 0;
+  RowTimes times_;
   std::vector<double> spare_;
   std::vector<Uncertainty> spare_uncertainties_;
 };

@@ -452,13 +452,13 @@ Report Stream::make_report() const {
       "that is "
       "explained. skill: share of the naive forecast's squared error that is saved. p: how likely a difference to "
       "the best "
-      "as large as this one would be between equals (Diebold-Mariano). us/row: time of the layer alone.",
+      "as large as this one would be between equals (Diebold-Mariano). us/row: median time of the layer alone.",
       warmup() > 0 && !short_stream_ ? fmt::format(", after the first {}", warmup()) : "");
   if (options_.classify)
     table.caption =
         "Log loss: mean of -log of the probability that the class had, in nats. AUC: chance that a row of a class is "
         "given a larger probability of it than another row. skill: share of the log loss of the class frequencies "
-        "that is saved. p: Diebold-Mariano, against the best. us/row: time of the layer alone.";
+        "that is saved. p: Diebold-Mariano, against the best. us/row: median time of the layer alone.";
   report.tables.push_back(std::move(table));
   if (options_.classify && scores_[0].rows > 0)
     report.tables.push_back(

@@ -214,9 +214,9 @@ double Switching::rows_without(const Result& result) const {
 }
 
 double Switching::us_per_row(const Result& result) const {
-  double total = 0;
-  for (int s = 0; s < seeds_done_; ++s) total += result.seconds[s];
-  return seeds_done_ > 0 ? 1e6 * total / seeds_done_ / spec_.time : nan;
+  RowTimes times;
+  for (int s = 0; s < seeds_done_; ++s) times.add(result.seconds[s], static_cast<std::size_t>(spec_.time));
+  return seeds_done_ > 0 ? 1e6 * times.median() : nan;
 }
 int Switching::run() {
   const std::string path = options_.report.empty() ? "report.html" : options_.report;

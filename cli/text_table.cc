@@ -52,6 +52,7 @@ std::string short_number(double number) {
 }
 
 std::string short_bytes(double bytes) {
+  if (std::isnan(bytes)) return "-";
   const char* units[] = {"B", "KB", "MB", "GB", "TB"};
   int unit = 0;
   while (bytes >= 1024 && unit < 4) bytes /= 1024, ++unit;

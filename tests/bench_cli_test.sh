@@ -27,10 +27,11 @@ small="--quick --key-dim 8 --heads 2 --time 40 --runs 3"
 runs "the standard table" 0 --quick --json
 check "it has gla, mamba-1, softmax decoding and a training step" sh -c \
   'grep -q "\"gla\"" out.txt && grep -q "\"mamba-1\"" out.txt && grep -q "\"step\"" out.txt && grep -q "forward+backward" out.txt'
-for name in f32_gflops f64_gflops L1 L2 L3 DRAM tokens_per_s d_key d_value heads time threads workspace_bytes bytes_per_token limit_tokens_per_s; do
+for name in f32_gflops f64_gflops L1 L2 L3 DRAM tokens_per_s d_key d_value heads time threads workspace_bytes bytes_per_token; do
   check "json has $name, positive" all_positive "$name" out.txt
 done
 for name in layer form dtype useful_gflops percent_peak percent_bandwidth executed_flops_per_token limited_by checked; do check "json has $name" grep -q "\"$name\"" out.txt; done
+check "json has limit_tokens_per_s, positive or null" sh -c "grep '\"limit_tokens_per_s\"' out.txt | awk '!/: null/ && !(\$2 > 0) { bad = 1 } !/: null/ { n++ } END { exit bad || n == 0 }'"
 
 # shellcheck disable=SC2086
 runs "all forms, passes, types and threads of a layer" 0 gated-deltanet $small --form all --pass forward,both,step --dtype f32,f64 --threads 1,2 --json
@@ -50,6 +51,12 @@ runs "executed operations" 0 retnet --quick --key-dim 16 --heads 2 --time 40 --r
 check "3 K V multiply-adds" test "$(number_of executed_flops_per_token out.txt)" = 3072.0
 runs "a kernel that does not count" 0 mamba-1 --quick --key-dim 8 --heads 1 --time 40 --runs 3 --threads 1 --json
 check "no executed operations: null" grep -q '"executed_flops_per_token": null' out.txt
+check "and so no limit" sh -c 'grep -q "\"limit_tokens_per_s\": null" out.txt && grep -q "\"limited_by\": null" out.txt'
+runs "a table of what is not counted" 0 rls --quick --threads 1 --report rls.html
+check "which has no limit, and a share of the bandwidth that is not 0" awk -F '  +' '/% limit/ { for (i = 1; i <= NF; i++) at[$i] = i }
+  $1 == "rls" { found = 1; wrong = $at["% peak"] != "-" || $at["kflop"] != "-" || $at["% limit"] != "-" || !($at["% bandwidth"] > 0) }
+  END { exit wrong || !found }' out.txt
+check "and no bar" sh -c '! grep -q "<rect[^>]*><title>rls" rls.html'
 
 # --- the choice of a form ---
 runs "bench forms over kinds of gates" 0 forms --quick --gates gentle,mixed --json
@@ -181,6 +188,9 @@ for name in state_bytes f32_state_bytes step_seconds f32_step_seconds; do
   check "state: json has $name, positive" all_positive "$name" out.txt
 done
 check "state: bf16, and bf16, f16 and i8" test "$(count_of '"state_type"' out.txt)" = 4
+# Values that do not depend on keys: a mean over 20,000 of them is small, and relative to it what bf16 rounds off does not vanish.
+runs "a state of pairs" 0 state --type bf16 --dim 4 --tokens 20000 --call 1024 --bytes 4096 --runs 1 --json softmax-attention
+check "an error of 2^-9 or more" sh -c 'grep "\"state\":" out.txt | tail -1 | awk "{ exit !(\$2 > 0.002 && \$2 < 0.1) }"'
 runs "states in fewer bytes, as a table" 0 state --quick --dim 8 --type bf16 gla
 check "state: a table" grep -q 'error 1e+03' out.txt
 refuses "state: a solver" "rls keeps" state --quick rls
@@ -188,9 +198,6 @@ refuses "state: i8 of a matrix" "i8 is for those" state --quick --type i8 gla
 refuses "state: few tokens" "--tokens is 5; it can be 1000" state --tokens 5
 
 # --- training ---
-# Values that do not depend on keys: a mean over 20,000 of them is small, and relative to it what bf16 rounds off does not vanish.
-runs "a state of pairs" 0 state --type bf16 --dim 4 --tokens 20000 --call 1024 --bytes 4096 --runs 1 --json softmax-attention
-check "an error of 2^-9 or more" sh -c 'grep "\"state\":" out.txt | tail -1 | awk "{ exit !(\$2 > 0.002 && \$2 < 0.1) }"'
 runs "training a small model" 0 train --quick --layer gated-deltanet --layer 'gla(conv=4)' --threads 1,2 --json
 for name in tokens_per_s step_s parameters f32_gflops first_loss mixer_forward mixer_backward product_forward product_input product_weight norm activation head optimiser; do
   check "training: json has $name, positive" all_positive "$name" out.txt
