@@ -347,8 +347,77 @@ class Options(unittest.TestCase):
                 torch.testing.assert_close(flat(getattr(ops, row.name)(**ours)), flat(getattr(ops, other)(**given)))
 
 
+def scan_literally(kind, softplus, u, delta, A, B, C, D=None, z=None, delta_bias=None):
+    """A selective scan by its equations in `kind`; in float32 as selective_scan_ref has it, with silu(z) in the type of z."""
+    batch, channels, time = u.shape
+
+    def each(t):  # [B, D, N, T]
+        t = t.to(kind)
+        if t.dim() == 2:
+            return t[None, :, :, None].expand(batch, -1, -1, time)
+        return t[:, None].expand(-1, channels, -1, -1) if t.dim() == 3 else t.repeat_interleave(channels // t.shape[1], 1)
+
+    x, dt, B, C = u.to(kind), delta.to(kind), each(B), each(C)
+    dt = dt + delta_bias.to(kind)[:, None] if delta_bias is not None else dt
+    dt = torch.nn.functional.softplus(dt) if softplus else dt
+    gate, write = torch.exp(dt[:, :, None] * A.to(kind)[:, :, None]), (dt * x)[:, :, None] * B
+    h, rows = torch.zeros_like(write[..., 0]), []
+    for t in range(time):
+        h = gate[..., t] * h + write[..., t]
+        rows.append((h * C[..., t]).sum(-1))
+    y = torch.stack(rows, 2)
+    y = y + D.to(kind)[:, None] * x if D is not None else y
+    return y * torch.nn.functional.silu(z if kind == torch.float32 else z.to(kind)) if z is not None else y
+
+
+def scan_cases(time, kind):
+    """What the authors' tests of selective_scan_fn go through: constant B and C, groups, D, z, the bias, softplus."""
+    sides = [(b, c, 1) for b in (False, True) for c in (False, True)] + [(True, True, 2)]
+    for (own_b, own_c, groups), D, z, bias, softplus in itertools.product(sides, *[(False, True)] * 4):
+        torch.manual_seed(0)
+
+        def side(own, groups=groups):
+            return torch.randn((2, 8, time) if groups == 1 else (2, groups, 8, time)).to(kind) if own else torch.randn(4, 8)
+
+        given = {"A": -0.5 * torch.rand(4, 8), "B": side(own_b), "C": side(own_c)}
+        given.update(D=torch.randn(4) if D else None, z=torch.randn(2, 4, time).to(kind) if z else None)
+        given.update(delta_bias=0.5 * torch.rand(4) if bias else None, u=torch.randn(2, 4, time).to(kind))
+        given["delta"] = (0.5 * torch.rand(2, 4, time)).to(kind)
+        yield {n: t for n, t in given.items() if t is not None}, softplus, torch.randn(2, 4, time).to(kind)
+
+
 class Others(unittest.TestCase):
     """Against the equations of Mamba and causal-conv1d, written out here."""
+
+    def test_gradients_of_a_selective_scan_in_half_are_those_of_double_rounded_once(self):
+        half, outside = torch.bfloat16, {"ours": 0, "theirs": 0}
+        for given, softplus, d in scan_cases(130, half):
+
+            def gradients(function, kind=None, given=given, d=d):
+                leaves = {n: (t.to(kind) if kind else t.clone()).requires_grad_() for n, t in given.items()}
+                function(**leaves).backward(d.to(kind) if kind else d)
+                return {n: t.grad for n, t in leaves.items()}
+
+            exact = gradients(lambda **t: scan_literally(torch.float64, softplus, **t), torch.float64)  # noqa: B023
+            ours = gradients(lambda **t: ops.selective_scan_fn(**t, delta_softplus=softplus))  # noqa: B023
+            theirs = gradients(lambda **t: scan_literally(torch.float32, softplus, **t).to(half))  # noqa: B023
+            gated, missed = "z" in given, set()
+            for name, t in exact.items():
+                if given[name].dtype == half:
+                    self.assertLess(float((ours[name] != t.to(half)).float().mean()), 0.005, name)
+                    differ = float((theirs[name] != t.to(half)).float().mean())
+                    self.assertTrue(differ > 0.2 if gated else differ < 0.005, (name, differ))
+                else:
+                    self.assertLess(float((ours[name] - t).abs().max() / t.abs().max()), 1e-5, name)
+                # The tolerance of the authors' tests.
+                r, a = (3e-2, 5e-2) if gated or (name in "BC" and t.dim() > 2) else (1e-3, 1e-3)
+                r, a = {"u": (6e-2, 0.1), "delta": (0.15, 0.5), "A": (r, 5 * a)}.get(name, (r, a))
+                missed |= {who for who, found in (("ours", ours), ("theirs", theirs))
+                           if not torch.allclose(found[name].double(), t, rtol=r, atol=a)}  # fmt: skip
+            for who in missed:
+                outside[who] += 1
+        self.assertEqual(outside["ours"], 0)
+        self.assertGreater(outside["theirs"], 0)  # it rounds silu(z), and what flows back to it, to a half type
 
     def test_selective_scan(self):
         torch.manual_seed(0)
@@ -364,6 +433,7 @@ class Others(unittest.TestCase):
         y, last = ops.selective_scan_fn(u, delta, A, B, C, D, z, bias, True, True)
         torch.testing.assert_close(y, torch.stack(ys, 2))
         torch.testing.assert_close(last, h)
+        torch.testing.assert_close(y, scan_literally(torch.float64, True, u, delta, A, B, C, D, z, bias))
         # The same, token by token, with the state updated in place.
         state = torch.zeros(2, 4, 3).double()
         for t in range(6):

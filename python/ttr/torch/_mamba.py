@@ -190,6 +190,11 @@ def _groups(t: Tensor, name: str, batch: int, states: int, time: int) -> Tensor:
     raise Error(f"{name} has the shape {tuple(t.shape)}; it is [{batch}, {states}, {time}] or [{batch}, G, {states}, {time}]")
 
 
+def _wide(t: Tensor) -> Tensor:
+    """Half types as float32, in which sums are taken."""
+    return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
+
+
 def selective_scan_fn(
     u: Tensor,
     delta: Tensor,
@@ -213,7 +218,7 @@ def selective_scan_fn(
             t.expand(batch, time, channels, states)
             if t.dim() == 2
             else _groups(t, name, batch, states, time).repeat_interleave(channels // (t.shape[1] if t.dim() == 4 else 1), 2)
-            for t, name in ((B, "B"), (C, "C"))
+            for t, name in ((_wide(B), "B"), (_wide(C), "C"))  # a gradient is a sum over heads or tokens: rounded once
         ]
     else:
         sides = [_groups(B, "B", batch, states, time), _groups(C, "C", batch, states, time)]
