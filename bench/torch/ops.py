@@ -1,6 +1,6 @@
-"""ttr.torch against plain PyTorch (bench/torch/plain.py): twelve operations, forwards and with gradients, and a decoding step.
+"""ttr.torch against plain PyTorch (bench/torch/plain.py): twelve operations, forwards and with gradients, and decoding steps.
 
-    PYTHONPATH=python /usr/bin/python3 bench/torch/ops.py [--quick] [--json | --markdown] [--threads 2] [NAME ... | decode | memory]
+    PYTHONPATH=python /usr/bin/python3 bench/torch/ops.py [--quick] [--json | --markdown] [--threads 2] [NAME ... | decode | step | memory]
 
 --markdown prints the tables of docs/python.md.
 
@@ -87,7 +87,8 @@ NAMES = ["chunk_gated_delta_rule", "chunk_gated_delta_rule/rows", "chunk_delta_r
 NAMES += ["mamba_chunk_scan_combined", "chunk_mesa_net", "parallel_attn", "parallel_attn/added", "parallel_forgetting_attn", "selective_scan_fn"]
 NAMES += ["causal_conv1d_fn"]
 SLOW = {"chunk_rwkv7", "selective_scan_fn"}  # loops over tokens: with gradients a graph of thousands of nodes
-TOLERANCE = {"chunk_mesa_net": 3e-2}  # thirty steps of conjugate gradients are not the answer
+TOLERANCE = {"chunk_mesa_net": 3e-2,  # thirty steps of conjugate gradients are not the answer
+             "convolution_step": 2e-2}  # in bfloat16
 
 
 CLOCK = [time.perf_counter]
@@ -189,6 +190,30 @@ def decode(H, D, tokens):
             "cached": times["fallback_us"] / times["cached_us"], "prepared": times["fallback_us"] / times["prepared_us"]}
 
 
+def step(channels, width, batch, kind):
+    """One token of the short convolution that models decode with, the fallback of modelling files and ours, as `accelerate` has them."""
+    from ttr.torch import fla
+
+    made = torch.Generator().manual_seed(4)
+    x, state, w = (torch.randn(*shape, generator=made).to(kind) for shape in ((batch, channels, 1), (batch, channels, width), (channels, width)))
+    row = {"channels": channels, "width": width, "batch": batch, "type": str(kind).split(".")[-1]}
+    with torch.no_grad():
+        kept = state.clone(), state.clone()
+        ours, theirs = (f(x, s, w) for f, s in zip((fla.torch_causal_conv1d_update, plain.convolution_step), kept))
+        row["off"] = compare("convolution_step", (ours.double(), kept[0].double()), (theirs.double(), kept[1].double()))
+        for _ in range(20):  # by turns, twenty steps at a time
+            for key, function in (("ours_us", fla.torch_causal_conv1d_update), ("theirs_us", plain.convolution_step)):
+                taken = best(lambda: [function(x, state, w) for _ in range(20)], 5) / 20  # noqa: B023
+                row[key] = min(row.get(key, 1e9), 1e6 * taken)
+    return {**row, "faster": row["theirs_us"] / row["ours_us"]}
+
+
+def steps(quick):
+    """Channels and taps of LFM2 and Qwen3-Next."""
+    sizes = [(64, 3)] if quick else [(1024, 3), (2048, 3), (8192, 4)]
+    return [step(D, W, B, kind) for D, W in sizes for B in (1, 4) for kind in (torch.float32, torch.bfloat16)]
+
+
 def memory(T, H, D):
     """Bytes that a second call allocates besides its outputs, by the allocator of torch and the size of the process."""
     arguments, ours, _ = case("chunk_gated_delta_rule", T, H, D)
@@ -217,6 +242,11 @@ def markdown(result):
         for r in result["decode"]:
             cells = [f"{r[n + '_us']:.3g} us, {r[n]:.3g}x" for n in ("operation", "cached", "prepared")]
             lines.append(f"| {r['heads']}, {r['dim']} | {r['fallback_us']:.3g} us | {' | '.join(cells)} |")
+    if "step" in result:
+        lines += ["", "| channels, taps, batch | float32 | | bfloat16 | |", "|---|---|---|---|---|"]
+        for pair in zip(result["step"][::2], result["step"][1::2]):
+            cells = [f"{r['theirs_us']:.3g} -> {r['ours_us']:.3g} us | {r['faster']:.1f}x" for r in pair]
+            lines.append(f"| {pair[0]['channels']}, {pair[0]['width']}, {pair[0]['batch']} | {' | '.join(cells)} |")
     if "memory" in result:
         m = result["memory"]
         lines += ["", f"A second call allocates {m['allocated_bytes']} bytes by torch, of which {m['output_bytes']} are the output; the "
@@ -243,7 +273,7 @@ def main():
         shape = tuple(int(n) for n in options.shape.split(","))
     given = options.quick or options.shape
     rows = []
-    extras = ("decode", "memory")
+    extras = ("decode", "step", "memory")
     for name in [n for n in options.names or NAMES if n not in extras]:
         T, H, D = shape
         if name in SLOW and not given:
@@ -265,6 +295,11 @@ def main():
             print(f"decoding step H{r['heads']} D{r['dim']}: fallback {r['fallback_us']:.0f} us, operation {r['operation_us']:.0f} us "
                   f"({r['operation']:.1f}x), with a cache {r['cached_us']:.0f} us ({r['cached']:.1f}x), "
                   f"prepared call {r['prepared_us']:.1f} us ({r['prepared']:.1f}x)")
+    if "step" in wanted:
+        result["step"] = steps(options.quick)
+        for r in [] if options.json or options.markdown else result["step"]:
+            print(f"convolution step, {r['channels']} channels, {r['width']} taps, batch {r['batch']}, {r['type']}: "
+                  f"{r['theirs_us']:.1f} -> {r['ours_us']:.1f} us  {r['faster']:.1f}x")
     if "memory" in wanted:
         m = result["memory"] = memory(*shape)
         if not options.json and not options.markdown:

@@ -164,6 +164,13 @@ def convolution(x, w):
     return F.silu(F.conv1d(x, w.unsqueeze(1), padding=w.shape[1] - 1, groups=x.shape[1])[..., : x.shape[2]])
 
 
+def convolution_step(x, state, w):
+    """The next token of it, as modelling files decode; x [B, D, 1], the state [B, D, W] is changed."""
+    both = torch.cat([state, x], -1)
+    state.copy_(both[..., 1:])
+    return F.silu(F.conv1d(both, w.unsqueeze(1), groups=x.shape[1])[..., -1:])
+
+
 def mesa(q, k, v, g, beta, lamb, size=64):
     """MesaNet by thirty steps of conjugate gradients on all tokens of a chunk at once."""
     q, k, v, g, beta = (_chunks(t, size) for t in (q, k, v, g, beta))

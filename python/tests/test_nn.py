@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import types
 import unittest
 from unittest import mock
@@ -19,7 +20,7 @@ from torch.autograd import forward_ad
 
 import ttr
 import ttr.torch
-from ttr.torch import nn, ops
+from ttr.torch import fla, nn, ops
 from ttr.torch.nn import _parts
 
 torch.set_num_threads(2)
@@ -435,6 +436,8 @@ class Modules(unittest.TestCase):
 
 # What a modelling file of Hugging Face has for machines without a GPU: functions of these names and arguments.
 FALLBACK = '''
+import time
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -470,6 +473,7 @@ def torch_chunk_gated_delta_rule(
 
 
 def torch_causal_conv1d_update(hidden_states, conv_state, weight, bias=None, activation=None):
+    time.sleep(0.002)  # slower than ours, whatever else the machine does
     both = torch.cat([conv_state, hidden_states], -1).to(weight.dtype)
     conv_state.copy_(both[:, :, -conv_state.shape[-1]:])
     out = F.conv1d(both, weight.unsqueeze(1), bias, groups=hidden_states.shape[1])
@@ -534,6 +538,22 @@ class Accelerate(unittest.TestCase):
         self.assertEqual(set(report.replaced), {"torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"})
         with self.assertRaises(TypeError):
             ttr.torch.accelerate("modeling")
+
+    def test_what_is_faster_than_ours_stays(self):
+        file, name = self.module("modeling_small_c"), "torch_causal_conv1d_update"
+        ours = fla._REPLACEMENTS[name]
+
+        def slow(*arguments):
+            time.sleep(0.02)
+            return ours(*arguments)
+
+        before = file.torch_causal_conv1d_update
+        with mock.patch.dict(fla._REPLACEMENTS, {name: slow}):
+            report = ttr.torch.accelerate(file)
+        self.assertIs(file.torch_causal_conv1d_update, before)
+        self.assertRegex(str(report), name + r" left as it was: ours takes [0-9.]+ times as long")
+        self.assertEqual(set(report.replaced), {"torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"})
+        self.assertIn(name, ttr.torch.accelerate(file).replaced)
 
 
 AS_FLA = """

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import unittest
+import unittest.mock
 
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -11,7 +12,7 @@ import cases
 import ttr
 import ttr.torch
 from cases import flat
-from ttr.torch import _call, _registered, ops
+from ttr.torch import _call, _mamba, _registered, ops
 
 torch.set_num_threads(2)
 
@@ -511,6 +512,49 @@ class Others(unittest.TestCase):
         ops.causal_conv1d_update(x[..., 0], pool, w, b, None, None, torch.tensor([3, 1], dtype=torch.int32))
         torch.testing.assert_close(pool[[0, 2, 4]], before[[0, 2, 4]])
         torch.testing.assert_close(pool[3, :, -1], x[0, :, 0])
+
+    def test_a_step_of_the_convolution_is_its_definition(self):
+        """One token at a time, without a plan: states of all lengths, types and layouts, with gradients."""
+
+        def literal(x, state, w, b):  # as modelling files of Hugging Face have it
+            both = torch.cat([state, x], -1)
+            y = torch.nn.functional.conv1d(both, w[:, None], b, groups=len(w))[..., -1:]
+            return torch.nn.functional.silu(y), both[..., 1:]
+
+        torch.manual_seed(3)
+        for width, more, bias, whole in itertools.product((1, 2, 3, 4, 7), (-1, 0, 2), (False, True), (False, True)):
+            x, w, b = torch.randn(4, 2, 5, 1), torch.randn(5, width), torch.randn(5) if bias else None
+            start = torch.randn(2, 5, width + more) if whole else torch.randn(2, width + more, 5).transpose(1, 2)
+            for kind, close in ((torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+                with self.subTest(width=width, length=width + more, bias=bias, whole=whole, kind=kind):
+                    given = [t.to(kind) if t is not None else None for t in (x, start.clone(), w, b)]
+                    exact = [t.double() if t is not None else None for t in given]
+                    x_, state, *taps = given
+                    tokens, kept, *exact_taps = exact
+                    with unittest.mock.patch.object(_mamba, "apply", side_effect=AssertionError("a plan was made")):
+                        for t in range(4):
+                            want, kept = literal(tokens[t], kept, *exact_taps)
+                            before = state.clone()
+                            y = ops.causal_conv1d_update(x_[t], state, *taps, "silu")
+                            self.assertEqual((y.dtype, y.shape), (kind, want.shape))
+                            torch.testing.assert_close(y.double(), want, rtol=close, atol=close)
+                            pool, taken = torch.cat([before, before[:1]]), torch.tensor([2, 1])  # by index, to the bit
+                            self.assertTrue(torch.equal(ops.causal_conv1d_update(x_[t], pool, *taps, "silu", None, taken)[1], y[1]))
+                            self.assertTrue(torch.equal(state.double(), kept) and torch.equal(pool[1], state[1]))
+            if more == 2:
+                continue
+            leaves = [t.double().requires_grad_() for t in (x, w, *([b] if bias else []))]
+            sums = []
+            for step in (literal, None):
+                state, total = start.double().clone(), 0
+                for t in range(4):
+                    if step is None:
+                        y = ops.causal_conv1d_update(leaves[0][t], state, leaves[1], leaves[2] if bias else None, "silu")
+                    else:
+                        y, state = step(leaves[0][t], state, leaves[1], leaves[2] if bias else None)
+                    total = total + (y * y).sum()
+                sums.append(torch.autograd.grad(total, leaves))
+            torch.testing.assert_close(sums[1], sums[0])
 
     def test_log_linear_gradient_and_fake_shapes(self):
         for row in cases.rows():

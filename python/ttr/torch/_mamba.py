@@ -132,6 +132,35 @@ def causal_conv1d_fn(
     return (y, final) if return_final_states else y
 
 
+def _push(conv_state: Tensor, x: Tensor) -> None:
+    """One token x [B, D, 1] into the state, whose oldest goes."""
+    if conv_state.is_contiguous():  # all numbers move by one; the end of a row, now the begin of the next, is overwritten
+        numbers = conv_state.view(-1)
+        numbers[:-1] = numbers[1:].clone()
+        conv_state[..., -1:] = x
+    else:
+        conv_state.copy_(torch.cat([conv_state, x], -1)[..., 1:])
+
+
+def _one_token(x: Tensor, conv_state: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+    """A step of one token, x [B, D, 1]: a product and a few sums per channel, which take PyTorch less than a call of ttr."""
+    width, length, silu = weight.shape[1], conv_state.shape[-1], _silu_or_none(activation) == "silu"
+    taps, sums = wide(weight), [] if bias is None else [wide(bias)]
+    if length >= width:
+        _push(conv_state, x)
+        window = conv_state[..., length - width :]
+    else:  # room for the tokens before this one alone
+        sums.append(wide(x[..., 0]) * taps[:, -1])
+        window, taps = conv_state, taps[:, :-1]
+    if _differentiated(x, conv_state, weight, bias):  # the state changes before the gradient comes
+        window = window.clone()
+    sums += (wide(window) * taps).unbind(-1)
+    y = sum(sums[1:], sums[0])
+    if length < width:
+        _push(conv_state, x)
+    return (F.silu(y) if silu else y).to(x.dtype).unsqueeze(-1)
+
+
 def causal_conv1d_update(
     x: Tensor,
     conv_state: Tensor,
@@ -159,7 +188,14 @@ def causal_conv1d_update(
     width, length = weight.shape[1], conv_state.shape[-1]
     if length < width - 1:
         raise Error(f"conv_state keeps {length} tokens; a convolution of width {width} needs {width - 1}")
+    rows, channels = len(conv_state if conv_state_indices is None else conv_state_indices), conv_state.shape[1:-1]
+    fits = tokens.shape == (rows, *channels, 1) and channels == weight.shape[:1] == (weight if bias is None else bias).shape[:1]
     kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices]
+    if cache_seqlens is None and fits and x.dtype == conv_state.dtype == weight.dtype:
+        y = _one_token(tokens, kept, weight, bias, activation)
+        if conv_state_indices is not None:
+            conv_state[conv_state_indices] = kept
+        return y.squeeze(-1) if one else y
     if _differentiated(x, conv_state, weight, bias):
         kept = kept.clone()
     order = None
@@ -190,11 +226,6 @@ def _groups(t: Tensor, name: str, batch: int, states: int, time: int) -> Tensor:
     raise Error(f"{name} has the shape {tuple(t.shape)}; it is [{batch}, {states}, {time}] or [{batch}, G, {states}, {time}]")
 
 
-def _wide(t: Tensor) -> Tensor:
-    """Half types as float32, in which sums are taken."""
-    return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
-
-
 def selective_scan_fn(
     u: Tensor,
     delta: Tensor,
@@ -218,7 +249,7 @@ def selective_scan_fn(
             t.expand(batch, time, channels, states)
             if t.dim() == 2
             else _groups(t, name, batch, states, time).repeat_interleave(channels // (t.shape[1] if t.dim() == 4 else 1), 2)
-            for t, name in ((_wide(B), "B"), (_wide(C), "C"))  # a gradient is a sum over heads or tokens: rounded once
+            for t, name in ((wide(B), "B"), (wide(C), "C"))  # a gradient is a sum over heads or tokens: rounded once
         ]
     else:
         sides = [_groups(B, "B", batch, states, time), _groups(C, "C", batch, states, time)]
