@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "standard_files.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -22,7 +23,7 @@ void write_all(int descriptor, std::string_view bytes, const std::string& name) 
     const ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) throw ClosedPipe{};
-    if (n < 0) throw Error(fmt::format("cannot write {}: {}", name, std::strerror(errno)), name);
+    if (n < 0) throw Error(fmt::format("cannot write {}: {}", name, why_failed(errno)), name);
     bytes.remove_prefix(static_cast<std::size_t>(n));
   }
 }

@@ -35,6 +35,7 @@
 #include "json.h"
 #include "progress.h"
 #include "report.h"
+#include "standard_files.h"
 #include "text_table.h"
 
 namespace ttr::cli {
@@ -427,8 +428,8 @@ std::string report_of(const Bench& bench, const std::map<std::string, EarlierCas
   chart.hues = {{0, "bounded by multiply-adds"}, {1, "bounded by memory"}};
   for (const Row& row : bench.rows()) {
     cases.rows.push_back(cells_of(row, earlier, compared));
-    const BenchCase& c = row.spec;
     if (std::isnan(row.roofline)) continue;  // a bar of no length would say 0
+    const BenchCase& c = row.spec;
     const std::string what = c.pass == Pass::step ? "step" : fmt::format("{} {}", to_string(c.pass), row.form);
     chart.bars.push_back(
         {fmt::format("{} {} {}, {} thread{}", c.layer, what, case_text(c), c.threads, c.threads == 1 ? "" : "s"),
@@ -507,7 +508,7 @@ int run_bench(const BenchOptions& options) {
     report_file->commit();
   }
   if (!whole) {
-    fmt::print(stderr, "ttr: interrupted; the cases above are complete\n");
+    tell("ttr: interrupted; the cases above are complete\n");
     return 130;
   }
   return bench.refused().empty() ? 0 : 1;

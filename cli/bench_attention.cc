@@ -19,6 +19,7 @@
 #include "json.h"
 #include "progress.h"
 #include "report.h"
+#include "standard_files.h"
 #include "text_table.h"
 
 namespace ttr::cli {
@@ -72,7 +73,7 @@ int run_bench_attention(const AttentionOptions& given) {
   const double total = options.runs + static_cast<double>(lengths.size()) * 3 + 1;
   const auto stopped = [&] {
     progress.finish();
-    fmt::print(stderr, "ttr: interrupted; nothing was complete\n");
+    tell("ttr: interrupted; nothing was complete\n");
     return 130;
   };
 
@@ -105,7 +106,7 @@ int run_bench_attention(const AttentionOptions& given) {
         const CaseCheck check = check_case(checked);
         if (!check.right) {
           progress.finish();
-          fmt::print(stderr, "ttr: not measured: {} {}\n", name_of(checked.spec()), check.what);
+          tell("ttr: not measured: {} {}\n", name_of(checked.spec()), check.what);
           return 1;
         }
         if (interrupted()) return stopped();

@@ -23,6 +23,7 @@
 #include "bench_gates.h"
 #include "json.h"
 #include "progress.h"
+#include "standard_files.h"
 #include "text_table.h"
 
 namespace ttr::cli {
@@ -205,7 +206,7 @@ int run_bench_forms(const FormsOptions& given) {
           both[backward] = some;
           if (interrupted()) {
             progress.finish();
-            fmt::print(stderr, "ttr: interrupted; nothing was written\n");
+            tell("ttr: interrupted; nothing was written\n");
             return 130;
           }
           const double ratio = all.back().seconds / chosen(some).seconds;

@@ -18,6 +18,7 @@
 #include "json.h"
 #include "progress.h"
 #include "report.h"
+#include "standard_files.h"
 #include "text_table.h"
 
 namespace ttr::cli {
@@ -189,7 +190,7 @@ int run_bench_growth(const GrowthOptions& options) {
       if (!curve.note.empty()) fmt::print("{}: {}\n", curve.layer, curve.note);
   }
   if (interrupted()) {
-    fmt::print(stderr, "ttr: interrupted; what is above is complete\n");
+    tell("ttr: interrupted; what is above is complete\n");
     return 130;
   }
   if (report_file) {

@@ -32,6 +32,7 @@
 #include "bench_machine.h"
 #include "json.h"
 #include "progress.h"
+#include "standard_files.h"
 #include "synthetic_model.h"
 #include "text_table.h"
 #include "ttr/language.h"
@@ -292,8 +293,7 @@ int run_bench_language(const LanguageBenchOptions& given) {
                            .dump());
   } else print(results, threads, o.activations);
   if (results.size() < jobs.size()) {
-    fmt::print(stderr, "ttr: interrupted after {} of {} rows; those above are complete\n", results.size(),
-               jobs.size());
+    tell("ttr: interrupted after {} of {} rows; those above are complete\n", results.size(), jobs.size());
     return 130;
   }
   return 0;

@@ -28,6 +28,7 @@
 #include "json.h"
 #include "progress.h"
 #include "regress_parts.h"
+#include "standard_files.h"
 #include "system_calls.h"
 #include "text_table.h"
 #include "ttr/ttr.h"
@@ -331,7 +332,7 @@ int run_bench_latency(LatencyOptions options) {
     if (!counts_allocations()) fmt::print("This build cannot count allocations.\n");
   }
   if (interrupted()) {
-    fmt::print(stderr, "ttr: interrupted; what is above is complete\n");
+    tell("ttr: interrupted; what is above is complete\n");
     return 130;
   }
   return is_clean ? 0 : 1;

@@ -25,6 +25,7 @@
 #include "json.h"
 #include "progress.h"
 #include "regress_parts.h"
+#include "standard_files.h"
 #include "switching_process.h"
 #include "text_table.h"
 
@@ -329,7 +330,7 @@ int run_bench_stability(const StabilityOptions& options) {
         options.steps, options.dim, value_dim, options.seed, target, 3 * options.dim);
   }
   if (rows.size() < jobs.size()) {
-    fmt::print(stderr, "ttr: interrupted after {} of {} rows; those above are complete\n", rows.size(), jobs.size());
+    tell("ttr: interrupted after {} of {} rows; those above are complete\n", rows.size(), jobs.size());
     return 130;
   }
   return all ? 0 : 1;

@@ -14,6 +14,7 @@
 #include "bench_case.h"
 #include "json.h"
 #include "progress.h"
+#include "standard_files.h"
 #include "text_table.h"
 
 namespace ttr::cli {
@@ -91,7 +92,7 @@ int run_bench_short(const ShortOptions& given) {
       const std::vector<double> seconds = measure(spec, options);
       if (seconds.empty()) {
         progress.finish();
-        fmt::print(stderr, "ttr: interrupted\n");
+        tell("ttr: interrupted\n");
         return 130;
       }
       const Jump jump = largest_jump(seconds);

@@ -20,6 +20,7 @@
 #include "bench_machine.h"
 #include "json.h"
 #include "progress.h"
+#include "standard_files.h"
 #include "text_table.h"
 #include "ttr/model.h"
 #include "ttr/optimiser.h"
@@ -235,8 +236,8 @@ int run_bench_train(const TrainBenchOptions& given) {
     }
   progress.finish();
   for (const Trained& r : wrong)
-    fmt::print(stderr, "ttr: not measured: the gradient of {} in float is {} from that in double\n", r.layer,
-               short_number(r.error));
+    tell("ttr: not measured: the gradient of {} in float is {} from that in double\n", r.layer,
+         short_number(r.error));
   if (o.json) {
     Json cases = Json::array();
     for (const Trained& r : results) cases.push(json_of(o, r));
@@ -245,7 +246,7 @@ int run_bench_train(const TrainBenchOptions& given) {
     print(o, results);
   }
   if (interrupted()) {
-    fmt::print(stderr, "ttr: interrupted; what is shown was complete\n");
+    tell("ttr: interrupted; what is shown was complete\n");
     return 130;
   }
   return wrong.empty() ? 0 : 1;

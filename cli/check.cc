@@ -26,6 +26,7 @@
 #include "commands.h"
 #include "json.h"
 #include "progress.h"
+#include "standard_files.h"
 
 namespace ttr::cli {
 namespace {
@@ -215,7 +216,7 @@ int run_check(const CheckOptions& options) {
       }
     check_layer(info, variants, cases, seen, printer);
     if (interrupted()) {
-      fmt::print(stderr, "ttr: interrupted; the lines above are complete\n");
+      tell("ttr: interrupted; the lines above are complete\n");
       printer.finish();
       return 130;
     }

@@ -18,6 +18,7 @@
 #include "json.h"
 #include "progress.h"
 #include "runner.h"
+#include "standard_files.h"
 
 namespace ttr::cli {
 namespace {
@@ -315,7 +316,7 @@ int run_check_long(const CheckOptions& options) {
     if (!check_one(subjects[i], points, lines, progress, static_cast<double>(i),
                    static_cast<double>(subjects.size()))) {
       progress.finish();
-      fmt::print(stderr, "ttr: interrupted; the lines above are complete\n");
+      tell("ttr: interrupted; the lines above are complete\n");
       lines.finish();
       return 130;
     }

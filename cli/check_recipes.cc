@@ -30,6 +30,7 @@
 #include "random.h"
 #include "runner.h"
 #include "sensitivity.h"
+#include "standard_files.h"
 #include "text_table.h"
 
 namespace ttr::cli {
@@ -581,7 +582,7 @@ int run_check_recipes(const CheckOptions& options) {
   for (std::int64_t i = 0; i < options.recipes; ++i) {
     if (interrupted()) {
       progress.finish();
-      fmt::print(stderr, "ttr: interrupted after {} recipes\n", i);
+      tell("ttr: interrupted after {} recipes\n", i);
       summary.finish(options.seed);
       return 130;
     }

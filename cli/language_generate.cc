@@ -16,6 +16,7 @@
 #include "json.h"
 #include "language_verbs.h"
 #include "progress.h"
+#include "standard_files.h"
 #include "stop_text.h"
 #include "ttr/status.h"
 
@@ -223,7 +224,7 @@ int run_continue(const ContinueOptions& o) {
   const std::unique_ptr<LanguageRunner> draft = open_draft(o, how, *model);
   Start begin = start_of(o, *model);
   if (!model->tokenizer_problem().empty())
-    fmt::print(stderr, "ttr: {}; prompt and answer are numbers of tokens\n", model->tokenizer_problem());
+    tell("ttr: {}; prompt and answer are numbers of tokens\n", model->tokenizer_problem());
   std::vector<std::int32_t>& all = begin.all;
   const InterruptGuard guard;
   TextWriter writer(o.json, begin.stop);

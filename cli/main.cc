@@ -1,6 +1,8 @@
 // The `ttr` program: reads the command line, calls one verb, turns errors into a sentence and an exit code.
 // The only file that includes CLI11, by command_page.h and verbs*.h.
 #include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,10 +15,12 @@
 #include <system_error>
 #include <vector>
 
+#include "atomic_file.h"
 #include "command_page.h"
 #include "json.h"
 #include "ranks.h"
 #include "regress_input.h"
+#include "standard_files.h"
 #include "verbs_bench.h"
 #include "verbs_layers.h"
 #include "verbs_stream.h"
@@ -76,11 +80,20 @@ std::vector<std::unique_ptr<ttr::cli::Verb>> all_verbs() {
 int report_error(const std::string& message, const std::string& where, bool json) {
   if (json) {
     const ttr::cli::Json error = ttr::cli::Json::object().set("message", message).set("where", where);
-    fmt::print(stderr, "{}\n", ttr::cli::Json::object().set("error", error).dump());
+    ttr::cli::tell("{}\n", ttr::cli::Json::object().set("error", error).dump());
   } else {
-    fmt::print(stderr, "ttr: {}{}\n", message, where.empty() ? "" : " (" + where + ")");
+    ttr::cli::tell("ttr: {}{}\n", message, where.empty() ? "" : " (" + where + ")");
   }
   return 2;
+}
+
+// The exit code, once all of standard output has been taken, or its reader has gone.
+int written(int code) {
+  if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
+  pollfd out = {STDOUT_FILENO, 0, 0};  // where lines were flushed one by one, nobody has kept the reason
+  if (std::ferror(stdout) != 0 && !(::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0))
+    throw ttr::Error("cannot write standard output: not all of it was taken", "standard output");
+  return code;
 }
 
 std::string command_line(int argc, char** argv) {
@@ -127,6 +140,7 @@ std::string hint(CLI::App& app, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace ttr::cli;
+  hold_standard_files();
   const bool json_wanted =
       std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
   CLI::App app{
@@ -147,35 +161,38 @@ int main(int argc, char** argv) {
   completion_command->add_option("shell", shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
 
   try {
-    app.parse(argc, argv);
-  } catch (const ManualWanted&) {
-    fmt::print("{}", man_page(page_of(app), TTR_VERSION, examples));
-    return 0;
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::RequiredError& error) {
-    std::string message = error.what();
-    if (app.get_subcommands().empty()) {  // no verb, or a word that is none
-      const bool word = argc > 1 && argv[1][0] != '-';
-      message = (word ? std::string("there is no verb '") + argv[1] + "'" : std::string("a verb is missing")) +
-                "; the verbs are " + verbs(app);
+    try {
+      app.parse(argc, argv);
+    } catch (const ManualWanted&) {
+      fmt::print("{}", man_page(page_of(app), TTR_VERSION, examples));
+      return written(0);
+    } catch (const CLI::CallForVersion& version) {
+      fmt::print("{}\n", version.what());
+      return written(0);
+    } catch (const CLI::Success& success) {
+      return written(app.exit(success));
+    } catch (const CLI::RequiredError& error) {
+      std::string message = error.what();
+      if (app.get_subcommands().empty()) {  // no verb, or a word that is none
+        const bool word = argc > 1 && argv[1][0] != '-';
+        message = (word ? std::string("there is no verb '") + argv[1] + "'" : std::string("a verb is missing")) +
+                  "; the verbs are " + verbs(app);
+      }
+      return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
+    } catch (const CLI::ExtrasError& error) {
+      return report_error(std::string(error.what()) + hint(app, argc, argv) +
+                              "; `ttr --help` and `ttr VERB --help` say what there is",
+                          "command line", json_wanted);
+    } catch (const CLI::ParseError& error) {
+      return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
+                          "command line", json_wanted);
     }
-    return report_error(message + "; `ttr --help` says more", "command line", json_wanted);
-  } catch (const CLI::ExtrasError& error) {
-    return report_error(
-        std::string(error.what()) + hint(app, argc, argv) + "; `ttr --help` and `ttr VERB --help` say what there is",
-        "command line", json_wanted);
-  } catch (const CLI::ParseError& error) {
-    return report_error(std::string(error.what()) + "; `ttr --help` and `ttr VERB --help` say what there is",
-                        "command line", json_wanted);
-  }
-  if (*completion_command) {
-    fmt::print("{}", shell == "bash" ? bash_completion(page_of(app)) : zsh_completion(page_of(app)));
-    return 0;
-  }
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
-  std::signal(SIGXFSZ, SIG_IGN);  // as is a limit on the size of files
-  try {
+    if (*completion_command) {
+      fmt::print("{}", shell == "bash" ? bash_completion(page_of(app)) : zsh_completion(page_of(app)));
+      return written(0);
+    }
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error code of write, and a quiet end
+    std::signal(SIGXFSZ, SIG_IGN);  // as is a limit on the size of files
     const CLI::App& chosen = *app.get_subcommands().front();
     const auto part = chosen.get_subcommands();
     if (chosen.get_name() == "train" || chosen.get_name() == "sweep") start_ranks(argv, false);
@@ -187,13 +204,15 @@ int main(int argc, char** argv) {
         code = *ended;
         break;
       }
-    if (std::fflush(stdout) != 0)
-      throw std::system_error(errno, std::generic_category(), "cannot write standard output");
-    return end_ranks(code, true);
+    return end_ranks(written(code), true);
+  } catch (const ClosedPipe&) {
+    return 0;
   } catch (const std::system_error& error) {
     if (error.code().value() == EPIPE) return 0;
     end_ranks(2, false);
-    return report_error(error.what(), "standard output", json_wanted);
+    if (std::ferror(stdout) == 0) return report_error(error.what(), "", json_wanted);
+    return report_error("cannot write standard output: " + why_failed(error.code().value()), "standard output",
+                        json_wanted);
   } catch (const ttr::Error& error) {
     end_ranks(2, false);
     return report_error(error.what(), error.where(), json_wanted);

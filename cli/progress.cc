@@ -10,6 +10,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "standard_files.h"
+
 namespace ttr::cli {
 namespace {
 
@@ -89,14 +91,12 @@ void Progress::update(double done, double total, std::string_view note) {
   if (now - start_ < std::chrono::seconds(1) || (drawn_ && now - last_ < std::chrono::milliseconds(200))) return;
   last_ = now, drawn_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  fmt::print(stderr, "\r\x1b[K{}", progress_line(what_, done, total, seconds, note, terminal_width() - 1));
-  std::fflush(stderr);
+  tell("\r\x1b[K{}", progress_line(what_, done, total, seconds, note, terminal_width() - 1));
 }
 
 void Progress::wipe() {
   if (drawn_) {
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
+    tell("\r\x1b[K");
   }
   drawn_ = false;
 }

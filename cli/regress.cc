@@ -9,6 +9,7 @@
 #include "classify.h"
 #include "progress.h"
 #include "regress_parts.h"
+#include "standard_files.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -203,7 +204,7 @@ int run_regress(RegressOptions options) {
     // Input that ended early because it was interrupted is not bad input.
     const int signal = interrupted();
     if (signal == 0) throw;
-    fmt::print(stderr, "Interrupted by {} before the first row. Nothing was written.\n", signal_name(signal));
+    tell("Interrupted by {} before the first row. Nothing was written.\n", signal_name(signal));
     return 128 + signal;
   }
 }

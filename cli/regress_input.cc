@@ -123,6 +123,8 @@ std::size_t ByteSource::read(char* data, std::size_t capacity) {
       position_ += n;
       return static_cast<std::size_t>(n);
     }
+    if (errno == EBADF && descriptor_ == STDIN_FILENO)
+      throw Error("standard input is closed; give it a file or a pipe, or name a file instead of '-'", name_);
     if (errno != EINTR && errno != EAGAIN)
       throw Error(fmt::format("cannot read {}: {}", name_, std::strerror(errno)), name_);
   }

@@ -11,6 +11,7 @@
 #include "csv.h"
 #include "npy.h"
 #include "progress.h"
+#include "standard_files.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -454,7 +455,7 @@ int Stream::run() {
   if (anything) {
     const bool nothing_to_say = options_.predict && scores_[0].rows == 0;
     if (options_.json) print_out(json().dump(2) + "\n");
-    else if (predictions_on_stdout() && !nothing_to_say) fmt::print(stderr, "\n{}", summary());
+    else if (predictions_on_stdout() && !nothing_to_say) tell("\n{}", summary());
     else if (!predictions_on_stdout()) print_out(summary());
   }
   if (signal != 0) {
@@ -462,9 +463,9 @@ int Stream::run() {
     for (const std::string& path :
          {options_.out, options_.report, options_.svg, options_.save, options_.coefficients_out})
       if (anything && !path.empty() && path != "-") kept.push_back(path);
-    fmt::print(stderr, "Interrupted by {} after {}. {}\n", signal_name(signal), counted(good_rows_, "row"),
-               kept.empty() ? std::string("The numbers above are of these rows.")
-                            : fmt::format("{} hold{} these rows.", join(kept), kept.size() == 1 ? "s" : ""));
+    tell("Interrupted by {} after {}. {}\n", signal_name(signal), counted(good_rows_, "row"),
+         kept.empty() ? std::string("The numbers above are of these rows.")
+                      : fmt::format("{} hold{} these rows.", join(kept), kept.size() == 1 ? "s" : ""));
     return 128 + signal;
   }
   return 0;

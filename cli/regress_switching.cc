@@ -14,6 +14,7 @@
 #include "atomic_file.h"
 #include "progress.h"
 #include "regress_scores.h"
+#include "standard_files.h"
 #include "ttr/stream.h"
 
 namespace ttr::cli {
@@ -236,8 +237,8 @@ int Switching::run() {
     print_out(options_.json ? json().dump(2) + "\n" : table() + fmt::format("\nThe report is in {}\n", path));
   }
   if (signal == 0) return 0;
-  fmt::print(stderr, "Interrupted by {} after {} of {} seeds. {}\n", signal_name(signal), seeds_done_, options_.seeds,
-             seeds_done_ > 0 ? fmt::format("{} holds these seeds.", path) : "Nothing was written.");
+  tell("Interrupted by {} after {} of {} seeds. {}\n", signal_name(signal), seeds_done_, options_.seeds,
+       seeds_done_ > 0 ? fmt::format("{} holds these seeds.", path) : "Nothing was written.");
   return 128 + signal;
 }
 

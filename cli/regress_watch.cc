@@ -7,6 +7,7 @@
 
 #include "progress.h"
 #include "regress_stream.h"
+#include "standard_files.h"
 #include "terminal_plot.h"
 #include "text_table.h"
 
@@ -34,7 +35,7 @@ std::string Stream::picture(int columns) const {
 void Watch::show(const std::string& text) {
   std::string out = lines_ > 0 ? fmt::format("\x1b[{}A\x1b[J", lines_) : std::string();
   out += text;
-  fmt::print(stderr, "{}", out);
+  tell_text(out);
   lines_ = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }
 

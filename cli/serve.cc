@@ -33,6 +33,7 @@
 #include "progress.h"
 #include "regress_parts.h"
 #include "serve_api.h"
+#include "standard_files.h"
 #include "ttr/status.h"
 #include "ttr/version.h"
 
@@ -533,7 +534,7 @@ void save_when_wanted(Server& server) {
     try {
       server.store.save_all();
     } catch (const Error& error) {
-      fmt::print(stderr, "ttr: {}\n", error.what());
+      tell("ttr: {}\n", error.what());
       std::this_thread::sleep_for(std::chrono::seconds(1));  // a full disk stays full for a while
     }
     lock.lock();
@@ -556,8 +557,7 @@ void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at,
                     where = fmt::format("http://{}:{}", at.address().is_v6() ? "[" + address + "]" : address,
                                         listener->port());
   if (server.store.cut_off() > 0)
-    fmt::print(stderr, "ttr: left out {} bytes at the end of the log: a record that was not complete\n",
-               server.store.cut_off());
+    tell("ttr: left out {} bytes at the end of the log: a record that was not complete\n", server.store.cut_off());
   if (options.json)
     print_out(Json::object()
                   .set("url", where)

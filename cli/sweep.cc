@@ -10,6 +10,7 @@
 
 #include "atomic_file.h"
 #include "ranks.h"
+#include "standard_files.h"
 #include "ttr/status.h"
 #include "ttr/version.h"
 
@@ -49,8 +50,7 @@ int run_sweep(const SweepOptions& options) {
   std::size_t done = 0;
   for (const SweepResult& one : results) done += one.saved.is_null() ? 0 : 1;
   if (done < runs.size()) {
-    fmt::print(stderr, "ttr: stopped; {} of {} runs are done, and the same command goes on with the others\n", done,
-               runs.size());
+    tell("ttr: stopped; {} of {} runs are done, and the same command goes on with the others\n", done, runs.size());
     return 130;
   }
   const std::vector<SweepGroup> groups = reduce(spec, results);
@@ -92,7 +92,7 @@ int run_sweep(const SweepOptions& options) {
   else
     fmt::print("{}\n{} runs, {:.0f} s of them in all; {}, {}{}\n", table.text(), runs.size(), seconds,
                file("results", ".json"), file("table", ".md"), spec.x.empty() ? "" : ", " + file("plot", ".svg"));
-  for (const std::string& one : broken) fmt::print(stderr, "ttr: not as expected: {}\n", one);
+  for (const std::string& one : broken) tell("ttr: not as expected: {}\n", one);
   return broken.empty() ? 0 : 1;
 }
 
