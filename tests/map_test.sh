@@ -119,6 +119,9 @@ none "every file of src/zoo has its row in layers.def" "$(cd "$tree/src/zoo" && 
   grep -qx "$file" "$work/layer_files.txt" || echo "$file: no row in layers.def"
 done)"
 
+none "what the program says on standard error goes through tell()" \
+  "$(cd "$tree" && grep -nE 'print\(stderr|std::cerr|fprintf\(stderr' cli/*.cc cli/*.h)"
+
 # Numbers of the README that the tree knows.
 said() { sed -n "s/.*$1.*/\\1/p" "$tree/README.md" | head -1; }  # said PATTERN: what its group matches
 equal() { if [ "$2" = "$3" ]; then ok "$1: $2"; else bad "$1: $2, and in the README '$3'"; fi; }
