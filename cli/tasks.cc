@@ -14,6 +14,7 @@
 #include "npz.h"
 #include "progress.h"
 #include "text_table.h"
+#include "train.h"
 #include "ttr/tasks.h"
 
 namespace ttr::cli {
@@ -129,6 +130,15 @@ int explain(const Task& task, const TasksOptions& o) {
     return 0;
   }
   fmt::print("{}: {}\n\n{}\n\n", info.name, info.about, info.explanation);
+  if (task.recall)
+    fmt::print(
+        "What is asked for stood behind what asks: two tokens. A layer whose keys and values see their own token "
+        "alone\n"
+        "never holds both as a pair, whatever it remembers, so `ttr train` gives it a convolution of {} taps unless "
+        "its\n"
+        "settings have conv=0. Where nothing else is said it takes --rate {} with adamw, and with {} tokens or more\n"
+        "--tied: one matrix for tokens that are seen too seldom to learn two.\n\n",
+        recall_taps, recall_rate, recall_tied);
   std::size_t name = 0, value = 0;
   for (const model::TaskSettingInfo& one : info.table)
     name = std::max(name, one.name.size()), value = std::max(value, one.otherwise.size());

@@ -141,9 +141,30 @@ class Run {
     at_least("--checkpoint-every", o.checkpoint_every, 0);
     task_ = model::make_task(o.task);
     task_->apply(o.config);
+    if (task_->recall) recall_defaults();
     model_ = std::make_unique<model::Model<float>>(o.config, static_cast<std::uint64_t>(o.seed));
     make_optimiser();
     data_ = model::Random(static_cast<std::uint64_t>(o.seed), "train");
+  }
+
+  // What a task of recall begins with where the command line says nothing: a convolution, without which no key is
+  // stored with its value; a rate that leaves the plateau; and one matrix for tokens that are seen too seldom to learn two.
+  void recall_defaults() {
+    TrainOptions& o = record_.options;
+    std::string& said = record_.defaults;
+    const auto say = [&](const std::string& what) { said += (said.empty() ? "" : ", ") + what; };
+    if (const std::string stack = model::with_convolution(o.config, recall_taps); stack != o.config.stack) {
+      o.config.stack = stack;
+      say(fmt::format("conv={} (conv=0: none)", recall_taps));
+    }
+    if (!o.given.contains("--rate") && o.optimiser.method == "adamw") {
+      o.optimiser.rate = recall_rate;
+      say(fmt::format("--rate {}", recall_rate));
+    }
+    if (!o.given.contains("--tied") && o.config.vocabulary >= recall_tied) {
+      o.config.tied = true;
+      say("--tied (--tied=false: not)");
+    }
   }
 
   // That of all parameters, or a share of it on every rank.
@@ -165,8 +186,8 @@ class Run {
       throw Error(path + ": it has no state of an optimiser; there is nothing to go on from", path);
     record_.read(saved.progress.notes, path);
     o.config = saved.config, o.optimiser = saved.optimiser;
-    refuse_other_settings(told);
     task_ = model::make_task(o.task);
+    refuse_other_settings(told);
     const auto data = saved.progress.notes.find("data");
     if (data == saved.progress.notes.end() || data->second != fingerprint(*task_))
       throw Error(
@@ -198,6 +219,11 @@ class Run {
         differ("the task", text, o.task);
     TrainOptions mine = told;
     mine.config.stack = stack_text(told.config.stack);
+    if (task_->recall && mine.config.stack != o.config.stack) {  // a run may be older than its default
+      model::Config begun = o.config;
+      begun.stack = mine.config.stack;
+      mine.config.stack = model::with_convolution(begun, recall_taps);
+    }
     const auto here = settings_text(mine), there = settings_text(o);
     std::size_t i = 0;
     run_settings(
@@ -213,6 +239,7 @@ class Run {
 
   void describe() {
     record_.task_name = task_->name, record_.squared = task_->squared, record_.chance = task_->chance;
+    record_.recall = task_->recall, record_.guess = std::max(task_->chance, task_->guess);
     record_.text = !task_->text(true).empty();
     record_.parameters = 0;
     for (const model::Parameter& p : model_->parameters()) record_.parameters += p.size;

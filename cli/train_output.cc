@@ -28,6 +28,7 @@ std::string train_heading(const TrainRecord& r) {
       fmt::format("{}\n{}: {} parameters, {} of state, {} steps of {} sequences\n", r.options.task,
                   r.options.config.stack, with_commas(static_cast<std::int64_t>(r.parameters)),
                   short_bytes(static_cast<double>(r.state_numbers * 4)), r.options.optimiser.steps, r.options.batch);
+  if (!r.defaults.empty()) text += fmt::format("of a task of recall, unless given: {}\n", r.defaults);
   text += fmt::format("{:>8} {:>11} {:>11}", "step", "train loss", "test loss");
   if (r.text) text += fmt::format(" {:>9}", "bits/byte");
   if (!r.squared) text += fmt::format(" {:>9}", "accuracy");
@@ -57,9 +58,11 @@ std::string train_curve(const TrainRecord& r, int columns) {
 std::string train_closing(const TrainRecord& r) {
   std::string text =
       fmt::format("{}, {:.0f} tokens per second of training", clock_text(r.seconds), r.tokens_per_second());
+  std::string advice = train_advice(r);
+  if (!advice.empty()) advice += '\n';
   const std::string& out = r.options.out;
-  if (out.empty()) return text + "; nothing was kept (--out DIR keeps the model)\n";
-  if (r.status == "finished") return text + fmt::format("; {}/model.safetensors\n", out);
+  if (out.empty()) return text + "; nothing was kept (--out DIR keeps the model)\n" + advice;
+  if (r.status == "finished") return text + fmt::format("; {}/model.safetensors\n", out) + advice;
   return text +
          fmt::format("; {} at step {}, --resume goes on from {}/checkpoint.safetensors\n", r.status, r.step, out);
 }

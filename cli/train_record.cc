@@ -118,6 +118,36 @@ void TrainRecord::read(const std::map<std::string, std::string>& notes, const st
   clock.next(), clock.take(seconds, train_seconds, tokens);
 }
 
+std::string train_advice(const TrainRecord& r) {
+  if (r.squared || r.text || r.rows.empty() || r.status != "finished") return "";
+  const model::Config& c = r.options.config;
+  const double guess = std::max(r.guess, 1.0 / std::max(c.vocabulary, std::max(c.output_dim, 1)));
+  double best = 0;
+  for (const TrainRow& row : r.rows) best = std::max(best, row.score.accuracy);
+  const auto counted = static_cast<double>(std::max<std::int64_t>(1, r.rows.back().score.counted));
+  if (best > guess + 3 * std::sqrt(guess * (1 - guess) / counted)) return "";
+  std::vector<std::string> tries;
+  const auto& how = r.options.optimiser;
+  if (r.recall) {
+    for (const model::BlockText& block : model::parse_stack(c.stack))
+      if (const auto conv = block.settings.find("conv"); conv != block.settings.end() && conv->second == "0") {
+        tries.emplace_back("the layer without conv=0, which keeps a key from its value");
+        break;
+      }
+    if (how.rate != recall_rate) tries.push_back(fmt::format("--rate {}", recall_rate));
+    if (!c.tied && c.vocabulary >= recall_tied) tries.emplace_back("--tied");
+    tries.push_back(fmt::format("--steps {}", 2 * how.steps));
+    tries.emplace_back("a smaller vocabulary= or fewer pairs= in the task");
+  } else {
+    tries = {fmt::format("--rate {}", how.rate / 3), fmt::format("--rate {}", how.rate * 3),
+             fmt::format("--steps {}", 2 * how.steps), fmt::format("--width {}", 2 * c.width), "another --layer"};
+  }
+  std::string list;
+  for (std::size_t i = 0; i < tries.size(); ++i)
+    list += (i == 0 ? "" : i + 1 < tries.size() ? ", " : " or ") + tries[i];
+  return fmt::format("the accuracy stayed at that of a guess ({:.4f}); try {}", guess, list);
+}
+
 double TrainRecord::tokens_per_second() const { return tokens / std::max(1e-9, train_seconds); }
 
 Json settings_json(const TrainOptions& options) {
@@ -168,6 +198,7 @@ Json to_json(const TrainRecord& r) {
     if (r.text) best.set("bits_per_byte", top.score.bits());
     if (!r.squared) top.score.write(best, r.chance);
   }
+  const std::string advice = train_advice(r);
   return Json::object()
       .set("version", TTR_VERSION)
       .set("status", r.status)
@@ -188,6 +219,7 @@ Json to_json(const TrainRecord& r) {
       .set("train_seconds", r.train_seconds)
       .set("tokens", static_cast<std::int64_t>(r.tokens))
       .set("tokens_per_second", r.tokens_per_second())
+      .set("advice", advice.empty() ? Json() : Json(advice))
       .set("out", r.options.out.empty() ? Json() : Json(r.options.out));
 }
 

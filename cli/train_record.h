@@ -37,7 +37,9 @@ struct TrainRecord {
   TrainOptions options;  // as the run has them
   std::string task_name;
   bool squared = false, text = false;
-  double chance = 0;
+  bool recall = false;
+  double chance = 0, guess = 0;  // guess: of one who knows the values of a sequence and not the answer
+  std::string defaults;          // what the kind of the task chose, for the heading
   std::size_t parameters = 0;
   std::int64_t state_numbers = 0;  // per sequence, after a test sequence
   std::int64_t step = 0;
@@ -61,6 +63,8 @@ struct TrainRecord {
   double tokens_per_second() const;
 };
 
+/// Where no test of a finished run did better than a guess: what to try, a sentence. Otherwise empty.
+std::string train_advice(const TrainRecord&);
 Json to_json(const TrainRow&, const TrainRecord&);
 Json to_json(const TrainRecord&);
 /// Every setting of a run by the name of its option, without dashes: numbers as numbers.

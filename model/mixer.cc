@@ -460,6 +460,34 @@ class Builder {
 
 }  // namespace
 
+std::string with_convolution(const Config& config, int taps) {
+  std::vector<BlockText> blocks = parse_stack(config.stack);
+  const auto count = static_cast<int>(blocks.size());
+  const auto made = [&](const BlockText& block, int index) {
+    Registry unused;
+    return make_mixer(block, config, index, count, unused);
+  };
+  bool changed = false;
+  for (int i = 0; i < count; ++i) {
+    BlockText& block = blocks[static_cast<std::size_t>(i)];
+    if (block.settings.contains("conv")) continue;
+    const Mixer own = made(block, i);
+    if (own.slstm || own.convolved > 0 || own.shift >= 0) continue;
+    BlockText more = block;
+    more.settings["conv"] = std::to_string(taps);
+    if (made(more, i).convolved == 0) continue;  // a layer without queries, keys and values
+    block = std::move(more), changed = true;
+  }
+  if (!changed) return config.stack;
+  std::string text;
+  for (std::size_t i = 0, next = 0; i < blocks.size(); i = next) {
+    const std::string one = to_string(blocks[i]);
+    while (next < blocks.size() && to_string(blocks[next]) == one) ++next;
+    text += (text.empty() ? "" : ", ") + one + (next - i > 1 ? "*" + std::to_string(next - i) : "");
+  }
+  return text;
+}
+
 Mixer make_mixer(const BlockText& block, const Config& config, int index, int count, Registry& registry) {
   if (block.mixer == "slstm") {
     Mixer mixer;

@@ -203,6 +203,7 @@ std::unique_ptr<Task> make_mad_recall(const TaskSettings& settings, bool noisy) 
       settings.fail("noise_vocabulary", "is " + std::to_string(task->noise_ids) + " of a vocabulary of " +
                                             std::to_string(task->vocabulary) + "; it leaves two ids at least");
   }
+  task->recall = true, task->guess = 2.0 / (task->vocabulary - task->noise_ids);
   return task;
 }
 
@@ -211,6 +212,7 @@ std::unique_ptr<Task> make_mad_fuzzy(const TaskSettings& settings) {
   task->motif = settings.number("motif", 1, 64);
   task->vocabulary = settings.number("vocabulary", 2 * task->motif + 1);
   task->time = task->test_time = settings.number("time", 4 * task->motif + 1);
+  task->recall = true, task->guess = 2.0 / task->vocabulary;
   return task;
 }
 

@@ -46,7 +46,10 @@ class Mqar : public Task {
         int& longest = test ? test_time : time;
         longest = std::max(longest, one.time);
       }
-    metric = "examples";
+    metric = "examples", recall = true;
+    int all = 0;
+    for (const Segment& one : judge) all += one.share, guess += static_cast<double>(one.share) / one.pairs;
+    guess /= all;
   }
 
  private:
@@ -163,6 +166,7 @@ std::unique_ptr<Task> make_recall(const TaskSettings& settings) {
   task->time = task->test_time = settings.number("time", 3);
   task->pairs = settings.number("pairs", 1);
   task->seen_too = settings.word("labels", {"last", "seen"}) == "seen";
+  task->recall = true, task->guess = 1.0 / task->pairs;
   if (task->time % 2 == 0)
     settings.fail("time", "is " + std::to_string(task->time) + "; it is odd: pairs and one cue");
   if (task->pairs > task->vocabulary / 2)

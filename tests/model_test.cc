@@ -61,6 +61,31 @@ TEST(ModelStack, StartsAtTheConstruction) {
             std::string::npos);
 }
 
+// Of every layer: a convolution where none of its inputs saw another token, once, and only where it has something to see.
+TEST(ModelStack, WithConvolution) {
+  for (const ttr::LayerInfo& layer : ttr::layers()) {
+    if (layer.recipe.empty()) continue;
+    Config c;
+    c.stack = layer.name, c.vocabulary = 16, c.width = 16, c.heads = 2, c.mlp = "none", c.time = 8;
+    const auto sees_others = [&] {
+      const Model<float> model(c);
+      const auto all = model.parameters();
+      return std::any_of(all.begin(), all.end(), [](const Parameter& p) {
+        return p.name == "blocks.0.mixer.taps" || p.name == "blocks.0.mixer.shift";
+      });
+    };
+    const bool before = sees_others();
+    c.stack = with_convolution(c, 2);
+    EXPECT_EQ(c.stack, before || !sees_others() ? layer.name : layer.name + "(conv=2)");
+    EXPECT_EQ(with_convolution(c, 3), c.stack) << "and not twice";
+  }
+  Config c;
+  c.vocabulary = 16, c.width = 16, c.time = 8;
+  c.stack = "softmax*2, linear-attention(conv=0), softmax , gla(key_dim=8)";
+  EXPECT_EQ(with_convolution(c, 3),
+            "softmax(conv=3)*2, linear-attention(conv=0), softmax(conv=3), gla(conv=3, key_dim=8)");
+}
+
 // With QKNorm every query and key has the length sqrt(K) at the start.
 TEST(ModelSession, LogitBound) {
   Config c;

@@ -44,6 +44,11 @@ TTR_MODEL_API std::vector<BlockText> parse_stack(std::string_view);
 /// A block as parse_stack reads it, its settings in the order of their names.
 TTR_MODEL_API std::string to_string(const BlockText&);
 
+struct Config;
+/// The stack with conv=taps in every block whose inputs see their own token alone: one without a convolution, be it of
+/// its own or in its settings (conv=0 says that there is to be none), and without a token shift. Throws Error.
+TTR_MODEL_API std::string with_convolution(const Config&, int taps);
+
 struct Config {
   std::string stack = "gated-deltanet*2";
   int vocabulary = 0;                  // tokens are numbers below it; 0: tokens are rows of `input_dim` numbers

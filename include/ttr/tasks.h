@@ -64,6 +64,10 @@ class TTR_MODEL_API Task {
   double chance = 0;              // accuracy of a guess: (accuracy - chance) / (1 - chance) is the scaled accuracy
   std::string metric = "tokens";  // the accuracy that was published: of Score, tokens, examples, sequences or classes
   std::string read_out = "each";  // as in Config
+  // The answer is what stood behind a token: a layer has to hold both as one pair, so that its keys need the token before
+  // (with_convolution of ttr/model.h). `guess` is the accuracy of one that knows the values of a sequence and no pair.
+  bool recall = false;
+  double guess = 0;
   /// What a model needs to know.
   void apply(Config&) const;
 
