@@ -191,16 +191,17 @@ def decode(H, D, tokens):
 
 
 def step(channels, width, batch, kind):
-    """One token of the short convolution that models decode with, the fallback of modelling files and ours, as `accelerate` has them."""
+    """One token of the short convolution, as models decode: the fallback of modelling files and what `accelerate` has."""
     from ttr.torch import fla
 
     made = torch.Generator().manual_seed(4)
-    x, state, w = (torch.randn(*shape, generator=made).to(kind) for shape in ((batch, channels, 1), (batch, channels, width), (channels, width)))
+    shapes = (batch, channels, 1), (batch, channels, width), (channels, width)
+    x, state, w = (torch.randn(*shape, generator=made).to(kind) for shape in shapes)
     row = {"channels": channels, "width": width, "batch": batch, "type": str(kind).split(".")[-1]}
     with torch.no_grad():
         kept = state.clone(), state.clone()
         ours, theirs = (f(x, s, w) for f, s in zip((fla.torch_causal_conv1d_update, plain.convolution_step), kept))
-        row["off"] = compare("convolution_step", (ours.double(), kept[0].double()), (theirs.double(), kept[1].double()))
+        row["off"] = compare("convolution_step", (ours.float(), kept[0].float()), (theirs.float(), kept[1].float()))
         for _ in range(20):  # by turns, twenty steps at a time
             for key, function in (("ours_us", fla.torch_causal_conv1d_update), ("theirs_us", plain.convolution_step)):
                 taken = best(lambda: [function(x, state, w) for _ in range(20)], 5) / 20  # noqa: B023

@@ -349,14 +349,15 @@ class Options(unittest.TestCase):
 
 
 def scan_literally(kind, softplus, u, delta, A, B, C, D=None, z=None, delta_bias=None):
-    """A selective scan by its equations in `kind`; in float32 as selective_scan_ref has it, with silu(z) in the type of z."""
+    """A selective scan by its equations in `kind`; in float32 as selective_scan_ref: silu(z) is of the type of z."""
     batch, channels, time = u.shape
 
     def each(t):  # [B, D, N, T]
         t = t.to(kind)
         if t.dim() == 2:
             return t[None, :, :, None].expand(batch, -1, -1, time)
-        return t[:, None].expand(-1, channels, -1, -1) if t.dim() == 3 else t.repeat_interleave(channels // t.shape[1], 1)
+        t = t if t.dim() == 4 else t[:, None]
+        return t.repeat_interleave(channels // t.shape[1], 1)
 
     x, dt, B, C = u.to(kind), delta.to(kind), each(B), each(C)
     dt = dt + delta_bias.to(kind)[:, None] if delta_bias is not None else dt
@@ -378,7 +379,8 @@ def scan_cases(time, kind):
         torch.manual_seed(0)
 
         def side(own, groups=groups):
-            return torch.randn((2, 8, time) if groups == 1 else (2, groups, 8, time)).to(kind) if own else torch.randn(4, 8)
+            shape = (2, 8, time) if groups == 1 else (2, groups, 8, time)
+            return torch.randn(shape).to(kind) if own else torch.randn(4, 8)
 
         given = {"A": -0.5 * torch.rand(4, 8), "B": side(own_b), "C": side(own_c)}
         given.update(D=torch.randn(4) if D else None, z=torch.randn(2, 4, time).to(kind) if z else None)
@@ -538,9 +540,11 @@ class Others(unittest.TestCase):
                             y = ops.causal_conv1d_update(x_[t], state, *taps, "silu")
                             self.assertEqual((y.dtype, y.shape), (kind, want.shape))
                             torch.testing.assert_close(y.double(), want, rtol=close, atol=close)
-                            pool, taken = torch.cat([before, before[:1]]), torch.tensor([2, 1])  # by index, to the bit
-                            self.assertTrue(torch.equal(ops.causal_conv1d_update(x_[t], pool, *taps, "silu", None, taken)[1], y[1]))
-                            self.assertTrue(torch.equal(state.double(), kept) and torch.equal(pool[1], state[1]))
+                            self.assertTrue(torch.equal(state.double(), kept))
+                            # The same to the bit from states by index.
+                            pool, taken = torch.cat([before, before[:1]]), torch.tensor([2, 1])
+                            again = ops.causal_conv1d_update(x_[t], pool, *taps, "silu", None, taken)
+                            self.assertTrue(torch.equal(again, y) and torch.equal(pool[[2, 1]], state))
             if more == 2:
                 continue
             leaves = [t.double().requires_grad_() for t in (x, w, *([b] if bias else []))]
@@ -549,7 +553,7 @@ class Others(unittest.TestCase):
                 state, total = start.double().clone(), 0
                 for t in range(4):
                     if step is None:
-                        y = ops.causal_conv1d_update(leaves[0][t], state, leaves[1], leaves[2] if bias else None, "silu")
+                        y = ops.causal_conv1d_update(leaves[0][t], state, *leaves[1:], activation="silu")
                     else:
                         y, state = step(leaves[0][t], state, leaves[1], leaves[2] if bias else None)
                     total = total + (y * y).sum()

@@ -148,7 +148,7 @@ class Padding(unittest.TestCase):
         taken = torch.tensor([2, -1, 4, -1])  # gradients leave padded rows out
         self.assertTrue(gradcheck(lambda s, x: conv(s.clone(), x, taken, None), (leaf(6, 3, 4), leaf(4, 3))))
         with forward_ad.dual_level(), self.assertRaisesRegex(ttr.Error, "carries a forward derivative"):
-            conv(draw(6, 3, 4), forward_ad.make_dual(draw(4, 3), draw(4, 3)), taken, None)
+            conv(draw(6, 3, 4), forward_ad.make_dual(draw(4, 3, 5), draw(4, 3, 5)), taken, None)  # more than one
 
     def test_padded_tokens_of_a_packed_convolution(self):
         torch.manual_seed(4)

@@ -134,7 +134,7 @@ def causal_conv1d_fn(
 
 def _push(conv_state: Tensor, x: Tensor) -> None:
     """One token x [B, D, 1] into the state, whose oldest goes."""
-    if conv_state.is_contiguous():  # all numbers move by one; the end of a row, now the begin of the next, is overwritten
+    if conv_state.is_contiguous():  # all numbers move by one; the next row's first, now at the end, is overwritten
         numbers = conv_state.view(-1)
         numbers[:-1] = numbers[1:].clone()
         conv_state[..., -1:] = x
@@ -143,7 +143,7 @@ def _push(conv_state: Tensor, x: Tensor) -> None:
 
 
 def _one_token(x: Tensor, conv_state: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
-    """A step of one token, x [B, D, 1]: a product and a few sums per channel, which take PyTorch less than a call of ttr."""
+    """One token, x [B, D, 1]: a product and a few sums per channel, which take PyTorch less than a call of ttr."""
     width, length, silu = weight.shape[1], conv_state.shape[-1], _silu_or_none(activation) == "silu"
     taps, sums = wide(weight), [] if bias is None else [wide(bias)]
     if length >= width:
@@ -189,13 +189,15 @@ def causal_conv1d_update(
     if length < width - 1:
         raise Error(f"conv_state keeps {length} tokens; a convolution of width {width} needs {width - 1}")
     rows, channels = len(conv_state if conv_state_indices is None else conv_state_indices), conv_state.shape[1:-1]
-    fits = tokens.shape == (rows, *channels, 1) and channels == weight.shape[:1] == (weight if bias is None else bias).shape[:1]
-    kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices]
-    if cache_seqlens is None and fits and x.dtype == conv_state.dtype == weight.dtype:
+    fits = channels == weight.shape[:1] == (weight if bias is None else bias).shape[:1]
+    fits = fits and tokens.shape == (rows, *channels, 1) and x.dtype == conv_state.dtype == weight.dtype
+    if fits and cache_seqlens is None:
+        kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices]
         y = _one_token(tokens, kept, weight, bias, activation)
         if conv_state_indices is not None:
             conv_state[conv_state_indices] = kept
         return y.squeeze(-1) if one else y
+    kept = conv_state if conv_state_indices is None else conv_state[conv_state_indices]
     if _differentiated(x, conv_state, weight, bias):
         kept = kept.clone()
     order = None
@@ -249,7 +251,7 @@ def selective_scan_fn(
             t.expand(batch, time, channels, states)
             if t.dim() == 2
             else _groups(t, name, batch, states, time).repeat_interleave(channels // (t.shape[1] if t.dim() == 4 else 1), 2)
-            for t, name in ((wide(B), "B"), (wide(C), "C"))  # a gradient is a sum over heads or tokens: rounded once
+            for t, name in ((wide(B), "B"), (wide(C), "C"))  # their gradients are sums over heads: rounded once
         ]
     else:
         sides = [_groups(B, "B", batch, states, time), _groups(C, "C", batch, states, time)]

@@ -213,7 +213,7 @@ def _case(name: str) -> tuple[Any, ...]:
 
 
 def _compare(name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -> tuple[float, float]:
-    """Largest difference of the answers, relative to the largest answer; how much faster ours is, by the best of many turns."""
+    """Largest difference of the answers, relative to the largest; how much faster ours is, the best of many turns."""
     best, answers = [float("inf")] * 2, [[torch.empty(0)]] * 2
     with torch.no_grad():
         for _ in range(5 if name == "torch_chunk_gated_delta_rule" else 25):
@@ -230,7 +230,7 @@ def _compare(name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) ->
 
 
 def accelerate(target: Any, *, tolerance: float = 1e-5) -> Accelerated:
-    """Replaces those of the three ``torch_*`` fallback functions of a Hugging Face modelling module that ours are faster than.
+    """Replaces the three ``torch_*`` fallback functions of a Hugging Face modelling module, where ours are faster.
 
     Parameters
     ----------

@@ -129,21 +129,21 @@ class RWKV7Attention(Mixer):
         self.g_norm = nn.GroupNorm(self.num_heads, value, eps=self.head_dim * norm_eps, affine=elementwise_affine)
 
     def forward(self, hidden_states: Tensor, *args: Any, v_first: Tensor | None = None, **kwargs: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        first: list[Tensor | None] = [v_first]  # of this call: a tensor with a graph kept in the module could not be copied
-        results = super().forward(hidden_states, *args, first=first, **kwargs)
+        first: list[Tensor | None] = [v_first]  # of this call: a module that keeps a graph cannot be copied
+        results = super().forward(hidden_states, *args, v_first=first, **kwargs)
         return (*results, first[0])
 
     def mixed(  # type: ignore[override]
-        self, x: Tensor, memory: Memory | None, cu_seqlens: Any, first: list[Tensor | None], **kwargs: Any
+        self, x: Tensor, memory: Memory | None, cu_seqlens: Any, v_first: list[Tensor | None], **kwargs: Any
     ) -> Tensor:
         delta = token_shift(x, memory, "token", cu_seqlens)
         xr, xw, xk, xv, xa, xg = (x + delta * getattr(self, f"x_{name}") for name in "rwkvag")
         r, k, v = self.r_proj(xr), self.k_proj(xk), self.v_proj(xv)
         w = -0.6065306597126334 * wide(self.w_lora(xw)).sigmoid()
         if self.layer_idx == 0:
-            first[0] = v
-        elif first[0] is not None:
-            v = torch.lerp(wide(v), wide(first[0]), wide(self.v_lora(xv)).sigmoid()).to(v.dtype)
+            v_first[0] = v
+        elif v_first[0] is not None:
+            v = torch.lerp(wide(v), wide(v_first[0]), wide(self.v_lora(xv)).sigmoid()).to(v.dtype)
         a, g = wide(self.a_lora(xa)).sigmoid(), self.g_lora(xg)
         kk = split(k * self.k_k, self.head_dim)
         kk = l2norm(kk) if self.fuse_norm else F.normalize(kk, dim=-1)
