@@ -49,6 +49,7 @@ class Apart {
 
   /// The gates of c tokens, and the columns of up and down [c, dim] with them.
   void load_gates(Size c, const T* g, Size ldg, T* up, T* down, Size dim) {
+    if (count_ == 0) return;
     T *const gates = row, *const sums = row + C, *const spare = row + 2 * C;
     for (Size n = 0; n < count_; ++n) {
       double sum = 0;

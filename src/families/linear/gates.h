@@ -377,7 +377,7 @@ class Gates {
                                 down + (begin + 1) * D);
   }
 
-  const T* factors(Reader reader) const { return reader == Reader::after ? head + D : head; }
+  const T* factors(Reader reader) const { return on && reader == Reader::after ? head + D : head; }
   const T* times(Size c, const T* by, const T* x, T* out) {
     if (!on) return x;
     s.mul(c * D, x, by, out);

@@ -71,7 +71,8 @@ class ChunkForm {
         sweep_hints(simd, longest_in_sweeps) {
     const Size stack = reads(rule) ? 2 * C : C;  // queries above reads
     x = arena.take<T>(2 * C * K), w = arena.take<T>(C * V), kt = arena.take<T>(K * C), o = arena.take<T>(C * V);
-    D = arena.take<T>((C + 1) * C) + C, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
+    T* const rows = arena.take<T>((C + 1) * C);
+    D = rows ? rows + C : nullptr, P = arena.take<T>(C * C);  // row -1: the shifted row of the first token
     g = arena.take<T>(C), beta = arena.take<T>(C), e = arena.take<T>(C + 1), sums = arena.take<T>(C);
     rests = arena.take<T>(C), skip = arena.take<T>(C), ends = arena.take<Size>(C), factors = arena.take<T>(2 * C),
     swept = arena.take<T>(StateSimd<T>::sweep_scratch(K));
