@@ -7,22 +7,57 @@
 #include "ttr/status.h"
 
 namespace ttr::cli {
+namespace {
+
+bool contains(const std::vector<int>& list, int c) { return std::find(list.begin(), list.end(), c) != list.end(); }
+
+}  // namespace
+
+// What is known of a row when it is asked must not hold its value: as one of its keys, unless the value is that of a later
+// row, nor as the word that chooses its memory or finds its question.
+void Stream::refuse_values(const Named& named) const {
+  const auto refuse = [&](const char* option, const std::vector<int>& columns, auto&& sentence) {
+    for (const int c : columns)
+      if (contains(value_columns_, c)) throw Error(sentence(source_->names()[static_cast<std::size_t>(c)]), option);
+  };
+  const std::pair<const char*, const std::vector<int>&> keys[] = {
+      {"--keys", key_columns_}, {"--with", named.with}, {"--dates", named.dates}, {"--categories", named.categories}};
+  for (const auto& [option, columns] : keys) {
+    if (spec_.horizon == 0)
+      refuse(option, columns, [&, name = option](const std::string& column) {
+        return fmt::format(
+            "column '{}' is both a key{} and a value and would predict itself; take it out of {} or --values, or "
+            "predict later rows with --horizon or --lags",
+            column, &columns == &key_columns_ ? "" : fmt::format(" ({})", name), name);
+      });
+    if (options_.delay > 0)
+      refuse(option, columns, [&, name = option](const std::string& column) {
+        return fmt::format(
+            "--delay {}: the value '{}' comes late, but is a key of the next rows already; take it out of {}, or say "
+            "--horizon",
+            options_.delay, column, name);
+      });
+  }
+  refuse("--group", named.group, [](const std::string& column) {
+    return fmt::format(
+        "column '{}' is both the group of a row and a value: the memory that is asked would tell the answer; name "
+        "another column for --group",
+        column);
+  });
+  refuse("--id", named.id, [](const std::string& column) {
+    return fmt::format(
+        "column '{}' is both the name of a question and a value, which a question does not have yet; name another "
+        "column for --id",
+        column);
+  });
+}
 
 // When the value of a row becomes known, and what an answer is for (regress_memory.h).
-void Stream::arrange_time(const std::function<bool(const std::vector<int>&, int)>& contains, bool lags_alone) {
+void Stream::arrange_time(bool lags_alone) {
   spec_.weighted = !options_.weights.empty(), spec_.one_of_many = !options_.group.empty();
   memory_.season = options_.season, memory_.fourier = options_.fourier;
   memory_.ahead = options_.horizon;
-  if (options_.delay > 0) {
-    for (const int c : value_columns_)
-      if (contains(key_columns_, c))
-        throw Error(
-            fmt::format("--delay {}: the value '{}' comes late, but is a key of the next rows already; take it "
-                        "out of --keys, or say --horizon",
-                        options_.delay, source_->names()[c]),
-            "--delay");
-    memory_.late = options_.delay + (options_.horizon == 0 ? 1 : 0);
-  }
+  if (options_.delay > 0) memory_.late = options_.delay + (options_.horizon == 0 ? 1 : 0);
   spec_.horizon = options_.horizon + memory_.late;
   if (!options_.iterate) return;
   if (key_columns_ != value_columns_ || !lags_alone || options_.fourier > 0 || !options_.lag_list.empty() ||
@@ -47,31 +82,29 @@ void Stream::choose_columns() {
   } else if (!options_.values.empty()) {
     value_columns_ = find_columns(options_.values, *source_, "--values");
   }
-  choose_classes();
+  const auto listed = [&](const std::vector<std::string>& names, const char* option) {
+    return names.empty() ? std::vector<int>() : find_columns(names, *source_, option);
+  };
+  const auto one = [&](const std::string& name, const char* option) {
+    const std::vector<int> columns = listed(name.empty() ? std::vector<std::string>() : std::vector{name}, option);
+    if (columns.size() > 1)
+      throw Error(fmt::format("{} '{}' names {} columns; it takes one", option, name, columns.size()), option);
+    return columns;
+  };
+  Named of;
+  of.with = listed(options_.with, "--with"), of.dates = listed(options_.dates, "--dates");
+  of.categories = listed(options_.categories, "--categories"), of.group = one(options_.group, "--group");
+  if (!options_.predict) of.weights = one(options_.weights, "--weights"), of.id = one(options_.id, "--id");
+  const auto& [with, dates, categories, group, weights, id] = of;
+  std::vector<int> named;
+  for (const auto* list : {&with, &id, &group, &weights, &dates, &categories})
+    named.insert(named.end(), list->begin(), list->end());
+  choose_classes(named);
   spec_.lags = options_.lags, spec_.offsets = options_.lag_list, spec_.differences = options_.differences;
   spec_.horizon = options_.horizon >= 0 ? options_.horizon : options_.lags > 0 ? 1 : 0;
   options_.horizon = spec_.horizon;
   spec_.bias = options_.bias || !options_.raw;
 
-  auto contains = [](const std::vector<int>& list, int c) {
-    return std::find(list.begin(), list.end(), c) != list.end();
-  };
-  const auto listed = [&](const std::vector<std::string>& names, const char* option) {
-    return names.empty() ? std::vector<int>() : find_columns(names, *source_, option);
-  };
-  const std::vector<std::string> none;
-  const std::vector<int> with = listed(options_.with, "--with"), dates = listed(options_.dates, "--dates"),
-                         categories = listed(options_.categories, "--categories");
-  const std::vector<int> group = listed(options_.group.empty() ? none : std::vector{options_.group}, "--group");
-  const std::vector<int> weights =
-      listed(options_.weights.empty() || options_.predict ? none : std::vector{options_.weights}, "--weights");
-  const std::vector<int> id =
-      listed(options_.id.empty() || options_.predict ? none : std::vector{options_.id}, "--id");
-  std::vector<int> named = with;
-  named.insert(named.end(), id.begin(), id.end());
-  named.insert(named.end(), group.begin(), group.end()), named.insert(named.end(), weights.begin(), weights.end());
-  named.insert(named.end(), dates.begin(), dates.end());
-  named.insert(named.end(), categories.begin(), categories.end());
   // Columns nobody named are used if they hold numbers.
   const auto is_text = [&](int c) { return source_->kind(c) != RowSource::ColumnKind::number; };
   const auto take = [&](std::vector<int>& to, int c) {
@@ -107,15 +140,8 @@ void Stream::choose_columns() {
                       "each row from the 8 before it)",
                       source_->input_name(), count == 1 ? "one column" : "no column of numbers besides the values"),
           "--lags");
-    if (spec_.horizon == 0)
-      for (int c : key_columns_)
-        if (contains(value_columns_, c))
-          throw Error(
-              fmt::format("column '{}' is both a key and a value and would predict itself; take it out of --keys or "
-                          "--values, or predict later rows with --horizon or --lags",
-                          source_->names()[c]),
-              "--keys");
   }
+  refuse_values(of);
   if (options_.classify) value_names_ = options_.classes;
   else if (!options_.predict)
     for (int c : value_columns_) value_names_.push_back(source_->names()[c]);
@@ -143,7 +169,7 @@ void Stream::choose_columns() {
     throw Error(fmt::format("{} columns with {} lags are {:.0f} keys; at most 1000000 are possible",
                             spec_.key_columns, spec_.lags, key_numbers),
                 "--lags");
-  arrange_time(contains, named.size() == group.size() + weights.size() + id.size());
+  arrange_time(named.size() == group.size() + weights.size() + id.size());
   if ((key_numbers + 1) * static_cast<double>(spec_.horizon) > 1e8)
     throw Error(fmt::format("{} {} with {:.0f} keys would hold back more than 800 MB; choose a shorter one",
                             options_.delay > 0 ? "--delay" : "--horizon", spec_.horizon, key_numbers),

@@ -13,17 +13,14 @@
 namespace ttr::cli {
 
 // A column of words that was named as the value is one of classes, whether --classify says so or not.
-void Stream::choose_classes() {
+void Stream::choose_classes(std::vector<int> named) {
   if (options_.load.empty() && !options_.classify && value_columns_.size() == 1 && options_.lags == 0 &&
       source_->kind(value_columns_[0]) == RowSource::ColumnKind::text && !options_.interval && options_.season == 0 &&
       !options_.differences && options_.file != "-")
     options_.classify = true;
   if (!options_.classify) return;
   if (options_.values.empty()) {
-    std::vector<int> named;
-    for (const auto* list : {&options_.keys, &options_.with, &options_.dates, &options_.categories})
-      if (!list->empty())
-        for (int c : find_columns(*list, *source_, "--keys")) named.push_back(c);
+    named.insert(named.end(), key_columns_.begin(), key_columns_.end());
     int last = static_cast<int>(source_->names().size()) - 1;
     while (last > 0 && std::find(named.begin(), named.end(), last) != named.end()) --last;
     value_columns_ = {last};

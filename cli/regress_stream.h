@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -64,8 +63,12 @@ class Stream {
   void prepare(const std::string& model);  // columns and layers, with what a saved model has learned
   void describe_scores();                  // what was not summed up on the way
   void choose_columns();
-  void choose_classes();  // the column of --classify, and what there is in it
-  void arrange_time(const std::function<bool(const std::vector<int>&, int)>& contains, bool lags_alone);
+  void choose_classes(std::vector<int> named);  // the column of --classify, and what there is in it
+  struct Named {                                // columns, by the option that names them
+    std::vector<int> with, dates, categories, group, weights, id;
+  };
+  void refuse_values(const Named& named) const;
+  void arrange_time(bool lags_alone);
   void make_layers();
   void open_outputs();
   void read_all();

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -237,6 +238,63 @@ TEST_F(Serve, BadRequestsGetASentence) {
 
 // Texts that were made of pieces of requests: whatever they are, there is an answer, and a model that goes on.
 TEST_F(Serve, RandomBytesAreAnswered) {
+// As tests/regress_values_cli_test.sh: every option of a model is listed here, and those that take a column are given that of
+// the value. Such a model is refused, or a row's answer does not depend on its value.
+TEST_F(Serve, NoOptionHandsAValueToItsPrediction) {
+  const std::vector<std::string> columns = {"keys", "values", "with", "dates", "categories", "group", "weights"};
+  const std::vector<std::string> others = {"layers",   "lags",        "horizon", "category_slots", "missing",
+                                           "classify", "classes",     "delay",   "iterate",        "raw",
+                                           "bias",     "standardize", "tune",    "diff",           "fourier",
+                                           "season",   "warmup",      "window",  "interval"};
+  Server s(folder);
+  const std::string body = s.ask("PUT", "/models/a", R"({"values": ["y"], "nonsense": 1})").body;
+  std::string list = body.substr(body.find("there are ") + 10);
+  list = list.substr(0, list.find('"'));
+  std::set<std::string> there, listed(columns.begin(), columns.end());
+  listed.insert(others.begin(), others.end());
+  std::string word;
+  for (const char c : list + ",") {
+    if (c == ' ' || c == ',') {
+      if (!word.empty() && word != "and") there.insert(word);
+      word.clear();
+    } else {
+      word += c;
+    }
+  }
+  EXPECT_EQ(there, listed);
+
+  int n = 0, honest = 0;
+  for (const std::string& column : columns)
+    for (const char* time : {R"("horizon": 0)", R"("horizon": 1)", R"("delay": 2)", R"("horizon": 1, "delay": 2)"}) {
+      if (column == "values") continue;
+      const std::string keys = column == "keys" ? "" : R"("keys": ["x"], )";
+      const std::string make =
+          fmt::format(R"({{{}"values": ["y"], "layers": ["rls"], {}, "{}": "y"}})", keys, time, column);
+      const std::string a = fmt::format("a{}", ++n), b = fmt::format("b{}", n);
+      const ApiResponse made = s.ask("PUT", "/models/" + a, make);
+      if (made.status != 201) {
+        EXPECT_EQ(made.status, 400);
+        EXPECT_TRUE(made.body.find("column 'y'") != std::string::npos ||
+                    made.body.find("value 'y'") != std::string::npos)
+            << make << made.body;
+        continue;
+      }
+      ASSERT_EQ(s.ask("PUT", "/models/" + b, make).status, 201);
+      for (int i = 0; i < 60; ++i) {
+        const auto text = [&](int y) { return fmt::format(R"({{"x": {}, "y": {}}})", std::sin(0.7 * i), y); };
+        const int y = 1 + i * i % 7;
+        const std::string one = s.ask("POST", "/models/" + a + "/learn", text(y)).body;
+        const std::string other = s.ask("POST", "/models/" + b + "/learn", text(i == 59 ? y + 3 : y)).body;
+        // An answer that is one for a later row may know the value of this one.
+        if (std::string_view(time).find(R"("horizon": 1)") == std::string_view::npos || i < 59) {
+          ASSERT_EQ(one, other) << make << i;
+        }
+      }
+      ++honest;
+    }
+  EXPECT_GE(honest, 8);
+}
+
   Server s(folder);
   s.ask("PUT", "/models/a", model);
   const std::string pieces[] = {"{",     "}",         "[",   "]",       "\"x\"",    ":",
