@@ -8,8 +8,8 @@ namespace ttr::cli {
 namespace {
 
 constexpr char magic[12] = "ttr-stream";
-constexpr std::uint32_t version = 2;
-constexpr std::size_t header_bytes = sizeof magic + sizeof version + sizeof(std::uint64_t);
+constexpr std::uint32_t newest = 3, oldest = 2;
+constexpr std::size_t header_bytes = sizeof magic + sizeof newest + sizeof(std::uint64_t);
 
 template <class T>
 T number_at(const std::string& file, std::size_t at) {
@@ -26,13 +26,18 @@ std::uint64_t checksum(std::string_view bytes) {
   return hash;
 }
 
-Archive::Archive(std::string file, std::string name) : name_(std::move(name)), reading_(true) {
+Archive::Archive() : version_(newest) {}
+
+Archive::Archive(std::string file, std::string name) : name_(std::move(name)), version_(newest), reading_(true) {
   if (file.size() < header_bytes || std::memcmp(file.data(), magic, sizeof magic) != 0)
     refuse("is not a model that --save has written");
-  if (const auto theirs = number_at<std::uint32_t>(file, sizeof magic); theirs != version)
-    refuse(fmt::format("has version {} of the format, and this program reads version {}; make it anew from its rows",
-                       theirs, version));
-  const auto size = number_at<std::uint64_t>(file, sizeof magic + sizeof version);
+  version_ = number_at<std::uint32_t>(file, sizeof magic);
+  if (version_ < oldest || version_ > newest)
+    refuse(
+        fmt::format("has version {} of the format, and this program reads versions {} to {}; make it anew from its "
+                    "rows",
+                    version_, oldest, newest));
+  const auto size = number_at<std::uint64_t>(file, sizeof magic + sizeof newest);
   if (size != file.size() - std::min(file.size(), header_bytes + sizeof(std::uint64_t))) refuse("is cut off");
   bytes_ = file.substr(header_bytes, size);
   if (checksum(bytes_) != number_at<std::uint64_t>(file, header_bytes + size))
@@ -42,7 +47,7 @@ Archive::Archive(std::string file, std::string name) : name_(std::move(name)), r
 std::string Archive::file() const {
   std::string out(magic, sizeof magic);
   const auto put = [&](auto number) { out.append(reinterpret_cast<const char*>(&number), sizeof number); };
-  put(version), put(std::uint64_t{bytes_.size()});
+  put(newest), put(std::uint64_t{bytes_.size()});
   out += bytes_;
   put(checksum(bytes_));
   return out;

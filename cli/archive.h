@@ -26,10 +26,12 @@ std::uint64_t checksum(std::string_view bytes);
 class Archive {
  public:
   /// To write.
-  Archive() = default;
+  Archive();
   /// To read; `name` stands in messages. Throws Error if this is no archive, or not all of one.
   Archive(std::string file, std::string name);
   bool reading() const { return reading_; }
+  /// Of the format; of this program's unless an older file is read.
+  std::uint32_t version() const { return version_; }
   /// The file that was written.
   std::string file() const;
   /// Throws Error unless everything has been read.
@@ -82,6 +84,7 @@ class Archive {
 
   std::string bytes_, name_;
   std::size_t at_ = 0;
+  std::uint32_t version_;
   bool reading_ = false;
 };
 

@@ -117,16 +117,18 @@ void expect_ok(const std::string& name, Status status) {
 
 }  // namespace
 
-ErrorVariance::ErrorVariance(const Plan& plan, const std::string& name, std::int64_t ahead)
-    : plan_(plan), name_(name), ahead_(ahead) {
+ErrorVariance::ErrorVariance(const Plan& plan, const std::string& name, std::int64_t ahead,
+                             const std::optional<RenewedRidge>& renewed)
+    : plan_(plan), name_(name), ahead_(ahead), renewed_(renewed) {
   if (!has_output(plan_, "variance"))
     refuse(name, fmt::format("its kernel {} gives no variance of its answers", plan_.kernel()));
   const std::optional<Forgetting> forgetting = plan_.forgetting();
   if (!forgetting) refuse(name, "it weighs its pairs for each query or token anew");
   forgetting_ = *forgetting;
+  if (renewed_) forgetting_.factor = renewed_->decay();
   const std::int64_t empty = std::max<std::int64_t>(ahead_ - 1, 1);
   const int K = plan_.shape().key_dim;
-  work_ = numbers_for(plan_.footprint(empty).workspace);
+  work_ = numbers_for(std::max(plan_.footprint(empty).workspace, renewed_ ? renewed_->workspace(plan_) : 0));
   zeros_.assign(static_cast<std::size_t>(empty) * static_cast<std::size_t>(std::max(K, plan_.shape().value_dim)),
                 0.0);
   if (has_output(plan_, "known")) return;
@@ -166,7 +168,11 @@ void ErrorVariance::forecast(ConstState state, const double* query) {
     in["v"] = view(std::as_const(zeros_).data(), 1, pairs, 1, V);
     return in;
   };
-  if (ahead_ > 1) expect_ok(name_, plan_.forward(inputs(ahead_ - 1, zeros_.data()), copy, {}, work));
+  for (std::int64_t m = 1; renewed_ && m <= ahead_; ++m) {
+    expect_ok(name_, renewed_->begin_row(plan_, copy, work));
+    if (m < ahead_) expect_ok(name_, plan_.step(inputs(1, zeros_.data()), copy, {}, work));
+  }
+  if (ahead_ > 1 && !renewed_) expect_ok(name_, plan_.forward(inputs(ahead_ - 1, zeros_.data()), copy, {}, work));
   Outputs out;
   out["variance"] = view(&variance_, 1, 1, 1);
   if (!filter_) out["known"] = view(&known_, 1, 1, 1);

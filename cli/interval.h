@@ -34,6 +34,7 @@
 
 #include "archive.h"
 #include "json.h"
+#include "regress_ridge.h"
 #include "ttr/plan.h"
 
 namespace ttr::cli {
@@ -54,8 +55,10 @@ struct Uncertainty {
 /// Asks a layer for c and u; double, one sequence, one head.
 class ErrorVariance {
  public:
-  /// Throws Error if the layer does not give a variance; the message names the layers that do. `ahead` is m above.
-  ErrorVariance(const Plan& plan, const std::string& name, std::int64_t ahead);
+  /// Throws Error if the layer does not give a variance; the message names the layers that do. `ahead` is m above,
+  /// `renewed` what fades the plan's state and keeps its ridge, if that is not the plan itself.
+  ErrorVariance(const Plan& plan, const std::string& name, std::int64_t ahead,
+                const std::optional<RenewedRidge>& renewed = {});
 
   /// What the layer's own step has to be asked for. Places of this object: it must stay where it is.
   void ask(Outputs& outputs);
@@ -79,6 +82,7 @@ class ErrorVariance {
   Plan plan_;
   std::string name_;
   std::int64_t ahead_;
+  std::optional<RenewedRidge> renewed_;
   Forgetting forgetting_;
   std::optional<Filter> filter_;  // of a layer that does not say itself what is known
   double variance_ = 0, known_ = 0;

@@ -50,29 +50,7 @@ ttr::Plan stream_plan(const std::string& name, const StreamText& stream, int key
   return ttr::plan(stream.text, shape, options);
 }
 
-// A ridge that stays beside pairs that fade costs a factorisation per row, K^3 / 3; one that fades with them K^2.
-constexpr int most_keys_to_factorise = 256;
 constexpr std::size_t timed_rows = 64;  // at most, of a piece whose time is taken
-
-StreamText affordable(StreamText stream, int key_dim) {
-  if (stream.as_layer || key_dim <= most_keys_to_factorise) return stream;
-  Recipe recipe = parse_recipe(stream.recipe);
-  const auto has = [&](const char* word) {
-    return std::any_of(recipe.weights.begin(), recipe.weights.end(), [&](const Term& t) { return t.word == word; });
-  };
-  Term& solver = recipe.solver;
-  if (recipe.memory.word != "linear" || solver.word != "exact" || !solver.has("ridge") || !has("decay") ||
-      has("window"))
-    return stream;
-  for (const char* kind : {"relative", "frobenius", "fading"})
-    if (solver.has(kind)) return stream;
-  solver.arguments.push_back({"fading", {}, 0});
-  stream.text = stream.recipe = to_string(recipe);
-  stream.changes.push_back(fmt::format(
-      "the ridge fades with the pairs, because with {} keys one that stays would cost a factorisation per row",
-      key_dim));
-  return stream;
-}
 
 std::size_t count_of(const std::vector<std::ptrdiff_t>& extents) {
   std::size_t count = 1;
@@ -192,13 +170,14 @@ const Inputs& StreamInputs::rows(std::size_t count, const double* query, const d
   return tensors_;
 }
 
-StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim)
+StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim, std::optional<RidgeRule> rule)
     : name_(text),
-      stream_(affordable(stream_layer(text), key_dim)),
-      plan_(stream_plan(name_, stream_, key_dim, value_dim)),
+      stream_(stream_layer(text)),
+      rule_(rule ? *rule : ridge_rule(text, stream_, key_dim)),
+      plan_(stream_plan(name_, stream_ = with_ridge_rule(stream_, rule_, key_dim), key_dim, value_dim)),
       inputs_(plan_, name_, stream_.inputs) {
-  const Footprint bytes = plan_.footprint(capacity_, Form::step);
-  state_ = Buffer(bytes.state), work_ = Buffer(bytes.workspace);
+  if (rule_ == RidgeRule::renewed) renewed_.emplace(stream_, plan_);
+  state_ = Buffer(plan_.footprint(capacity_, Form::step).state), make_workspace(capacity_);
   fixed_state_ = plan_.footprint(1, Form::step).state == plan_.footprint(1 << 20, Form::step).state &&
                  !plan_.kernel().starts_with("oracle");
   if (!stream_.as_layer) {
@@ -233,13 +212,13 @@ const ErrorVariance& StreamLayer::track_uncertainty(std::int64_t ahead) {
                             name_),
                 "--interval");
   ahead_ = ahead;
-  return variance_.emplace(plan_, name_, ahead);
+  return variance_.emplace(plan_, name_, ahead, renewed_);
 }
 
 void StreamLayer::forget() {
   lost_ = plan_.reset({state_.data(), state_.size()}) != Status::ok;
   failure_.clear(), last_key_.clear();
-  if (variance_) variance_.emplace(plan_, name_, ahead_);
+  if (variance_) variance_.emplace(plan_, name_, ahead_, renewed_);
 }
 
 void StreamLayer::learn_again(const Block& block) {
@@ -252,11 +231,23 @@ void StreamLayer::learn_again(const Block& block) {
 }
 
 void StreamLayer::archive(Archive& a) {
+  RidgeRule rule = rule_;
+  if (a.version() > 2) a(rule);
+  // Until there was another, a ridge stayed up to 256 keys and faded beyond.
+  else if (rule == RidgeRule::renewed) rule = older_ridge_rule(stream_, plan_.shape().key_dim);
+  if (rule != rule_) {
+    if (rule != RidgeRule::stays && rule != RidgeRule::fades && rule != RidgeRule::renewed)
+      a.refuse("holds a ridge that is kept in a way this program does not know");
+    const bool tracks = variance_.has_value();
+    const std::int64_t ahead = ahead_;
+    *this = StreamLayer(name_, plan_.shape().key_dim, plan_.shape().value_dim, rule);
+    if (tracks) track_uncertainty(ahead);
+  }
   std::int64_t capacity = capacity_;
   a(capacity);
   if (a.reading() && capacity != capacity_) {
     if (capacity < 1 || capacity > (std::int64_t{1} << 40)) a.refuse("holds a state of impossible size");
-    work_ = Buffer(plan_.footprint(capacity, Form::step).workspace), capacity_ = capacity, together_ = 0;
+    make_workspace(capacity), capacity_ = capacity, together_ = 0;
   }
   a(state_, before_, last_key_, last_value_, lost_, failure_, variance_);
   if (state_.size() != plan_.footprint(capacity_, Form::step).state ||
@@ -289,15 +280,21 @@ std::vector<double> StreamLayer::map() {
 bool StreamLayer::enlarge(Buffer& old) {
   if (capacity_ > std::numeric_limits<std::int64_t>::max() / 4) return false;
   const std::int64_t capacity = 2 * capacity_;
-  const Footprint bytes = plan_.footprint(capacity, Form::step);
-  Buffer state(bytes.state), work(bytes.workspace);
+  Buffer state(plan_.footprint(capacity, Form::step).state);
   if (plan_.grow({old.data(), old.size()}, {state.data(), state.size()}) != Status::ok) return false;
-  old = std::move(state), work_ = std::move(work), capacity_ = capacity, together_ = 0;
+  old = std::move(state), make_workspace(capacity), capacity_ = capacity, together_ = 0;
   return true;
 }
 
+void StreamLayer::make_workspace(std::int64_t capacity) {
+  work_ =
+      Buffer(std::max(plan_.footprint(capacity, Form::step).workspace, renewed_ ? renewed_->workspace(plan_) : 0));
+}
+
 Status StreamLayer::step(const Inputs& in, Outputs& out, Buffer& state) {
-  Status status;
+  Status status = Status::ok;
+  if (renewed_) status = renewed_->begin_row(plan_, {state.data(), state.size()}, {work_.data(), work_.size()});
+  if (status != Status::ok) return status;
   while ((status = plan_.step(in, {state.data(), state.size()}, out, {work_.data(), work_.size()})) ==
          Status::state_full)
     if (!enlarge(state)) break;
@@ -355,7 +352,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
   const bool uncertain = variance_ && uncertainties;
   if (uncertain) variance_->ask(out);
   Tensor& o = out[answer];
-  const bool together = fixed_state_ && !uncertain;
+  const bool together = fixed_state_ && !uncertain && !renewed_;
   std::size_t alone_until = 0;  // rows of a call that failed are run one by one, so that it shows which one it is
   for (std::size_t r = 0; r < block.rows; ++r) {
     if (r - timed >= timed_rows) note_time(r);

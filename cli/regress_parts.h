@@ -15,6 +15,7 @@
 #include "interval.h"
 #include "json.h"
 #include "regress.h"
+#include "regress_ridge.h"
 #include "row_times.h"
 #include "ttr/plan.h"
 #include "ttr/stream.h"
@@ -89,7 +90,8 @@ class StreamInputs {
 class StreamLayer {
  public:
   /// `text`: a layer name, a name with settings, or a recipe. Throws Error.
-  StreamLayer(const std::string& text, int key_dim, int value_dim);
+  /// `rule`: of its ridge; the one that so many keys have today if it is left out.
+  StreamLayer(const std::string& text, int key_dim, int value_dim, std::optional<RidgeRule> rule = {});
   /// From now on run() says how uncertain an answer is (interval.h). Throws Error if the layer cannot.
   const ErrorVariance& track_uncertainty(std::int64_t ahead);
   /// Predictions [rows, V]; rows before the first pair get 0. A layer that has left the numbers, or cannot go on, gives
@@ -130,14 +132,17 @@ class StreamLayer {
   // changed then.
   bool run_together(const Block& block, std::size_t first, std::size_t count, double* predictions);
   Status step(const Inputs& in, Outputs& out, Buffer& state);
+  void make_workspace(std::int64_t capacity);
   // The answer to a row that comes with nothing new to learn: the newest pair is learned once more, on a copy of what the
   // state was before it. A query leaves no trace in a state, so the answer is that of the state as it is.
   Uncertainty ask_again(const double* query, Outputs& out, bool uncertain);
 
   std::string name_;
   StreamText stream_;
+  RidgeRule rule_;
   ttr::Plan plan_;
   StreamInputs inputs_;
+  std::optional<RenewedRidge> renewed_;
   std::optional<ErrorVariance> variance_;
   bool solves_ = false, takes_weights_ = false;
   bool fixed_state_ = false;  // its size does not depend on how many pairs there are

@@ -1,5 +1,6 @@
 #include "regress.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -21,6 +22,7 @@
 #include "regress_mix.h"
 #include "regress_pairs.h"
 #include "regress_parts.h"
+#include "regress_ridge.h"
 #include "regress_scores.h"
 #include "regress_units.h"
 #include "ttr/status.h"
@@ -321,6 +323,145 @@ TEST(RegressLayer, AQuestionLeavesNoTrace) {
       block.has_pair[0] = 0;
       asked.run(block, &again);
       EXPECT_EQ(again, b) << text << " " << t;
+    }
+  }
+}
+
+// x with A x = b, A [n, n] symmetric and positive definite, by elimination.
+std::vector<double> solved(std::vector<double> A, std::vector<double> b) {
+  const std::size_t n = b.size();
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t r = i + 1; r < n; ++r) {
+      const double f = A[r * n + i] / A[i * n + i];
+      for (std::size_t j = i; j < n; ++j) A[r * n + j] -= f * A[i * n + j];
+      b[r] -= f * b[i];
+    }
+  for (std::size_t i = n; i-- > 0;) {
+    for (std::size_t j = i + 1; j < n; ++j) b[i] -= A[i * n + j] * b[j];
+    b[i] /= A[i * n + i];
+  }
+  return b;
+}
+
+// A block of one row, keys normal, the value a line of them with noise; asked with the next row's keys.
+struct RandomRows {
+  explicit RandomRows(int key_dim, double noise_) : K(static_cast<std::size_t>(key_dim)), noise(noise_), next(K) {
+    for (double& x : next) x = random.normal();
+  }
+  Block row() {
+    Block block = one_row(static_cast<int>(K), 1);
+    block.rows = 1, block.has_pair[0] = 1, block.may_be_asked_again[0] = 0;
+    block.keys = next;
+    block.values[0] = noise * random.normal();
+    for (std::size_t k = 0; k < K; ++k) block.values[0] += next[k] * std::cos(static_cast<double>(k));
+    for (double& x : next) x = random.normal();
+    block.queries = next;
+    return block;
+  }
+  std::size_t K;
+  double noise;
+  SplitMix random{17};
+  std::vector<double> next;
+};
+
+TEST(RegressRidge, TheRuleFollowsTheNumberOfKeys) {
+  const auto kernel_of = [](const char* text, int keys) {
+    const StreamLayer layer(text, keys, 1);
+    return layer.kernel().substr(0, layer.kernel().find('/')) + (layer.stream().changes.empty() ? "" : ", said");
+  };
+  EXPECT_EQ(kernel_of("rls:decay=0.98,ridge=1", 16), "least_squares");
+  EXPECT_EQ(kernel_of("rls:decay=0.98,ridge=1", 17), "givens, said");
+  EXPECT_EQ(kernel_of("rls:decay=0.98,ridge=1", 300), "givens, said");
+  EXPECT_EQ(kernel_of("rls:decay=0.8,ridge=1", 17), "least_squares");  // its keys would all have their turn at once
+  EXPECT_EQ(kernel_of("rls:decay=0.8,ridge=1", 257), "givens, said");
+  EXPECT_EQ(kernel_of("rls:ridge=1", 17), "givens");
+  EXPECT_EQ(kernel_of("rls:decay=0.98,ridge=1,ridge_kind=fading", 17), "givens");
+  // A recipe is what it says.
+  EXPECT_EQ(kernel_of("decay(0.98) / linear / exact(ridge=1)", 256), "least_squares");
+  EXPECT_EQ(kernel_of("decay(0.98) / linear / exact(ridge=1)", 257), "givens, said");
+  EXPECT_EQ(StreamLayer("rls:decay=0.98,ridge=1", 17, 1).recipe(), "decay(0.98) / linear / exact(ridge=1)");
+}
+
+TEST(RegressRidge, TheRenewedOneIsWhatItsEquationsSay) {
+  for (const auto& [K, decay] : {std::pair{24, 0.9}, {17, 0.98}, {50, 0.95}}) {
+    const std::size_t n = static_cast<std::size_t>(K);
+    const double ridge = 2;
+    const std::size_t turns = static_cast<std::size_t>(std::ceil(K * (1 - decay)));
+    const double rows = static_cast<double>(K) / static_cast<double>(turns);
+    const double renewed = rows * (1 - decay) / (1 - std::pow(decay, rows));
+    RandomRows data(K, 0.5);
+    StreamLayer layer(fmt::format("rls:decay={},ridge={}", decay, ridge), K, 1);
+    std::vector<double> H(n * n), F(n), part(n, 1.0);
+    std::size_t turn = 0;
+    double mean = 0, least = 10, most = 0;
+    for (int t = 0; t < 4 * K; ++t) {
+      const Block block = data.row();
+      double answer = 0;
+      layer.run(block, &answer);
+      for (double& h : H) h *= decay;
+      for (double& f : F) f *= decay;
+      for (double& d : part) d *= decay;
+      for (std::size_t i = 0; i < turns; ++i) part[turn++ % n] = renewed;
+      for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t j = 0; j < n; ++j) H[i * n + j] += block.keys[i] * block.keys[j];
+        F[i] += block.keys[i] * block.values[0];
+      }
+      std::vector<double> A = H;
+      for (std::size_t i = 0; i < n; ++i) A[i * n + i] += ridge * part[i];
+      const std::vector<double> S = solved(A, F);
+      double expected = 0;
+      for (std::size_t i = 0; i < n; ++i) expected += S[i] * block.queries[i];
+      ASSERT_NEAR(answer, expected, 1e-9) << K << " " << t;
+      if (t < 2 * K) continue;
+      for (const double d : part) {
+        mean += d / (2.0 * K * K);
+        least = std::min(least, d), most = std::max(most, d);
+      }
+    }
+    EXPECT_NEAR(mean, 1, 0.06) << K;
+    EXPECT_GT(least, 0.55) << K;
+    EXPECT_LT(most, 1.6) << K;
+  }
+}
+
+TEST(RegressRidge, TheRenewedOnePredictsAsOneThatStays) {
+  // Many keys, few rows in memory and much noise: with a ridge that fades the fit follows the noise.
+  const int K = 60;
+  const auto error_of = [&](const std::string& text) {
+    RandomRows data(K, 3);
+    StreamLayer layer(text, K, 1);
+    double answer = 0, sum = 0;
+    for (int t = 0; t < 600; ++t) {
+      const Block block = data.row();
+      if (t > K) sum += (block.values[0] - answer) * (block.values[0] - answer);
+      layer.run(block, &answer);
+    }
+    return sum;
+  };
+  const double stays = error_of("decay(0.98) / linear / exact(ridge=20)");
+  EXPECT_NEAR(error_of("rls:decay=0.98,ridge=20") / stays, 1, 0.02);
+  EXPECT_GT(error_of("decay(0.98) / linear / exact(ridge=20, fading)") / stays, 1.15);
+}
+
+TEST(RegressRidge, AModelGoesOnWithTheRuleItWasMadeWith) {
+  for (const RidgeRule rule : {RidgeRule::stays, RidgeRule::fades, RidgeRule::renewed}) {
+    const std::string text = "rls:decay=0.98,ridge=1";
+    RandomRows data(20, 0.5);
+    StreamLayer whole(text, 20, 1, rule);
+    double answer = 0, other = 0;
+    for (int t = 0; t < 30; ++t) whole.run(data.row(), &answer);
+    Archive out;
+    whole.archive(out);
+    StreamLayer loaded(text, 20, 1);
+    Archive in(out.file(), "model");
+    loaded.archive(in);
+    in.finish();
+    EXPECT_EQ(loaded.recipe(), whole.recipe());
+    EXPECT_EQ(loaded.kernel(), whole.kernel());
+    for (int t = 0; t < 30; ++t) {
+      const Block block = data.row();
+      whole.run(block, &answer), loaded.run(block, &other);
+      ASSERT_EQ(other, answer) << t;
     }
   }
 }

@@ -103,7 +103,7 @@ check "and nothing is written" test ! -e p.parquet
 # --- 11: many keys ---
 awk 'BEGIN { srand(1); for (t = 0; t < 12; t++) { for (k = 0; k < 301; k++) printf "%.3f%s", rand(), k < 300 ? "," : "\n" } }' >wide.csv
 run wide.csv --layer rls:decay=0.99 --layer rls
-check "many keys: no factorisation per row" sh -c '[ "$(grep -c "\"kernel\": \"givens" a.json)" = 2 ] && grep -q "the ridge fades with the pairs, because with 301 keys" a.json'
+check "many keys: no factorisation per row" sh -c '[ "$(grep -c "\"kernel\": \"givens" a.json)" = 2 ] && grep -q "the ridge fades with the pairs and is renewed key by key, in turn, because with 301 keys" a.json'
 mkfifo in.pipe
 "$ttr" regress - --layer rls:decay=0.99 --out live.csv <in.pipe >a.txt 2>live.err &
 pid=$!

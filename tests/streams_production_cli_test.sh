@@ -5,6 +5,7 @@
 set -u
 ttr=$(realpath "$1")
 data=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../examples/data")
+saved=$(realpath "$(dirname "${BASH_SOURCE[0]}")/saved_states")
 # shellcheck source-path=SCRIPTDIR source=black_box.sh
 source "$(dirname "${BASH_SOURCE[0]}")/black_box.sh"
 in_empty_folder || exit 1
@@ -23,6 +24,34 @@ for layer in nlms rls rls:decay=0.98,ridge=1 kalman 'equal / linear / sgd(beta=0
   "$ttr" regress some.csv --layer "$layer" --save m.ttr --checkpoint-every 1 --out one.csv >a.txt 2>a.err
   check "blocks of rows are as row by row: $layer" sh -c '[ '$?' -eq 0 ] && [ "$(wc -l <blocks.csv)" = 201 ] && cmp -s blocks.csv one.csv'
 done
+
+# --- a ridge beside a decay: the rule depends on the number of keys, is said, and goes with a model ---
+awk 'BEGIN { for (k = 1; k <= 17; k++) printf "x%d,", k; print "y"; for (t = 1; t <= 120; t++) { y = 0; for (k = 1; k <= 17; k++) { x = sin(t * (k + 0.3)); y += x * cos(k + t / 60); printf "%.9f,", x } printf "%.9f\n", y } }' >wide.csv
+head -81 wide.csv >first.csv
+{ head -1 wide.csv; tail -n +82 wide.csv; } >second.csv
+# A column of keys less has one key below the bound, and the bits of the recipe, which is what it says.
+for keys in 2-17 1-17; do
+  "$ttr" regress wide.csv --raw --keys $keys --layer rls:decay=0.98,ridge=1 --out a.csv >a.txt 2>a.err
+  "$ttr" regress wide.csv --raw --keys $keys --layer 'decay(0.98) / linear / exact(ridge=1)' --out b.csv >b.txt 2>a.err
+  cut -d, -f2 a.csv | tail -n +2 >x.txt
+  cut -d, -f2 b.csv | tail -n +2 >y.txt
+  case $keys in
+    2-17) check "a ridge: 16 keys, as the recipe, to the bit" sh -c 'cmp -s x.txt y.txt && ! grep -q renewed a.txt' ;;
+    *) check "a ridge: 17 keys, it is renewed in turn, and the table says so" sh -c '! cmp -s x.txt y.txt && grep -q "^rls:decay=0.98,ridge=1 ran decay(0.98) / linear / exact(ridge=1) (the ridge .* is renewed key by key, in turn, because with 17 keys" a.txt && ! grep -q renewed b.txt' ;;
+  esac
+done
+for options in "" "--interval 0.9" "--interval 0.9 --horizon 3"; do
+  # shellcheck disable=SC2086
+  "$ttr" regress wide.csv $options --layer rls:decay=0.98,ridge=1 --layer mix --out all.csv >a.txt 2>a.err
+  # shellcheck disable=SC2086
+  "$ttr" regress first.csv $options --layer rls:decay=0.98,ridge=1 --layer mix --save m.ttr >a.txt 2>a.err && "$ttr" regress second.csv --load m.ttr --out part.csv >a.txt 2>a.err
+  check "a ridge that is renewed: saved and loaded, the same bits with ${options:-nothing else}" sh -c '[ '$?' -eq 0 ] && tail -n 40 all.csv | cut -d, -f2- >x.txt; tail -n 40 part.csv | cut -d, -f2- | cmp -s - x.txt'
+done
+# A model that was saved before there was such a rule goes on as a factorisation per row.
+"$ttr" regress second.csv --load "$saved/regress-rls-2.ttr" --save m.ttr --out part.csv >a.txt 2>a.err
+check "a ridge: a model of before has its rule" sh -c '[ '$?' -eq 0 ] && tail -n 40 part.csv | cut -d, -f2 >x.txt; tail -n 40 b.csv | cut -d, -f2 | paste - x.txt | awk "{ d = \$1 - \$2; if (d < -1e-9 || d > 1e-9) exit 1; n++ } END { exit n != 40 }" && ! grep -q renewed a.txt'
+"$ttr" regress second.csv --load m.ttr --json >a.json 2>a.err
+check "a ridge: and keeps it when it is saved again" sh -c 'grep -q "\"kernel\": \"least_squares" a.json'
 
 # --- no row is answered with what comes after it: other later rows leave every earlier answer as it was, to the bit ---
 awk -F, 'NR <= 302 { print; next } { printf "%g,%g,%g\n", 1e3 * $3, $1 * $1, NR - 77 * $2 }' rows.csv >changed.csv

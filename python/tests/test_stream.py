@@ -60,6 +60,24 @@ class AgainstTheProgram(unittest.TestCase):
                     scale = np.abs(Y).max()
                     np.testing.assert_allclose(got / scale, expected / scale, atol=1e-9)
 
+    def test_many_keys(self):
+        # From 17 keys on the ridge of a name is renewed in turn; a recipe is what it says.
+        rng = np.random.default_rng(3)
+        X = rng.standard_normal((160, 24))
+        Y = X @ rng.standard_normal((24, 1)) + rng.standard_normal((160, 1))
+        for layer in ("rls:decay=0.98,ridge=1", "rls:decay=0.9,ridge=3", "decay(0.98) / linear / exact(ridge=1)"):
+            with self.subTest(layer=layer):
+                about, _, table = self.regress(X, Y, layer, "--interval", "0.9")
+                model = ttr.OnlineRegressor(layer)
+                np.testing.assert_allclose(model.learn_predict(X, Y), table[:, 1:2], atol=1e-8 * np.abs(Y).max())
+                self.assertEqual(about["layers"][0]["recipe"], model.recipe_)
+                self.assertEqual(about["layers"][0]["changes"], model.stream_.changes)
+                self.assertEqual("renewed" in "".join(model.stream_.changes), "/" not in layer)
+                self.assertEqual((model.interval_, about["layers"][0]["interval"]["kind"]), ("exact", "exact"))
+                fitted = ttr.OnlineRegressor(layer).fit(X[:-1], Y[:-1])
+                lower, upper = fitted.predict_interval(X[-1:])
+                np.testing.assert_allclose([lower[0, 0], upper[0, 0]], table[-1, 2:4], atol=1e-6 * np.abs(Y).max())
+
     def test_intervals(self):
         X, Y = data(values=2, rows=90)
         kinds = {"nlms": "conformal", "rls": "exact", "rls:decay=0.98,ridge=1": "exact", "kalman": "exact"}
@@ -116,6 +134,24 @@ class Streams(unittest.TestCase):
             again = pickle.loads(pickle.dumps(stream))
             np.testing.assert_array_equal(again.predict(X[40:]), stream.predict(X[40:]))
             np.testing.assert_array_equal(again.learn(X[40:], Y[40:]), stream.learn(X[40:], Y[40:]))
+
+    def test_the_rule_of_a_ridge_is_kept(self):
+        rng = np.random.default_rng(5)
+        X, Y = rng.standard_normal((60, 20)), rng.standard_normal((60, 1))
+        stream = ttr.Stream("rls:decay=0.98,ridge=1", 20)
+        stream.learn(X[:40], Y[:40])
+        self.assertEqual(stream.rows, 40)
+        again = pickle.loads(pickle.dumps(stream))
+        np.testing.assert_array_equal(again.predict(X[40:]), stream.predict(X[40:]))
+        np.testing.assert_array_equal(again.learn(X[40:], Y[40:]), stream.learn(X[40:], Y[40:]))
+        # One that was kept before there was such a rule goes on as a factorisation per row.
+        exact = ttr.Stream("decay(0.98) / linear / exact(ridge=1)", 20)
+        exact.learn(X[:40], Y[:40])
+        kept = {**exact.__getstate__(), "layer": stream.layer}
+        del kept["ridge"]
+        old = ttr.Stream.__new__(ttr.Stream)
+        old.__setstate__(kept)
+        np.testing.assert_array_equal(old.learn(X[40:], Y[40:]), exact.learn(X[40:], Y[40:]))
 
     def test_errors(self):
         with self.assertRaisesRegex(ttr.Error, "did you mean 'rls'"):

@@ -165,9 +165,10 @@ class ErrorVariance:
 
     def __init__(self, stream: "Stream") -> None:
         plan = stream.plan
-        assert plan.forgetting is not None
+        forgetting = stream.forgetting
+        assert forgetting is not None
         self.stream = stream
-        self.forgetting, self.window = plan.forgetting
+        self.forgetting, self.window = forgetting
         self.says_known = any(i.name == "known" for i in plan.outputs)
         # An empty pair leaves such a layer as it is: its own answers say what comes next, for many rows in one call.
         self.at_once = stream.recipe.split(" / ")[2].startswith("exact") and self.forgetting == 1
@@ -214,6 +215,7 @@ class ErrorVariance:
         copy, q, call = self._forecast
         copy.assign(stream.state)
         q[...] = query.reshape(q.shape)
+        stream._begin_row(copy)
         call()
         c = float(call.outputs["variance"].ravel()[0])
         if self.filter is None or self._prior is None:

@@ -11,6 +11,7 @@ from . import _library as l
 from ._interval import ErrorVariance
 from ._library import Error, lib
 from ._plan import Plan, State
+from ._ridge import RenewedRidge, older_ridge_rule, ridge_rule, with_ridge_rule
 
 
 def _split_mix(count: int) -> np.ndarray:
@@ -28,27 +29,6 @@ def _split_mix(count: int) -> np.ndarray:
         first, second = uniform(), uniform()
         numbers.append(math.sqrt(-2 * math.log(first)) * math.cos(6.283185307179586 * second))
     return np.array(numbers)
-
-
-_MOST_KEYS_TO_FACTORISE = 256
-
-
-def _affordable(about: dict[str, Any], keys: int) -> dict[str, Any]:
-    """A ridge that stays beside pairs that fade costs a factorisation per row; with many keys it fades with them."""
-    if about["as_layer"] or keys <= _MOST_KEYS_TO_FACTORISE:
-        return about
-    parts = about["recipe"].split(" / ")
-    weights, memory, solver = parts[0], parts[1], parts[2].split(" | ")[0]
-    words = {w.split("(")[0] for w in weights.split(" * ")}
-    if memory != "linear" or not solver.startswith("exact(") or "ridge" not in solver or "decay" not in words:
-        return about
-    if "window" in words or any(kind in solver for kind in ("relative", "frobenius", "fading")):
-        return about
-    recipe = about["recipe"].replace(solver, solver[:-1] + ", fading)")
-    changes = about["changes"] + [
-        f"the ridge fades with the pairs, because with {keys} keys one that stays would cost a factorisation per row"
-    ]
-    return {**about, "recipe": recipe, "text": recipe, "changes": changes}
 
 
 class Stream:
@@ -83,8 +63,13 @@ class Stream:
     """
 
     def __init__(self, layer: str, keys: int, values: int = 1) -> None:
-        self.layer, self.keys, self.values = layer, int(keys), int(values)
-        about = _affordable(l.ask(lib.ttr_stream_describe, layer.encode()), self.keys)
+        self._make(layer, int(keys), int(values), None)
+
+    def _make(self, layer: str, keys: int, values: int, rule: str | None) -> None:
+        self.layer, self.keys, self.values = layer, keys, values
+        about = l.ask(lib.ttr_stream_describe, layer.encode())
+        self._rule = rule or ridge_rule(layer, about, self.keys)
+        about = with_ridge_rule(about, self._rule, self.keys)
         self.recipe: str = about["recipe"]
         self.changes: list[str] = about["changes"]
         self._about = about
@@ -105,6 +90,7 @@ class Stream:
                 )
         self._maps: dict[str, np.ndarray] = {}
         self._form = "recurrent" if "recurrent" in self.plan.forms else "best"
+        self._renewed = RenewedRidge(self.recipe, self.plan) if self._rule == "renewed" else None
         self.reset()
 
     def reset(self) -> "Stream":
@@ -117,7 +103,16 @@ class Stream:
     @property
     def rows(self) -> int:
         """Rows learned."""
-        return self.state.tokens_seen()
+        return self.state.tokens_seen() if self._renewed is None else self._renewed.rows(self.state)
+
+    @property
+    def forgetting(self) -> tuple[float, int] | None:
+        """How it forgets: a pair of age n has the weight factor^n, and none after `window` pairs (0: no window)."""
+        return self.plan.forgetting if self._renewed is None else (self._renewed.decay, 0)
+
+    def _begin_row(self, state: State) -> None:
+        if self._renewed is not None:
+            self._renewed.begin_row(state)
 
     @property
     def solves(self) -> bool:
@@ -206,7 +201,7 @@ class Stream:
         if len(keys) == 0:
             return answers, uncertain
         answers[:1], uncertain[:1] = self._ask(keys[:1], variance)
-        if len(keys) > 1 and variance is not None and not variance.at_once:
+        if len(keys) > 1 and (self._renewed is not None or (variance is not None and not variance.at_once)):
             self._learn_one_by_one(keys, values, variance, answers, uncertain)
         elif len(keys) > 1:
             inputs = self._inputs(keys[1:], keys[:-1], values[:-1])
@@ -217,13 +212,19 @@ class Stream:
                 uncertain[1:] = [ErrorVariance.judged(*pair) for pair in zip(*(m.ravel().tolist() for m in more))]
         self._before = self.state.clone() if self._before is None else self._before.assign(self.state)
         self._pair = keys[-1:].copy(), values[-1:].copy()
+        self._begin_row(self.state)
         self.plan.forward(state=self.state, form="step", **self._inputs(keys[-1:], *self._pair))
         if variance is not None:
             variance.learn(keys[-1:])
         return answers, uncertain
 
     def _learn_one_by_one(
-        self, keys: np.ndarray, values: np.ndarray, variance: ErrorVariance, answers: np.ndarray, uncertain: np.ndarray
+        self,
+        keys: np.ndarray,
+        values: np.ndarray,
+        variance: ErrorVariance | None,
+        answers: np.ndarray,
+        uncertain: np.ndarray,
     ) -> None:
         inputs = self._inputs(keys[1:2], keys[:1], values[:1])
         call = self.plan.prepare(state=self.state, form="step", **inputs)
@@ -232,10 +233,12 @@ class Stream:
             if r > 1:
                 for name, array in self._inputs(keys[r : r + 1], keys[r - 1 : r], values[r - 1 : r]).items():
                     inputs[name][...] = array
+            self._begin_row(self.state)
             call()
             answers[r] = o.reshape(self.values)
-            variance.learn(keys[r - 1 : r])
-            uncertain[r] = variance.ask(keys[r])
+            if variance is not None:
+                variance.learn(keys[r - 1 : r])
+                uncertain[r] = variance.ask(keys[r])
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers [rows, values] from the memory as it is; nothing is learned. Zeros before the first pair."""
@@ -257,6 +260,7 @@ class Stream:
                 again.assign(self._before)
                 for name, array in self._inputs(keys[r : r + 1], *self._pair).items():
                     inputs[name][...] = array
+            self._begin_row(again)
             call()
             answers[r] = o.reshape(self.values)
             if more:
@@ -266,14 +270,16 @@ class Stream:
         return answers, uncertain
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {"layer": self.layer, "keys": self.keys, "values": self.values, "pair": self._pair}
+        kept = {"layer": self.layer, "keys": self.keys, "values": self.values, "pair": self._pair, "ridge": self._rule}
         kept["state"] = self.state.to_bytes()
         kept["before"] = self._before.to_bytes() if self._before is not None else None
         kept["room"] = self.state.capacity()
         return kept
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        Stream.__init__(self, kept["layer"], kept["keys"], kept["values"])
+        about = l.ask(lib.ttr_stream_describe, kept["layer"].encode())
+        rule = kept.get("ridge") or older_ridge_rule(about, kept["keys"])
+        Stream._make(self, kept["layer"], kept["keys"], kept["values"], rule)
         room = max(int(kept["room"]), 256)
         self.state = self.plan.state(room).load_bytes(kept["state"])
         self._before = self.plan.state(room).load_bytes(kept["before"]) if kept["before"] is not None else None
