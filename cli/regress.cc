@@ -69,8 +69,8 @@ void check(const RegressOptions& o) {
   require(o.lags == 0 || o.horizon != 0,
           "--horizon 0 with --lags would ask for a row that is among its own keys; give --horizon 1 or more",
           "--horizon");
-  require(o.window >= 0, fmt::format("--window {} is out of range; give a number of rows, at least 1", o.window),
-          "--window");
+  require(!o.window || (*o.window >= 1 && *o.window <= 1'000'000'000),
+          fmt::format("--window {} is out of range; give 1 to 1000000000 rows", o.window.value_or(0)), "--window");
   require(o.warmup >= -1, fmt::format("--warmup {} is out of range; give a number of rows, at least 0", o.warmup),
           "--warmup");
   require(o.season >= 0 && o.season <= 1000000,
@@ -149,7 +149,7 @@ void check(const RegressOptions& o) {
       o.load.empty() || (o.keys.empty() && o.values.empty() && o.layers.empty() && o.lags == 0 && o.horizon < 0 &&
                          !o.raw && !o.bias && !o.standardize && !o.tune && !o.interval && o.season == 0 &&
                          o.with.empty() && o.dates.empty() && o.categories.empty() && !o.differences &&
-                         o.fourier == 0 && o.warmup < 0 && o.window == 0 && o.group.empty() && o.weights.empty() &&
+                         o.fourier == 0 && o.warmup < 0 && !o.window && o.group.empty() && o.weights.empty() &&
                          o.delay == 0 && o.id.empty() && !o.iterate && !o.detect && !o.classify),
       fmt::format(
           "'{}' has columns, layers and settings of its own; leave --keys, --values, --layer, --lags, --horizon, "

@@ -43,7 +43,7 @@ struct RegressOptions {
   std::optional<double> interval;       // level of prediction intervals, in (0, 1)
   std::int64_t warmup = -1;             // first rows that are not scored; -1: keys + 1
   std::int64_t season = 0;              // rows of a season, for the seasonal naive forecast; 0: none
-  std::int64_t window = 0;              // rows per window of the windowed loss; 0: at most eight windows
+  std::optional<std::int64_t> window;   // rows per window of the windowed loss; empty: at most eight windows
   std::string out;                      // predictions, .csv or .npy; "-": standard output
   std::string report;                   // HTML; the built-in process writes report.html if empty
   std::string svg;                      // the plot of the losses alone

@@ -39,7 +39,7 @@ void Stream::choose_classes(std::vector<int> named) {
 }
 
 std::vector<std::string> Stream::class_header() const {
-  const std::int64_t window = scores_[0].windows.width();
+  const std::int64_t window = scores_[0].windows.rows_of_one();
   return {"layer",
           "log loss",
           "accuracy",
@@ -55,16 +55,13 @@ std::vector<std::string> Stream::class_header() const {
 std::vector<std::string> Stream::class_cells(std::size_t f) const {
   const Score& s = scores_[f];
   const auto share = [](double number) { return std::isfinite(number) ? fmt::format("{:.4f}", number) : "-"; };
-  const double naive = scores_[forecasters_->naive_index()].classes->log_loss(),
-               p = comparisons_->p(f, best_forecaster());
+  const double naive = scores_[forecasters_->naive_index()].classes->log_loss();
   return {shown_name(f),
           s.diverged_at > 0 ? fmt::format("diverged at row {}", s.diverged_at) : share(s.classes->log_loss()),
           share(s.classes->accuracy()),
           share(s.classes->auc()),
           share(naive > 0 ? 1 - s.classes->log_loss() / naive : std::numeric_limits<double>::quiet_NaN()),
-          f == best_forecaster() ? "best"
-          : std::isfinite(p)     ? fmt::format("{:.3f}", p)
-                                 : "-",
+          p_cell(f),
           s.windows.size() > 0 ? short_number(s.windows.mean(0)) : "-",
           short_number(s.windows.last_full()),
           s.us_per_row > 0 ? short_number(s.us_per_row) : "-",

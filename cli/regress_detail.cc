@@ -144,12 +144,14 @@ std::vector<std::vector<std::string>> Stream::group_rows() const {
     if (rows.size() == most_groups_shown) break;
     const Memory& memory = *memories_[g];
     const std::vector<double>& losses = memory.losses;
-    const std::size_t best =
-        static_cast<std::size_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
+    // Least, and one that is a number before one that is not.
+    const auto best = std::min_element(losses.begin(), losses.end(),
+                                       [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); });
     const double skill = skill_of(losses[judged()], losses[forecasters_->naive_index()]);
     rows.push_back({groups_.names()[g], fmt::format("{}", memory.scored_rows),
                     short_number(losses[judged()] / memory.scored),
-                    std::isfinite(skill) ? fmt::format("{:.4f}", skill) : "-", shown_name(best)});
+                    std::isfinite(skill) ? fmt::format("{:.4f}", skill) : "-",
+                    std::isfinite(*best) ? shown_name(static_cast<std::size_t>(best - losses.begin())) : "-"});
   }
   return rows;
 }

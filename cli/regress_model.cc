@@ -13,9 +13,11 @@ namespace ttr::cli {
 
 void Stream::archive_options(Archive& a) {
   RegressOptions& o = options_;
+  std::int64_t window = o.window.value_or(0);
   a(o.keys, o.with, o.dates, o.categories, o.category_slots, o.missing, o.values, o.layers, o.lags, o.lag_list,
-    o.differences, o.fourier, o.horizon, o.raw, o.bias, o.standardize, o.tune, o.interval, o.season, o.warmup,
-    o.window, o.group, o.weights, o.delay, o.iterate, o.detect, o.id, o.classify, o.classes);
+    o.differences, o.fourier, o.horizon, o.raw, o.bias, o.standardize, o.tune, o.interval, o.season, o.warmup, window,
+    o.group, o.weights, o.delay, o.iterate, o.detect, o.id, o.classify, o.classes);
+  if (a.reading()) o.window = window > 0 ? std::optional(window) : std::nullopt;
 }
 
 void Stream::archive_memory(Archive& a) {

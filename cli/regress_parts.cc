@@ -335,6 +335,28 @@ bool StreamLayer::run_together(const Block& block, std::size_t first, std::size_
   return false;
 }
 
+namespace {
+
+// What is said of a call with one sequence, token and head, to somebody who has rows: "key 3 is inf; ..", "the row has no
+// answer in this precision; ..".
+std::string failure_of_row(const Block& block, std::size_t r, std::string sentence) {
+  const auto search = [&](const char* what, const std::vector<double>& numbers, std::size_t width) {
+    const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(r * width),
+               end = begin + static_cast<std::ptrdiff_t>(width);
+    const auto found = std::find_if(begin, end, [](double x) { return !std::isfinite(x); });
+    return found == end ? std::string()
+                        : fmt::format("{} {} is {}; every number must be finite", what, found - begin + 1, *found);
+  };
+  const std::size_t K = static_cast<std::size_t>(block.key_dim), V = static_cast<std::size_t>(block.value_dim);
+  for (const std::string& found :
+       {search("key", block.queries, K), search("key", block.keys, K), search("value", block.values, V)})
+    if (!found.empty()) return found;
+  const std::size_t place = sentence.find(" of sequence "), verb = sentence.find(" has no answer");
+  return place < verb && verb != sentence.npos ? "the row" + sentence.substr(verb) : sentence;
+}
+
+}  // namespace
+
 void StreamLayer::run(const Block& block, double* predictions, Uncertainty* uncertainties) {
   using Clock = std::chrono::steady_clock;
   auto start = Clock::now();
@@ -394,7 +416,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
         // It ends this layer, and it alone.
         lost_ = true;
         failure_ = plan_.diagnose(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()}, Form::step);
-        if (failure_.empty()) failure_ = to_string(status);
+        failure_ = failure_.empty() ? std::string(to_string(status)) : failure_of_row(block, r, std::move(failure_));
       }
     }
     if (lost_) std::fill_n(prediction, V, std::numeric_limits<double>::quiet_NaN());

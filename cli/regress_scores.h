@@ -10,8 +10,10 @@
 // A prediction is a divergence if it is not a number, or misses by more than a million times the largest value so far.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +31,8 @@ class Windows {
   Windows(std::int64_t width, std::size_t most) : width_(width), most_(most) {}
   void add(double loss, double weight = 1);
   std::int64_t width() const { return width_; }
+  /// The width, or the rows there are if one window has them all.
+  std::int64_t rows_of_one() const { return sums_.size() > 1 || in_last_ == 0 ? width_ : in_last_; }
   std::size_t size() const { return sums_.size(); }
   double mean(std::size_t window) const;
   std::int64_t count(std::size_t window) const;
@@ -62,8 +66,11 @@ struct Score {
   double add(std::int64_t row, const double* prediction, const double* actual, int values, double row_weight = 1);
   double mse(int values) const { return squared_error / weight / values; }
   double mae(int values) const { return absolute_error / weight / values; }
-  /// What forecasters are compared by, summed over the rows.
-  double total_loss() const { return classes ? classes->total_log_loss() : squared_error; }
+  /// What forecasters are compared by, summed over the rows; infinite where it is not a number.
+  double total_loss() const {
+    const double loss = classes ? classes->total_log_loss() : squared_error;
+    return std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss;
+  }
   void archive(Archive& a) {
     a(windows, curve, squared_error, absolute_error, weight, rows, diverged_at, largest_);
     if (classes) a(*classes);

@@ -46,8 +46,8 @@ void Stream::make_layers() {
   forecasters_.emplace(spec);
   options_.layers = spec.layers;  // as they are, for the model
   if (spec.mix) options_.layers.emplace_back("mix");
-  const std::int64_t window = options_.window > 0 ? options_.window : 1;
-  const std::size_t most = options_.window > 0 ? 100000 : 8;
+  const std::int64_t window = options_.window.value_or(1);
+  const std::size_t most = options_.window ? 100000 : 8;
   for (std::size_t f = 0; f < forecasters_->count(); ++f) {
     scores_.emplace_back(forecasters_->name(f), window, most);
     if (options_.classify) scores_.back().classes.emplace(V_);
@@ -378,6 +378,17 @@ void Stream::read_all() {
   describe_scores();
 }
 
+// "key 3 is inf": by the name of its column.
+std::string Stream::by_column(const std::string& failure) const {
+  if (failure.empty()) return "";
+  const std::vector<std::string> keys = key_number_names();
+  for (const auto& [what, names] : {std::pair{"key", &keys}, {"value", &value_names_}})
+    for (std::size_t i = 0; i < names->size(); ++i)
+      if (const std::string place = fmt::format("{} {} ", what, i + 1); failure.starts_with(place))
+        return fmt::format("the {} '{}' {}", what, (*names)[i], failure.substr(place.size()));
+  return failure;
+}
+
 void Stream::describe_scores() {
   for (std::size_t f = 0; f < scores_.size(); ++f) {
     Score& s = scores_[f];
@@ -390,7 +401,7 @@ void Stream::describe_scores() {
     const StreamLayer& layer = now().layer(f);
     s.recipe = layer.recipe(), s.kernel = layer.kernel(), s.stream = layer.stream();
     for (const auto& memory : memories_)
-      if (s.failure.empty()) s.failure = memory->forecasters().layer(f).failure();
+      if (s.failure.empty()) s.failure = by_column(memory->forecasters().layer(f).failure());
     s.ran = what_ran(s.stream, s.kernel);
   }
 }
@@ -412,6 +423,22 @@ void Stream::finish_files() {
     svg_->write(plot_svg(loss_plot(), true));
     svg_->commit();
   }
+}
+
+void Stream::refuse_warmup() const {
+  const std::int64_t most = most_arrived();
+  if (scores_[0].rows > 0 || most == 0) return;
+  throw Error(fmt::format("--warmup {} leaves nothing to score: {} {}; give less than {}", options_.warmup,
+                          options_.group.empty() ? source_->input_name() + " has"
+                                                 : "no group of " + source_->input_name() + " has more than",
+                          counted(most, "row") + " with a value", most),
+              "--warmup");
+}
+
+std::int64_t Stream::most_arrived() const {
+  std::int64_t most = 0;
+  for (const auto& memory : memories_) most = std::max(most, memory->arrived);
+  return most;
 }
 
 int Stream::run() {
@@ -441,6 +468,10 @@ int Stream::run() {
                       needed),
           spec_.lags > 0 ? "--lags" : "--horizon");
   }
+  // A run that goes on somewhere else, or whose predictions are printed, has done something all the same.
+  if (signal == 0 && options_.warmup > 0 && options_.load.empty() && options_.save.empty() && !live() &&
+      !predictions_on_stdout())
+    refuse_warmup();
   const bool anything = good_rows_ > 0;
   if (anything) {
     try {

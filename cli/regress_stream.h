@@ -62,6 +62,7 @@ class Stream {
  private:
   void prepare(const std::string& model);  // columns and layers, with what a saved model has learned
   void describe_scores();                  // what was not summed up on the way
+  std::string by_column(const std::string& failure) const;
   void choose_columns();
   void choose_classes(std::vector<int> named);  // the column of --classify, and what there is in it
   struct Named {                                // columns, by the option that names them
@@ -95,6 +96,8 @@ class Stream {
   void keep_question(const Memory& memory, std::int64_t row, const double* answer);
   void archive_questions(Archive& a);
   void write_leftovers();
+  void refuse_warmup() const;         // one that leaves nothing to score
+  std::int64_t most_arrived() const;  // values of a memory
   void finish_files();
   // A model has the options that decide what is learned, then what was learned.
   void archive_options(Archive& a);
@@ -108,7 +111,10 @@ class Stream {
   Line line_of(std::size_t forecaster) const;
   std::size_t best_with_memory() const;  // of least error, without the naive forecasts
   std::size_t best_linear() const;       // of those with coefficients
-  std::size_t best_forecaster() const;   // and with them
+  // And with them; none where nothing was scored, or no error is finite.
+  std::optional<std::size_t> best_forecaster() const;
+  double p_versus_best(std::size_t forecaster) const;
+  std::string p_cell(std::size_t forecaster) const;
   Plot prediction_plot(std::size_t value) const;
   std::string summary() const;
   std::string time_text() const;           // ", 3 ahead, 2 late", or nothing

@@ -54,7 +54,7 @@ Plot Stream::loss_plot() const {
 std::size_t Stream::best_with_memory() const {
   std::size_t best = 0;
   for (std::size_t l = 1; l < forecasters_->naive_index(); ++l)
-    if (!(scores_[best].total_loss() <= scores_[l].total_loss())) best = l;
+    if (scores_[l].total_loss() < scores_[best].total_loss()) best = l;
   return best;
 }
 
@@ -62,16 +62,28 @@ std::size_t Stream::best_linear() const {
   std::size_t best = coefficients_.size();
   for (std::size_t l = 0; l < coefficients_.size(); ++l)
     if (!coefficients_[l].empty() &&
-        (best == coefficients_.size() || scores_[l].squared_error < scores_[best].squared_error))
+        (best == coefficients_.size() || scores_[l].total_loss() < scores_[best].total_loss()))
       best = l;
   return best;
 }
 
-std::size_t Stream::best_forecaster() const {
-  std::size_t best = 0;
-  for (std::size_t f = 1; f < scores_.size(); ++f)
-    if (!(scores_[best].total_loss() <= scores_[f].total_loss())) best = f;
+std::optional<std::size_t> Stream::best_forecaster() const {
+  std::optional<std::size_t> best;
+  for (std::size_t f = 0; scores_[0].weight > 0 && f < scores_.size(); ++f)
+    if (std::isfinite(scores_[f].total_loss()) && !(best && scores_[*best].total_loss() <= scores_[f].total_loss()))
+      best = f;
   return best;
+}
+
+double Stream::p_versus_best(std::size_t f) const {
+  const std::optional<std::size_t> best = best_forecaster();
+  return best ? comparisons_->p(f, *best) : nan;
+}
+
+std::string Stream::p_cell(std::size_t f) const {
+  if (f == best_forecaster()) return "best";
+  const double p = p_versus_best(f);
+  return std::isfinite(p) ? fmt::format("{:.3f}", p) : "-";
 }
 
 Plot Stream::prediction_plot(std::size_t v) const {
@@ -124,7 +136,7 @@ std::string Stream::shown_name(std::size_t f) const {
 
 std::vector<std::string> Stream::summary_header() const {
   if (options_.classify) return class_header();
-  const std::int64_t window = scores_[0].windows.width();
+  const std::int64_t window = scores_[0].windows.rows_of_one();
   return {"layer",
           "MSE",
           "MAE",
@@ -144,15 +156,13 @@ std::vector<std::string> Stream::summary_cells(std::size_t f) const {
   const auto share = [](double number) {
     return !std::isfinite(number) ? "-" : number < -999 ? "< -999" : fmt::format("{:.4f}", number);
   };
-  const double naive = scores_[forecasters_->naive_index()].mse(V), p = comparisons_->p(f, best_forecaster());
+  const double naive = scores_[forecasters_->naive_index()].mse(V);
   return {shown_name(f),
           s.diverged_at > 0 ? fmt::format("diverged at row {}", s.diverged_at) : short_number(s.mse(V)),
           s.diverged_at > 0 ? "-" : short_number(s.mae(V)),
           share(s.diverged_at > 0 ? nan : spread_->r2(s.squared_error)),
           share(s.diverged_at > 0 || !(naive > 0) ? nan : 1 - s.mse(V) / naive),
-          f == best_forecaster() ? "best"
-          : std::isfinite(p)     ? fmt::format("{:.3f}", p)
-                                 : "-",
+          p_cell(f),
           s.windows.size() > 0 ? short_number(s.windows.mean(0)) : "-",
           short_number(s.windows.last_full()),
           s.us_per_row > 0 ? short_number(s.us_per_row) : "-",
@@ -204,7 +214,14 @@ std::vector<std::string> Stream::notes() const {
   if (options_.detect && drifts == 0) list.emplace_back("No drift: errors did not grow for good.");
   if (short_stream_) list.emplace_back("The stream ended within the warm-up, so all of its rows are scored.");
   else if (scores_[0].rows == 0 && !options_.predict)
-    list.push_back(fmt::format("No row was scored: the warm-up (--warmup) is {} long.", counted(warmup(), "row")));
+    list.push_back(most_arrived() > 0 ? fmt::format("No row was scored: the warm-up (--warmup) is {} long.",
+                                                    counted(warmup(), "row"))
+                                      : "No row was scored: none has both a prediction and a value.");
+  else if (scores_[0].weight > 0 && !best_forecaster())
+    list.emplace_back(
+        "No error is finite, so no line is the best: squares of these values are beyond a double; give them in "
+        "larger "
+        "units.");
   for (std::size_t l = 0; l < forecasters_->layer_count(); ++l)
     if (scores_[l].diverged_at > 0) list.push_back(remedy(l));
   return list;
@@ -283,7 +300,7 @@ std::string Stream::summary() const {
     for (auto& row : rows) part.row(std::move(row));
     text += "\n" + title + "\n\n" + part.text();
   };
-  if (options_.window > 0)
+  if (options_.window)
     add_table("MSE in windows, and skill against the naive forecast:", window_header(), window_rows());
   if (!options_.group.empty()) add_table("Groups of largest error:", group_header(), group_rows());
   if (options_.detect)
@@ -351,7 +368,7 @@ Json Stream::forecaster_json(std::size_t f) const {
     const double seasonal = scores_.back().mse(V);
     out.set("seasonal_skill", seasonal > 0 ? 1 - mse / seasonal : nan);
   }
-  out.set("p_versus_best", comparisons_->p(f, best_forecaster())).set("windows", windows);
+  out.set("p_versus_best", p_versus_best(f)).set("windows", windows);
   out.set("window_skills", window_skills);
   out.set("us_per_row", s.us_per_row).set("state_bytes", s.state_bytes).set("kernel", layer ? s.kernel : "none");
   if (layer) {
@@ -405,7 +422,8 @@ Json Stream::json() const {
     out.set("classes", classes);
   }
   out.set("window_rows", scores_[0].windows.width()).set("interrupted", interrupted() != 0);
-  out.set("best", scores_[best_forecaster()].name);
+  const std::optional<std::size_t> best = best_forecaster();
+  out.set("best", best ? Json(scores_[*best].name) : Json());
   if (options_.interval) out.set("interval", *options_.interval);
   Json list = Json::array(), left_out = Json::array();
   for (const std::string& name : left_out_) left_out.push(name);
@@ -423,10 +441,11 @@ Report Stream::make_report() const {
   report.subtitle = fmt::format("{}, {}, {}. Each row is predicted from the memory built on the rows before it{}.",
                                 counted(good_rows_, "row"), counted(key_dim_, "key"),
                                 counted(static_cast<std::int64_t>(V_), answer_word()), time_text());
-  if (const Score& best = scores_[best_forecaster()]; best.rows > 0) {
+  if (const std::optional<std::size_t> line = best_forecaster()) {
+    const Score& best = scores_[*line];
     const int V = static_cast<int>(V_);
     const double naive = scores_[forecasters_->naive_index()].mse(V), r2 = spread_->r2(best.squared_error);
-    report.figures_of_merit = {{"best", shown_name(best_forecaster())}};
+    report.figures_of_merit = {{"best", shown_name(*line)}};
     if (best.classes)
       report.figures_of_merit.insert(report.figures_of_merit.end(),
                                      {{"its log loss", fmt::format("{:.4f}", best.classes->log_loss())},
@@ -446,7 +465,7 @@ Report Stream::make_report() const {
   Report::Table table;
   table.header = summary_header();
   for (std::size_t f = 0; f < scores_.size(); ++f) table.rows.push_back(summary_cells(f));
-  table.emphasised = static_cast<int>(best_forecaster());
+  if (const std::optional<std::size_t> best = best_forecaster()) table.emphasised = static_cast<int>(*best);
   table.caption = fmt::format(
       "MSE, MAE: mean squared and absolute error over rows and values{}. R2: share of the variance of the values "
       "that is "
@@ -471,7 +490,7 @@ Report Stream::make_report() const {
                      "because the keys have a part that was never seen or the noise is not known yet.",
                      *options_.interval),
          interval_header(), interval_rows()});
-  if (options_.window > 0)
+  if (options_.window)
     report.tables.push_back({fmt::format("Windows of {}: mean squared error, and skill against the naive forecast.",
                                          counted(scores_[0].windows.width(), "row")),
                              window_header(), window_rows()});

@@ -25,9 +25,10 @@ std::string Stream::picture(int columns) const {
   const int V = static_cast<int>(V_);
   std::string text = fmt::format(
       "{}: o is {}, the line its prediction by {}. {}\n", counted(good_rows_, "row"), value_names_[0], score.name,
-      score.rows == 0 ? std::string("Nothing is scored yet.")
-                      : fmt::format("MSE {}, of the last {} {}.", short_number(score.mse(V)),
-                                    counted(score.windows.width(), "row"), short_number(score.windows.last_full())));
+      score.rows == 0
+          ? std::string("Nothing is scored yet.")
+          : fmt::format("MSE {}, of the last {} {}.", short_number(score.mse(V)),
+                        counted(score.windows.rows_of_one(), "row"), short_number(score.windows.last_full())));
   if (!shown_.empty()) text += terminal_plot(line, points, columns, 14);
   return text;
 }

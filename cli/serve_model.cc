@@ -164,7 +164,8 @@ RegressOptions options_from_json(const Json& json) {
   yes("raw", o.raw), yes("bias", o.bias), yes("standardize", o.standardize), yes("tune", o.tune);
   yes("diff", o.differences), yes("classify", o.classify);
   number("category_slots", o.category_slots), number("fourier", o.fourier), number("horizon", o.horizon);
-  number("warmup", o.warmup), number("season", o.season), number("window", o.window);
+  number("warmup", o.warmup), number("season", o.season);
+  if (given("window")) o.window = whole(json.at("window"), "window");
   if (given("lags"))
     o.lags_text =
         json.at("lags").is_text() ? json.at("lags").text() : fmt::format("{}", whole(json.at("lags"), "lags"));

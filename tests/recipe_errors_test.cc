@@ -1,11 +1,21 @@
 // Mistakes in recipes: every message quotes the word, stands at its column and says what would be right.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "recipe/random.h"
+#include "recipe/words.h"
+#include "ttr/plan.h"
 #include "ttr/recipe.h"
 #include "ttr/status.h"
+#include "ttr/stream.h"
 
 namespace ttr {
 namespace {
@@ -235,6 +245,159 @@ TEST(RecipeErrors, Combinations) {
       {"window(4) / linear / exact(ridge, fading)", 35, {"`fading`"}},
       {"equal / linear / sgd(beta, rownorm)", 28, {"`rownorm`", "zero"}},
   });
+}
+
+// --- what messages advise ---
+
+// Recipes that a message writes between backticks or quotes, but for the shape of all of them.
+std::vector<std::string> recipes_in(const std::string& message) {
+  std::vector<std::string> found;
+  for (const char quote : {'`', '\''})
+    for (std::size_t from = message.find(quote); from != std::string::npos;) {
+      const std::size_t to = message.find(quote, from + 1);
+      if (to == std::string::npos) break;
+      std::string text = message.substr(from + 1, to - from - 1);
+      if (const std::size_t any = text.find("near(..)"); any != std::string::npos) text.replace(any, 8, "near(exp)");
+      const std::size_t slash = text.find(" / ");
+      const bool two = slash != std::string::npos && text.find(" / ", slash + 3) != std::string::npos;
+      // An apostrophe begins nothing, so what follows it may begin at its partner.
+      if (two && text != "weights / memory / solver") found.push_back(text);
+      from = two ? message.find(quote, to + 1) : to;
+    }
+  return found;
+}
+
+void expect_plan(const std::string& recipe, const std::string& where) {
+  Shape shape;
+  shape.key_dim = 4, shape.value_dim = 4;
+  Options options;
+  options.type = Type::f64;
+  try {
+    EXPECT_FALSE(plan(parse_recipe(recipe), shape, options).kernel().empty());
+  } catch (const Error& error) {
+    ADD_FAILURE() << where << ": '" << recipe << "': " << error.what();
+  }
+}
+
+// The texts between double quotes in a source file, those that stand one after another as one; comments left out.
+std::vector<std::string> literals_of(const std::string& source) {
+  std::vector<std::string> out;
+  bool follows = false;
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    const char c = source[i];
+    if (c == '/' && source.compare(i, 2, "//") == 0) {
+      i = std::min(source.find('\n', i), source.size());
+    } else if (c == '\'') {
+      i += source[i + 1] == '\\' ? 3 : 2;
+    } else if (c == '"') {
+      std::string text;
+      if (i > 0 && source[i - 1] == 'R') {
+        const std::size_t open = source.find('(', i),
+                          close = source.find(")" + source.substr(i + 1, open - i - 1) + "\"", i);
+        text = source.substr(open + 1, close - open - 1);
+        i = source.find('"', close);
+      } else {
+        for (++i; i < source.size() && source[i] != '"'; ++i)
+          if (source[i] != '\\') text += source[i];
+          else text += source[++i] == 'n' ? '\n' : source[i];
+      }
+      if (follows) out.back() += text;
+      else out.push_back(text);
+      follows = true;
+    } else if (c != ' ' && c != '\n' && c != '\t') {
+      follows = false;
+    }
+  }
+  return out;
+}
+
+TEST(RecipeErrors, EveryRecipeInASourceOfMessagesRuns) {
+  namespace fs = std::filesystem;
+  std::map<std::string, std::string> recipes;  // and where they stand
+  for (const char* folder :
+       {"src/recipe", "src/plan", "src/run", "src/families", "src/zoo", "cli", "tasks", "model", "python/ttr"})
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(fs::path(TTR_SOURCE_DIR) / folder)) {
+      const std::string name = entry.path().filename().string();
+      const bool python = name.ends_with(".py");
+      if (!entry.is_regular_file() || name.ends_with("_test.cc") ||
+          !(name.ends_with(".cc") || name.ends_with(".h") || python))
+        continue;
+      std::ostringstream text;
+      text << std::ifstream(entry.path()).rdbuf();
+      for (const std::string& literal : python ? std::vector{text.str()} : literals_of(text.str()))
+        for (std::string recipe : recipes_in(literal)) {
+          if (recipe.find_first_of("{}\n\"") != std::string::npos) continue;  // filled in where it is said
+          if (recipe.starts_with("... / ")) recipe = "equal" + recipe.substr(3);
+          recipes.emplace(recipe, entry.path().string());
+        }
+    }
+  EXPECT_GE(recipes.size(), 9u);
+  for (const auto& [recipe, where] : recipes) expect_plan(recipe, where);
+}
+
+// Mistakes of every kind: all words beside one another, and every option of every word where it may not be.
+TEST(RecipeErrors, EveryRecipeThatAMistakeIsToldOfRuns) {
+  std::map<Axis, std::vector<Term>> plain, grown;
+  for (const WordInfo& info : words())
+    for (const Term& term : minimal_terms(info)) {
+      plain[info.axis].push_back(term);
+      for (const OptionInfo& option : info.options)
+        for (const unsigned way : {as_flag, as_value, as_number, as_word, as_call, as_list})
+          if (option.written & way) {
+            Term longer = term;
+            longer.arguments.push_back(
+                written(option, way, [](const OptionInfo& o) { return o.above_low ? o.low + 1 : o.low; }));
+            grown[info.axis].push_back(longer);
+          }
+    }
+  std::map<std::string, std::string> advised, on_stream;  // recipes, and what they were advised in place of
+  std::size_t mistakes = 0;
+  const auto note = [&](const Recipe& recipe, const std::string& message, auto& list) {
+    ++mistakes;
+    const std::string refused = to_string(recipe);
+    for (const std::string& text : recipes_in(message)) {
+      const std::size_t at = std::min(message.find(text), message.size());
+      const bool subject = message.substr(0, at - std::min<std::size_t>(at, 1)).ends_with("on a stream ") ||
+                           message.find("'" + text + "' takes several") != std::string::npos;
+      if (subject) continue;
+      list.emplace(text, refused);
+      EXPECT_NE(text, refused) << message;
+    }
+  };
+  const auto try_one = [&](const Recipe& recipe) {
+    try {
+      validate(recipe);
+    } catch (const Error& error) {
+      return note(recipe, error.what(), advised);
+    }
+    try {
+      stream_recipe(to_string(recipe));
+    } catch (const Error& error) {
+      note(recipe, error.what(), on_stream);
+    }
+  };
+  const Term equal = {"equal", {}, 0}, near = parse_recipe("near(exp) / constant / exact").weights[0];
+  for (const Term& weights : plain[Axis::weights])
+    for (const Term& memory : plain[Axis::memory])
+      for (const Term& solver : plain[Axis::solver]) {
+        try_one({{weights}, memory, solver, {}});
+        try_one({{near, weights}, memory, solver, {}});
+        if (weights == equal || weights == near)
+          for (const Term& extra : plain[Axis::extra]) try_one({{weights}, memory, solver, {extra}});
+      }
+  for (const Term& weights : {equal, near})
+    for (const Term& memory : plain[Axis::memory])
+      for (const Term& solver : grown[Axis::solver]) try_one({{weights}, memory, solver, {}});
+  for (const Term& weights : grown[Axis::weights])
+    for (const Term& solver : plain[Axis::solver]) try_one({{weights}, {"linear", {}, 0}, solver, {}});
+  EXPECT_GE(mistakes, 5000u);
+  EXPECT_GE(advised.size(), 2u);
+  EXPECT_GE(on_stream.size(), 1u);
+  for (const auto& [recipe, refused] : advised) expect_plan(recipe, "in place of " + refused);
+  for (const auto& [recipe, refused] : on_stream) {
+    expect_plan(recipe, "in place of " + refused);
+    EXPECT_NO_THROW(stream_recipe(recipe)) << recipe << " in place of " << refused;
+  }
 }
 
 }  // namespace

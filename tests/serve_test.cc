@@ -209,6 +209,7 @@ TEST_F(Serve, BadRequestsGetASentence) {
       {"PUT", "/models/b", R"({"keys": ["x"], "values": ["y"], "layer": ["nlms"]})", 400, "layers"},
       {"PUT", "/models/b", R"({"keys": ["x"], "values": ["y"], "lags": -1})", 400, "lags"},
       {"PUT", "/models/b", R"({"keys": ["x"], "values": ["y"], "horizon": 1e300})", 400, "whole number"},
+      {"PUT", "/models/b", R"({"keys": ["x"], "values": ["y"], "window": 0})", 400, "--window 0 is out of range"},
       {"PUT", "/models/b", R"({"keys": ["x"], "values": ["y"], "classify": true})", 400, "--classes"},
       {"POST", "/models/a/learn", "", 400, "not JSON"},
       {"POST", "/models/a/learn", "{\"x\": NaN}", 400, "not JSON"},
@@ -237,7 +238,6 @@ TEST_F(Serve, BadRequestsGetASentence) {
 }
 
 // Texts that were made of pieces of requests: whatever they are, there is an answer, and a model that goes on.
-TEST_F(Serve, RandomBytesAreAnswered) {
 // As tests/regress_values_cli_test.sh: every option of a model is listed here, and those that take a column are given that of
 // the value. Such a model is refused, or a row's answer does not depend on its value.
 TEST_F(Serve, NoOptionHandsAValueToItsPrediction) {
@@ -295,6 +295,7 @@ TEST_F(Serve, NoOptionHandsAValueToItsPrediction) {
   EXPECT_GE(honest, 8);
 }
 
+TEST_F(Serve, RandomBytesAreAnswered) {
   Server s(folder);
   s.ask("PUT", "/models/a", model);
   const std::string pieces[] = {"{",     "}",         "[",   "]",       "\"x\"",    ":",

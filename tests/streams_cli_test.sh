@@ -28,7 +28,11 @@ run volume.csv --lags 5 --layer affine-projection:mu=0.1,eps=0.001,p=5
 check "large numbers: affine projection does not diverge" sh -c 'grep -q "\"diverged_at\": null" a.json && [ "$0" = null ] && awk -v r="$1" "BEGIN { exit !(r > -5) }"' "$(of affine-projection:mu=0.1,eps=0.001,p=5 diverged_at a.json)" "$(of affine-projection:mu=0.1,eps=0.001,p=5 r2 a.json)"
 "$ttr" regress volume.csv --raw --lags 5 --layer rls:decay=0.99 --layer nlms >a.txt 2>a.err
 check "a layer that cannot go on does not take the others along" sh -c '[ '$?' -eq 0 ] && grep -q "^nlms  *[0-9]" a.txt && grep -q "^rls:decay=0.99  *diverged at row" a.txt'
-check "and it is said why, and what helps" grep -q '^rls:decay=0.99 diverged at row .*larger ridge.*without --raw' a.txt
+check "and it is said why, and what helps" grep -q '^rls:decay=0.99 diverged at row .*: the row has no answer in this precision; give a larger ridge.*without --raw' a.txt
+check "in rows, not in the words of a program" sh -c '! grep -qE "sequence|token|head" a.txt'
+printf 'a,price\n1,1e308\n2,-1e308\n3,5\n4,6\n5,7\n' >jump.csv
+"$ttr" regress jump.csv --keys price --values a --lags 1 --horizon 1 --diff --raw --layer rls:decay=0.99 --warmup 0 >a.txt 2>a.err
+check "a key that is infinite is told by its column" grep -q "diverged at row .*: the key 'price, lag 1' is -inf; every number must be finite" a.txt
 
 # --- 2: options swallow no file ---
 awk 'BEGIN { srand(7); print "a,b,y"; for (t = 0; t < 300; t++) { a = rand(); b = rand(); printf "%.6f,%.6f,%.6f\n", a, b, 2 * a - 3 * b + 0.01 * rand() } }' >data.csv
@@ -67,6 +71,37 @@ head -3 level.csv >short.csv
 "$ttr" regress short.csv --layer rls >a.txt 2>a.err
 check "a stream within the warm-up is scored" grep -q 'ended within the warm-up' a.txt
 refused "warm-up of a word" "--warmup" "$ttr" regress level.csv --warmup few
+refused "a warm-up as long as the file" "--warmup 60 leaves nothing to score: 'level.csv' has 60 rows with a value; give less than 60" \
+  "$ttr" regress level.csv --warmup 60 --out warm.csv --report warm.html
+check "and nothing is written" sh -c '[ -z "$(ls | grep "^warm")" ]'
+awk 'BEGIN { print "g,x,y"; for (t = 0; t < 60; t++) print "g" t % 3 "," t % 7 "," t % 5 }' >groups.csv
+refused "a warm-up longer than every group" "no group of 'groups.csv' has more than 20 rows with a value" "$ttr" regress groups.csv --group g --warmup 30
+"$ttr" regress level.csv --layer rls --warmup 100 --save m.ttr >a.txt 2>a.err
+check "a model that is saved may be warm later, and nothing is the best yet" sh -c '[ '$?' -eq 0 ] && [ -s m.ttr ] && ! grep -q best a.txt && grep -q "No row was scored: the warm-up (--warmup) is 100 rows long" a.txt'
+"$ttr" regress level.csv --load m.ttr --json >a.json 2>a.err
+check "and scores what comes after it" sh -c 'grep -q "\"scored\": 20" a.json && grep -q "\"best\": \"" a.json'
+"$ttr" regress - --layer rls --warmup 100 <level.csv >a.txt 2>a.err
+check "a live stream may end within it" sh -c '[ '$?' -eq 0 ] && [ "$(wc -l <a.txt)" = 61 ]'
+
+# --- windows ---
+for window in 0 -1 99999999999; do
+  refused "a window of $window rows" "--window $window is out of range; give 1 to 1000000000 rows" "$ttr" regress level.csv --window $window
+done
+"$ttr" regress level.csv --layer rls --window 1000 >a.txt 2>a.err
+check "a window longer than the file has the rows that there are" grep -q "first 57 rows  last 57 rows" a.txt
+
+# --- errors that are no number are never the best ---
+awk 'BEGIN { print "x,y"; for (t = 0; t < 60; t++) print t % 7 "," (t % 2 ? "-" : "") 1 + t % 3 "e200" }' >huge.csv
+for layers in "--layer rls --layer nlms" "--raw --layer nlms:mu=1.9 --layer mix" "--raw --layer rls:decay=0.9 --layer rls"; do
+  # shellcheck disable=SC2086
+  "$ttr" regress huge.csv $layers >a.txt 2>a.err
+  check "infinite errors: no line is the best ($layers)" sh -c '[ '$?' -eq 0 ] && ! grep -qE " best( |$)" a.txt && grep -q "No error is finite" a.txt'
+done
+run huge.csv --layer rls
+check "infinite errors: the best is null" sh -c 'grep -q "\"best\": null" a.json && ! grep -q "\"p_versus_best\": [0-9]" a.json'
+awk 'BEGIN { print "x,y"; for (t = 0; t < 60; t++) print (t == 40 ? "1e300" : t % 7) "," 1000 + t % 7 }' >one.csv
+run one.csv --raw --warmup 0 --layer 'equal / linear / sgd(beta=0.5)' --layer nlms
+check "a layer that is lost is not the best" grep -qE '"best": "(nlms|naive)"' a.json
 
 # --- 6: divergence ---
 "$ttr" regress data.csv --raw --layer 'equal / linear / sgd(beta=30)' --layer rls >a.txt 2>a.err

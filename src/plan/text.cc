@@ -475,8 +475,15 @@ std::string stream_recipe(std::string_view text, std::vector<std::string>* chang
     try {
       validate(read.recipe);
     } catch (const Error& error) {
-      throw Error("on a stream '" + whole + "' would keep every row, and it has no window: " + error.what(),
-                  "layer " + std::string(text));
+      // What this error advises is for a recipe that nobody has written.
+      const std::string_view why = error.what();
+      throw Error(
+          "on a stream '" + whole +
+              "' would keep every row, and it takes no window: " + std::string(why.substr(0, why.find("; "))) +
+              "; on a stream write a recipe that forgets, as in 'near(exp) / constant / exact', which keeps the "
+              "newest " +
+              std::to_string(stream_window),
+          "layer " + std::string(text));
     }
   }
   return to_string(read.recipe);
