@@ -45,7 +45,9 @@ Archive::Archive(std::string file, std::string name) : name_(std::move(name)), v
 }
 
 std::string Archive::file() const {
-  std::string out(magic, sizeof magic);
+  std::string out;
+  out.reserve(header_bytes + bytes_.size() + sizeof(std::uint64_t));
+  out.append(magic, sizeof magic);
   const auto put = [&](auto number) { out.append(reinterpret_cast<const char*>(&number), sizeof number); };
   put(newest), put(std::uint64_t{bytes_.size()});
   out += bytes_;
@@ -67,10 +69,10 @@ void Archive::raw(void* data, std::size_t size) {
   at_ += size;
 }
 
-std::size_t Archive::length(std::size_t have) {
+std::size_t Archive::length(std::size_t have, std::size_t item_bytes) {
   std::uint64_t n = have;
   raw(&n, sizeof n);
-  if (reading_ && n > bytes_.size()) refuse("holds less than its options say");
+  if (reading_ && n > left() / item_bytes) refuse("holds less than its options say");
   return n;
 }
 

@@ -32,6 +32,8 @@ class Archive {
   bool reading() const { return reading_; }
   /// Of the format; of this program's unless an older file is read.
   std::uint32_t version() const { return version_; }
+  /// Room for what will be written, if that is much.
+  void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
   /// The file that was written.
   std::string file() const;
   /// Throws Error unless everything has been read.
@@ -43,6 +45,8 @@ class Archive {
   }
   /// Raw bytes; the size is known to both sides.
   void raw(void* data, std::size_t size);
+  /// Bytes that are not read yet: no claim may be larger.
+  std::size_t left() const { return bytes_.size() - at_; }
   [[noreturn]] void refuse(std::string_view why) const;
 
  private:
@@ -53,11 +57,12 @@ class Archive {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) raw(&value, sizeof value);
     else value.archive(*this);
   }
-  std::size_t length(std::size_t have);
+  // Of a list; an item has at least so many bytes.
+  std::size_t length(std::size_t have, std::size_t item_bytes = 1);
   void item(std::string& text);
   template <class T>
   void item(std::vector<T>& list) {
-    const std::size_t n = length(list.size());
+    const std::size_t n = length(list.size(), std::is_arithmetic_v<T> ? sizeof(T) : 1);
     if (reading_) {
       if constexpr (std::is_default_constructible_v<T>) list.resize(n);
       else if (list.size() != n) refuse("holds another number of parts than its options say");

@@ -26,6 +26,7 @@
 #include <optional>
 #include <thread>
 
+#include "aside.h"
 #include "atomic_file.h"
 #include "bench_bars.h"
 #include "bench_case.h"
@@ -226,7 +227,9 @@ class Bench {
     progress.update(0, total, "the machine");
     for (const int threads : thread_counts(options_)) {
       if (interrupted()) return false;
-      limits_[threads] = measure_machine(threads, options_.quick);
+      const auto limits = made_aside([threads, quick = options_.quick] { return measure_machine(threads, quick); });
+      if (!limits) return false;
+      limits_[threads] = *limits;
     }
     for (std::size_t g = 0; g < groups.size(); ++g)
       if (!run_group(groups[g], progress, static_cast<double>(g) + 1, total)) return false;
@@ -238,33 +241,36 @@ class Bench {
   const std::map<int, MachineLimits>& limits() const { return limits_; }
 
  private:
+  struct Entry {
+    std::shared_ptr<CaseRun> run;
+    CaseCheck check;
+    double executed = nothing, last = 0;  // seconds of the last run
+    std::vector<double> seconds, peaks;
+  };
+  static Entry entry_of(const BenchCase& c) {
+    Entry entry;
+    entry.run = std::make_shared<CaseRun>(c);
+    try {
+      entry.check = check_case(*entry.run);
+    } catch (const Error& error) {
+      entry.check = {false, error.what()};
+    }
+    if (!entry.check.right) return entry;
+    entry.executed = executed_flops_per_token(c);
+    entry.last = entry.run->timed();  // warm, and the length of a run is chosen
+    return entry;
+  }
+
   bool run_group(const Group& group, Progress& progress, double done, double total) {
-    struct Entry {
-      std::unique_ptr<CaseRun> run;
-      std::string checked;
-      double executed = nothing;
-      std::vector<double> seconds, peaks;
-    };
+    constexpr double long_seconds = 0.2;
     std::vector<Entry> entries;
     for (const BenchCase& c : group) {
       if (interrupted()) return false;
       progress.update(done, total, name_of(c));
-      Entry entry;
-      entry.run = std::make_unique<CaseRun>(c);
-      CaseCheck check;
-      try {
-        check = check_case(*entry.run);
-      } catch (const Error& error) {
-        check = {false, error.what()};
-      }
-      if (!check.right) {
-        refused_.push_back({name_of(c), check.what});
-        continue;
-      }
-      entry.checked = check.what;
-      entry.executed = executed_flops_per_token(c);
-      entry.run->timed();  // warm, and the length of a run is chosen
-      entries.push_back(std::move(entry));
+      std::optional<Entry> entry = made_aside([c] { return entry_of(c); });
+      if (!entry) return false;
+      if (entry->check.right) entries.push_back(std::move(*entry));
+      else refused_.push_back({name_of(c), entry->check.what});
     }
     const int runs = options_.quick ? std::min(options_.runs, 3) : options_.runs;
     for (int r = 0; r < runs; ++r)
@@ -273,10 +279,13 @@ class Bench {
         const BenchCase& c = entry.run->spec();
         progress.update(done + static_cast<double>(r) / runs, total, name_of(c));
         entry.peaks.push_back(fma_gflops(c.type == Type::f64 ? Type::f64 : Type::f32, c.threads, 0.001));
-        entry.seconds.push_back(entry.run->timed());
+        const std::optional<double> taken =
+            entry.last < long_seconds ? entry.run->timed() : made_aside([run = entry.run] { return run->timed(); });
+        if (!taken) return false;
+        entry.seconds.push_back(*taken);
       }
     for (Entry& entry : entries)
-      rows_.push_back(row_of(*entry.run, entry.checked, entry.executed, entry.seconds, entry.peaks));
+      rows_.push_back(row_of(*entry.run, entry.check.what, entry.executed, entry.seconds, entry.peaks));
     return true;
   }
 
@@ -509,7 +518,7 @@ int run_bench(const BenchOptions& options) {
   }
   if (!whole) {
     tell("ttr: interrupted; the cases above are complete\n");
-    return 130;
+    return 128 + interrupted();
   }
   return bench.refused().empty() ? 0 : 1;
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "aside.h"
 #include "atomic_file.h"
 #include "bench.h"
 #include "bench_child.h"
@@ -74,7 +75,7 @@ int run_bench_attention(const AttentionOptions& given) {
   const auto stopped = [&] {
     progress.finish();
     tell("ttr: interrupted; nothing was complete\n");
-    return 130;
+    return 128 + interrupted();
   };
 
   // Memory first: the processes must not start with the tensors of the timing.
@@ -97,25 +98,32 @@ int run_bench_attention(const AttentionOptions& given) {
   std::array<Measured, 2> measured;
   std::vector<double> peaks;
   {
-    std::array<std::array<std::unique_ptr<CaseRun>, 2>, 2> runs;  // layer, pass
+    std::array<std::array<std::shared_ptr<CaseRun>, 2>, 2> runs;  // layer, pass
     std::array<std::array<std::vector<double>, 2>, 2> seconds;
     for (std::size_t i = 0; i < 2; ++i) {
       progress.update(done, total, fmt::format("checking {}", names[i]));
       for (const Pass pass : {Pass::forward, Pass::both}) {
-        CaseRun checked(case_of(i, pass, options.time, options.heads));
-        const CaseCheck check = check_case(checked);
-        if (!check.right) {
+        const BenchCase one = case_of(i, pass, options.time, options.heads);
+        const auto check = made_aside([one] {
+          CaseRun checked(one);
+          return check_case(checked);
+        });
+        if (!check || interrupted()) return stopped();
+        if (!check->right) {
           progress.finish();
-          tell("ttr: not measured: {} {}\n", name_of(checked.spec()), check.what);
+          tell("ttr: not measured: {} {}\n", name_of(one), check->what);
           return 1;
         }
-        if (interrupted()) return stopped();
       }
       for (std::size_t p = 0; p < 2; ++p) {
         const Pass pass = p == 0 ? Pass::forward : Pass::backward;
-        runs[i][p] = std::make_unique<CaseRun>(case_of(i, pass, options.time, options.heads));
-        runs[i][p]->timed();
-        if (interrupted()) return stopped();
+        const auto run = made_aside([one = case_of(i, pass, options.time, options.heads)] {
+          auto made = std::make_shared<CaseRun>(one);
+          made->timed();
+          return made;
+        });
+        if (!run || interrupted()) return stopped();
+        runs[i][p] = *run;
       }
     }
     for (int r = 0; r < options.runs; ++r) {
@@ -124,8 +132,9 @@ int run_bench_attention(const AttentionOptions& given) {
       for (std::size_t i = 0; i < 2; ++i)
         for (std::size_t p = 0; p < 2; ++p) {
           if (interrupted()) return stopped();
-          const double taken = runs[i][p]->timed();
-          seconds[i][p].push_back(taken / runs[i][p]->tokens_per_run() * static_cast<double>(options.time));
+          const auto taken = made_aside([run = runs[i][p]] { return run->timed(); });
+          if (!taken) return stopped();
+          seconds[i][p].push_back(*taken / runs[i][p]->tokens_per_run() * static_cast<double>(options.time));
         }
     }
     for (std::size_t i = 0; i < 2; ++i) measured[i] = {median(seconds[i][0]), median(seconds[i][1])};

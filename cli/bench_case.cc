@@ -9,10 +9,12 @@
 #include <limits>
 #include <map>
 
+#include "bench_child.h"
 #include "bench_gates.h"
 #include "bench_machine.h"
 #include "commands.h"
 #include "regress_parts.h"
+#include "ttr/memory.h"
 
 namespace ttr::cli {
 namespace {
@@ -169,6 +171,10 @@ std::string name_of(const BenchCase& c) {
 CaseRun::CaseRun(const BenchCase& spec, const std::string& kernel)
     : spec_(spec), memory_(std::make_unique<Memory>(plan_of(spec, kernel))) {
   const Plan& p = memory_->plan;
+  const Footprint bytes = p.footprint(spec.time, spec.form);
+  require_memory(tensor_bytes(spec) + static_cast<double>(bytes.state) + static_cast<double>(bytes.workspace) +
+                     (differentiates(spec.pass) ? static_cast<double>(bytes.backward) : 0),
+                 name_of(spec), "take fewer tokens, heads or channels");
   Buffer probe(p.footprint(1).state);
   std::memset(probe.data(), 0, probe.size());
   keeps_pairs_ = p.tokens_kept({probe.data(), probe.size()}) >= 0;

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 #include <malloc.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include <fstream>
 #include <vector>
 
+#include "allocation_count.h"
 #include "progress.h"
 
 namespace ttr::cli {
@@ -87,7 +90,7 @@ ChildResult run_in_child(const BenchCase& spec, int runs, bool check) {
     try {
       m = measure(spec, runs, check);
     } catch (const std::bad_alloc&) {
-      std::snprintf(m.why, sizeof m.why, "there is not enough memory");
+      std::snprintf(m.why, sizeof m.why, "%s", no_memory_in_words().c_str());
     } catch (const std::exception& error) {
       std::snprintf(m.why, sizeof m.why, "%s", error.what());
     }
@@ -97,7 +100,10 @@ ChildResult run_in_child(const BenchCase& spec, int runs, bool check) {
   close(ends[1]);
   Message m{};
   std::size_t got = 0;
+  pollfd waits[2] = {{ends[0], POLLIN, 0}, {interrupt_descriptor(), POLLIN, 0}};
   while (got < sizeof m) {
+    if (interrupted()) ::kill(child, SIGKILL);  // it has nothing to lose
+    else if (::poll(waits, waits[1].fd >= 0 ? 2 : 1, -1) < 0 || waits[0].revents == 0) continue;
     const ssize_t n = read(ends[0], reinterpret_cast<char*>(&m) + got, sizeof m - got);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
@@ -128,14 +134,6 @@ double tensor_bytes(const BenchCase& spec) {
   for (const InputInfo& info : p.inputs()) numbers += static_cast<double>(count(p, info.shape, spec.time));
   for (const InputInfo& info : p.outputs()) numbers += static_cast<double>(count(p, info.shape, spec.time));
   return numbers * static_cast<double>(size_of(spec.type)) * (spec.pass == Pass::both ? 2 : 1);
-}
-
-double free_memory() {
-#ifdef _SC_AVPHYS_PAGES
-  return static_cast<double>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-#else
-  return 0;
-#endif
 }
 
 }  // namespace ttr::cli

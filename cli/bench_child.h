@@ -25,7 +25,5 @@ ChildResult run_in_child(const BenchCase&, int runs, bool check);
 
 /// Bytes of the inputs and outputs of a case.
 double tensor_bytes(const BenchCase&);
-/// Bytes of memory that is free now; 0 if the system does not tell.
-double free_memory();
 
 }  // namespace ttr::cli

@@ -17,6 +17,7 @@
 #include <optional>
 #include <sstream>
 
+#include "aside.h"
 #include "atomic_file.h"
 #include "bench.h"
 #include "bench_case.h"
@@ -202,13 +203,15 @@ int run_bench_forms(const FormsOptions& given) {
           spec.key_dim = spec.value_dim = dim, spec.heads = options.heads;
           spec.time = dim < 256 ? options.time : std::max<std::int64_t>(16, options.time / 4);
           spec.target = target.name;
-          const std::vector<Candidate> all = measure(spec, options), some = eligible(all, backward);
-          both[backward] = some;
-          if (interrupted()) {
+          const auto measured = made_aside([spec, options] { return measure(spec, options); });
+          if (!measured || interrupted()) {
             progress.finish();
             tell("ttr: interrupted; nothing was written\n");
-            return 130;
+            return 128 + interrupted();
           }
+          const std::vector<Candidate>& all = *measured;
+          const std::vector<Candidate> some = eligible(all, backward);
+          both[backward] = some;
           const double ratio = all.back().seconds / chosen(some).seconds;
           worst = std::max(worst, ratio);
           std::vector<std::string> cells = {family.name, target.name, std::to_string(dim),

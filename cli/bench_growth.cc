@@ -20,6 +20,7 @@
 #include "report.h"
 #include "standard_files.h"
 #include "text_table.h"
+#include "ttr/memory.h"
 
 namespace ttr::cli {
 namespace {
@@ -154,8 +155,8 @@ int run_bench_growth(const GrowthOptions& options) {
       progress.update(done++, total, fmt::format("{} {} tokens", job.spec.layer, time));
       if (interrupted()) break;
       job.spec.time = time;
-      const double needed = 3 * tensor_bytes(job.spec), there = free_memory();
-      if (there > 0 && needed > there) {
+      const double needed = 3 * tensor_bytes(job.spec), there = ttr::free_memory().bytes;
+      if (needed > there) {
         curve.note = fmt::format("{} tokens would need {} of memory; {} are free", time, short_bytes(needed),
                                  short_bytes(there));
         break;
@@ -191,7 +192,7 @@ int run_bench_growth(const GrowthOptions& options) {
   }
   if (interrupted()) {
     tell("ttr: interrupted; what is above is complete\n");
-    return 130;
+    return 128 + interrupted();
   }
   if (report_file) {
     Report report;

@@ -28,6 +28,7 @@
 #include <thread>
 
 #include "allocation_count.h"
+#include "aside.h"
 #include "bench.h"
 #include "bench_machine.h"
 #include "json.h"
@@ -277,9 +278,10 @@ int run_bench_language(const LanguageBenchOptions& given) {
       folder.emplace(o.folder);
       path = write_synthetic_model({job.model, job.type, o.quick}, folder->path());
     }
-    std::optional<Result> result = Measurement(o, threads).measure(job.model, job.type, path);
-    if (!result) break;
-    results.push_back(std::move(*result));
+    std::optional<std::optional<Result>> result =
+        made_aside([o, threads, job, path] { return Measurement(o, threads).measure(job.model, job.type, path); });
+    if (!result || !*result) break;
+    results.push_back(std::move(**result));
   }
   progress.finish();
   if (o.json) {
@@ -294,7 +296,7 @@ int run_bench_language(const LanguageBenchOptions& given) {
   } else print(results, threads, o.activations);
   if (results.size() < jobs.size()) {
     tell("ttr: interrupted after {} of {} rows; those above are complete\n", results.size(), jobs.size());
-    return 130;
+    return 128 + interrupted();
   }
   return 0;
 }

@@ -23,6 +23,7 @@
 #include <optional>
 
 #include "allocation_count.h"
+#include "aside.h"
 #include "bench.h"
 #include "commands.h"
 #include "json.h"
@@ -203,8 +204,11 @@ class Steps {
   std::optional<Prepared> call_;
 };
 
-Row measured(const Case& c, const LatencyOptions& options) {
-  Steps steps(c, options);
+// Nothing: interrupted.
+std::optional<Row> measured(const Case& c, const LatencyOptions& options) {
+  const auto made = made_aside([c, options] { return std::make_shared<Steps>(c, options); });
+  if (!made) return {};
+  Steps& steps = **made;
   Row row;
   row.of = c, row.kernel = steps.plan().kernel(), row.steps = options.steps;
   if (steps.keeps_pairs()) row.pairs = steps.pairs();
@@ -212,7 +216,7 @@ Row measured(const Case& c, const LatencyOptions& options) {
   Status status = Status::ok;
   const long before = switches(), allocated = allocations();
   count_allocations(true);
-  for (std::int64_t t = 0; t < options.steps && status == Status::ok; ++t) {
+  for (std::int64_t t = 0; t < options.steps && status == Status::ok && !interrupted(); ++t) {
     const Clock::time_point begin = Clock::now();
     status = steps.step(t);
     histogram.add(nanoseconds(Clock::now() - begin));
@@ -226,10 +230,11 @@ Row measured(const Case& c, const LatencyOptions& options) {
   if (before >= 0) row.switches = switches() - before;
   row.calls = count_system_calls(
       [&] {
-        for (std::int64_t t = 0; t < std::min<std::int64_t>(options.steps, 100'000); ++t)
+        for (std::int64_t t = 0; t < std::min<std::int64_t>(options.steps, 100'000) && !interrupted(); ++t)
           static_cast<void>(steps.step(t)), steps.put_back();
       },
       row.why_no_calls);
+  if (interrupted()) return {};
   return row;
 }
 
@@ -300,7 +305,9 @@ int run_bench_latency(LatencyOptions options) {
     progress.update(static_cast<double>(rows.size()), static_cast<double>(cases.size()),
                     fmt::format("{}, {}", c.layer, c.name));
     if (interrupted()) break;
-    rows.push_back(measured(c, options));
+    std::optional<Row> measured_row = measured(c, options);
+    if (!measured_row) break;
+    rows.push_back(std::move(*measured_row));
     const Row& row = rows.back();
     if (row.kernel == "oracle") continue;  // which promises nothing
     is_clean = is_clean && row.allocations.value_or(0) == 0 && (!row.calls || row.calls->count == 0);
@@ -333,7 +340,7 @@ int run_bench_latency(LatencyOptions options) {
   }
   if (interrupted()) {
     tell("ttr: interrupted; what is above is complete\n");
-    return 130;
+    return 128 + interrupted();
   }
   return is_clean ? 0 : 1;
 }

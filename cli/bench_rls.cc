@@ -331,7 +331,7 @@ int run_bench_stability(const StabilityOptions& options) {
   }
   if (rows.size() < jobs.size()) {
     tell("ttr: interrupted after {} of {} rows; those above are complete\n", rows.size(), jobs.size());
-    return 130;
+    return 128 + interrupted();
   }
   return all ? 0 : 1;
 }

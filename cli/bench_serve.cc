@@ -300,9 +300,7 @@ Json run_json(const Run& run) {
       .set("client_cpu_seconds", run.client_cpu);
 }
 
-}  // namespace
-
-int run_bench_serve(ServeBenchOptions options) {
+int bench_serve(ServeBenchOptions options) {
   if (options.quick) options.models = 20, options.requests = 2000, options.rate = 1000, options.seconds = 1;
   const auto range = [](double number, double low, double high, const char* option) {
     if (!(number >= low && number <= high))
@@ -315,7 +313,6 @@ int run_bench_serve(ServeBenchOptions options) {
   range(options.rate, 1, 1e6, "--rate");
   range(options.seconds, 0.01, 600, "--seconds");
   range(options.limit, 1, 3600, "--limit");
-  const InterruptGuard guard;
   ServerProcess server(options);
   const int control = connect_to(server.port());
   Json keys = Json::array();
@@ -373,6 +370,19 @@ int run_bench_serve(ServeBenchOptions options) {
   std::int64_t errors = 0;
   for (const Run& run : runs) errors += run.errors;
   return errors == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int run_bench_serve(ServeBenchOptions options) {
+  const InterruptGuard guard;
+  try {
+    return bench_serve(std::move(options));
+  } catch (const Error&) {
+    if (interrupted() == 0) throw;
+    fmt::print(stderr, "ttr: interrupted; nothing was complete\n");
+    return 128 + interrupted();
+  }
 }
 
 }  // namespace ttr::cli

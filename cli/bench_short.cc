@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "aside.h"
 #include "bench.h"
 #include "bench_case.h"
 #include "json.h"
@@ -89,11 +90,12 @@ int run_bench_short(const ShortOptions& given) {
     for (const int dim : options.dims) {
       BenchCase spec;
       spec.layer = layer, spec.key_dim = spec.value_dim = dim, spec.heads = options.heads;
-      const std::vector<double> seconds = measure(spec, options);
+      const std::vector<double> seconds =
+          made_aside([spec, options] { return measure(spec, options); }).value_or(std::vector<double>());
       if (seconds.empty()) {
         progress.finish();
         tell("ttr: interrupted\n");
-        return 130;
+        return 128 + interrupted();
       }
       const Jump jump = largest_jump(seconds);
       std::vector<std::string> cells = {layer, std::to_string(dim)};

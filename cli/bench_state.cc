@@ -21,6 +21,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "aside.h"
 #include "bench.h"
 #include "commands.h"
 #include "json.h"
@@ -192,9 +193,7 @@ void measure_speed(Line& line, Type type, const StateOptions& o) {
   line.seconds = *std::min_element(times[1].begin(), times[1].end());
 }
 
-}  // namespace
-
-int run_bench_state(const StateOptions& given) {
+int bench_state(const StateOptions& given) {
   StateOptions o = given;
   if (o.quick) o.tokens = std::min<std::int64_t>(o.tokens, 2000), o.bytes = 1 << 20, o.runs = 3;
   const auto check = [](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -229,7 +228,6 @@ int run_bench_state(const StateOptions& given) {
       if (tried) subjects.push_back({layer, type});
       else if (!o.type.empty() || type == Type::bf16) throw Error(tried.error, tried.where);
     }
-  InterruptGuard guard;
   Progress progress("bench state", true);
   std::vector<Line> lines;
   for (const Subject& subject : subjects) {
@@ -237,7 +235,7 @@ int run_bench_state(const StateOptions& given) {
     measure_error(line, subject.type, o, points, progress);
     measure_speed(line, subject.type, o);
     lines.push_back(line);
-    if (interrupted()) return 130;
+    if (interrupted()) return 128 + interrupted();
   }
   progress.finish();
   if (o.json) {
@@ -276,6 +274,14 @@ int run_bench_state(const StateOptions& given) {
       "\nerrors against double at B=1 H=1 K=V={}; steps at H={} K=V={}, one thread, least of {} that took turns\n",
       o.dim, o.heads, o.step_dim, o.runs);
   return 0;
+}
+
+}  // namespace
+
+int run_bench_state(const StateOptions& options) {
+  const InterruptGuard guard;
+  const std::optional<int> code = made_aside([options] { return bench_state(options); });
+  return code ? *code : 128 + interrupted();
 }
 
 }  // namespace ttr::cli

@@ -15,6 +15,7 @@
 #include <memory>
 #include <thread>
 
+#include "aside.h"
 #include "bench.h"
 #include "bench_case.h"
 #include "bench_machine.h"
@@ -223,16 +224,16 @@ int run_bench_train(const TrainBenchOptions& given) {
 
   InterruptGuard guard;
   Progress progress("bench train", true);
-  const Data data(o);
+  const auto data = std::make_shared<const Data>(o);
   std::vector<Trained> results, wrong;
   const double total = static_cast<double>(o.layers.size() * o.threads.size());
   double done = 0;
   for (const std::string& layer : o.layers)
     for (const int threads : o.threads) {
       progress.update(done++, total, fmt::format("{}, {} threads", layer, threads));
-      const Trained result = measure(o, layer, threads, data);
-      if (interrupted()) break;
-      (result.shares.empty() ? wrong : results).push_back(result);
+      const auto result = made_aside([o, layer, threads, data] { return measure(o, layer, threads, *data); });
+      if (!result || interrupted()) break;
+      (result->shares.empty() ? wrong : results).push_back(*result);
     }
   progress.finish();
   for (const Trained& r : wrong)
@@ -247,7 +248,7 @@ int run_bench_train(const TrainBenchOptions& given) {
   }
   if (interrupted()) {
     tell("ttr: interrupted; what is shown was complete\n");
-    return 130;
+    return 128 + interrupted();
   }
   return wrong.empty() ? 0 : 1;
 }

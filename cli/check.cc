@@ -20,6 +20,7 @@
 #include <limits>
 #include <set>
 
+#include "aside.h"
 #include "check_case.h"
 #include "check_layer.h"
 #include "check_recipes.h"
@@ -76,7 +77,9 @@ void check_determined(const LayerInfo& info, const std::string& settings, bool l
   bool diverges = false;
   std::vector<CheckRow> rows;
   for (bool determined = false; !determined;) try {
-      rows = check_case(info, settings, literal, c);
+      const auto made = made_aside([info, settings, literal, c] { return check_case(info, settings, literal, c); });
+      if (!made) return;
+      rows = *made;
       determined = true;
     } catch (const Undetermined& nothing) {
       if (sentence.empty()) sentence = nothing.sentence;
@@ -218,7 +221,7 @@ int run_check(const CheckOptions& options) {
     if (interrupted()) {
       tell("ttr: interrupted; the lines above are complete\n");
       printer.finish();
-      return 130;
+      return 128 + interrupted();
     }
   }
   return printer.finish();

@@ -318,7 +318,7 @@ int run_check_long(const CheckOptions& options) {
       progress.finish();
       tell("ttr: interrupted; the lines above are complete\n");
       lines.finish();
-      return 130;
+      return 128 + interrupted();
     }
   progress.finish();
   return lines.finish();

@@ -584,7 +584,7 @@ int run_check_recipes(const CheckOptions& options) {
       progress.finish();
       tell("ttr: interrupted after {} recipes\n", i);
       summary.finish(options.seed);
-      return 130;
+      return 128 + interrupted();
     }
     const RecipeOutcome outcome =
         check_recipe(static_cast<std::uint64_t>(options.seed) + static_cast<std::uint64_t>(i));

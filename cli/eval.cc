@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "aside.h"
 #include "json.h"
 #include "judge.h"
 #include "progress.h"
@@ -79,12 +80,15 @@ class Eval {
   int go() {
     check_fits();
     const InterruptGuard guard;
-    Progress bar("eval", !o_.json);
+    const auto shown = std::make_shared<Progress>("eval", !o_.json);
+    Progress& bar = *shown;
     std::vector<Row> rows;
     for (const int time : o_.times) {
       Row row;
       row.time = time;
-      row.score = score(time, bar);
+      const std::optional<ModelScore> judged = made_aside([this, time, shown] { return score(time, *shown); });
+      if (!judged) break;
+      row.score = *judged;
       bar.wipe();
       if (interrupted()) break;
       rows.push_back(row);
@@ -192,6 +196,6 @@ class Eval {
 
 }  // namespace
 
-int run_eval(const EvalOptions& options) { return Eval(options).go(); }
+int run_eval(const EvalOptions& options) { return KeptForAside<Eval>(options)->go(); }
 
 }  // namespace ttr::cli

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "aside.h"
 #include "atomic_file.h"
 #include "json.h"
 #include "language_verbs.h"
@@ -203,12 +204,16 @@ Start start_of(const ContinueOptions& o, LanguageRunner& model) {
 
 // The tokens of a prompt, in the pieces that a single call would make of them, to look for Ctrl-C between them: false if it
 // came. `logits` are those after the last one.
-bool read_prompt(LanguageRunner& model, std::span<const std::int32_t> tokens, int piece,
+bool read_prompt(const std::shared_ptr<LanguageRunner>& model, std::span<const std::int32_t> tokens, int piece,
                  std::span<const double>& logits) {
   while (!tokens.empty()) {
     if (interrupted()) return false;
     const std::size_t some = std::min(tokens.size(), static_cast<std::size_t>(piece));
-    logits = model.advance(tokens.first(some));
+    const std::span<const std::int32_t> next = tokens.first(some);
+    const auto made =
+        made_aside([model, own = std::vector(next.begin(), next.end())] { return model->advance(own); });
+    if (!made) return false;
+    logits = *made;
     tokens = tokens.subspan(some);
   }
   return true;
@@ -220,8 +225,8 @@ int run_continue(const ContinueOptions& o) {
   check_options(o);
   ModelOptions how = o.model;
   if (!o.draft.empty()) how.rewind = o.draft_tokens + 1, how.fixed = true;
-  const auto model = open_language_model(how);
-  const std::unique_ptr<LanguageRunner> draft = open_draft(o, how, *model);
+  const std::shared_ptr<LanguageRunner> model = open_language_model(how);
+  const std::shared_ptr<LanguageRunner> draft = open_draft(o, how, *model);
   Start begin = start_of(o, *model);
   if (!model->tokenizer_problem().empty())
     tell("ttr: {}; prompt and answer are numbers of tokens\n", model->tokenizer_problem());
@@ -254,11 +259,11 @@ int run_continue(const ContinueOptions& o) {
     const std::span<const std::int32_t> prompt = std::span(all).subspan(begin.seen);
     if (draft) {
       const auto but_last = prompt.first(prompt.size() - 1);
-      read = read_prompt(*model, but_last, how.piece, logits) && read_prompt(*draft, but_last, how.piece, logits);
+      read = read_prompt(model, but_last, how.piece, logits) && read_prompt(draft, but_last, how.piece, logits);
       while (read && speculate(*model, *draft, o, all, random, counts, take)) {
       }
     } else {
-      read = read_prompt(*model, prompt, how.piece, logits);
+      read = read_prompt(model, prompt, how.piece, logits);
       while (read) {
         const std::int32_t next = draw(shares_of(logits, o.sampling, all), random);
         all.push_back(next);

@@ -17,11 +17,13 @@
 #include <thread>
 
 #include "json.h"
+#include "regress_parts.h"
 #include "sampling.h"
 #include "serve_store.h"
 #include "serve_text.h"
 #include "stop_text.h"
 #include "ttr/language.h"
+#include "ttr/memory.h"
 
 namespace ttr::cli {
 namespace {
@@ -67,6 +69,8 @@ class Completions final : public TextService {
         model_(o.model, load_options(o)),
         slots_(model_, o.slots),
         jobs_(static_cast<std::size_t>(o.slots)) {
+    require_memory(static_cast<double>(o.slots) * static_cast<double>(model_.about().state_bytes),
+                   fmt::format("{} at the same time", counted(o.slots, "text")), "take fewer", "--slots");
     std::filesystem::path path(o.model);
     if (path.filename().empty()) path = path.parent_path();
     name_ = path.filename().string();

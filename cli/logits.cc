@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "aside.h"
 #include "json.h"
 #include "language_verbs.h"
 #include "progress.h"
@@ -86,7 +87,9 @@ int run_logits(const LogitsOptions& o) {
   return 0;
 }
 
-int run_perplexity(const PerplexityOptions& o) {
+namespace {
+
+int perplexity(const PerplexityOptions& o) {
   if (o.window < 0 || o.window == 1)
     throw Error(fmt::format("--window is {}; it is 0 or at least 2", o.window), "--window");
   const int stride = o.stride == 0 ? std::max(1, o.window / 2) : o.stride;
@@ -106,7 +109,6 @@ int run_perplexity(const PerplexityOptions& o) {
   const std::vector<std::int32_t> tokens = model->encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (tokens.size() < 2)
     throw Error(fmt::format("'{}' has {} token; at least two are needed", o.file, tokens.size()), o.file);
-  const InterruptGuard guard;
   Progress progress("tokens", !o.json);
   double nats = 0;
   std::int64_t counted = 0, scored_bytes = 0;
@@ -163,6 +165,14 @@ int run_perplexity(const PerplexityOptions& o) {
       o.window ? fmt::format(", windows of {} by {}", o.window, stride) : ", the state carried through",
       std::exp(per_token), per_token / std::log(2.0), per_byte);
   return 0;
+}
+
+}  // namespace
+
+int run_perplexity(const PerplexityOptions& options) {
+  const InterruptGuard guard;
+  const std::optional<int> code = made_aside([options] { return perplexity(options); });
+  return code ? *code : 128 + interrupted();
 }
 
 int run_quantize(const QuantizeOptions& o) {

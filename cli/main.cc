@@ -12,9 +12,11 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 #include <vector>
 
+#include "allocation_count.h"
 #include "atomic_file.h"
 #include "command_page.h"
 #include "json.h"
@@ -218,7 +220,10 @@ int main(int argc, char** argv) {
     return report_error(error.what(), error.where(), json_wanted);
   } catch (const std::bad_alloc&) {
     end_ranks(2, false);
-    return report_error("there is not enough memory for this", "", json_wanted);
+    return report_error(no_memory_in_words(), "", json_wanted);
+  } catch (const std::length_error&) {
+    end_ranks(2, false);
+    return report_error("this needs more memory than a program can address; take smaller sizes", "", json_wanted);
   } catch (const std::exception& error) {
     end_ranks(2, false);
     return report_error(error.what(), "", json_wanted);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "aside.h"
 #include "csv.h"
 #include "regress_stream.h"
 
@@ -17,26 +18,38 @@ constexpr std::size_t most_samples = 64, most_drawn = 7;
 
 }  // namespace
 
+// A map takes a step of the layer for every key, on a copy of its state.
+std::optional<Stream::Sample> Stream::coefficients_now(bool after_the_last_row) {
+  const auto sample = std::make_shared<Sample>();
+  sample->row = good_rows_;
+  const bool done = states_whole_ && run_aside([this, sample, after_the_last_row] {
+                      for (const auto& memory : memories_)
+                        if (after_the_last_row) memory->learn_last();
+                      for (std::size_t l = 0; options_.group.empty() && l < forecasters_->layer_count(); ++l)
+                        sample->of.push_back(memories_[0]->forecasters().coefficients(l));
+                    });
+  if (done) return std::move(*sample);
+  left_ = true;
+  return {};
+}
+
 void Stream::sample_coefficients() {
   if (!options_.group.empty()) return;  // of groups the last ones alone
-  Sample sample{good_rows_, {}};
-  for (std::size_t l = 0; l < forecasters_->layer_count(); ++l)
-    sample.of.push_back(memories_[0]->forecasters().coefficients(l));
-  samples_.push_back(std::move(sample));
+  std::optional<Sample> sample = coefficients_now(false);
+  if (!sample) return;
+  samples_.push_back(std::move(*sample));
   if (samples_.size() < most_samples) return;
   coefficients_every_ *= 2;
   std::erase_if(samples_, [&](const Sample& s) { return s.row % coefficients_every_ != 0; });
 }
 
 void Stream::final_coefficients() {
-  for (const auto& memory : memories_) memory->learn_last();
-  if (!options_.group.empty()) return;
-  Sample last{good_rows_, {}};
-  for (std::size_t l = 0; l < forecasters_->layer_count(); ++l)
-    last.of.push_back(memories_[0]->forecasters().coefficients(l));
-  coefficients_ = last.of;
+  std::optional<Sample> last = coefficients_now(true);
+  if (!last) states_whole_ = false, coefficients_.assign(forecasters_->layer_count(), {});
+  if (!last || !options_.group.empty()) return;
+  coefficients_ = last->of;
   if (!samples_.empty() && samples_.back().row == good_rows_) samples_.pop_back();
-  samples_.push_back(std::move(last));
+  samples_.push_back(std::move(*last));
 }
 
 std::string Stream::coefficients_csv() const {

@@ -20,13 +20,13 @@ bool gives_log_odds(const StreamLayer& layer) {
   });
 }
 
+}  // namespace
+
 std::vector<std::string> settings_of(const std::string& text, bool classify) {
   std::vector<std::string> list;
   if (classify) list = classifier_settings(text);
   return list.empty() ? settings_to_try(text) : list;
 }
-
-}  // namespace
 
 Forecasters::Forecasters(const ForecastSpec& spec)
     : spec_(spec),

@@ -37,9 +37,17 @@ struct ForecastSpec {
   std::int64_t steps = 1;   // answers that follow each other, each a key of the next; the last one counts
 };
 
+/// The settings of a layer that --tune runs.
+std::vector<std::string> settings_of(const std::string& text, bool classify);
+
 class Forecasters {
  public:
   explicit Forecasters(const ForecastSpec& spec);
+
+  /// Gives back the memory of the layers: this one will not run.
+  void release() {
+    for (StreamLayer& layer : layers_) layer.release();
+  }
 
   std::size_t count() const { return names_.size(); }
   /// The first of them are layers.
@@ -72,6 +80,8 @@ class Forecasters {
   void see(const double* x, const double* y) { units_.see(x, y); }
   /// True if rows read from now on must wait for end_block().
   bool must_end_block() const { return units_.due(); }
+  /// As it will be after one more row.
+  bool must_end_block_soon() const { return units_.due(1); }
   /// The layers over a block, in the units of the file; `naive` and `seasonal` [rows, V]; answers [rows, width].
   void run(Block& block, const double* naive, const double* seasonal, double* answers);
   /// What depends on values that arrived between the rows of a block: mixtures and widths. In the order of the rows.

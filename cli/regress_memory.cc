@@ -125,9 +125,14 @@ const double* Memory::ask(const double* columns) {
 
 void Memory::run() { forecasters_.run(block_, naive_.data(), seasonal_.data(), answers_.data()); }
 
-void Memory::end_block() {
+void Memory::end_learning() {
   forecasters_.end_block(block_);
-  block_.rows = queries = 0, touched_ = false;
+  learning_ended_ = true;
+}
+
+void Memory::end_block() {
+  if (!learning_ended_) end_learning();
+  block_.rows = queries = 0, touched_ = learning_ended_ = false;
 }
 
 void Memory::learn_last() {

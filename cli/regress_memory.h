@@ -66,10 +66,14 @@ class Memory {
 
   /// The rows since the last end_block(): all layers answer.
   void run();
+  /// What of end_block() takes long: all pairs so far may be learned again, in other units. No answer depends on it.
+  void end_learning();
   const double* first_answer() const { return answers_.data(); }  // of the last block
   double* answer(std::size_t query) { return answers_.data() + query * forecasters_.width(); }
   std::size_t queries = 0;  // answers of this block that have been looked at
   void end_block();
+  /// Whether the next row makes end_learning() learn all rows again.
+  bool will_learn_again() const { return forecasters_.must_end_block_soon(); }
 
   /// Answers whose values are not known yet; `target` is the index of the row they are for.
   struct Waiting {
@@ -121,7 +125,7 @@ class Memory {
   std::vector<double> x_, unknown_, naive_, seasonal_, answers_;
   std::vector<double> season_ring_;  // [season_lag, V]
   std::int64_t rows_ = 0;
-  bool touched_ = false;
+  bool touched_ = false, learning_ended_ = false;
 };
 
 }  // namespace ttr::cli

@@ -3,6 +3,8 @@
 // A model is written whole or not at all (atomic_file.h), so that a process that is killed leaves the model of the last
 // checkpoint behind. A run that goes on from it computes the same bits as one that was never interrupted: every state is
 // kept as it is in memory, and nothing depends on how rows are grouped into blocks.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "progress.h"
@@ -17,6 +19,16 @@ void Stream::archive_options(Archive& a) {
   a(o.keys, o.with, o.dates, o.categories, o.category_slots, o.missing, o.values, o.layers, o.lags, o.lag_list,
     o.differences, o.fourier, o.horizon, o.raw, o.bias, o.standardize, o.tune, o.interval, o.season, o.warmup, window,
     o.group, o.weights, o.delay, o.iterate, o.detect, o.id, o.classify, o.classes);
+  // What sizes follow from is in the ranges of the command line.
+  const auto within = [](std::int64_t number, std::int64_t least, std::int64_t most) {
+    return least <= number && number <= most;
+  };
+  const bool lags = within(o.lags, 0, 100000) && std::all_of(o.lag_list.begin(), o.lag_list.end(),
+                                                             [&](auto lag) { return within(lag, 1, o.lags); });
+  if (a.reading() &&
+      !(lags && within(o.fourier, 0, 1000) && within(o.horizon, -1, 1000000) && within(o.season, 0, 1000000) &&
+        within(o.delay, 0, 1000000) && within(o.category_slots, 2, 10000) && window >= 0 && o.warmup >= -1))
+    a.refuse("holds options that are out of range");
   if (a.reading()) o.window = window > 0 ? std::optional(window) : std::nullopt;
 }
 
@@ -76,6 +88,10 @@ std::string Stream::model_bytes() {
   options_.keys = key_names_;
   if (!options_.classify) options_.values = value_names_;
   Archive a;
+  std::size_t states = 0;  // each may be there twice: as it is, and before the newest pair
+  for (const auto& memory : memories_)
+    for (std::size_t f = 0; f < forecasters_->layer_count(); ++f) states += memory->forecasters().state_bytes(f);
+  a.reserve(2 * states + states / 8);
   archive_options(a);
   archive_memory(a);
   return a.file();

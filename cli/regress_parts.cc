@@ -29,6 +29,7 @@ Buffer::Buffer(const Buffer& other) : Buffer(other.size_) {
 void Buffer::archive(Archive& a) {
   std::size_t size = size_;
   a(size);
+  if (a.reading() && size > a.left()) a.refuse("holds less than its options say");
   if (a.reading() && size != size_) *this = Buffer(size);
   a.raw(data(), size);
 }
@@ -177,7 +178,7 @@ StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim, st
       plan_(stream_plan(name_, stream_ = with_ridge_rule(stream_, rule_, key_dim), key_dim, value_dim)),
       inputs_(plan_, name_, stream_.inputs) {
   if (rule_ == RidgeRule::renewed) renewed_.emplace(stream_, plan_);
-  state_ = Buffer(plan_.footprint(capacity_, Form::step).state), make_workspace(capacity_);
+  state_ = Buffer(plan_.footprint(capacity_, Form::step).state);
   fixed_state_ = plan_.footprint(1, Form::step).state == plan_.footprint(1 << 20, Form::step).state &&
                  !plan_.kernel().starts_with("oracle");
   if (!stream_.as_layer) {
@@ -192,6 +193,28 @@ StreamLayer::StreamLayer(const std::string& text, int key_dim, int value_dim, st
   }
   if (const Status status = plan_.reset({state_.data(), state_.size()}); status != Status::ok)
     throw Error(fmt::format("the layer '{}' cannot start: {}", name_, to_string(status)), "--layer");
+}
+
+StreamLayer::Need StreamLayer::need(const std::string& text, int key_dim, int value_dim) {
+  using Source = StreamInput::Source;
+  StreamText stream = stream_layer(text);
+  const RidgeRule rule = ridge_rule(text, stream, key_dim);
+  stream = with_ridge_rule(stream, rule, key_dim);
+  const ttr::Plan plan = stream_plan(text, stream, key_dim, value_dim);
+  const Footprint bytes = plan.footprint(256, Form::step);
+  Need need{static_cast<double>(bytes.state), static_cast<double>(bytes.workspace), 0};
+  need.work = std::max(need.work, static_cast<double>(plan.footprint(256, Form::recurrent).workspace));
+  if (rule == RidgeRule::renewed)
+    need.work = std::max(need.work, static_cast<double>(RenewedRidge(stream, plan).workspace(plan)));
+  for (const InputInfo& info : plan.inputs()) {
+    double numbers = 1;
+    for (const std::ptrdiff_t extent : plan.extents(info.shape, 1)) numbers *= static_cast<double>(extent);
+    for (const StreamInput& input : stream.inputs)
+      if (input.name == info.name && (input.source == Source::scores || input.source == Source::shares))
+        numbers *= 1 + static_cast<double>(key_dim);
+    need.inputs += sizeof(double) * numbers;
+  }
+  return need;
 }
 
 std::string what_ran(const StreamText& stream, const std::string& kernel) {
@@ -247,7 +270,7 @@ void StreamLayer::archive(Archive& a) {
   a(capacity);
   if (a.reading() && capacity != capacity_) {
     if (capacity < 1 || capacity > (std::int64_t{1} << 40)) a.refuse("holds a state of impossible size");
-    make_workspace(capacity), capacity_ = capacity, together_ = 0;
+    work_ = Buffer(), capacity_ = capacity, together_ = 0;
   }
   a(state_, before_, last_key_, last_value_, lost_, failure_, variance_);
   if (state_.size() != plan_.footprint(capacity_, Form::step).state ||
@@ -292,6 +315,7 @@ void StreamLayer::make_workspace(std::int64_t capacity) {
 }
 
 Status StreamLayer::step(const Inputs& in, Outputs& out, Buffer& state) {
+  if (work_.size() == 0) make_workspace(capacity_);
   Status status = Status::ok;
   if (renewed_) status = renewed_->begin_row(plan_, {state.data(), state.size()}, {work_.data(), work_.size()});
   if (status != Status::ok) return status;

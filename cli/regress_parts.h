@@ -92,12 +92,20 @@ class StreamLayer {
   /// `text`: a layer name, a name with settings, or a recipe. Throws Error.
   /// `rule`: of its ridge; the one that so many keys have today if it is left out.
   StreamLayer(const std::string& text, int key_dim, int value_dim, std::optional<RidgeRule> rule = {});
+  StreamLayer(const std::string& text, int key_dim, int value_dim);
+  /// Bytes that it would take; nothing is taken.
+  struct Need {
+    double state = 0, work = 0, inputs = 0;
+  };
+  static Need need(const std::string& text, int key_dim, int value_dim);
   /// From now on run() says how uncertain an answer is (interval.h). Throws Error if the layer cannot.
   const ErrorVariance& track_uncertainty(std::int64_t ahead);
   /// Predictions [rows, V]; rows before the first pair get 0. A layer that has left the numbers, or cannot go on, gives
   /// NaN. `uncertainties` [rows]: if they are tracked.
   void run(const Block& block, double* predictions, Uncertainty* uncertainties = nullptr);
 
+  /// Gives back its memory: it will not run.
+  void release() { state_ = Buffer(), work_ = Buffer(); }
   /// A fresh start, as if it had never run; its time goes on.
   void forget();
   /// Learns the pairs of a block again; nobody asks, and its time stands still.

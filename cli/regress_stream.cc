@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "aside.h"
 #include "csv.h"
 #include "npy.h"
 #include "progress.h"
+#include "regress_needs.h"
 #include "standard_files.h"
 #include "ttr/status.h"
 
@@ -42,7 +44,12 @@ void Stream::make_layers() {
     spec.mix = true;
     spec.layers.assign(std::begin(default_layers), std::end(default_layers));
     if (options_.classify) spec.layers = default_classifiers();
+    large_layers_ = leave_out_quadratic(spec.layers, spec);
   }
+  NeedSpec need;
+  need.groups = !options_.group.empty(), need.questions = spec_.questions, need.saved = !options_.save.empty();
+  need.asks = wants_coefficients();
+  require_layers(spec, need);
   forecasters_.emplace(spec);
   options_.layers = spec.layers;  // as they are, for the model
   if (spec.mix) options_.layers.emplace_back("mix");
@@ -55,7 +62,9 @@ void Stream::make_layers() {
   if (options_.interval) widths_.assign(forecasters_->naive_index(), std::vector<Windows>(V_, Windows(window, most)));
   comparisons_.emplace(forecasters_->count(), memory_.ahead + memory_.late);
   spread_.emplace(static_cast<int>(V_));
-  if (options_.group.empty()) memories_.push_back(new_memory());
+  for (std::size_t f = 0; f < forecasters_->layer_count(); ++f)
+    row_seconds_ += 1e-9 * static_cast<double>(forecasters_->state_bytes(f));
+  if (options_.group.empty()) memories_.push_back(new_memory()), forecasters_->release();
   unknown_.assign(V_, nan);
   actual_.resize(block_rows * V_), losses_.resize(scores_.size());
   rows_.reserve(block_rows);
@@ -130,7 +139,9 @@ void Stream::open_outputs() {
 
 bool Stream::read_block() {
   rows_.clear();
+  good_before_ = good_rows_, questions_before_ = questions_, what_was_.reset();
   while (rows_.size() < block_limit_) {
+    if (interrupted() != 0) return false;
     const RowSource::Read read = source_->next(raw_.data());
     if (read == RowSource::Read::end) return false;
     if (read == RowSource::Read::bad) {
@@ -156,6 +167,7 @@ bool Stream::read_block() {
     const double* const y = !has_values() ? unknown_.data() : raw_.data() + values_at_;
     if (id_at_ > 0 && take_value_of_question(y, weight)) return interrupted() == 0;
     Memory& memory = memory_of_row();
+    if (rows_.empty()) keep_what_was(memory);
     if (memory.idle()) touched_.push_back(&memory);
     const Memory::Row row =
         memory.add(number, raw_.data(), y, weight, !options_.predict, actual_.data() + rows_.size() * V_);
@@ -173,7 +185,7 @@ bool Stream::read_block() {
 }
 
 void Stream::process_block() {
-  for (Memory* memory : touched_) memory->run();
+  if (!run_layers()) return go_back();
   const std::size_t W = forecasters_->width();
   const bool at_once = memory_.ahead + memory_.late == 0;
   for (std::size_t r = 0; r < rows_.size(); ++r) {
@@ -353,6 +365,7 @@ void Stream::read_all() {
       more = read_block();
       const auto before = std::chrono::steady_clock::now();
       process_block();
+      if (left_) break;
       file_rows_ = source_->rows_read();
       if (wants_coefficients() && good_rows_ > 0 && good_rows_ % coefficients_every_ == 0) sample_coefficients();
       if (options_.checkpoint_every > 0 && good_rows_ - saved_at_ >= options_.checkpoint_every) save_model();
@@ -375,7 +388,7 @@ void Stream::read_all() {
   take_late_values();
   score_warmup();
   if (wants_coefficients()) final_coefficients();
-  describe_scores();
+  if (states_whole_) describe_scores();
 }
 
 // "key 3 is inf": by the name of its column.
@@ -445,8 +458,11 @@ int Stream::run() {
   const HeaderLine header = options_.header == "yes"  ? HeaderLine::yes
                             : options_.header == "no" ? HeaderLine::no
                                                       : HeaderLine::automatic;
-  source_ = open_rows(options_.file, header);
-  prepare(options_.load.empty() ? "" : read_model());
+  const bool prepared = run_aside([this, header] {
+    source_ = open_rows(options_.file, header);
+    prepare(options_.load.empty() ? "" : read_model());
+  });
+  if (!prepared) throw Error("interrupted before the first row", options_.file);
   open_outputs();
   if (options_.resume) skip_rows();
   else file_rows_ = 0;
@@ -502,6 +518,6 @@ int Stream::run() {
   return 0;
 }
 
-int run_stream(const RegressOptions& options) { return Stream(options).run(); }
+int run_stream(const RegressOptions& options) { return KeptForAside<Stream>(options)->run(); }
 
 }  // namespace ttr::cli

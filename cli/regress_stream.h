@@ -77,6 +77,11 @@ class Stream {
   std::unique_ptr<Memory> new_memory() const;
   Memory& memory_of_row();  // of raw_
   void process_block();
+  // A row may take longer than a second (regress_interrupt.cc). False: interrupted, and the block is to be left.
+  bool run_layers();
+  double seconds_of_next_block(const Memory& memory) const;
+  void keep_what_was(const Memory& memory);
+  void go_back();
   double arrived(Memory& memory, const Memory::Row& row, const double* answer,
                  const double* actual);  // anomaly score
   void score(Memory& memory, std::int64_t row, double weight, const double* answer, const double* actual,
@@ -135,6 +140,11 @@ class Stream {
   std::string shown_name(std::size_t forecaster) const;
   // Coefficients over time (regress_coefficients.cc).
   bool wants_coefficients() const { return options_.coefficients || !options_.coefficients_out.empty(); }
+  struct Sample {
+    std::int64_t row;
+    std::vector<std::vector<double>> of;  // per layer [K, V]
+  };
+  std::optional<Sample> coefficients_now(bool after_the_last_row);  // none: interrupted
   void sample_coefficients();
   void final_coefficients();
   std::string coefficients_csv() const;
@@ -194,15 +204,17 @@ class Stream {
   std::vector<std::vector<Windows>> widths_;  // of the intervals: per layer and value, finite ones only
   std::optional<Spread> spread_;
   std::vector<std::vector<double>> coefficients_;  // per layer [K, V]; empty: none
-  struct Sample {
-    std::int64_t row;
-    std::vector<std::vector<double>> of;  // per layer [K, V]
-  };
   std::vector<Sample> samples_;
   std::int64_t coefficients_every_ = 1;  // rows between two samples; doubles when there are many
 
   // Rows of the next block: more while layers are quick, so that Ctrl-C is always heard.
   std::size_t block_limit_ = 1;
+  double row_seconds_ = 0;            // of the last block, or a guess
+  std::unique_ptr<Memory> what_was_;  // before this block, for --save where a row takes long
+  std::int64_t good_before_ = 0, questions_before_ = 0;
+  bool left_ = false;                      // a row was not waited for
+  bool states_whole_ = true;               // what layers have learned is that of the rows counted
+  std::vector<std::string> large_layers_;  // that the default set leaves out
   struct BlockRow {
     std::int64_t number;  // in the file, from 1
     Memory* memory;

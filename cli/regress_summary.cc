@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "progress.h"
+#include "regress_needs.h"
 #include "regress_stream.h"
 #include "text_table.h"
 #include "ttr/layer.h"
@@ -196,6 +197,13 @@ std::vector<std::string> Stream::notes() const {
         fmt::format("Left out {} {}, which {} text, not numbers; --dates and --categories make keys of {}.",
                     left_out_.size() == 1 ? "the column" : "the columns", join(left_out_),
                     left_out_.size() == 1 ? "holds" : "hold", left_out_.size() == 1 ? "it" : "them"));
+  if (!large_layers_.empty())
+    list.push_back(
+        fmt::format("Left out {}: their memory and time grow with the square of the keys, of which there are {}; the "
+                    "default set has {} up to {}. --layer {} runs one of them.",
+                    join(large_layers_), key_dim_, large_layers_.size() == 1 ? "it" : "them", most_keys_of_default,
+                    large_layers_.front()));
+  if (left_ && wants_coefficients()) list.emplace_back("The coefficients after the last row were not waited for.");
   if (questions_ > 0)
     list.push_back(
         fmt::format("{} had no value: predicted, not scored and not learned.", counted(questions_, "row")));
@@ -428,6 +436,9 @@ Json Stream::json() const {
   Json list = Json::array(), left_out = Json::array();
   for (const std::string& name : left_out_) left_out.push(name);
   out.set("columns_left_out", left_out);
+  Json large = Json::array();
+  for (const std::string& name : large_layers_) large.push(name);
+  out.set("layers_left_out", large);
   for (std::size_t f = 0; f < forecasters_->naive_index(); ++f) list.push(forecaster_json(f));
   out.set("layers", list).set("baseline", forecaster_json(forecasters_->naive_index()));
   if (options_.season > 0) out.set("seasonal_baseline", forecaster_json(scores_.size() - 1));

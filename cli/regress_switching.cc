@@ -6,15 +6,18 @@
 #include "regress_switching.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "aside.h"
 #include "atomic_file.h"
 #include "progress.h"
 #include "regress_scores.h"
 #include "standard_files.h"
+#include "ttr/memory.h"
 #include "ttr/stream.h"
 
 namespace ttr::cli {
@@ -168,17 +171,30 @@ void Switching::run_task(Result& result, int seed) {
 
 void Switching::run_tasks() {
   const int seeds = options_.seeds, layers = static_cast<int>(results_.size());
+  const double numbers = static_cast<double>(seeds) * spec_.time;
+  require_memory(sizeof(double) * numbers * (2.0 * spec_.dim + layers),
+                 fmt::format("{} of {} steps", counted(seeds, "seed"), spec_.time), "take fewer", "--seeds");
   data_.reserve(seeds);
-  for (int s = 0; s < seeds; ++s) data_.push_back(switching_sequence(spec_, options_.seed, s));
+  for (int s = 0; s < seeds && interrupted() == 0; ++s) data_.push_back(switching_sequence(spec_, options_.seed, s));
+  if (interrupted() != 0) return;
   // Seed by seed, so that an interrupted run has whole seeds for every layer.
-  Progress progress("switching process", true);
+  const auto progress = std::make_shared<Progress>("switching process", true);
   const int tasks = seeds * layers;
-  in_parallel(
-      tasks, options_.threads, [&](int task) { run_task(results_[task % layers], task / layers); },
-      [&](int done) { progress.update(done, tasks, fmt::format("{} of {} runs", done, tasks)); });
-  while (seeds_done_ < seeds && std::all_of(results_.begin(), results_.end(),
-                                            [&](const Result& r) { return !r.losses[seeds_done_].empty(); }))
-    ++seeds_done_;
+  const auto done = std::make_shared<std::vector<std::atomic<char>>>(static_cast<std::size_t>(tasks));
+  run_aside([this, tasks, layers, done, progress] {
+    in_parallel(
+        tasks, options_.threads,
+        [&](int task) {
+          run_task(results_[task % layers], task / layers);
+          (*done)[static_cast<std::size_t>(task)].store(1, std::memory_order_release);
+        },
+        [&](int count) { progress->update(count, tasks, fmt::format("{} of {} runs", count, tasks)); });
+  });
+  const auto is_done = [&](int seed) {
+    const auto first = done->begin() + static_cast<std::ptrdiff_t>(seed) * layers;
+    return std::all_of(first, first + layers, [](const auto& one) { return one.load(std::memory_order_acquire); });
+  };
+  while (seeds_done_ < seeds && is_done(seeds_done_)) ++seeds_done_;
   Spread spread(spec_.dim);
   for (int s = 0; s < seeds_done_; ++s)
     for (int t = 1; t <= spec_.time; ++t)
@@ -244,6 +260,6 @@ int Switching::run() {
 
 }  // namespace switching
 
-int run_switching(const RegressOptions& options) { return switching::Switching(options).run(); }
+int run_switching(const RegressOptions& options) { return KeptForAside<switching::Switching>(options)->run(); }
 
 }  // namespace ttr::cli

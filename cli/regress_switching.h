@@ -79,7 +79,7 @@ class Switching {
     return {{{0, T / 4}, {T / 4, T / 2}, {T / 2, T}}};
   }
 
-  const RegressOptions& options_;
+  const RegressOptions options_;
   SwitchingSpec spec_;
   std::vector<Result> results_;
   std::vector<SwitchingSequence> data_;  // [seeds]

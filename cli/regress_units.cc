@@ -7,14 +7,14 @@
 namespace ttr::cli {
 namespace {
 
-constexpr std::int64_t most_rows = 1024, most_rows_of_a_group = 256, most_numbers = 4'000'000;
+constexpr std::int64_t most_rows_of_a_group = 256, most_numbers = 4'000'000;
 
 std::int64_t rows_of_last_update(const PairSpec& spec, bool standardize) {
   if (!standardize) return 0;
   const std::int64_t numbers =
       static_cast<std::int64_t>(spec.lag_count()) * spec.key_columns + spec.more_columns + spec.value_columns + 1;
-  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(
-      std::clamp<std::int64_t>(most_numbers / numbers, 1, spec.one_of_many ? most_rows_of_a_group : most_rows))));
+  return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(std::clamp<std::int64_t>(
+      most_numbers / numbers, 1, spec.one_of_many ? most_rows_of_a_group : Units::most_rows))));
 }
 
 }  // namespace
@@ -53,9 +53,10 @@ void Units::see(const double* x, const double* y) {
   keys_.add(x), values_.add(y);
 }
 
-bool Units::due() const {
-  if (rows_ <= updated_ || rows_ > last_) return false;
-  return rows_ == last_ || rows_ >= updated_ + std::max<std::int64_t>(1, updated_ / 4);
+bool Units::due(std::int64_t further_rows) const {
+  const std::int64_t rows = rows_ + further_rows;
+  if (rows <= updated_ || rows > last_) return false;
+  return rows == last_ || rows >= updated_ + std::max<std::int64_t>(1, updated_ / 4);
 }
 
 void Units::update() {

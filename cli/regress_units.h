@@ -39,6 +39,8 @@ class Moments {
 class Units {
  public:
   static constexpr double free_bias = 1000;
+  /// After these many the units are fixed.
+  static constexpr std::int64_t most_rows = 1024;
 
   /// Without `standardize` the units are those of the file, for ever; without `values_too` those of the values are.
   Units(const PairSpec& spec, bool standardize, bool values_too = true);
@@ -46,7 +48,7 @@ class Units {
   /// The numbers of a row (PairBuilder::key_numbers, value_numbers).
   void see(const double* x, const double* y);
   /// Whether it is time to update(). Rows that come after this must wait for it.
-  bool due() const;
+  bool due(std::int64_t further_rows = 0) const;
   /// Takes new units; layers must then learn past() again.
   void update();
   /// Keeps the pairs of a block in the units of the file while they may be needed again.

@@ -148,7 +148,10 @@ void put_tokens(const Plan& plan, Numbers& whole, const Numbers& piece, std::str
 
 std::size_t count(const Plan& plan, std::string_view letters, std::int64_t time) {
   std::size_t n = 1;
-  for (std::ptrdiff_t e : plan.extents(letters, time)) n *= static_cast<std::size_t>(e);
+  for (std::ptrdiff_t e : plan.extents(letters, time))
+    if (__builtin_mul_overflow(n, static_cast<std::size_t>(e), &n) || n > std::size_t{1} << 59)
+      throw Error("a tensor [" + std::string(letters) + "] of " + plan.name() + " for " + std::to_string(time) +
+                  " tokens has more bytes than any machine; take smaller dimensions");
   return n;
 }
 

@@ -30,6 +30,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
+#include "aside.h"
 #include "progress.h"
 #include "regress_parts.h"
 #include "serve_api.h"
@@ -585,7 +586,7 @@ void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at,
     std::unique_lock lock(server.mutex);
     server.ending = true;
     for (Session* session : server.sessions) session->end();
-    server.changed.wait_for(lock, std::chrono::seconds(options.timeout), [&] { return server.sessions.empty(); });
+    server.changed.wait_for(lock, usual_patience, [&] { return server.sessions.empty(); });
     server.stop_saver = true;
     server.changed.notify_all();
   }
@@ -594,10 +595,7 @@ void serve(const ServeOptions& options, Server& server, const tcp::endpoint& at,
   saver.join();
 }
 
-}  // namespace
-
-int run_serve(const ServeOptions& options) {
-  check(options);
+void serve_until_the_end(const ServeOptions& options) {
   error_code wrong;
   const net::ip::address address =
       net::ip::make_address(options.host == "localhost" ? "127.0.0.1" : options.host, wrong);
@@ -605,7 +603,6 @@ int run_serve(const ServeOptions& options) {
     throw Error(fmt::format("--host '{}' is not an address, such as 127.0.0.1, ::1 or 0.0.0.0", options.host),
                 "--host");
   const std::string token = read_token(options, address);
-  const InterruptGuard guard;
   ModelStore store(options.folder, options.sync, {static_cast<std::size_t>(options.max_models), options.max_log});
   std::unique_ptr<TextService> text;
   if (!options.text.model.empty()) {
@@ -623,6 +620,17 @@ int run_serve(const ServeOptions& options) {
   if (!options.json)
     print_out(fmt::format("Saved {} in '{}'.\n", counted(static_cast<std::int64_t>(store.count()), "model"),
                           options.folder));
+}
+
+}  // namespace
+
+int run_serve(const ServeOptions& options) {
+  check(options);
+  const InterruptGuard guard;
+  // Long enough to write some hundred models. What is not written then is in the log, as after a power cut.
+  if (!run_aside([options] { serve_until_the_end(options); }, std::chrono::milliseconds(700)))
+    fmt::print(stderr, "Ended before all was saved; the log in '{}' has the rest, which the next start learns.\n",
+               options.folder);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "allocation_count.h"
 #include "ttr/status.h"
 #include "ttr/version.h"
 
@@ -240,7 +241,7 @@ ApiResponse ServeApi::answer(const ApiRequest& request) {
   } catch (const Refusal& refusal) {
     response = {refusal.status(), refusal_json(refusal.what())};
   } catch (const std::bad_alloc&) {
-    response = {507, refusal_json("there is not enough memory for this")};
+    response = {507, refusal_json(no_memory_in_words())};
   } catch (const std::exception& error) {
     response = {500, refusal_json(error.what())};
   }

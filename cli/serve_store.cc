@@ -12,6 +12,7 @@
 
 #include "atomic_file.h"
 #include "regress_input.h"
+#include "ttr/memory.h"
 #include "ttr/status.h"
 
 namespace ttr::cli {
@@ -137,6 +138,8 @@ void ModelStore::make(const std::string& name, const Json& options) {
   entry->name = name;
   try {
     entry->model = std::make_unique<ServedModel>(options_from_json(options));
+  } catch (const NotEnoughMemory& error) {
+    throw Refusal(507, error.what());
   } catch (const Error& error) {
     throw Refusal(400, error.what());
   }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "atomic_file.h"
+#include "progress.h"
 #include "ranks.h"
 #include "standard_files.h"
 #include "ttr/status.h"
@@ -51,7 +52,7 @@ int run_sweep(const SweepOptions& options) {
   for (const SweepResult& one : results) done += one.saved.is_null() ? 0 : 1;
   if (done < runs.size()) {
     tell("ttr: stopped; {} of {} runs are done, and the same command goes on with the others\n", done, runs.size());
-    return 130;
+    return 128 + (interrupted() ? interrupted() : SIGINT);
   }
   const std::vector<SweepGroup> groups = reduce(spec, results);
   const SweepTable table = sweep_table(spec, groups);

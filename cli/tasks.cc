@@ -269,7 +269,7 @@ int write_out(const Task& task, const TasksOptions& o) {
   if (csv) file.write(csv_header(task));
   std::string text;
   for (int i = 0; i < count; ++i) {
-    if (interrupted()) return 130;  // nothing is left of the file
+    if (interrupted()) return 128 + interrupted();  // nothing is left of the file
     Examples e = next(task, o, random);
     text.clear();
     if (npz || npy) arrays.add(std::move(e));

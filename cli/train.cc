@@ -16,6 +16,7 @@
 #include <optional>
 #include <thread>
 
+#include "aside.h"
 #include "atomic_file.h"
 #include "judge.h"
 #include "progress.h"
@@ -44,6 +45,8 @@ std::string stack_text(const std::string& layer) {
     return layer.substr(0, colon) + "(" + layer.substr(colon + 1) + ")";
   return layer;
 }
+
+constexpr double long_seconds = 0.2;
 
 class Run {
  public:
@@ -249,7 +252,8 @@ class Run {
   void train() {
     TrainOptions& o = record_.options;
     Progress bar("train", talks());
-    model::Examples examples;
+    const auto examples = std::make_shared<model::Examples>();
+    double last = long_seconds;  // of a step
     const Clock::time_point start = Clock::now();
     Clock::time_point saved = start;
     const double seconds_before = record_.seconds;
@@ -257,11 +261,23 @@ class Run {
     const std::int64_t point = std::max<std::int64_t>(1, steps_ / 200);
     while (record_.step < end_ && !stops()) {
       const Clock::time_point began = Clock::now();
-      task_->draw(data_, o.batch, false, examples, record_.step);
+      // A step that is left behind has changed neither the parameters nor what the next one draws.
+      std::optional<model::Measure> left;
+      if (!shared_ && last >= long_seconds) {
+        const auto made = made_aside([this, examples, random = data_, step = record_.step]() mutable {
+          task_->draw(random, record_.options.batch, false, *examples, step);
+          return std::pair(session_->gradient(examples->batch()), random);
+        });
+        if (!made) break;
+        left = made->first, data_ = made->second;
+      } else {
+        task_->draw(data_, o.batch, false, *examples, record_.step);
+      }
       // What ranks must agree on: whether one of them was told to stop, and by the first one's clock when to save.
       const double mine = interrupted() ? -1 : seconds_since(saved);
-      const model::Measure measure =
-          shared_ ? shared_->gradient(examples, mine) : session_->gradient(examples.batch());
+      const model::Measure measure = left      ? *left
+                                     : shared_ ? shared_->gradient(*examples, mine)
+                                               : session_->gradient(examples->batch());
       const double since_saved = shared_ ? shared_->given().front() : mine;
       if (shared_)
         stops_ = std::any_of(shared_->given().begin(), shared_->given().end(), [](double x) { return x < 0; });
@@ -271,7 +287,8 @@ class Run {
       if (!std::isfinite(length)) return diverge(measure.loss);
       ++record_.step;
       record_.since_test.add(measure.loss), record_.since_point.add(measure.loss);
-      record_.tokens += static_cast<double>(examples.sequences) * examples.time;
+      record_.tokens += static_cast<double>(examples->sequences) * examples->time;
+      last = seconds_since(began);
       record_.train_seconds += seconds_since(began), record_.seconds = seconds_before + seconds_since(start);
       const std::int64_t step = record_.step;
       if (step % point == 0) record_.curve.push_back({step, record_.since_point.take()});
@@ -282,7 +299,10 @@ class Run {
                            record_.tokens_per_second()));
       const bool test_now = step % o.every == 0 || step == end_;
       if (test_now) {
-        test(bar);
+        if (!test(bar)) {
+          record_.status = "interrupted";
+          break;
+        }
         record_.seconds = seconds_before + seconds_since(start);
         // Parameters that have just left the numbers are no checkpoint to go on from.
         if (const double loss = record_.rows.back().score.loss; !std::isfinite(loss)) return diverge(loss);
@@ -308,24 +328,35 @@ class Run {
                                record_.options.out, saved_step_);
   }
 
-  void test(Progress& bar) {
+  // False: interrupted.
+  bool test(Progress& bar) {
     const TrainOptions& o = record_.options;
     take_mean();
     TrainRow row;
     row.step = record_.step;
     row.rate = model::rate_at(o.optimiser, record_.step - 1);
     row.train_loss = record_.since_test.take();
-    if (judge_) row.score = judge_->of(*task_, o.judged, static_cast<std::uint64_t>(o.seed));
+    const auto judge = [this] {
+      const TrainOptions& now = record_.options;
+      return judge_->of(*task_, now.judged, static_cast<std::uint64_t>(now.seed));
+    };
+    if (judge_ && ranks_.count() > 1) row.score = judge();
+    if (judge_ && ranks_.count() == 1) {
+      const std::optional<ModelScore> score = made_aside(judge);
+      if (!score) return false;
+      row.score = *score;
+    }
     row.seconds = record_.seconds, row.tokens = record_.tokens;
     std::vector<ModelScore> scores(static_cast<std::size_t>(ranks_.count()));
     ranks_.gather(&row.score, sizeof row.score, scores.data());
     row.score = scores.front();
     record_.rows.push_back(row);
     if (folder_) folder_->append_to_log(to_json(row, record_).dump(-1));
-    if (o.json || !ranks_.first()) return;
+    if (o.json || !ranks_.first()) return true;
     bar.wipe();
     fmt::print("{}", train_line(row, record_));
     std::fflush(stdout);
+    return true;
   }
 
   // The running mean of the parameters, which is tested and kept.
@@ -419,7 +450,7 @@ int run_train(const TrainOptions& options) {
       throw Error("a task or a text file is missing; `ttr train` alone lists the tasks", "task");
     return list_tasks(options.json);
   }
-  return Run(options).go();
+  return KeptForAside<Run>(options)->go();
 }
 
 }  // namespace ttr::cli

@@ -468,6 +468,12 @@ Session<T>::Session(const Model<T>& model, int batch, int time, int threads, Pie
 template <class T>
 Session<T>::Session(const Model<T>& model, int batch, int time, int threads, Pieces* pieces) {
   check_sizes(batch, time, threads);
+  const Config& c = model.config();
+  const double widest = std::max({c.width, c.vocabulary, c.input_dim, c.output_dim, 1});
+  if (static_cast<double>(batch) * time * widest > 0x1p56)
+    throw Error("a session of " + std::to_string(batch) + " sequences of " + std::to_string(time) +
+                    " tokens has more bytes than any machine; take fewer",
+                "batch");
   if (time > model.config().time)
     throw Error("a session of " + std::to_string(time) + " tokens is longer than the model's time " +
                     std::to_string(model.config().time) + "; raise Config::time",

@@ -531,6 +531,23 @@ TEST(RegressArchive, DamageIsNoticed) {
   }
 }
 
+// Lengths are claims: none is believed beyond the bytes that are there.
+TEST(RegressArchive, ClaimsAreNoLargerThanTheFile) {
+  for (const std::uint64_t length :
+       {std::uint64_t{5}, std::uint64_t{33}, std::uint64_t{1} << 40, std::uint64_t{1} << 61, ~std::uint64_t{0}}) {
+    Archive out;
+    std::uint64_t claim = length;
+    double number = 1;
+    out(claim, number, number, number, number);
+    const auto refuses = [&](auto item) {
+      Archive in(out.file(), "m");
+      EXPECT_THROW(in(item), Error) << length;
+    };
+    refuses(std::vector<double>());
+    if (length > 32) refuses(std::string()), refuses(Buffer(64)), refuses(std::vector<std::string>());
+  }
+}
+
 TEST(RegressComparisons, PValues) {
   // Equal but for noise: not significant; clearly worse: significant. By hand: d = 1, 2, 3 has t = 2 sqrt(3) sqrt(2/3)
   // with the deviation sqrt(2/3) and the correction (n - 1) / n, p = 0.0742 with 2 degrees of freedom.

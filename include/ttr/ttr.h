@@ -9,6 +9,7 @@
 #include "ttr/export.h"
 #include "ttr/half.h"
 #include "ttr/layer.h"
+#include "ttr/memory.h"
 #include "ttr/plan.h"
 #include "ttr/prepared.h"
 #include "ttr/recipe.h"

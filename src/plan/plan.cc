@@ -29,6 +29,8 @@ constexpr NamedForm form_names[] = {{Form::best, "best"},           {Form::step,
                                     {Form::recurrent, "recurrent"}, {Form::chunk, "chunk"},
                                     {Form::parallel, "parallel"},   {Form::scan, "scan"}};
 
+constexpr int most_of_a_dimension = 1 << 26;  // kernels count a few rows of it in 32 bits
+
 Shape checked(Shape shape) {
   if (shape.key_heads == 0) shape.key_heads = shape.heads;
   const std::pair<const char*, int> numbers[] = {{"batch", shape.batch},
@@ -39,6 +41,11 @@ Shape checked(Shape shape) {
   for (const auto& [name, number] : numbers)
     if (number < 1)
       throw Error(std::string(name) + " is " + std::to_string(number) + "; it must be at least 1",
+                  std::string("shape.") + name);
+  for (const auto& [name, number] : {numbers[3], numbers[4]})
+    if (number > most_of_a_dimension)
+      throw Error(std::string(name) + " is " + std::to_string(number) + "; it can be 1 to " +
+                      std::to_string(most_of_a_dimension),
                   std::string("shape.") + name);
   if (shape.heads % shape.key_heads != 0)
     throw Error("heads " + std::to_string(shape.heads) + " is not a multiple of key_heads " +
@@ -288,7 +295,16 @@ Footprint Plan::footprint(std::int64_t time, Form form) const {
     for (const char axis : value.axes) one *= static_cast<double>(body_->extent(axis, body_->shape.batch, 1, 1));
     longest = std::max(longest, one);
   }
-  if (longest * static_cast<double>(time) > most_bytes)
+  // Scratch grows with the cube of the time at most, and is counted in 64 bits: half the time is asked before, down to
+  // where not even the products of all extents could be too many.
+  const auto too_many = [&] {
+    if (longest * static_cast<double>(time) > most_bytes) return true;
+    const double heads = static_cast<double>(shape().batch) * shape().heads;
+    if (static_cast<double>(time) * static_cast<double>(time) * heads < 0x1p47) return false;
+    const Footprint half = footprint(time / 2, form);
+    return static_cast<double>(std::max({half.workspace, half.backward, half.saved})) > most_bytes / 8;
+  };
+  if (too_many())
     throw Error("footprint of " + std::to_string(time) + " tokens of " + name() + " with " + describe(shape()) +
                     ": more bytes than any machine has",
                 "time");

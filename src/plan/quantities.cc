@@ -3,6 +3,7 @@
 
 #include "families/elementwise/carry/carry.h"
 #include "plan/builder.h"
+#include "zoo/features.h"
 #include "zoo/zoo.h"
 
 namespace ttr {
@@ -41,7 +42,7 @@ int Builder::features(int value) {
   const auto map = [&](Op op, double number = 0) {
     const auto wide = prepare::feature_width(op, width(value), 0, number);
     if (wide == width(value)) return operation(op, {value}, axes(value), number);
-    p_.letters['F'] = static_cast<int>(wide);
+    p_.letters['F'] = zoo::features_that_fit(wide);
     return operation(op, {value}, axes(value).replaced(axes(value).back(), 'F'), number);
   };
   // Matrices belong to heads, so features do: q and k of a group have them for every head.
@@ -49,7 +50,7 @@ int Builder::features(int value) {
     std::vector<int> operands = {value};
     for (const char* name : inputs) operands.push_back(canonical(name));
     const int rows = memory.has_matrix() ? memory.matrix_rows(width(value)) : 0;
-    p_.letters['F'] = static_cast<int>(prepare::feature_width(op, width(value), rows, 0));
+    p_.letters['F'] = zoo::features_that_fit(prepare::feature_width(op, width(value), rows, 0));
     return operation(op, operands, axes(value).replaced('G', 'H').replaced(axes(value).back(), 'F'));
   };
   switch (memory.feature) {

@@ -1,6 +1,7 @@
 // Values of the settings that belong to a layer and not to its recipe.
 #include "recipe/text_tools.h"
 #include "ttr/status.h"
+#include "zoo/features.h"
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -47,7 +48,7 @@ void apply_causal_setting(Declaration& d, const Settings& settings) {
 void set_features(Declaration& d, const Settings& settings, const Shape& shape) {
   const Stage& map = d.prepare.empty() ? d.finish.back() : d.prepare.front();
   d.letters['M'] = whole_setting(d, settings, "features", shape.key_dim);
-  d.letters['F'] = static_cast<int>(prepare::feature_width(map.op, shape.key_dim, d.letters['M'], map.number));
+  d.letters['F'] = features_that_fit(prepare::feature_width(map.op, shape.key_dim, d.letters['M'], map.number));
 }
 
 std::string word_setting(const Declaration& d, const Settings& settings, const char* name,
