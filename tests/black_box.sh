@@ -62,10 +62,11 @@ catches_interrupts() {  # it has a handler of SIGINT (bit 1 of the mask), or is 
     sleep 0.02
   done
 }
-waits_for_input() {  # it has read all that was written to the pipe, and sleeps, or is gone
+all_sleep() { awk '$1 == "State:" && $2 != "S" { busy = 1 } END { exit busy }' /proc/"$1"/task/*/status 2>/dev/null; }
+waits_for_input() {  # it has read all that was written to the pipe, and all its threads sleep, or it is gone
   catches_interrupts "$1"
   until is_gone "$1"; do
-    if ! read -r -t 0 -u "$2" && [ "$(of_process "$1" State)" = S ]; then return 0; fi
+    if ! read -r -t 0 -u "$2" && all_sleep "$1"; then return 0; fi
     sleep 0.02
   done
 }

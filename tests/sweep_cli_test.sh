@@ -84,7 +84,7 @@ pids=$(children)
 for pid in $pids; do catches_interrupts "$pid"; done
 kill -TERM $sweep
 wait $sweep
-check "an interrupted sweep says so with its code" test $? -eq 130
+check "an interrupted sweep says so with its code" test $? -eq 143
 check "and how to go on" grep -q '0 of 4 runs are done, and the same command goes on' stopped.err
 gone() { for pid in $pids; do ! kill -0 "$pid" 2>/dev/null || return 1; done; }
 check "its children are gone" gone
