@@ -1,10 +1,12 @@
 // `ttr derive RECIPE`: the recipe worked out on paper.
 #include <fmt/core.h>
 
+#include <optional>
 #include <string_view>
 
 #include "commands.h"
 #include "json.h"
+#include "ttr/origins.h"
 
 namespace ttr::cli {
 namespace {
@@ -37,13 +39,19 @@ Json strings(const std::vector<std::string>& list) {
 
 int run_derive(const DeriveOptions& options) {
   const bool is_recipe = options.recipe.find('/') != std::string::npos;
-  if (!is_recipe && find_layer(options.recipe.substr(0, options.recipe.find(':'))).recipe.empty())
+  const LayerInfo* const layer =
+      is_recipe ? nullptr : &find_layer(options.recipe.substr(0, options.recipe.find(':')));
+  if (layer && layer->recipe.empty())
     throw Error(
         options.recipe + " is an operation on one tensor: it solves no regression, so there is nothing to derive",
         options.recipe);
   const Notation notation = options.latex ? Notation::latex : Notation::plain;
-  const Derivation d = is_recipe ? derive(parse_recipe(options.recipe), notation)
-                                 : derive(plan(options.recipe, {.heads = 1, .key_dim = 4, .value_dim = 4}), notation);
+  std::optional<Plan> named;
+  if (layer) named = plan(options.recipe, {.heads = 1, .key_dim = 4, .value_dim = 4});
+  const Recipe recipe = named ? named->recipe() : parse_recipe(options.recipe);
+  const Derivation d = named ? derive(*named, notation) : derive(recipe, notation);
+  const std::vector<std::string> papers = sources(recipe, notation);
+  const std::string differs = layer ? departure(*layer, notation) : "";
   if (options.json) {
     Json j = Json::object();
     j.set("recipe", d.recipe)
@@ -51,6 +59,7 @@ int run_derive(const DeriveOptions& options) {
         .set("gradient", d.gradient)
         .set("recurrence", d.recurrence);
     j.set("readout", d.readout).set("state_size", d.state_size).set("cost_per_token", d.cost_per_token);
+    j.set("departure", differs).set("sources", strings(papers));
     j.set("forms", strings(d.forms)).set("simplest", d.simplest).set("equals", strings(d.equals));
     j.set("equals_with", strings(d.equals_with)).set("because", strings(d.because));
     j.set("neighbours", strings(d.neighbours)).set("remarks", strings(d.remarks));
@@ -72,6 +81,7 @@ int run_derive(const DeriveOptions& options) {
     item("Gradient", {d.gradient});
     item("Recurrence", {d.recurrence});
     item("Read-out", {d.readout});
+    if (!differs.empty()) item("Departure", {differs});
     item("State", {d.state_size});
     item("Cost", {d.cost_per_token});
     item("Forms", d.forms);
@@ -79,6 +89,7 @@ int run_derive(const DeriveOptions& options) {
     item("Because", d.because);
     item("One choice away", d.neighbours);
     item("Remarks", d.remarks);
+    item("Sources", papers);
     fmt::print("\\end{{description}}\n");
     return 0;
   }
@@ -87,6 +98,7 @@ int run_derive(const DeriveOptions& options) {
   section("gradient", d.gradient);
   section("recurrence", d.recurrence);
   section("read-out", d.readout);
+  if (!differs.empty()) section("departure", differs + " (the derivation is of the recipe alone)");
   section("state", d.state_size);
   section("cost", d.cost_per_token);
   section("forms", lines(d.forms, "none"));
@@ -94,6 +106,7 @@ int run_derive(const DeriveOptions& options) {
   if (!d.because.empty()) section("because", lines(d.because, ""));
   section("near", lines(d.neighbours, "no named layer differs by one choice"));
   if (!d.remarks.empty()) section("remarks", lines(d.remarks, ""));
+  section("sources", lines(papers, ""));
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "json.h"
 #include "layer_map.h"
 #include "text_table.h"
+#include "ttr/origins.h"
 #include "ttr/stream.h"
 
 namespace ttr::cli {
@@ -227,6 +228,8 @@ void print_page(const LayerInfo& info, const LayersOptions& o) {
                                     {"state", d.state_size},
                                     {"cost", d.cost_per_token}})
     fmt::print("    {:<12}{}\n", label, text);
+  fmt::print("\n## Sources of its words\n\n");
+  for (const std::string& source : sources(p.recipe())) fmt::print("* {}\n", source);
   fmt::print("\n## Runs as\n\nForms: {}. Family: `{}`. Tolerance against the oracle: double {:.0e}, float {:.0e}.\n",
              joined(forms_of(p)), family_of(p), info.tolerance_f64, info.tolerance_f32);
   const std::vector<std::string> absent_forms = absent_forms_of(p);

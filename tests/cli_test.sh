@@ -225,6 +225,12 @@ derives 'equal / linear / sgd(beta, momentum, nesterov)' "equals      no named l
 derives 'equal / linear / kalman(process, noise)' "equals      kalman"
 derives 'decay(0.98) / linear / exact' "equals      no named layer" "kappa_t = P_{t-1} k_t/(0.98 + k_t' P_{t-1} k_t)" \
     "cost        2K^2 + 3KV"
+run 0 derive efla
+has out "[Lei, Zhang, Poria 2025, arXiv 2512.12602 (EFLA)]" "sources     equal: textbook"
+run 0 derive mamba-3
+has out "departure   queries and keys are biased and turned before the regression"
+run 0 derive mamba-3 --json
+has out '"departure": "queries and keys' '"sources"'
 run 0 derive intention
 has out "recurrence  None: every query sees all N pairs of its call" "state       none" "forms       parallel" "no scan:"
 run 0 derive 'equal/linear/sgd( beta ,decay )'

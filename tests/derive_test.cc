@@ -74,6 +74,49 @@ TEST(Derive, PlansThatAreNotCausalHaveNoState) {
       "None: every query sees all N pairs of its call, in no order; S = (H + lambda I)^{-1} F is solved for once.");
 }
 
+bool any_contains(const Words& list, const std::string& part) {
+  for (const std::string& line : list)
+    if (contains(line, part)) return true;
+  return false;
+}
+
+// A step rule is credited to who published it.
+TEST(Derive, StepRulesHaveTheirOwnSources) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"efla", "arXiv 2512.12602"}, {"longhorn", "arXiv 2407.14207"}, {"nlms", "Nagumo, Noda 1967"}};
+  for (const auto& [layer, own] : cases) {
+    const Derivation d = derive(plan(layer, small));
+    for (const auto& [other, paper] : cases)
+      EXPECT_EQ(any_contains(d.because, paper), std::string(other) == layer) << layer << ": " << paper;
+  }
+  EXPECT_FALSE(any_contains(derive(plan("efla", small)).because, "2501.12352"));
+}
+
+TEST(Derive, SourcesOfEveryWord) {
+  EXPECT_EQ(
+      sources(parse_recipe("equal / linear / sgd(flow)")),
+      (Words{"equal: textbook (least squares, Legendre 1805)",
+             "linear: textbook (Legendre 1805); as a memory Kohonen 1972",
+             "sgd: textbook (LMS, Widrow, Hoff 1960); in a layer Schlag, Irie, Schmidhuber 2021, arXiv 2102.11174",
+             "sgd(flow): Lei, Zhang, Poria 2025, arXiv 2512.12602 (EFLA)"}));
+  const Words kda = sources(parse_recipe("equal / linear / sgd(beta, decay(key)) | keys(unit)"));
+  EXPECT_TRUE(any_contains(kda, "sgd(decay(key)): Kimi Team 2025")) << kda.size();
+  EXPECT_TRUE(any_contains(kda, "keys(unit): Henry"));
+  EXPECT_FALSE(any_contains(kda, "sgd(beta)"));  // as its word
+  EXPECT_TRUE(any_contains(sources(parse_recipe("equal / linear(hedgehog_exp) / gd(1)"), Notation::latex),
+                           "linear(hedgehog\\_exp)"));
+  for (const LayerInfo& info : layers()) {
+    if (info.recipe.empty()) continue;
+    for (const std::string& line : sources(parse_recipe(info.recipe)))
+      EXPECT_GT(line.size(), line.find(": ") + 6) << info.name << ": " << line;
+  }
+}
+
+TEST(Derive, DepartureIsThatOfTheLayer) {
+  EXPECT_TRUE(contains(departure(find_layer("mamba-3")), "turned before the regression"));
+  EXPECT_EQ(departure(find_layer("deltanet")), "");
+}
+
 // The same recipe with and without causality is not the same layer.
 TEST(Derive, CausalityIsAChoice) {
   const Derivation mesa = derive(parse_recipe("equal / linear / exact(ridge)"));

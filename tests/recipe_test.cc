@@ -6,9 +6,12 @@
 #include <cctype>
 #include <cmath>
 #include <fstream>
+#include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -477,19 +480,56 @@ TEST(RecipeWords, TableIsSound) {
   }
 }
 
+// Who a word is from: every word says so, and so does what decides a step, a map or a kernel.
+TEST(RecipeWords, EveryWordHasASource) {
+  std::set<std::tuple<Axis, std::string_view, std::string>> ways;  // words and options, and ways to write an option
+  for (const WordInfo& info : words()) {
+    ways.emplace(info.axis, info.word, "");
+    EXPECT_FALSE(source_of(info.axis, info.word).value_or("").empty()) << info.word;
+    for (const OptionInfo& option : info.options) {
+      const std::string name(option.name);
+      ways.emplace(info.axis, info.word, name);
+      for (const std::string& word : split_words(option.words)) {
+        ways.emplace(info.axis, info.word, name + "(" + word + ")");
+        ways.emplace(info.axis, info.word, name + "=" + word);
+      }
+      const std::optional<std::string_view> source = source_of(info.axis, info.word, name);
+      EXPECT_TRUE(source) << info.word << "(" << name << ")";
+      for (const std::string_view group : {"step", "rule", "metric", "mirror", "feature", "kernel", "importance"})
+        if (option.group == group) {
+          EXPECT_FALSE(source.value_or("").empty()) << info.word << "(" << name << ")";
+        }
+    }
+  }
+  for (const SourceRow& row : source_rows()) {
+    const bool used = std::any_of(ways.begin(), ways.end(), [&](const auto& way) {
+      const auto& [axis, word, option] = way;
+      return axis == row.axis && (row.word.empty() || row.word == word) && option == row.option;
+    });
+    EXPECT_TRUE(used) << row.word << "(" << row.option << ")";
+    const std::string source(row.source);
+    const bool dated = std::regex_search(source, std::regex("\\b(1[789]|20)[0-9][0-9]\\b"));
+    EXPECT_TRUE(source.empty() || dated || contains(source, "textbook") || contains(source, "ttr") ||
+                contains(source, "flash-linear-attention"))
+        << source;
+  }
+}
+
 TEST(RecipeDocs, EveryWordOptionAndLayerHasItsRow) {
   const std::string docs = documentation();
   ASSERT_FALSE(docs.empty()) << "docs/recipes.md is missing";
   for (const WordInfo& info : words()) {
-    const std::string row =
-        "| **`" + std::string(info.word) + "`** | `" + cell(info.formula) + "` | " + cell(info.meaning) + " | |\n";
+    const std::string row = "| **`" + std::string(info.word) + "`** | `" + cell(info.formula) + "` | " +
+                            cell(info.meaning) + " | | " + cell(source_of(info.axis, info.word).value_or("")) +
+                            " |\n";
     EXPECT_TRUE(contains(docs, row)) << "docs/recipes.md lacks\n" << row;
     for (const OptionInfo& option : info.options) {
       std::string written;
       for (const std::string& way : spellings(option))
         written += (written.empty() ? "`" : ", `") + std::string(info.word) + "(" + cell(way) + ")`";
       const std::string option_row = "| " + written + " | `" + cell(option.formula) + "` | " + cell(option.meaning) +
-                                     " | " + cell(range_in_words(option)) + " |\n";
+                                     " | " + cell(range_in_words(option)) + " | " + cell(source_cell(info, option)) +
+                                     " |\n";
       EXPECT_TRUE(contains(docs, option_row)) << "docs/recipes.md lacks\n" << option_row;
     }
   }

@@ -10,6 +10,7 @@
 #include "ttr/half.h"
 #include "ttr/layer.h"
 #include "ttr/memory.h"
+#include "ttr/origins.h"
 #include "ttr/plan.h"
 #include "ttr/prepared.h"
 #include "ttr/recipe.h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Iterator, Sequence
 
@@ -124,6 +124,7 @@ _PARTS = (
     ("gradient", "Gradient"),
     ("recurrence", "Recurrence"),
     ("readout", "Read-out"),
+    ("departure", "Departure"),
     ("state_size", "State"),
     ("cost_per_token", "Cost"),
 )
@@ -134,6 +135,7 @@ _LISTS = (
     ("because", "Because"),
     ("neighbours", "One choice away"),
     ("remarks", "Remarks"),
+    ("sources", "Sources"),
 )
 
 
@@ -148,6 +150,8 @@ class Derivation:
     readout: str
     state_size: str
     cost_per_token: str
+    departure: str
+    sources: tuple[str, ...]
     forms: tuple[str, ...]
     simplest: str
     equals: tuple[str, ...]
@@ -155,6 +159,7 @@ class Derivation:
     because: tuple[str, ...]
     neighbours: tuple[str, ...]
     remarks: tuple[str, ...]
+    asked: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
         lines = [f"{'recipe':<17}{self.recipe}"]
@@ -169,7 +174,7 @@ class Derivation:
     @property
     def latex(self) -> "Derivation":
         """The same with formulas in LaTeX."""
-        return derive(self.recipe, latex=True)
+        return derive(self.asked or self.recipe, latex=True)
 
     def _repr_latex_(self) -> str:
         d = self.latex
@@ -205,4 +210,4 @@ def derive(recipe: str, *, latex: bool = False) -> Derivation:
     ('KV', '4KV')
     """
     about = l.ask(lib.ttr_derive, recipe.encode(), int(latex))
-    return Derivation(**{k: tuple(v) if isinstance(v, list) else v for k, v in about.items()})
+    return Derivation(**{k: tuple(v) if isinstance(v, list) else v for k, v in about.items()}, asked=recipe)

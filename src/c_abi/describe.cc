@@ -1,6 +1,6 @@
 // What other languages show to people: layers, plans, derivations and streams as JSON.
 //
-// The fields are those of ttr/layer.h, ttr/plan.h, ttr/recipe.h and ttr/stream.h under the same names.
+// The fields are those of ttr/layer.h, ttr/origins.h, ttr/plan.h, ttr/recipe.h and ttr/stream.h under the same names.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include "c_abi/guard.h"
 #include "ttr/c.h"
 #include "ttr/layer.h"
+#include "ttr/origins.h"
 #include "ttr/plan.h"
 #include "ttr/recipe.h"
 #include "ttr/stream.h"
@@ -141,10 +142,12 @@ std::string described(const ttr::Plan& plan) {
   return object.set("forms", forms).set("absent_forms", absent).text();
 }
 
-std::string described(const ttr::Derivation& d) {
+std::string described(const ttr::Derivation& d, const std::string& departure,
+                      const std::vector<std::string>& sources) {
   Object object;
   object.set("recipe", d.recipe).set("objective", d.objective).set("gradient", d.gradient);
   object.set("recurrence", d.recurrence).set("readout", d.readout).set("state_size", d.state_size);
+  object.set("departure", departure).set("sources", sources);
   object.set("cost_per_token", d.cost_per_token).set("forms", d.forms).set("simplest", d.simplest);
   object.set("equals", d.equals).set("equals_with", d.equals_with).set("because", d.because);
   return object.set("neighbours", d.neighbours).set("remarks", d.remarks).text();
@@ -195,15 +198,18 @@ ttr_status ttr_derive(const char* text, int32_t latex, char* buffer, size_t* siz
     const std::string_view asked = text;
     const ttr::Notation notation = latex ? ttr::Notation::latex : ttr::Notation::plain;
     const bool is_recipe = asked.find('/') != std::string_view::npos;
-    if (!is_recipe && ttr::find_layer(asked.substr(0, asked.find(':'))).recipe.empty())
+    const ttr::LayerInfo* const layer = is_recipe ? nullptr : &ttr::find_layer(asked.substr(0, asked.find(':')));
+    if (layer && layer->recipe.empty())
       throw ttr::Error(std::string(asked) +
                            " is an operation on one tensor: it solves no regression, so there is "
                            "nothing to derive",
                        std::string(asked));
-    return copy_text(
-        described(is_recipe ? ttr::derive(ttr::parse_recipe(asked), notation)
-                            : ttr::derive(ttr::plan(asked, {.heads = 1, .key_dim = 4, .value_dim = 4}), notation)),
-        buffer, size);
+    std::optional<ttr::Plan> named;
+    if (layer) named = ttr::plan(asked, {.heads = 1, .key_dim = 4, .value_dim = 4});
+    const ttr::Recipe recipe = named ? named->recipe() : ttr::parse_recipe(asked);
+    return copy_text(described(named ? ttr::derive(*named, notation) : ttr::derive(recipe, notation),
+                               layer ? ttr::departure(*layer, notation) : "", ttr::sources(recipe, notation)),
+                     buffer, size);
   });
 }
 ttr_status ttr_stream_describe(const char* text, char* buffer, size_t* size) {

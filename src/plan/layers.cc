@@ -4,6 +4,8 @@
 #include "plan/pipeline.h"
 #include "plan/text.h"
 #include "recipe/derive.h"
+#include "recipe/markup.h"
+#include "ttr/origins.h"
 
 namespace ttr {
 namespace {
@@ -53,6 +55,8 @@ const LayerInfo& find_layer(std::string_view name) {
   const auto all = layers();
   return *std::find_if(all.begin(), all.end(), [&](const LayerInfo& info) { return info.name == found; });
 }
+
+std::string departure(const LayerInfo& info, Notation notation) { return prose(info.departure, notation); }
 
 Derivation derive(const Plan& p, Notation notation) { return derive(p.recipe(), notation, p); }
 

@@ -12,16 +12,6 @@
 namespace ttr {
 namespace {
 
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> out;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    if (end > 0) out.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
-
 std::string list(const std::vector<std::string>& items) {
   std::string out;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -150,7 +140,7 @@ const OptionInfo& check_argument(const WordInfo& info, const Argument& a) {
     }
     if (call && !(option->written & (as_call | as_list)))
       fail_at(inner->column, quoted(a.key) + " of " + quoted(info.word) + " takes no parentheses" + right);
-    const std::vector<std::string> valid = split(option->words);
+    const std::vector<std::string> valid = split_words(option->words);
     const auto check_choice = [&](std::string_view word, int column) {
       if (std::find(valid.begin(), valid.end(), word) == valid.end())
         fail_at(column, quoted(word) + " is not a choice of " + quoted(a.key) + "; valid: " + list(valid));
@@ -179,6 +169,16 @@ const OptionInfo& check_argument(const WordInfo& info, const Argument& a) {
 }
 
 }  // namespace
+
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) out.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
 
 void check_against_table(Axis axis, const Term& term) {
   const WordInfo* info = find_word(axis, term.word);
@@ -221,7 +221,7 @@ std::vector<std::string> spellings(const OptionInfo& option) {
   if (option.written & (as_number | as_flag)) out.push_back(name);
   if (option.written & as_value) out.push_back(name + "=" + (option.integer ? "n" : "x"));
   std::string choices;
-  for (const std::string& word : split(option.words)) choices += (choices.empty() ? "" : "|") + word;
+  for (const std::string& word : split_words(option.words)) choices += (choices.empty() ? "" : "|") + word;
   if (option.written & as_word) out.push_back(name + "=" + choices);
   if (option.written & as_call) out.push_back(name + "(" + choices + ")");
   if (option.written & as_list) {

@@ -12,6 +12,7 @@
 
 #include "recipe/combine.h"
 #include "recipe/derive_parts.h"
+#include "recipe/words.h"
 
 namespace ttr {
 namespace {
@@ -379,10 +380,11 @@ bool step_rule_of_unit_keys(Design& d, Text&) {
 
 // ------------------------------------------------------------------------------- the same function of other inputs
 
+template <Rule rule>
 bool step_rule(Design& d, Text& inputs) {
   Solver& s = d.solver;
-  if (s.kind != Kind::sgd || s.rule == Rule::plain || s.rule == Rule::automatic || s.steps != 1 ||
-      d.memory.kind != Class::linear || d.memory.reverse || s.pairs != 1)
+  if (s.kind != Kind::sgd || s.rule != rule || s.steps != 1 || d.memory.kind != Class::linear || d.memory.reverse ||
+      s.pairs != 1)
     return false;
   inputs = "$\\beta_t \\leftarrow " + step_of(d) + "$";
   s.rule = Rule::plain, s.eps = 0, s.step = input();
@@ -460,7 +462,7 @@ bool decay_as_gate(Design& d, Text& inputs) {
 }  // namespace
 
 const std::vector<EqualityRule>& equality_rules() {
-  static constexpr std::string_view ttr_paper = "Wang, Shi, Fox, arXiv 2501.12352";
+  const auto of_rule = [](std::string_view option) { return source_of(Axis::solver, "sgd", option).value(); };
   static const std::vector<EqualityRule> rules = {
       {"weights-of-the-newest", "a solver that sees the newest pairs only does not see how older ones fade", "", true,
        weights_of_the_newest},
@@ -473,8 +475,7 @@ const std::vector<EqualityRule>& equality_rules() {
       {"fading-of-nothing", "with equal weights nothing fades", "", true, fading_of_nothing},
       {"dot-from-zero",
        "at zero the gradient of $\\tfrac12\\lVert v - m(k)\\rVert^2$ is that of $-v^\\top m(k)$, and one step from "
-       "zero "
-       "sees no other point",
+       "zero sees no other point",
        "", true, dot_from_zero},
       {"steps-of-a-constant-gradient",
        "the gradient of $-v^\\top m(k)$ does not depend on $m$, so $n$ steps are one of $n$ times the size", "",
@@ -482,52 +483,51 @@ const std::vector<EqualityRule>& equality_rules() {
       {"blocks-of-one", "a block of one token takes every gradient at the newest weights", "", true, blocks_of_one},
       {"dot-by-pairs",
        "the gradient $-k_t v_t^\\top$ of the dot loss does not depend on the state, so SGD adds up what one batch "
-       "step "
-       "from zero adds up, and a factor on the state is a weight that fades",
-       ttr_paper, false, dot_by_pairs},
+       "step from zero adds up, and a factor on the state is a weight that fades",
+       "Schlag, Irie, Schmidhuber 2021, arXiv 2102.11174", false, dot_by_pairs},
       {"kernel-without-inverse",
        "one gradient step from zero gives $f = \\sum_i w_i v_i\\,\\kappa(k_i,\\cdot)$: kernel regression with the "
-       "inverse "
-       "of the Gram matrix left out, a sum of values weighted by similarity",
-       "Wang, Shi, Fox, arXiv 2501.12352, Eq. 44-47", false, kernel_without_inverse},
+       "inverse of the Gram matrix left out, a sum of values weighted by similarity",
+       "Wang, Shi, Fox 2025, arXiv 2501.12352, Eq. 44-47", false, kernel_without_inverse},
       {"dual-form",
        "$K^\\top (K K^\\top + \\lambda I)^{-1} V = (K^\\top K + \\lambda I)^{-1} K^\\top V$, and gradient steps on "
-       "$S = "
-       "K^\\top C$ move $C$ as they move $S$: the linear kernel is the dual of the linear map",
-       "Saunders, Gammerman, Vovk, 1998", false, dual_form},
+       "$S = K^\\top C$ move $C$ as they move $S$: the linear kernel is the dual of the linear map",
+       "Saunders, Gammerman, Vovk 1998", false, dual_form},
       {"gaussian-of-one-length",
        "for $q$ and $k$ of one length $c$, $e^{-\\lVert q-k\\rVert^2/h} = e^{-2c^2/h}\\, e^{2q^\\top k/h}$, and a "
        "factor that all pairs share cancels, or belongs into the ridge or the step",
-       "Wang, Shi, Fox, arXiv 2501.12352, Eq. 51", false, gaussian_of_one_length},
+       "Wang, Shi, Fox 2025, arXiv 2501.12352, Eq. 51", false, gaussian_of_one_length},
       {"box-around-everything",
        "keys of length 1 are at most 2 apart, keys of length $\\sqrt{K}$ at most $2\\sqrt{K}$: within such a "
-       "bandwidth "
-       "all pairs count the same",
+       "bandwidth all pairs count the same",
        "", false, box_around_everything},
       {"nearest-of-few", "the $n$ nearest of at most $n$ pairs are all of them", "", false, nearest_of_few},
       {"epanechnikov-of-unit-keys",
        "for $q$ and $k$ of length 1, $1 - \\lVert q-k\\rVert^2/4 = (1 + q^\\top k)/2$: linear attention with a "
-       "constant "
-       "feature",
+       "constant feature",
        "", false, epanechnikov_of_unit_keys},
       {"filter-without-drift",
        "the Kalman filter of a state that does not drift is recursive least squares: $P_t^{-1} = I + \\sum_i k_i "
        "k_i^\\top/r_i$",
-       "Sorenson, 1970", false, filter_without_drift},
+       "Sorenson 1970", false, filter_without_drift},
       {"projection-on-one", "the affine projection on one pair divides by $\\lVert k_t\\rVert^2$: it is NLMS",
-       "Ozeki and Umeda, 1984", false, projection_on_one},
+       "Ozeki, Umeda 1984", false, projection_on_one},
       {"square-of-two", "$|e|^2$ is twice $\\tfrac12|e|^2$: the squared loss with twice the step", "", false,
        square_of_two},
       {"repeated-steps",
        "on one pair every step multiplies the residual by $1 - b\\lVert k_t\\rVert^2$ and moves $S$ along $k_t$: $n$ "
        "steps are one, to where the residual is multiplied by the $n$-th power",
-       ttr_paper, false, repeated_steps},
+       "", false, repeated_steps},
       {"step-rule-of-unit-keys", "for keys of length 1 the step rule is a number", "", false, step_rule_of_unit_keys},
-      {"step-rule", "a step rule is the delta rule with a step computed from the key", ttr_paper, false, step_rule},
+      {"step-of-nlms", "NLMS is the delta rule with a step computed from the key", of_rule("nlms"), false,
+       step_rule<Rule::nlms>},
+      {"step-of-longhorn", "the implicit step is the delta rule with a step computed from the key",
+       of_rule("longhorn"), false, step_rule<Rule::longhorn>},
+      {"step-of-flow", "the flow along one pair's gradient is the delta rule with a step computed from the key",
+       of_rule("flow"), false, step_rule<Rule::flow>},
       {"weight-decay",
        "$a S + \\beta k (v - S^\\top k)^\\top = a S + (\\beta/a)\\, k (a v - (a S)^\\top k)^\\top$: weight decay is "
-       "a "
-       "gate before the step",
+       "a gate before the step",
        "", false, weight_decay},
       {"importance-of-a-sum", "in a sum of $w_i k_i v_i^\\top$ the importance of a pair is a factor of its value", "",
        false, importance_of_a_sum},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +56,21 @@ std::span<const WordInfo> words();
 /// The word of that axis, or nullptr.
 const WordInfo* find_word(Axis, std::string_view word);
 
+/// A row of the table of sources (recipe/sources.cc).
+struct SourceRow {
+  Axis axis;
+  std::string_view word;    // empty: all words of the axis that have no row of their own
+  std::string_view option;  // or a way to write one, "decay(key)", "mirror=exp"; empty: the word itself
+  std::string_view source;
+};
+std::span<const SourceRow> source_rows();
+
+/// The paper or textbook that a word is from, or an option of it, or a way to write one ("decay(key)", "mirror=exp");
+/// empty for what is only a number of its word. Nothing if the table of sources has no such row.
+std::optional<std::string_view> source_of(Axis, std::string_view word, std::string_view option = {});
+/// The source of an option and of its words, for docs/recipes.md.
+std::string source_cell(const WordInfo&, const OptionInfo&);
+
 /// The ways to write an option, for documentation and messages: {"beta", "beta=x"}, {"n"}, {"decay(key|value)"}.
 std::vector<std::string> spellings(const OptionInfo&);
 /// The range of its number in words: "a whole number from 1 to 4096"; empty if it takes none.
@@ -68,6 +84,9 @@ void check_against_table(Axis, const Term&);
 
 /// `word` in backquotes, shortened if long, with bytes that are not printable ASCII as \xNN.
 std::string quoted(std::string_view word);
+
+/// The words of a list separated by blanks.
+std::vector<std::string> split_words(std::string_view text);
 
 /// The shortest decimal that reads back as `value`.
 std::string shortest(double value);

@@ -2,7 +2,7 @@
 //
 //   beta' = (1 - e^{-beta |k|^2}) / |k|^2 ;   S_t = S_{t-1} + beta' k_t (v_t - S_{t-1}' k_t)' ;   o_t = S_t' q_t
 //
-// beta [B,T,H]; keys are not normalised. Source: arXiv 2512.12602.
+// beta [B,T,H]; keys are not normalised. Source: Lei, Zhang, Poria 2025, arXiv 2512.12602.
 #include "zoo/zoo.h"
 
 namespace ttr::zoo {
@@ -12,7 +12,7 @@ Declaration efla() {
   d.info.name = "efla";
   d.info.recipe = "equal / linear / sgd(flow)";
   d.info.title = "Exact-flow linear attention";
-  d.info.paper = "Lei et al. 2025, arXiv 2512.12602";
+  d.info.paper = "Lei, Zhang, Poria 2025, arXiv 2512.12602";
   d.info.equation =
       "beta'_t = (1 - exp(-beta_t |k_t|^2))/|k_t|^2 ;  S_t = S_{t-1} + beta'_t k_t (v_t - S_{t-1}' k_t)' ;  o_t = "
       "S_t' q_t";

@@ -12,7 +12,7 @@ Declaration gdn_2() {
   d.info.name = "gdn-2";
   d.info.recipe = "equal / linear / sgd(split, decay(key))";
   d.info.title = "Gated DeltaNet 2";
-  d.info.paper = "arXiv 2605.22791";
+  d.info.paper = "Hatamizadeh, Choi, Kautz 2026, arXiv 2605.22791";
   d.info.equation = "S~ = diag(exp(g_t)) S_{t-1} ;  S_t = S~ + k_t (w_t*v_t - S~' (b_t*k_t))' ;  o_t = S_t' (c q_t)";
   d.info.scale = "c = 1/sqrt(K) on q";
   d.info.traps = {"b = w = beta gives KDA.",

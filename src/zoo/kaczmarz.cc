@@ -13,7 +13,7 @@ Declaration kaczmarz() {
   d.info.name = "kaczmarz-attention";
   d.info.recipe = "equal / linear / sgd(nlms, decay)";
   d.info.title = "Kaczmarz linear attention";
-  d.info.paper = "arXiv 2605.08587";
+  d.info.paper = "Zou, Ren, Liu 2026, arXiv 2605.08587";
   d.info.equation =
       "S~ = exp(g_t) S_{t-1} ;  S_t = S~ + mu_t/(eps + |k_t|^2) k_t (v_t - S~' k_t)' ;  o_t = S_t' (c q_t)";
   d.info.scale = "c = 1/sqrt(K) on q";

@@ -5,7 +5,8 @@
 //   o_t = (S_t' q~_t + D v_t) * silu(z_t)
 //
 // q, k [B,T,G,K], v, z [B,T,H,V], adt, dt, trap [B,T,H], biases [H,K], angles [B,T,H,R] for the first R adjacent
-// pairs of channels, D [H]. Source: state-spaces/mamba, the SISO step reference.
+// pairs of channels, D [H]. Source: Lahoti et al. 2026, arXiv 2603.15569;
+// state-spaces/mamba, the SISO step reference.
 #include <algorithm>
 
 #include "families/elementwise/carry/carry.h"
@@ -18,7 +19,7 @@ Declaration mamba_3() {
   d.info.name = "mamba-3";
   d.info.recipe = "gate(trapezoid) / linear / gd(1)";
   d.info.title = "Mamba-3 (SISO)";
-  d.info.paper = "state-spaces/mamba 2026";
+  d.info.paper = "Lahoti et al. 2026, arXiv 2603.15569";
   d.info.equation =
       "phi_t = phi_{t-1} + pi tanh(angles_t) dt_t ;  q~, k~ = (q + q_bias), (k + k_bias) turned by phi_t ;  S_t = "
       "exp(adt_t) S_{t-1} + (1-lam_t) dt_t exp(adt_t) k~_{t-1} v_{t-1}' + lam_t dt_t k~_t v_t' ;  o_t = (S_t' q~_t + "

@@ -60,7 +60,7 @@ Declaration gated_kalmanet() {
   d.info.name = "gated-kalmanet";
   d.info.recipe = "gate / linear / exact(ridge=0.02, frobenius) | blend";
   d.info.title = "Gated KalmaNet";
-  d.info.paper = "Gated KalmaNet 2025, arXiv 2511.21016";
+  d.info.paper = "Peng, Chattopadhyay, Zancato, Nunez, Xia, Soatto 2025, arXiv 2511.21016";
   d.info.equation =
       "H_t = exp(gk_t) H_{t-1} + k_t k_t' ;  G_t = exp(g_t) G_{t-1} + k_t v_t' ;  x = (H_t + 0.02 |H_t|_F I)^-1 q_t "
       ";  o_t "

@@ -13,7 +13,7 @@ Declaration momentum_deltanet() {
   d.info.name = "momentum-deltanet";
   d.info.recipe = "equal / linear / sgd(beta, decay, momentum, gain, feedback)";
   d.info.title = "Momentum DeltaNet";
-  d.info.paper = "Momentum DeltaNet 2026, arXiv 2605.05838";
+  d.info.paper = "Huang et al. 2026, arXiv 2605.05838";
   d.info.equation =
       "e_t = v_t - S_{t-1}' p_t ;  Z_t = exp(g_mu_t) Z_{t-1} + eta_t k_t e_t' ;  S_t = exp(g_t) S_{t-1} + beta_t Z_t "
       ";  "

@@ -12,7 +12,7 @@ Declaration parallax() {
   d.info.name = "parallax";
   d.info.recipe = "near(exp) / local(1) / given";
   d.info.title = "Parallax attention";
-  d.info.paper = "Parallax 2026, arXiv 2605.29157";
+  d.info.paper = "Zuo et al. 2026, arXiv 2605.29157";
   d.info.equation = "p = softmax_i(c q_t.k_i) ;  s_i = r_t.k_i ;  o_t = E_p[v] (1 + E_p[s]) - E_p[s v]";
   d.info.scale = "c = 1/sqrt(K) on q.k; r is not scaled";
   d.info.traps = {"r = 0 is softmax attention.", "The weights p (1 + E[s] - s) sum to one and may be negative."};

@@ -44,7 +44,7 @@ Declaration preconditioned_deltanet() {
   d.info.name = "preconditioned-deltanet";
   d.info.recipe = "equal / linear / sgd(beta, decay, precondition)";
   d.info.title = "Preconditioned gated DeltaNet";
-  d.info.paper = "flash-linear-attention 2026";
+  d.info.paper = "Tumma, Loo, Rus 2026, arXiv 2604.21100";
   d.info.equation =
       "A_t = exp(g_atk) A_{t-1} + beta_atk k*k ;  D = 1.5^(-r/(1+|r|)), r = log(A_t + 1e-6) - c ;  S~ = exp(g_t) "
       "S_{t-1} ; "
@@ -58,7 +58,7 @@ Declaration preconditioned_kda() {
   d.info.name = "preconditioned-kda";
   d.info.recipe = "equal / linear / sgd(beta, decay(key), precondition)";
   d.info.title = "Preconditioned Kimi delta attention";
-  d.info.paper = "flash-linear-attention 2026";
+  d.info.paper = "Tumma, Loo, Rus 2026, arXiv 2604.21100";
   d.info.equation =
       "A_t = exp(g_atk) A_{t-1} + beta_atk k*k ;  D = 1.5^(-r/(1+|r|)), r = log(A_t + 1e-6) - c ;  S~ = "
       "diag(exp(g_t)) "
