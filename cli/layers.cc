@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "json.h"
 #include "layer_map.h"
+#include "shell.h"
 #include "text_table.h"
 #include "ttr/origins.h"
 #include "ttr/stream.h"
@@ -87,7 +88,7 @@ Json as_json(const LayerInfo& info, const LayersOptions& o, bool whole) {
       .set("absent_forms", strings(absent_forms_of(p)))
       .set("state_bytes", state_bytes(p));
   j.set("state_grows", grows(p));
-  const std::string refused = why_not_on_a_stream(info.name);
+  const std::string refused = why_not_on_a_stream(o.name.empty() ? info.name : o.name);
   j.set("stream", refused.empty()).set("no_stream_because", refused.empty() ? Json() : Json(refused));
   Json tolerance = Json::object();
   tolerance.set("f64", info.tolerance_f64).set("f32", info.tolerance_f32);
@@ -157,8 +158,10 @@ void explain(const LayerInfo& info, const LayersOptions& o) {
              info.tolerance_reason.empty() ? "" : " (" + info.tolerance_reason + ")");
   fmt::print("state      {} bytes{} at H={} K={} V={}\n", state_bytes(p), grows(p) ? " per token (it grows)" : "",
              o.heads, o.key_dim, o.value_dim);
-  const std::string refused = info.recipe.empty() ? "an operation" : why_not_on_a_stream(info.name);
-  fmt::print("stream     {}\n", refused.empty() ? "ttr regress data.csv --layer " + info.name : "no: " + refused);
+  const std::string refused = info.recipe.empty() ? "an operation" : why_not_on_a_stream(o.name);
+  const std::string text = refused.empty() ? stream_proposal(o.name) : "";
+  fmt::print("stream     {}\n",
+             refused.empty() ? shell_command({"regress", "data.csv", "--layer", text}) : "no: " + refused);
   const auto table = [](const std::string& title, std::span<const InputInfo> infos) {
     fmt::print("\n{}\n", title);
     for (const InputInfo& i : infos) fmt::print("  {:<10} [{}]  {}\n", i.name, i.shape, i.meaning);

@@ -22,6 +22,7 @@
 #include "json.h"
 #include "ranks.h"
 #include "regress_input.h"
+#include "shell.h"
 #include "standard_files.h"
 #include "verbs_bench.h"
 #include "verbs_layers.h"
@@ -96,21 +97,6 @@ int written(int code) {
   if (std::ferror(stdout) != 0 && !(::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0))
     throw ttr::Error("cannot write standard output: not all of it was taken", "standard output");
   return code;
-}
-
-std::string command_line(int argc, char** argv) {
-  std::string text;
-  for (int i = 0; i < argc; ++i) {
-    std::string word = i == 0 ? "ttr" : argv[i];
-    const bool quote = word.empty() || word.find_first_of(" |*()\t;&<>$'\"") != std::string::npos;
-    if (quote) {
-      std::string inner;
-      for (char c : word) inner += c == '\'' ? std::string("'\\''") : std::string(1, c);
-      word = "'" + inner + "'";
-    }
-    text += (i ? " " : "") + word;
-  }
-  return text;
 }
 
 // "regress, layers and bench"
@@ -199,7 +185,7 @@ int main(int argc, char** argv) {
     const auto part = chosen.get_subcommands();
     if (chosen.get_name() == "train" || chosen.get_name() == "sweep") start_ranks(argv, false);
     if (chosen.get_name() == "bench" && !part.empty() && part.front()->get_name() == "mpi") start_ranks(argv, true);
-    const std::string text = command_line(argc, argv);
+    const std::string text = ttr::cli::shell_command({argv + std::min(argc, 1), argv + argc});
     int code = 2;
     for (const std::unique_ptr<Verb>& verb : known)
       if (const std::optional<int> ended = verb->run(text)) {

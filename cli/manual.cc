@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "shell.h"
+
 namespace ttr::cli {
 namespace {
 
@@ -48,13 +50,7 @@ void man_command(std::string& text, const CommandPage& command, const std::strin
   for (const CommandPage& inner : command.commands) man_command(text, inner, before + command.name + " ");
 }
 
-// In single quotes for a shell; in zsh's specifications brackets and colons have a meaning.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
+// In the specifications of zsh brackets and colons have a meaning.
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -90,7 +86,7 @@ void bash_command(std::string& text, const CommandPage& command, const std::stri
     const std::string pattern = fmt::format("{}\"{} {}\")", indent, path, option.name);
     if (!option.choices.empty())
       text += fmt::format("{} COMPREPLY=($(compgen -W {} -- \"$word\")); return ;;\n", pattern,
-                          quoted(fmt::format("{}", fmt::join(option.choices, " "))));
+                          shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
     else if (wants_layer(option))
       text += fmt::format("{} COMPREPLY=($(compgen -W \"$(_ttr_layers)\" -- \"$word\")); return ;;\n", pattern);
   }
@@ -98,7 +94,7 @@ void bash_command(std::string& text, const CommandPage& command, const std::stri
 }
 
 void bash_words(std::string& text, const CommandPage& command, const std::string& path) {
-  text += fmt::format("        \"{}\") words={} ;;\n", path, quoted(words_of(command)));
+  text += fmt::format("        \"{}\") words={} ;;\n", path, shell_quoted(words_of(command)));
   for (const CommandPage& inner : command.commands) bash_words(text, inner, path + " " + inner.name);
 }
 
@@ -121,12 +117,12 @@ void zsh_command(std::string& text, const CommandPage& command, const std::strin
     else
       spec = fmt::format("*{}[{}]{}", option.name, zsh_text(option.meaning),
                          option.value.empty() ? "" : fmt::format(":{}:{}", zsh_text(option.value), action));
-    arguments += " \\\n    " + quoted(spec);
+    arguments += " \\\n    " + shell_quoted(spec);
   }
   if (!command.commands.empty()) {
     text += "  local -a commands=(\n";
     for (const CommandPage& inner : command.commands)
-      text += "    " + quoted(inner.name + ":" + zsh_text(inner.meaning)) + "\n";
+      text += "    " + shell_quoted(inner.name + ":" + zsh_text(inner.meaning)) + "\n";
     text += "  )\n";
     arguments += " \\\n    '1: :{_describe command commands}' \\\n    '*:: :->rest'";
   }

@@ -9,6 +9,7 @@
 
 #include "atomic_file.h"
 #include "json.h"
+#include "shell.h"
 #include "tasks.h"
 #include "ttr/ngram.h"
 #include "ttr/status.h"
@@ -18,10 +19,8 @@ namespace {
 
 // Bytes that a compressor makes of a file; nothing if there is no such program.
 std::optional<double> compressed(const char* program, const std::string& file) {
-  std::string quoted;
-  for (const char c : file) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   const std::string command =
-      fmt::format("command -v {0} >/dev/null && {0} -9 -c -- '{1}' 2>/dev/null | wc -c", program, quoted);
+      fmt::format("command -v {0} >/dev/null && {0} -9 -c -- {1} 2>/dev/null | wc -c", program, shell_quoted(file));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   double bytes = 0;
   if (!pipe || std::fscanf(pipe.get(), "%lf", &bytes) != 1) return {};

@@ -154,7 +154,7 @@ void Switching::run_task(Result& result, int seed) {
   std::vector<double> predictions(static_cast<std::size_t>(T) * D);
   const auto start = std::chrono::steady_clock::now();
   if (!result.plan) std::copy_n(data.values.data(), predictions.size(), predictions.data());
-  else if (!options_.interval && result.stream.as_layer)
+  else if (!options_.interval && (result.stream.as_layer || result.plan->inputs().size() != 3))  // not q, k, v alone
     StreamLayer(result.entry.text(), D, D).run(block_of(data), predictions.data());
   else if (!options_.interval) run_plan(result, data, predictions.data());
   result.seconds[seed] = result.plan && options_.interval

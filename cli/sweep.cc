@@ -11,6 +11,7 @@
 #include "atomic_file.h"
 #include "progress.h"
 #include "ranks.h"
+#include "shell.h"
 #include "standard_files.h"
 #include "ttr/status.h"
 #include "ttr/version.h"
@@ -40,7 +41,7 @@ int run_sweep(const SweepOptions& options) {
   const std::vector<SweepRun> runs = expand(spec);
   if (options.list) {
     for (const SweepRun& run : runs)
-      if (ranks().first()) fmt::print("{}\n", command_text(train_words(run.settings)));
+      if (ranks().first()) fmt::print("{}\n", shell_command(train_words(run.settings)));
     return 0;
   }
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

@@ -39,8 +39,6 @@ struct SweepResult {
   std::vector<double> list(const std::string& path) const;
 };
 
-/// The words as a line for a shell.
-std::string command_text(const std::vector<std::string>& words);
 /// "2025-01-31 12:00 UTC"
 std::string now_text();
 

@@ -26,6 +26,7 @@
 #include "atomic_file.h"
 #include "progress.h"
 #include "ranks.h"
+#include "shell.h"
 #include "sweep.h"
 #include "ttr/status.h"
 
@@ -213,7 +214,7 @@ class Children {
                                   : fmt::format("it ended with the code {}", WEXITSTATUS(status));
       clean(run);
       if (!where.starts_with("step"))
-        throw Error(fmt::format("{} (of the run `{}`)", why, command_text(train_words(runs_[run].settings))), where);
+        throw Error(fmt::format("{} (of the run `{}`)", why, shell_command(train_words(runs_[run].settings))), where);
       result.failed = why;
     } else if (child.evaluates) {
       result.result.set("eval", Json::parse(contents(file(run, ".out")), "the answer of ttr eval"));
@@ -230,7 +231,7 @@ class Children {
     Json settings = Json::object();
     for (const auto& [name, value] : runs_[run].settings) settings.set(name, value);
     Json saved =
-        Json::object().set("settings", settings).set("command", command_text(train_words(runs_[run].settings)));
+        Json::object().set("settings", settings).set("command", shell_command(train_words(runs_[run].settings)));
     saved.set("date", now_text()).set("seconds", seconds.count());
     if (result.failed.empty()) saved.set("result", result.result);
     else saved.set("failed", result.failed);
@@ -293,13 +294,6 @@ std::string now_text() {
   gmtime_r(&now, &parts);
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts);
-  return text;
-}
-
-std::string command_text(const std::vector<std::string>& words) {
-  std::string text = "ttr";
-  for (const std::string& word : words)
-    text += word.find_first_of(" |*(){}&;<>$'\"") == std::string::npos ? " " + word : " '" + word + "'";
   return text;
 }
 

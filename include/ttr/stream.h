@@ -93,6 +93,10 @@ inline constexpr int stream_window = 1024;
 /// run without further inputs.
 TTR_API std::string stream_recipe(std::string_view layer_or_recipe, std::vector<std::string>* changes = nullptr);
 
+/// What to try a layer or recipe on a stream as: a step that a recipe leaves at 1, too long for most keys, is one that
+/// cannot make the answers grow without bound.
+TTR_API std::string stream_proposal(std::string_view layer_or_recipe);
+
 /// Where an input of a layer comes from.
 struct StreamInput {
   enum class Source { query, key, value, number, identity, random, cosine, scores, shares };  // src/plan/stream.cc

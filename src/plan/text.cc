@@ -9,6 +9,7 @@
 #include "plan/equal_design.h"
 #include "plan/pipeline.h"
 #include "recipe/text_tools.h"
+#include "recipe/words.h"
 #include "ttr/stream.h"
 
 namespace ttr {
@@ -226,6 +227,58 @@ void fill_stream_defaults(Recipe& recipe) {
   }
 }
 
+bool is_valid(const Recipe& recipe) {
+  try {
+    validate(recipe);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// A model learns steps that fit its keys; a constant must fit keys of any length, or the answers grow without bound. So
+// steps of single pairs are divided by |k|^2 where the recipe allows it, and keys have length one where it does not. Of
+// steps that are absent, which are 1, the same is true (`absent_too`). Numbers that were written stay.
+void fill_steps(Recipe& recipe, bool absent_too) {
+  Recipe filled = recipe;
+  Term& solver = filled.solver;
+  const auto has_extra = [&](std::string_view word) {
+    return std::any_of(recipe.extras.begin(), recipe.extras.end(), [&](const Term& t) { return t.word == word; });
+  };
+  const auto open = [&](const char* step) {
+    const Argument* const given = solver.find(step);
+    return given ? std::holds_alternative<std::monostate>(given->value) : absent_too;
+  };
+  const std::string memory = recipe.memory.word;
+  const bool network = memory == "mlp" || memory == "swiglu" || memory == "layernorm";
+  const auto unit_keys = [&] {
+    if (!has_extra("keys")) filled.extras.push_back({"keys", {word_argument("unit")}, 0});
+  };
+  const bool own_scale = std::any_of(solver.arguments.begin(), solver.arguments.end(), [](const Argument& a) {
+    return a.key == "adagrad" || a.key == "rmsprop" || a.key == "adam" || a.key == "shampoo";
+  });
+  if (solver.word == "sgd") {
+    if (solver.has("nlms") || solver.has("longhorn") || solver.has("flow") || !open("beta") || has_extra("dot"))
+      return;
+    if (own_scale || network) {
+      set(solver, "beta", own_scale ? "0.05" : "0.5");
+      if (!own_scale) unit_keys();
+    } else {
+      const Argument relative{"nlms", 0.5, 0};
+      if (Argument* beta = find(solver, "beta")) *beta = relative;
+      else solver.arguments.push_back(relative);
+      if (!is_valid(filled)) filled = recipe, set(solver, "beta", "0.5"), unit_keys();
+    }
+  } else if (solver.word == "minibatch" && open("rate")) {
+    const double batch = solver.arguments.front().number();
+    set(solver, "rate", shortest(network ? 0.02 : std::min(0.1, 1 / batch)));
+    unit_keys();
+  } else if ((solver.word == "gd" || solver.word == "descend") && open("step") && !has_extra("normalise")) {
+    set(solver, "step", "auto");
+  }
+  if (is_valid(filled)) recipe = filled;
+}
+
 }  // namespace
 
 const zoo::Declaration& find_declaration(std::string_view name) {
@@ -423,6 +476,12 @@ void refuse_on_stream(const zoo::Declaration& layer, const Settings& settings, s
       throw Error(layer.info.name + " reads no keys, so on a stream there is nothing to predict from", where);
 }
 
+std::string stream_proposal(std::string_view text) {
+  LayerText read = read_layer_text(text);
+  if (!read.layer) fill_steps(read.recipe, true);
+  return read.layer ? std::string(text) : to_string(read.recipe);
+}
+
 std::string stream_recipe(std::string_view text, std::vector<std::string>* changes) {
   const auto changed = [&](const std::string& sentence) {
     if (changes) changes->push_back(sentence);
@@ -452,6 +511,9 @@ std::string stream_recipe(std::string_view text, std::vector<std::string>* chang
       changed("without its layer norm and residual: keys and values of a stream are different things");
   }
   const Recipe inputs = read.recipe;
+  if (!read.layer) fill_steps(read.recipe, false);
+  if (!(inputs.solver == read.recipe.solver) && read.recipe.solver.has("nlms"))
+    changed("steps divided by |k|^2, because no constant fits keys of every length");
   fill_stream_defaults(read.recipe);
   validate(read.recipe);
   if (!(inputs == read.recipe)) changed("constants for what a model would compute for every token");
