@@ -49,7 +49,7 @@ recipes=(
   'equal / linear / sgd(longhorn, decay)' 'equal / linear / sgd(flow)' 'equal / linear / sgd(beta, mirror=sinh)'
   'equal / linear / sgd(beta, adam)' 'equal / linear / sgd(beta) | keys(unit)' 'equal / linear / sgd(beta) | huber(c)'
   'equal / linear(elu1) / sgd(beta)' 'equal / linear(polynomial) / sgd(beta)' 'equal / linear(taylor2) / sgd'
-  'equal / kernel(exp) / sgd(beta)' 'equal / kernel(polynomial) / sgd(beta)'
+  'equal / linear(hedgehog) / sgd(beta)' 'equal / kernel(exp) / sgd(beta)' 'equal / kernel(polynomial) / sgd(beta)'
   'equal / constant / sgd(beta)' 'equal / mlp(2) / sgd(beta)' 'equal / mlp(2) / minibatch(16, rate)'
   'equal / linear / minibatch(16, rate)' 'equal / linear / minibatch(4)' 'equal / swiglu / minibatch(16, rate)'
   'equal / linear / gd(1)' 'equal / linear / gd(4)' 'gate / linear / gd(1)' 'equal / linear / gd(4, step)'
@@ -70,6 +70,23 @@ for recipe in "${recipes[@]}"; do
     if ($0 ~ /diverged|e\+|inf|nan/) exit 1 } END { exit !found }' out ||
     bad "$recipe diverges on the built-in process" "$(grep -m 1 -F " / " out)"
 done
+
+# A learned map has the same matrix for all rows, so a stream has it, whether the layer or a recipe asks for it.
+answers() { ttr regress data.csv --layer "$1" --warmup 0 --out "$2" > out 2> err; }
+answers hedgehog layer.csv
+answers 'equal / linear(hedgehog) / gd(1) | normalise(keysum, eps=1e-6)' recipe.csv
+check "the layer and the recipe of Hedgehog answer alike" \
+  sh -c "test -s layer.csv && tail -n +2 layer.csv > one && tail -n +2 recipe.csv > two && cmp one two"
+for map in hedgehog hedgehog_exp hedgehog_softmax2 t2r favor favor_relu rfa dijiang rebased; do
+  expect "linear($map) on a stream says what its matrices are" 0 out "of the feature map is" \
+    regress data.csv --layer "equal / linear($map) / gd(1) | normalise(keysum, eps=1e-6)"
+done
+refused "linear(cosformer) on a stream, like the layer" "length that is known beforehand.*length=10000" \
+  ttr regress data.csv --layer 'equal / linear(cosformer) / gd(1)'
+refused "cosformer names a recipe that runs" "write the recipe, 'equal / linear\(cosformer, length=10000\)" \
+  ttr regress data.csv --layer cosformer
+advised=$(ttr regress data.csv --layer cosformer 2>&1 | grep -o "'equal[^']*'")
+runs "the recipe that cosformer names" "ttr regress data.csv --layer $advised" diverged
 
 # --------------------------------------------------------------------------------------------- the help's examples
 ngrams=$(seq 1 200 | tr '\n' ' ')

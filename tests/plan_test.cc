@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 
@@ -181,12 +182,42 @@ TEST(Plan, StreamRecipesHaveNoInputsButKeysAndValues) {
   EXPECT_EQ(stream_recipe("decay(0.9, beta=2) / linear / exact(ridge=0.1)"),
             "decay(0.9, beta=2) / linear / exact(ridge=0.1)");
   EXPECT_EQ(stream_recipe("gate(beta) / linear / exact(ridge=0.1)"), "decay(0.98) / linear / exact(ridge=0.1)");
+  EXPECT_EQ(stream_recipe("equal / linear / sgd(beta, momentum)"), "equal / linear / sgd(nlms=0.5, momentum=0.5)");
+  EXPECT_EQ(stream_recipe("equal / linear / sgd(beta=0.3, momentum)"),
+            "equal / linear / sgd(beta=0.3, momentum=0.5)");  // a number that was written stays
+  EXPECT_EQ(stream_recipe("equal / linear / minibatch(16, rate)"),
+            "equal / linear / minibatch(16, rate=0.0625) | keys(unit)");
+  EXPECT_EQ(stream_recipe("equal / linear / gd(1)"), "equal / linear / gd(1)");
+  EXPECT_EQ(stream_proposal("equal / linear / gd(1)"), "equal / linear / gd(1, step=auto)");
+  EXPECT_EQ(stream_proposal("equal / linear / sgd(beta=0.3)"), "equal / linear / sgd(beta=0.3)");
+  EXPECT_EQ(stream_proposal("nlms:mu=0.3"), "nlms:mu=0.3");
   EXPECT_NE(stream_recipe("softmax-attention").find("window(1024)"), std::string::npos);
   for (const char* text : {"softmax-attention:causal=no", "mesanet:steps=9,tolerance=0.1",
                            "rls:ridge=1,solver=woodbury", "titans-pytorch:chunk=4", "yaad:loss=sign"})
     EXPECT_NE(error_of([&] { stream_recipe(text); }).find("stream"), std::string::npos) << text;
   EXPECT_NE(error_of([] { stream_recipe("equal / linear / sgd(dplr)"); }).find("would need the input"),
             std::string::npos);
+}
+
+// The matrix of a feature map is the same for all rows, so a stream has it, whether a layer or a recipe asks for it.
+TEST(Plan, StreamsHaveTheMatricesOfFeatureMaps) {
+  const auto words_of = [](const char* text) {
+    std::map<std::string, std::string> words;
+    for (const StreamInput& input : stream_layer(text).inputs) words[input.name] = input.words;
+    return words;
+  };
+  EXPECT_EQ(words_of("equal / linear(hedgehog) / gd(1)"), words_of("hedgehog"));
+  for (const char* map :
+       {"hedgehog", "hedgehog_exp", "hedgehog_softmax2", "t2r", "favor", "favor_relu", "rfa", "dijiang", "rebased"}) {
+    const std::string recipe = "equal / linear(" + std::string(map) + ") / exact(ridge=0.1)";
+    const Plan p = plan(stream_layer(recipe).text, {.key_dim = 4, .value_dim = 2}, {.type = Type::f64});
+    for (const InputInfo& info : p.inputs()) EXPECT_TRUE(words_of(recipe.c_str()).contains(info.name)) << info.name;
+    EXPECT_NE(error_of([&] { stream_recipe(recipe); }).find("would need the input"),
+              std::string::npos);  // text alone
+  }
+  EXPECT_NE(error_of([] { stream_layer("equal / linear(cosformer) / gd(1)"); }).find("known beforehand"),
+            std::string::npos);
+  EXPECT_EQ(stream_layer("equal / linear(cosformer, length=900) / gd(1)").changes.size(), 0u);
 }
 
 TEST(Plan, DiagnoseNamesTheAxis) {

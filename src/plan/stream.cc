@@ -83,7 +83,10 @@ constexpr Row rows[] = {
     {"moneta", "", "q=unit query, k=unit key, v=value, g=log 0.95, eta=0.5"},
     {"gated-kalmanet", "", "q=query, k=key, v=value, g=log 0.98, gk=log 0.98, alpha=1"},
     {"cosformer", "", nullptr,
-     "weighs pairs by their distance as a part of a length that is known beforehand, and a stream has none"},
+     "weighs pairs by their distance as a part of a length that is known beforehand, and a stream has none; of one "
+     "whose "
+     "length is known write the recipe, 'equal / linear(cosformer, length=10000) / gd(1) | normalise(keysum, "
+     "eps=1e-6)'"},
     {"parallax", "", nullptr,
      "needs the slope at every row as an input; on a stream local-linear-attention solves for it, and without it "
      "parallax is softmax-attention"},
@@ -92,6 +95,28 @@ constexpr Row rows[] = {
     {"deltaformer", "", nullptr,
      "corrects every value by all earlier ones, so it would keep every row of a stream, and it has no window"},
 };
+
+// What the map of a recipe reads beside keys: no row has it, and it is the same for all of them, so a stream can have it.
+// As the layers of these maps have it above.
+struct MapRow {
+  const char* word;
+  const char* inputs;
+};
+constexpr MapRow map_rows[] = {{"hedgehog", "W=identity, b=0"},
+                               {"hedgehog_exp", "W=identity, b=0"},
+                               {"hedgehog_softmax2", "W=identity, b=0"},
+                               {"t2r", "W=random, b=0"},
+                               {"favor", "W=random"},
+                               {"favor_relu", "W=random"},
+                               {"rfa", "W=random"},
+                               {"dijiang", "P=cosine"},
+                               {"rebased", "gamma=1, shift=0.5"}};
+
+std::string_view inputs_of_map(const Term& memory) {
+  for (const MapRow& row : map_rows)
+    if (memory.word == "linear" && memory.has(row.word)) return row.inputs;
+  return "";
+}
 
 std::string_view word_of(std::string_view& text) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
@@ -125,6 +150,21 @@ StreamInput read_input(std::string_view text) {
   return input;
 }
 
+std::vector<StreamInput> read_inputs(std::string_view text) {
+  std::vector<StreamInput> inputs;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    inputs.push_back(read_input(text.substr(0, comma)));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return inputs;
+}
+
+bool map_has(const Term& memory, std::string_view input) {
+  const std::vector<StreamInput> inputs = read_inputs(inputs_of_map(memory));
+  return std::any_of(inputs.begin(), inputs.end(), [&](const StreamInput& i) { return i.name == input; });
+}
+
 }  // namespace
 
 StreamText stream_layer(std::string_view text) {
@@ -141,18 +181,19 @@ StreamText stream_layer(std::string_view text) {
     apply_settings(recipe, changed.layer, changed.settings);
     result.recipe = to_string(recipe);
     result.as_layer = true;
-    for (std::string_view rest = row.inputs; !rest.empty();) {
-      const std::size_t comma = std::min(rest.find(','), rest.size());
-      result.inputs.push_back(read_input(rest.substr(0, comma)));
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
-    }
+    result.inputs = read_inputs(row.inputs);
     return result;
   }
-  result.text = result.recipe = stream_recipe(text, &result.changes);
+  result.text = result.recipe = stream_recipe(text, &result.changes, map_has);
   using Source = StreamInput::Source;
   result.inputs = {{"q", Source::query, 1, 0, false, "query"},
                    {"k", Source::key, 1, 0, false, "key"},
                    {"v", Source::value, 1, 0, false, "value"}};
+  const Term memory = parse_recipe(result.recipe).memory;
+  for (StreamInput& input : read_inputs(inputs_of_map(memory))) {
+    result.changes.push_back(input.name + " of the feature map is " + input.words + " for all rows");
+    result.inputs.push_back(std::move(input));
+  }
   return result;
 }
 

@@ -483,6 +483,11 @@ std::string stream_proposal(std::string_view text) {
 }
 
 std::string stream_recipe(std::string_view text, std::vector<std::string>* changes) {
+  return stream_recipe(text, changes, [](const Term&, std::string_view) { return false; });
+}
+
+std::string stream_recipe(std::string_view text, std::vector<std::string>* changes,
+                          bool (*has)(const Term& memory, std::string_view input)) {
   const auto changed = [&](const std::string& sentence) {
     if (changes) changes->push_back(sentence);
   };
@@ -510,6 +515,12 @@ std::string stream_recipe(std::string_view text, std::vector<std::string>* chang
     if (!(before == read.recipe.memory))
       changed("without its layer norm and residual: keys and values of a stream are different things");
   }
+  if (!read.layer && read.recipe.memory.has("cosformer") && !read.recipe.memory.has("length"))
+    throw Error(
+        "on a stream '" + to_string(read.recipe) +
+            "' would weigh pairs by their distance as a part of a length that is known beforehand; say how long "
+            "the stream is, as in linear(cosformer, length=10000)",
+        "layer " + std::string(text));
   const Recipe inputs = read.recipe;
   if (!read.layer) fill_steps(read.recipe, false);
   if (!(inputs.solver == read.recipe.solver) && read.recipe.solver.has("nlms"))
@@ -522,7 +533,7 @@ std::string stream_recipe(std::string_view text, std::vector<std::string>* chang
     if (info.shape.find('P') != std::string::npos)
       throw Error("'" + to_string(read.recipe) + "' takes several pairs per token, and a row of a stream is one pair",
                   "layer " + std::string(text));
-    else if (info.name != "q" && info.name != "k" && info.name != "v")
+    else if (info.name != "q" && info.name != "k" && info.name != "v" && !has(read.recipe.memory, info.name))
       throw Error("on a stream '" + to_string(read.recipe) + "' would need the input " + info.name + " (" +
                       info.meaning + ") for every row; give it as a number, or choose a recipe without it",
                   "layer " + std::string(text));

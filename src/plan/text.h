@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ttr/layer.h"
 #include "ttr/recipe.h"
@@ -26,6 +27,10 @@ void apply_setting(Recipe&, const std::string& name, const std::string& value);
 
 /// Applies all settings; throws Error for one the layer does not have.
 void apply_settings(Recipe&, const zoo::Declaration*, const Settings&);
+
+/// stream_recipe, with inputs that a stream has beside q, k and v: those of the memory for which `has` is true.
+std::string stream_recipe(std::string_view text, std::vector<std::string>* changes,
+                          bool (*has)(const Term& memory, std::string_view input));
 
 /// The declaration of a name, or an Error that suggests near names.
 const zoo::Declaration& find_declaration(std::string_view name);
