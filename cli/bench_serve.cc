@@ -39,6 +39,7 @@
 #include "progress.h"
 #include "random.h"
 #include "regress_parts.h"
+#include "standard_files.h"
 #include "text_table.h"
 #include "ttr/status.h"
 
@@ -380,7 +381,7 @@ int run_bench_serve(ServeBenchOptions options) {
     return bench_serve(std::move(options));
   } catch (const Error&) {
     if (interrupted() == 0) throw;
-    fmt::print(stderr, "ttr: interrupted; nothing was complete\n");
+    tell("ttr: interrupted; nothing was complete\n");
     return 128 + interrupted();
   }
 }

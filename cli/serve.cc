@@ -629,8 +629,7 @@ int run_serve(const ServeOptions& options) {
   const InterruptGuard guard;
   // Long enough to write some hundred models. What is not written then is in the log, as after a power cut.
   if (!run_aside([options] { serve_until_the_end(options); }, std::chrono::milliseconds(700)))
-    fmt::print(stderr, "Ended before all was saved; the log in '{}' has the rest, which the next start learns.\n",
-               options.folder);
+    tell("Ended before all was saved; the log in '{}' has the rest, which the next start learns.\n", options.folder);
   return 0;
 }
 
