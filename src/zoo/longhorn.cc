@@ -13,7 +13,8 @@ Declaration longhorn() {
   d.info.name = "longhorn";
   d.info.recipe = "equal / linear / sgd(longhorn)";
   d.info.title = "Longhorn (as derived)";
-  d.info.paper = "Liu, Wang, Wu, Feng, Stone, Liu 2024, arXiv 2407.14207; Wang, Shi, Fox 2025, arXiv 2501.12352, Eq. 31";
+  d.info.paper =
+      "Liu, Wang, Wu, Feng, Stone, Liu 2024, arXiv 2407.14207; Wang, Shi, Fox 2025, arXiv 2501.12352, Eq. 31";
   d.info.equation =
       "beta_t = delta_t/(1 + delta_t |k_t|^2) ;  S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}' k_t)' ;  o_t = S_t' q_t";
   d.info.scale = "none";
