@@ -30,9 +30,8 @@ constexpr std::string_view ttt = "Sun et al. 2024, arXiv 2407.04620 (TTT)";
 constexpr SourceRow table[] = {
     {weights, "equal", "", "textbook (least squares, Legendre 1805)"},
     {weights, "decay", "",
-     "textbook (exponential forgetting; Haykin, Adaptive Filter Theory); in a layer Sun et al. 2023, arXiv "
-     "2307.08621 "
-     "(RetNet)"},
+     "textbook (exponential forgetting; Haykin, Adaptive Filter Theory); in a layer Sun et al. 2023, "
+     "arXiv 2307.08621 (RetNet)"},
     {weights, "gate", "", "Peng et al. 2021, arXiv 2103.02143 (RFA); Dao, Gu 2024, arXiv 2405.21060 (Mamba-2)"},
     {weights, "gate", "key", gla},
     {weights, "gate", "value", gla},
@@ -58,7 +57,7 @@ constexpr SourceRow table[] = {
     {weights, "near", "tricube", "textbook (Cleveland 1979)"},
     {weights, "near", "box", "textbook (uniform kernel)"},
     {weights, "near", "nearest", "textbook (Fix, Hodges 1951; Cover, Hart 1967)"},
-    {weights, "near", "sink", "Xiao et al. 2023, arXiv 2309.17453 (attention sinks)"},
+    {weights, "near", "sink", "OpenAI 2025 (gpt-oss); before it as tokens Xiao et al. 2023, arXiv 2309.17453"},
     {weights, "near", "transport", "Yang et al. 2025, arXiv 2505.16381 (PaTH)"},
     {weights, "levels", "", "Guo et al. 2025, arXiv 2506.04761 (log-linear attention)"},
     {weights, "given", "", "textbook (weighted least squares, Aitken 1936)"},
