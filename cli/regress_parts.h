@@ -92,7 +92,6 @@ class StreamLayer {
   /// `text`: a layer name, a name with settings, or a recipe. Throws Error.
   /// `rule`: of its ridge; the one that so many keys have today if it is left out.
   StreamLayer(const std::string& text, int key_dim, int value_dim, std::optional<RidgeRule> rule = {});
-  StreamLayer(const std::string& text, int key_dim, int value_dim);
   /// Bytes that it would take; nothing is taken.
   struct Need {
     double state = 0, work = 0, inputs = 0;
