@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "families/common/replay.h"
 #include "families/common/scratch.h"
@@ -33,6 +34,12 @@ namespace ttr::families::givens {
 namespace {
 
 using Size = std::ptrdiff_t;
+
+// Of float inputs the keys are rounded, not the sums; a tenth of their unit still tells their directions apart.
+template <class T>
+constexpr double key_rounding() {
+  return (sizeof(T) < sizeof(double) ? 0.1 : 1.0) * static_cast<double>(std::numeric_limits<T>::epsilon());
+}
 
 // A ridge that has faded away is not a fresh start.
 constexpr double least_share = 1e-300;
@@ -47,7 +54,7 @@ class Head {
         K(key_dim),
         V(value_dim),
         regular(is_regular),
-        triangle(simd, K, V, arena),
+        triangle(simd, K, V, key_rounding<T>(), arena),
         replay({K * K, K * V, regular ? 0 : K, regular ? 0 : K * K}, backward ? longest : 0, 0, arena) {
     for (double** vector : {&k, &q, &y, &x}) *vector = arena.take<double>(K);
     v = arena.take<double>(V), o = arena.take<double>(V);

@@ -7,10 +7,12 @@
 //
 // R [K, K] upper triangular, Z [K, V], B [K, K], per sequence and head; double whatever T is. B is an orthonormal basis
 // of the span of the keys, one row per dimension, the others zero (Gram-Schmidt, twice). A key that is out of the span
-// by more than 100 eps of its length appends a row; eps is that of double, for keys of a narrower type are the numbers
-// they are: equal ones are equal, and sums that were rounded to it leave the span. A direction whose pivot has sunk below
-// 1000 eps of the largest (what was known of it has faded, or is lost in the rounding of the others) is turned into a
-// coordinate and removed, and `lost` counts it: a URV decomposition kept up to date, O(K^2 + K V) per change.
+// by more than 100 eps of its length appends a row; eps is that of the keys' type (float: a tenth), whose rounding says
+// nothing. What they say fades in double: a direction whose pivot has sunk below 1000 eps of double of the largest (what
+// was known of it has faded, or is lost in the rounding of the others) is turned into a coordinate and removed, and `lost`
+// counts it: a URV decomposition kept up to date, O(K^2 + K V) per change. Directions below 1e-4 of the largest pivot are
+// the last coordinates: rows that reach into them by no more than 100 eps of their length are taken not to, or their
+// rounding would be what is known there after some time.
 //
 //   without a ridge   the answer of least norm (test-time regression Eq. 11 and 15)
 //   with one          diag(ridge) is in H before the first token and is forgotten like every pair: P_0 = diag(1 / ridge)

@@ -20,8 +20,13 @@ namespace ttr::families {
 class Triangle {
  public:
   using Size = std::ptrdiff_t;
-  Triangle(const Simd<double>& simd, Size key_dim, Size value_dim, Arena& arena)
-      : s(simd), rotations(simd.name ? &rotate_simd(simd) : nullptr), K(key_dim), V(value_dim) {
+  /// key_eps: the rounding of the keys, which is not that of double if they were rounded to a narrower type.
+  Triangle(const Simd<double>& simd, Size key_dim, Size value_dim, double key_eps, Arena& arena)
+      : s(simd),
+        rotations(simd.name ? &rotate_simd(simd) : nullptr),
+        K(key_dim),
+        V(value_dim),
+        new_cut(100 * key_eps) {
     for (double** rows : {&x, &queries}) *rows = arena.take<double>(most_together * K);
     for (double** rows : {&y, &answers}) *rows = arena.take<double>(most_together * V);
     for (double** vector : {&h, &c}) *vector = arena.take<double>(K);
@@ -36,7 +41,10 @@ class Triangle {
   }
 
   /// Works on these arrays from now on.
-  void attach(double* r, double* z, double* basis) { R = r, Z = z, B = basis, rank = basis ? rank_of(K, basis) : K; }
+  void attach(double* r, double* z, double* basis) {
+    R = r, Z = z, B = basis, rank = basis ? rank_of(K, basis) : K;
+    weak = basis ? trailing_weak() : 0;
+  }
   Size dimension() const { return rank; }
   /// Directions that were there and are not since the last time: faded into the rounding of the others, or so weak that
   /// they never came out of it.
@@ -68,7 +76,13 @@ class Triangle {
     project(root, k);
     s.scale(rank, root, h, x);
     rotate_in();
-    for (; faded(); ++lost) remove();
+    double least;
+    for (; (least = weakest(rank)) <= old_cut; ++lost) remove();
+    weak = trailing_weak();
+    if (weak > 0) least = weakest(rank - weak);
+    if (weak == rank || !(least <= weak_cut)) return;
+    for (; weak < rank && least <= weak_cut; least = weakest(rank - weak)) turn(rank - weak), ++weak;
+    weak = trailing_weak();  // as attach() finds them
   }
 
   /// Without a basis: rows that go in together, and what their queries read after each of them. `together` or one.
@@ -102,7 +116,7 @@ class Triangle {
 
   /// y [rank] = R'^{-1} B q : the answer is Z' y, and q' pinv(H) q = y' y. A row without a pivot says nothing.
   void read(const double* q, double* out) const {
-    if (B) s.mat_vec(rank, K, B, K, q, out);
+    if (B) s.mat_vec(rank, K, B, K, q, out), leave_out_rounding(q, out);
     else std::copy_n(q, K, out);
     for (Size i = 0; i < rank; ++i) {
       const double pivot = R[i * K + i];
@@ -154,14 +168,17 @@ class Triangle {
     for (Size i = 0; i < rank; ++i) most = std::max(most, std::abs(R[i * K + i]));
     const double size = std::sqrt(s.dot(K, k, k));
     s.mat_vec(rank, K, B, K, k, h);
-    if (rank == K) return;
-    std::copy_n(k, K, c);
-    for (Size i = 0; i < rank; ++i) s.axpy(K, -h[i], B + i * K, c);
-    for (Size i = 0; i < rank; ++i) {
-      const double rest = s.dot(K, B + i * K, c);
-      s.axpy(K, -rest, B + i * K, c);
-      h[i] += rest;
+    if (rank < K) {
+      std::copy_n(k, K, c);
+      for (Size i = 0; i < rank; ++i) s.axpy(K, -h[i], B + i * K, c);
+      for (Size i = 0; i < rank; ++i) {
+        const double rest = s.dot(K, B + i * K, c);
+        s.axpy(K, -rest, B + i * K, c);
+        h[i] += rest;
+      }
     }
+    leave_out_rounding(k, h);
+    if (rank == K) return;
     const double out = std::sqrt(s.dot(K, c, c));
     if (!(out > new_cut * size)) return;
     if (!(root * out > old_cut * most)) {
@@ -169,44 +186,64 @@ class Triangle {
       return;
     }
     s.scale(K, 1 / out, c, B + rank * K);
-    h[rank++] = out;
+    h[rank++] = out, weak = 0;
   }
 
-  // True if a direction x (in coordinates of the basis) counts as forgotten: |R x| <= old_cut |x| times the largest
-  // pivot. The smallest pivot R_ii is no less than the smallest |R x| / |x|, after a direction has been removed up to
+  // Weak directions, of which little is known beside the others, are the last coordinates. A row that reaches into them
+  // by no more than the rounding of its numbers says nothing about them; many such rows would, in time, more than what is
+  // left of those that did.
+  void leave_out_rounding(const double* row, double* coordinates) const {
+    double* const last = coordinates + rank - weak;
+    if (weak > 0 && s.dot(weak, last, last) <= new_cut * new_cut * s.dot(K, row, row)) std::fill_n(last, weak, 0.0);
+  }
+  Size trailing_weak() const {
+    double most = 0;
+    for (Size i = 0; i < rank; ++i) most = std::max(most, std::abs(R[i * K + i]));
+    Size count = 0;
+    for (Size j = rank; j-- > 0; ++count) {
+      double square = 0;
+      for (Size i = j + 1; i-- > 0 && square <= weak_cut * weak_cut * most * most;)
+        square += R[i * K + j] * R[i * K + j];
+      if (!(square <= weak_cut * weak_cut * most * most)) break;
+    }
+    return count;
+  }
+
+  // |R x| / |x| beside the largest pivot for the weakest direction x (in the first n coordinates of the basis); 1 where all
+  // are alike. The smallest pivot R_ii is no less than the smallest |R x| / |x|, after a direction has been removed up to
   // thousands of times more, so only where all pivots are alike there is nothing to do. Elsewhere: R n = -R_ii e_i for
   // n = (R_{0..i-1}^{-1} R_{0..i-1,i}, -1, 0), from where two steps of inverse iteration lead to the weakest direction.
   // They are needed for its sake too: n is off by the ratio of the pivots, so that keys would keep reaching out of the
   // basis that is left by as much, and what is known there would be noise. `most` scales x so that nothing overflows
   // when all of R is small.
-  bool faded() {
+  double weakest(Size n) {
     double most = 0;
     Size i = 0;
     for (Size r = 0; r < rank; ++r) {
       const double pivot = std::abs(R[r * K + r]);
       most = std::max(most, pivot);
-      if (pivot < std::abs(R[i * K + i])) i = r;
+      if (r < n && pivot < std::abs(R[i * K + i])) i = r;
     }
-    const double least = rank > 0 ? std::abs(R[i * K + i]) : 1;
-    if (!(least <= 0.1 * most) || std::isinf(most)) return false;
+    const double least = n > 0 ? std::abs(R[i * K + i]) : 1;
+    if (!(least <= 0.1 * most) || std::isinf(most)) return 1;
     for (Size r = i; r-- > 0;) x[r] = (R[r * K + i] - s.dot(i - r - 1, R + r * K + r + 1, x + r + 1)) / R[r * K + r];
     x[i] = -1;
-    std::fill(x + i + 1, x + rank, 0);
-    if (least == 0) return true;
+    std::fill(x + i + 1, x + n, 0);
+    if (least == 0) return 0;
     double size = 0;
     for (int pass = 0; pass < 2; ++pass) {
-      normalise(most);
-      for (Size r = 0; r < rank; ++r) {
+      normalise(n, most);
+      for (Size r = 0; r < n; ++r) {
         x[r] /= R[r * K + r];
-        s.axpy(rank - r - 1, -x[r], R + r * K + r + 1, x + r + 1);
+        s.axpy(n - r - 1, -x[r], R + r * K + r + 1, x + r + 1);
       }
-      normalise(most);
-      for (Size r = rank; r-- > 0;) x[r] = (x[r] - s.dot(rank - r - 1, R + r * K + r + 1, x + r + 1)) / R[r * K + r];
-      size = std::sqrt(s.dot(rank, x, x));
+      normalise(n, most);
+      for (Size r = n; r-- > 0;) x[r] = (x[r] - s.dot(n - r - 1, R + r * K + r + 1, x + r + 1)) / R[r * K + r];
+      size = std::sqrt(s.dot(n, x, x));
     }
-    return 1 <= old_cut * size;
+    return 1 / size;
   }
-  void normalise(double length) { s.scale(rank, length / std::sqrt(s.dot(rank, x, x)), x, x); }
+  void normalise(Size n, double length) { s.scale(n, length / std::sqrt(s.dot(n, x, x)), x, x); }
 
   // Rotates rows i and i+1 until R_{i+1,i} = 0.
   void restore(Size i) {
@@ -218,10 +255,9 @@ class Triangle {
     rotate(V, cosine, sine, Z + i * V, Z + (i + 1) * V);
   }
 
-  // Turns the basis until x is its last vector, then drops it.
-  void remove() {
-    const Size last = rank - 1;
-    for (Size m = 0; m < last; ++m) {
+  // Turns the first n vectors of the basis until x is the last of them.
+  void turn(Size n) {
+    for (Size m = 0; m + 1 < n; ++m) {
       if (x[m] == 0) continue;
       const double length = length_of(x[m], x[m + 1]), cosine = x[m + 1] / length, sine = x[m] / length;
       x[m + 1] = length;
@@ -232,6 +268,11 @@ class Triangle {
       rotate(K, cosine, sine, B + (m + 1) * K, B + m * K);
       restore(m);
     }
+  }
+  // Drops the direction x.
+  void remove() {
+    turn(rank);
+    const Size last = rank - 1;
     for (Size r = 0; r < rank; ++r) R[r * K + last] = 0;
     std::fill_n(Z + last * V, V, 0);
     std::fill_n(B + last * K, K, 0);
@@ -242,19 +283,19 @@ class Triangle {
     std::fill_n(R, K * K, 0);
     std::fill_n(Z, K * V, 0);
     std::fill_n(B, K * K, 0);
-    rank = 0;
+    rank = weak = 0;
   }
 
   static constexpr Size most_together = 8;
-  static constexpr double eps = std::numeric_limits<double>::epsilon();
-  static constexpr double new_cut = 100 * eps;  // what counts as no direction of its own, beside the length of a key
-  // What counts as forgotten, beside the largest pivot; more, because a direction is known only as well as the rounding
-  // of all the others permits.
-  static constexpr double old_cut = 1000 * eps;
+  // What counts as forgotten, beside the largest pivot: a direction is known as well as the rounding of all the others
+  // permits, which is that of double.
+  static constexpr double old_cut = 1000 * std::numeric_limits<double>::epsilon();
+  static constexpr double weak_cut = 1e-4;  // beside the largest pivot; the rounding of a float is 6e-8
   const Simd<double>& s;
   const RotateSimd<double>* rotations;
   Size K, V;
-  Size rank = 0, lost = 0;
+  double new_cut;  // what counts as no direction of its own, beside the length of a key
+  Size rank = 0, weak = 0, lost = 0;
   double *R = nullptr, *Z = nullptr, *B = nullptr;
   double *x, *y, *queries, *answers;  // of the rows that go in
   double *h = nullptr, *c = nullptr, *coefficients = nullptr;
