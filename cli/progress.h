@@ -2,7 +2,7 @@
 //
 // InterruptGuard turns SIGINT and SIGTERM into a flag (and a readable descriptor, so that a blocked wait for input
 // ends too) and ignores SIGPIPE, so that a closed pipe is an error code of write(2) and not a silent death. The
-// first signal asks the run to finish what is complete; the second one ends the process at once.
+// first signal asks the run to finish what is complete; one that follows 0.2 s later or more ends the process at once.
 #pragma once
 
 #include <chrono>
