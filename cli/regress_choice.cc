@@ -13,8 +13,8 @@ bool contains(const std::vector<int>& list, int c) { return std::find(list.begin
 
 }  // namespace
 
-// What is known of a row when it is asked must not hold its value: as one of its keys, unless the value is that of a later
-// row, nor as the word that chooses its memory or finds its question.
+// What is known of a row when it is asked must not hold its value: as one of its keys, unless the value is that of a
+// later row, nor as the word that chooses its memory or finds its question.
 void Stream::refuse_values(const Named& named) const {
   const auto refuse = [&](const char* option, const std::vector<int>& columns, auto&& sentence) {
     for (const int c : columns)

@@ -259,8 +259,8 @@ void StreamLayer::archive(Archive& a) {
   // Until there was another, a ridge stayed up to 256 keys and faded beyond.
   else if (rule == RidgeRule::renewed) rule = older_ridge_rule(stream_, plan_.shape().key_dim);
   if (rule != rule_) {
-    if (rule != RidgeRule::stays && rule != RidgeRule::fades && rule != RidgeRule::renewed)
-      a.refuse("holds a ridge that is kept in a way this program does not know");
+    if (!can_follow(rule, stream_layer(name_)))
+      a.refuse(fmt::format("holds a ridge of '{}' that follows no rule of this program's", name_));
     const bool tracks = variance_.has_value();
     const std::int64_t ahead = ahead_;
     *this = StreamLayer(name_, plan_.shape().key_dim, plan_.shape().value_dim, rule);
@@ -361,8 +361,8 @@ bool StreamLayer::run_together(const Block& block, std::size_t first, std::size_
 
 namespace {
 
-// What is said of a call with one sequence, token and head, to somebody who has rows: "key 3 is inf; ..", "the row has no
-// answer in this precision; ..".
+// What is said of a call with one sequence, token and head, to somebody who has rows: "key 3 is inf; ..", "the row has
+// no answer in this precision; ..".
 std::string failure_of_row(const Block& block, std::size_t r, std::string sentence) {
   const auto search = [&](const char* what, const std::vector<double>& numbers, std::size_t width) {
     const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(r * width),

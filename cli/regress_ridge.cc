@@ -55,6 +55,14 @@ RidgeRule older_ridge_rule(const StreamText& stream, int key_dim) {
   return dear && has_ridge_beside_decay(parse_recipe(stream.recipe)) ? RidgeRule::fades : RidgeRule::stays;
 }
 
+bool can_follow(RidgeRule rule, const StreamText& stream) {
+  if (rule == RidgeRule::stays) return true;
+  if (stream.as_layer) return false;
+  const Recipe recipe = parse_recipe(stream.recipe);
+  return (rule == RidgeRule::fades && has_ridge_beside_decay(recipe)) ||
+         (rule == RidgeRule::renewed && numbers_of(recipe));
+}
+
 StreamText with_ridge_rule(StreamText stream, RidgeRule rule, int key_dim) {
   if (rule == RidgeRule::stays) return stream;
   Recipe recipe = parse_recipe(stream.recipe);

@@ -9,11 +9,12 @@
 //   d <- a d ;   d_j <- c  for the next m keys j ,     c = n (1 - a) / (1 - a^n) ,  n = K / m
 //
 // so that over the n rows between two turns the mean of a part is 1. m is the least number with n <= 1 / (1 - a), the
-// memory of the fit: no part is below 0.58 or above 1.58. At the start D = I. What a part is follows from the number of rows
-// alone, so a state needs nothing beside its triangle.
+// memory of the fit: after its first turn no part is below 0.58 or above 1.58. At the start D = I. What a part is
+// follows from the number of rows alone, so a state needs nothing beside its triangle. The output `known` takes every
+// part for 1, which is its mean.
 //
-// A ridge that only fades is far from the one asked for: beside much noise and many keys its errors are up to 1.8 times those of
-// one that stays, where those of one that is renewed are the same within a few percent (docs/regress.md).
+// A ridge that only fades is far from the one asked for: beside noise and many keys its errors are up to 1.6 times those
+// of one that stays, where those of one that is renewed are the same within two percent (docs/regress.md).
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,9 @@ RidgeRule ridge_rule(std::string_view text, const StreamText& stream, int key_di
 
 /// The rule before there was a ridge that is renewed.
 RidgeRule older_ridge_rule(const StreamText& stream, int key_dim);
+
+/// Whether a layer can follow the rule; `stream` without one.
+bool can_follow(RidgeRule rule, const StreamText& stream);
 
 /// What runs instead, if the rule changes it. RidgeRule::renewed: `text` is for the plan, which does not fade by itself.
 StreamText with_ridge_rule(StreamText stream, RidgeRule rule, int key_dim);

@@ -2,7 +2,7 @@
 # Black-box test that no option of `ttr regress` hands a value to its own prediction:   bash regress_values_cli_test.sh path/to/ttr
 # Every option of the program stands in one of the lists below; each that takes a column is given the column of the value.
 # Then the run is refused, or what is predicted for a row does not depend on the value of that row, or on a later one.
-# shellcheck disable=SC2016  # what stands between single quotes is for awk
+# shellcheck disable=SC2016,SC2086  # what stands between single quotes is for awk; lists are words
 set -u
 ttr=$(realpath "$1")
 # shellcheck source-path=SCRIPTDIR source=black_box.sh
@@ -46,7 +46,6 @@ for option in $columns; do
   keys="--keys a,b"
   [ "$option" != --keys ] || keys=
   for column in y 3; do
-    # shellcheck disable=SC2086
     honest "$option $column" 300 $keys --values y "$option" $column
     honest "$option $column, one of two values" 300 $keys --values z,y "$option" $column
     honest "$option $column --classify" 300 $keys --values y --classify "$option" $column

@@ -238,8 +238,8 @@ TEST_F(Serve, BadRequestsGetASentence) {
 }
 
 // Texts that were made of pieces of requests: whatever they are, there is an answer, and a model that goes on.
-// As tests/regress_values_cli_test.sh: every option of a model is listed here, and those that take a column are given that of
-// the value. Such a model is refused, or a row's answer does not depend on its value.
+// As tests/regress_values_cli_test.sh: every option of a model is listed here, and those that take a column are given
+// that of the value. Such a model is refused, or a row's answer does not depend on its value.
 TEST_F(Serve, NoOptionHandsAValueToItsPrediction) {
   const std::vector<std::string> columns = {"keys", "values", "with", "dates", "categories", "group", "weights"};
   const std::vector<std::string> others = {"layers",   "lags",        "horizon", "category_slots", "missing",

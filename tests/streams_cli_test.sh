@@ -29,7 +29,7 @@ check "large numbers: affine projection does not diverge" sh -c 'grep -q "\"dive
 "$ttr" regress volume.csv --raw --lags 5 --layer rls:decay=0.99 --layer nlms >a.txt 2>a.err
 check "a layer that cannot go on does not take the others along" sh -c '[ '$?' -eq 0 ] && grep -q "^nlms  *[0-9]" a.txt && grep -q "^rls:decay=0.99  *diverged at row" a.txt'
 check "and it is said why, and what helps" grep -q '^rls:decay=0.99 diverged at row .*: the row has no answer in this precision; give a larger ridge.*without --raw' a.txt
-check "in rows, not in the words of a program" sh -c '! grep -qE "sequence|token|head" a.txt'
+check "in rows, not in the words of a program" sh -c '! grep -qwE "sequence|token|head" a.txt'
 printf 'a,price\n1,1e308\n2,-1e308\n3,5\n4,6\n5,7\n' >jump.csv
 "$ttr" regress jump.csv --keys price --values a --lags 1 --horizon 1 --diff --raw --layer rls:decay=0.99 --warmup 0 >a.txt 2>a.err
 check "a key that is infinite is told by its column" grep -q "diverged at row .*: the key 'price, lag 1' is -inf; every number must be finite" a.txt
