@@ -12,7 +12,7 @@ namespace ttr::cli {
 
 /// What tasks of recall begin with: taps of the convolution, the rate, and from how many tokens on embedding and head
 /// are one.
-constexpr int recall_taps = 2, recall_tied = 1024;
+constexpr int recall_taps = 2, recall_tied = 512;
 constexpr double recall_rate = 1e-2;
 
 struct TrainOptions {
@@ -58,7 +58,7 @@ void run_settings(Visit&& visit, auto& o) {
   visit("--mlp-width", c.mlp_width, "hidden units; 0: by the width");
   visit("--embedding-scale", c.embedding_scale, "standard deviation; 0: 1/sqrt(width)");
   visit("--tied", c.tied,
-        "the head is the embedding; so it is on a task of recall with 1024 tokens or more (--tied=false)");
+        "the head is the embedding; so it is on a task of recall with 512 tokens or more (--tied=false)");
   visit("--optimiser", how.method, "adamw, sgd, muon, soap or shampoo");
   visit("--rate", how.rate, "largest learning rate; of adamw on a task of recall 1e-2");
   visit("--schedule", how.schedule, "cosine, linear or constant");

@@ -137,15 +137,17 @@ std::string train_advice(const TrainRecord& r) {
     if (how.rate != recall_rate) tries.push_back(fmt::format("--rate {}", recall_rate));
     if (!c.tied && c.vocabulary >= recall_tied) tries.emplace_back("--tied");
     tries.push_back(fmt::format("--steps {}", 2 * how.steps));
-    tries.emplace_back("a smaller vocabulary= or fewer pairs= in the task");
+    if (r.task_name == "recall" && r.options.task.find("labels=seen") == std::string::npos)
+      tries.emplace_back("labels=seen in the task, which asks for every cue that came before");
+    else tries.emplace_back("a smaller vocabulary= in the task");
   } else {
-    tries = {fmt::format("--rate {}", how.rate / 3), fmt::format("--rate {}", how.rate * 3),
+    tries = {fmt::format("--rate {:.2g}", how.rate / 3), fmt::format("--rate {:.2g}", how.rate * 3),
              fmt::format("--steps {}", 2 * how.steps), fmt::format("--width {}", 2 * c.width), "another --layer"};
   }
   std::string list;
   for (std::size_t i = 0; i < tries.size(); ++i)
     list += (i == 0 ? "" : i + 1 < tries.size() ? ", " : " or ") + tries[i];
-  return fmt::format("the accuracy stayed at that of a guess ({:.4f}); try {}", guess, list);
+  return fmt::format("no test did better than a guess ({:.4f}); try {}", guess, list);
 }
 
 double TrainRecord::tokens_per_second() const { return tokens / std::max(1e-9, train_seconds); }
