@@ -141,7 +141,7 @@ bool Stream::read_block() {
   rows_.clear();
   good_before_ = good_rows_, questions_before_ = questions_, what_was_.reset();
   while (rows_.size() < block_limit_) {
-    if (interrupted() != 0) return false;
+    if (!served_ && interrupted() != 0) return false;
     const RowSource::Read read = source_->next(raw_.data());
     if (read == RowSource::Read::end) return false;
     if (read == RowSource::Read::bad) {

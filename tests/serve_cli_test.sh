@@ -52,7 +52,7 @@ for signal in 9 9 TERM INT; do
   client kill_test data.csv a acknowledged.txt & reader=$!
   until [ -s acknowledged.txt ]; do sleep 0.02; done
   kill -"$signal" "$server"; wait "$server" 2> /dev/null; code=$?
-  wait "$reader"
+  wait "$reader" || bad "kill -$signal: the client had a wrong answer"
   acknowledged=$(cat acknowledged.txt)
   start killed
   rows=$(client request GET /models/a | sed -n 's/^  "rows": \([0-9]*\),/\1/p')
