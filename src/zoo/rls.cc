@@ -23,14 +23,12 @@ Declaration rls() {
       "Around t = K the answer without a ridge has a large error (double descent): give a ridge unless minimum norm "
       "is wanted.",
       "The ridge here is constant; the ridge of the textbook recursion P_0 = I/ridge fades with the forgetting "
-      "factor.",
+      "factor. By that recursion (woodbury) gates of -20 in a row cost all digits without a word, and stronger "
+      "forgetting makes P overflow; the rotations do neither.",
       "Without a ridge, or with one that fades, directions of keys whose pairs have faded to less than 5e-26 of the "
       "weight of others (gates that add up to -58) are lost in their rounding, in float and in double alike, and the "
       "answer is the one of least norm without them; Plan::diagnose counts them. A ridge that does not fade loses "
       "none.",
-      "By woodbury a strong forgetting makes P overflow, and gates of -20 in a row cost all digits without a word: "
-      "the "
-      "rotations do not.",
       "Without a ridge a query outside the span of the keys has known = 0: the variance says how much the answer "
       "scatters, and nothing about how wrong it is."};
   d.info.inputs = {query(),
