@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 
 #include <fcntl.h>
@@ -235,6 +236,12 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
     return name.empty() ? "" : fmt::format(", did you mean '{}'?", name);
   };
   std::vector<int> out;
+  std::unordered_map<std::string_view, std::pair<int, int>> places;  // of a name: the first, and how many
+  std::ptrdiff_t most_commas = 0;
+  for (int c = 0; c < count; ++c) {
+    ++places.try_emplace(names[c], c, 0).first->second.second;
+    most_commas = std::max(most_commas, std::count(names[c].begin(), names[c].end(), ','));
+  }
   // The list is cut at commas, unless pieces that follow each other make up a name that has commas itself.
   std::vector<std::string> pieces, words;
   for (const std::string& text : wanted)
@@ -246,22 +253,22 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
   for (std::size_t i = 0; i < pieces.size();) {
     std::string joined = pieces[i], word = joined;
     std::size_t next = i + 1;
-    for (std::size_t j = i + 1; j < pieces.size() && joined.size() < 10000; ++j) {
+    const std::size_t end = std::min(pieces.size(), next + static_cast<std::size_t>(most_commas));
+    for (std::size_t j = next; j < end; ++j) {
       joined += "," + pieces[j];
-      if (std::find(names.begin(), names.end(), joined) != names.end()) word = joined, next = j + 1;
+      if (places.contains(joined)) word = joined, next = j + 1;
     }
     words.push_back(word);
     i = next;
   }
   for (const std::string& word : words) {
     if (source.has_header()) {
-      const auto found = std::find(names.begin(), names.end(), word);
-      if (found != names.end()) {
-        if (std::find(found + 1, names.end(), word) != names.end())
+      if (const auto found = places.find(word); found != places.end()) {
+        if (found->second.second > 1)
           throw Error(fmt::format("two columns of {} are called '{}'; give the number of the one you mean",
                                   source.input_name(), word),
                       option);
-        out.push_back(static_cast<int>(found - names.begin()));
+        out.push_back(found->second.first);
         continue;
       }
     }
@@ -277,10 +284,11 @@ std::vector<int> find_columns(const std::vector<std::string>& wanted, const RowS
                   option);
     for (int c = first; c <= last; ++c) out.push_back(c - 1);
   }
-  for (std::size_t i = 0; i < out.size(); ++i)
-    if (std::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(i), out[i]) !=
-        out.begin() + static_cast<std::ptrdiff_t>(i))
-      throw Error(fmt::format("column '{}' is named twice", names[out[i]]), option);
+  std::vector<bool> taken(names.size());
+  for (const int c : out) {
+    if (taken[static_cast<std::size_t>(c)]) throw Error(fmt::format("column '{}' is named twice", names[c]), option);
+    taken[static_cast<std::size_t>(c)] = true;
+  }
   return out;
 }
 

@@ -77,6 +77,9 @@ a_request_may_be_too_large() {
   client() { timeout "$patience" python3 "$here/serve_client.py" "$port" "$@"; }
   answer=$(client request PUT /models/large '{"keys": ["y"], "values": ["y"], "lags": 20000, "layers": ["rls"]}' 507)
   check "a model that does not fit is refused with its bytes" grep -qE "rls keeps 3\.2 GB for 20001 keys and needs [0-9.]+ GB at its peak; $free" <<<"$answer"
+  body=$(seq 12000 | awk '{ list = list (NR > 1 ? ", " : "") "\"k" $1 "\"" } END { print "{\"keys\": [" list "], \"values\": [\"y\"], \"layers\": [\"rls\"]}" }')
+  answer=$(client request PUT /models/wide "$body" 507)
+  check "so is one of many columns" grep -qE "rls keeps 1\.2 GB for 12001 keys and needs [0-9.]+ GB at its peak; $free" <<<"$answer"
   kill -TERM $server; wait $server
   check "and the service ends as asked" test $? -eq 0
 }

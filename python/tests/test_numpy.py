@@ -151,6 +151,14 @@ class Plans(unittest.TestCase):
         few["k"], few["v"] = np.concatenate([few["k"]] * 2, 1), np.concatenate([few["v"]] * 2, 1)
         self.assertEqual(whole.forward(**few).shape, (2, 5, 2, 4))
 
+    def test_numbers_beyond_32_bits_are_refused(self):
+        shape = {"batch": 1, "heads": 1, "key_heads": 1, "key_dim": 4, "value_dim": 4}
+        for name in shape:
+            with self.assertRaisesRegex(ttr.Error, f"^{name} = {2**33 + 4} is out of range"):
+                ttr.plan("rls", **{**shape, name: 2**33 + 4})
+        with self.assertRaisesRegex(ttr.Error, "out of range"):
+            ttr.Stream("rls", 2**32 + 3, 1)
+
     def test_one_call(self):
         plan = plan_of("gated-deltanet", key_heads=1)
         inputs = ttr.random_inputs(plan, 7)

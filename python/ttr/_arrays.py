@@ -119,7 +119,10 @@ def put(tensor: Tensor, name: bytes, v: View) -> None:
 
 def aligned(size: int) -> np.ndarray:
     """Bytes that begin at a multiple of 64."""
-    room = np.empty(size + 64, np.uint8)
+    try:
+        room = np.empty(size + 64, np.uint8)
+    except MemoryError:
+        raise Error(f"there is no memory for {size / 1e9:.3g} GB; give smaller dimensions") from None
     begin = -room.__array_interface__["data"][0] % 64
     return room[begin : begin + size]
 

@@ -45,6 +45,9 @@ class Sized(c.Structure):
     """A struct that begins with its size."""
 
     def __init__(self, **fields: Any) -> None:
+        for name, kind in self._fields_:
+            if kind is c.c_int32 and not -(2**31) <= fields.get(name, 0) < 2**31:  # ctypes would cut it without a word
+                raise Error(f"{name} = {fields[name]} is out of range; it is at most {2**31 - 1}")
         super().__init__(**fields)
         self.size = c.sizeof(self)
 

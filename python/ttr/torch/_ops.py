@@ -592,7 +592,7 @@ def _more(row: Row, a: Arguments, more: Arguments, named: Sequence[str]) -> None
         known.add("transpose_state_layout")
     for name in more:
         if name not in known:
-            raise unknown("argument", name, [*named, *sorted(known - {"head_first"})], row.name)
+            raise unknown("argument", name, [*named, *sorted(known - {"head_first", *named})], row.name)
     if more.pop("head_first", False):
         raise Error(f"{row.name}: head_first is gone; tensors are [B, T, H, ...]")
     if "transpose_state_layout" in more:

@@ -23,12 +23,12 @@ class Replay {
   using Size = std::ptrdiff_t;
   using Sizes = std::array<Size, P>;
 
-  /// For up to `longest` steps; spacing <= 0 keeps a state every sqrt(longest) steps.
+  /// For up to `longest` steps (0: never, and no memory); spacing <= 0 keeps a state every sqrt(longest) steps.
   Replay(const Sizes& sizes, Size longest, Size spacing, Arena& arena) : sizes_{sizes}, total_(sizes_.total()) {
     const auto root = static_cast<Size>(std::ceil(std::sqrt(static_cast<double>(longest))));
     segment_ = std::clamp<Size>(spacing > 0 ? spacing : root, 1, std::max<Size>(longest, 1));
     borders_ = arena.take<T>(std::max<Size>((longest - 1) / segment_, 0) * total_);
-    inside_ = arena.take<T>((segment_ + 1) * total_);
+    inside_ = arena.take<T>(longest > 0 ? (segment_ + 1) * total_ : 0);
   }
 
   /// step(i, state) moves a state over step i in place; back(i, before, after) is called for i = steps-1 .. 0 with
@@ -44,6 +44,7 @@ class Replay {
   /// The same where advance(first, end, state) moves a state over steps first .. end-1.
   template <class Advance, class Back>
   void run_ranges(Size steps, const Parts<const T, P>& initial, Advance&& advance, Back&& back) {
+    if (steps == 0) return;
     sizes_.gather(initial, inside_);
     const Size count = (steps + segment_ - 1) / segment_;
     for (Size i = 0; i + 1 < count; ++i) {
