@@ -24,11 +24,11 @@ void Stream::refuse_values(const Named& named) const {
       {"--keys", key_columns_}, {"--with", named.with}, {"--dates", named.dates}, {"--categories", named.categories}};
   for (const auto& [option, columns] : keys) {
     if (spec_.horizon == 0)
-      refuse(option, columns, [&, name = option](const std::string& column) {
+      refuse(option, columns, [&, name = option, named_keys = &columns == &key_columns_](const std::string& column) {
         return fmt::format(
             "column '{}' is both a key{} and a value and would predict itself; take it out of {} or --values, or "
             "predict later rows with --horizon or --lags",
-            column, &columns == &key_columns_ ? "" : fmt::format(" ({})", name), name);
+            column, named_keys ? "" : fmt::format(" ({})", name), name);
       });
     if (options_.delay > 0)
       refuse(option, columns, [&, name = option](const std::string& column) {
