@@ -62,11 +62,18 @@ catches_interrupts() {  # it has a handler of SIGINT (bit 1 of the mask), or is 
     sleep 0.02
   done
 }
-all_sleep() { awk '$1 == "State:" && $2 != "S" { busy = 1 } END { exit busy }' /proc/"$1"/task/*/status 2>/dev/null; }
-waits_for_input() {  # it has read all that was written to the pipe, and all its threads sleep, or it is gone
+# What a process was when all its threads slept: the threads, and how often they have been woken. Nothing if one is awake.
+asleep() {
+  awk '$1 == "State:" { awake += $2 != "S"; threads = threads " " FILENAME } /ctxt_switches/ { woken += $2 }
+    END { if (!awake) print threads, woken }' /proc/"$1"/task/*/status 2>/dev/null
+}
+waits_for_input() {  # it has read all that was written to the pipe, and slept from one look to the next, or it is gone
+  local now before=""
   catches_interrupts "$1"
   until is_gone "$1"; do
-    if ! read -r -t 0 -u "$2" && all_sleep "$1"; then return 0; fi
+    now=$(asleep "$1")
+    if [ -n "$now" ] && [ "$now" = "$before" ] && ! read -r -t 0 -u "$2"; then return 0; fi
+    before=$now
     sleep 0.02
   done
 }
