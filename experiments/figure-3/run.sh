@@ -8,6 +8,7 @@ source "$here/../common/sweep.sh.inc"
 sweep capacity-520
 [ -n "$quick" ] || sweep capacity
 [ -n "$quick" ] || sweep random
+[ -n "$quick" ] || sweep random-8192
 sweep ablation
 sweep convolution
 [ -n "$quick" ] || sweep longer
