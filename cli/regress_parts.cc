@@ -363,7 +363,7 @@ namespace {
 
 // What is said of a call with one sequence, token and head, to somebody who has rows: "key 3 is inf; ..", "the row has
 // no answer in this precision; ..".
-std::string failure_of_row(const Block& block, std::size_t r, std::string sentence) {
+std::string failure_of_row(const Block& block, std::size_t r, const std::string& sentence) {
   const auto search = [&](const char* what, const std::vector<double>& numbers, std::size_t width) {
     const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(r * width),
                end = begin + static_cast<std::ptrdiff_t>(width);
@@ -440,7 +440,7 @@ void StreamLayer::run(const Block& block, double* predictions, Uncertainty* unce
         // It ends this layer, and it alone.
         lost_ = true;
         failure_ = plan_.diagnose(in, {state_.data(), state_.size()}, out, {work_.data(), work_.size()}, Form::step);
-        failure_ = failure_.empty() ? std::string(to_string(status)) : failure_of_row(block, r, std::move(failure_));
+        failure_ = failure_.empty() ? std::string(to_string(status)) : failure_of_row(block, r, failure_);
       }
     }
     if (lost_) std::fill_n(prediction, V, std::numeric_limits<double>::quiet_NaN());

@@ -101,7 +101,8 @@ std::size_t RenewedRidge::workspace(const Plan& plan) const {
 
 double RenewedRidge::part(std::int64_t turn, std::int64_t row) const {
   if (turn < keys_) return std::pow(decay_, static_cast<double>(row + 1));
-  return renewed_ * std::pow(decay_, static_cast<double>(row - (turn - keys_) / per_row_));
+  const std::int64_t last = (turn - keys_) / per_row_;  // the row that renewed it
+  return renewed_ * std::pow(decay_, static_cast<double>(row - last));
 }
 
 Status RenewedRidge::begin_row(const Plan& plan, State state, Workspace work) {
