@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "progress.h"
@@ -23,10 +23,11 @@ namespace {
 std::atomic<bool> g_left{false};
 
 // Nothing wakes the caller while the work goes on, which may be a measurement.
+// Its end is the closing of a pipe, which cannot fail as a write can.
 struct Shared {
-  const int ended = ::eventfd(0, EFD_CLOEXEC);
+  int pipe[2] = {-1, -1};
   std::exception_ptr thrown;
-  ~Shared() { ::close(ended); }
+  ~Shared() { ::close(pipe[0]); }
 };
 
 // The last that is registered is the first that is called: before anything static is destroyed that the work may use.
@@ -43,7 +44,7 @@ bool left_behind() noexcept { return g_left; }
 bool run_aside(std::function<void()> work, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   const auto shared = std::make_shared<Shared>();
-  if (shared->ended < 0)
+  if (::pipe2(shared->pipe, O_CLOEXEC) != 0)
     throw Error(fmt::format("the system gives no further file descriptor: {}", std::strerror(errno)));
   std::thread thread([shared, work = std::move(work)] {
     try {
@@ -51,9 +52,9 @@ bool run_aside(std::function<void()> work, std::chrono::milliseconds patience) {
     } catch (...) {
       shared->thrown = std::current_exception();
     }
-    ::eventfd_write(shared->ended, 1);
+    ::close(shared->pipe[1]);
   });
-  pollfd waits[2] = {{shared->ended, POLLIN, 0}, {interrupt_descriptor(), POLLIN, 0}};
+  pollfd waits[2] = {{shared->pipe[0], POLLIN, 0}, {interrupt_descriptor(), POLLIN, 0}};
   Clock::time_point last = Clock::time_point::max();
   while (waits[0].revents == 0) {
     const bool asked = interrupted() != 0;
